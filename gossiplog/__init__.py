@@ -1,0 +1,55 @@
+"""A self-certifying replicated causal log: signed messages with causal ids, a prolly tree over them, and sync from any replica."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import tree
+from .errors import GossipLogError, Reject
+from .log import Ed25519Signer, Entry, Message, Outcome, Signature, Signer, Verdict, validate, verify_signature
+from .version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from .codec.link import Link
+    from .gossip_log import GossipLog, open
+    from .store.base import Durability
+    from .sync import SyncResult
+
+__all__ = [
+    "Durability",
+    "Ed25519Signer",
+    "Entry",
+    "GossipLog",
+    "GossipLogError",
+    "Link",
+    "Message",
+    "Outcome",
+    "Reject",
+    "Signature",
+    "Signer",
+    "SyncResult",
+    "Verdict",
+    "__version__",
+    "open",
+    "tree",
+    "validate",
+    "verify_signature",
+]
+
+_LAZY = {
+    "Durability": ".store.base",
+    "GossipLog": ".gossip_log",
+    "Link": ".codec.link",
+    "SyncResult": ".sync",
+    "open": ".gossip_log",
+}
+"""What needs trio, or is rarely needed, is imported when it is first asked for: validating takes no event loop."""
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(module, __name__), name)
+    return found

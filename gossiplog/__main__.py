@@ -1,0 +1,6 @@
+"""`python -m gossiplog`."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""CAR v1, the container of IPLD: a header that names the heads as roots, then one block an entry.
+
+A block is `varint(36 + length of VALUE) ‖ CID ‖ VALUE`, and the CID is CIDv1, dag-cbor, sha2-256 of VALUE: `01 71 12 20 ‖ sha256`.
+The hash is the one that an entry's id begins to spell, so any IPLD tool can check such a file without knowing what a log is.
+
+Source: https://ipld.io/specs/transport/car/carv1/
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..errors import DecodeError
+from .records import BLOCK_BYTES_MAX, BinaryReader, Record
+
+__all__ = ["CAR_PREFIX", "CID_BYTES", "CarHeader", "car_block", "car_cid", "car_header", "read_car", "read_car_header"]
+
+CID_BYTES = 36
+CAR_PREFIX = b"\xa2eroots"
+"""How the dag-cbor of a header with roots begins: a map of two, the key "roots" first, as it is the shorter one."""
+_CID_PREFIX = b"\x01\x71\x12\x20"
+_VERSION_1 = b"\x67version\x01"
+_HEADER_BYTES_MAX = 4 * 1024 * 1024
+_SECTION_BYTES_MAX = 256 * 1024 * 1024
+"""A block that claims more than this is taken for garbage in its length, not for a large block of somebody else's."""
+_SKIP_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CarHeader:
+    """A decoded header.
+
+    Attributes:
+        roots: The sha2-256 digests (32 bytes each) of the roots' values.
+        size: How many bytes of the file the header took.
+    """
+
+    roots: tuple[bytes, ...]
+    size: int
+
+
+def car_cid(digest: bytes) -> bytes:
+    """Return the binary CID (36 bytes) of a value with this sha2-256 digest (32 bytes)."""
+    return _CID_PREFIX + digest
+
+
+def car_header(roots: Sequence[bytes]) -> bytes:
+    """Encode a header, with its length in front, whose roots are the values with these sha2-256 digests, in the order given."""
+    links = b"".join([b"\xd8\x2a\x58\x25\x00" + car_cid(digest) for digest in roots])
+    body = CAR_PREFIX + _cbor_head(0x80, len(roots)) + links + _VERSION_1
+    return _varint(len(body)) + body
+
+
+def car_block(value: bytes) -> bytes:
+    """Encode one value as a block, with its length and its CID in front."""
+    return b"%b%b%b%b" % (_varint(CID_BYTES + len(value)), _CID_PREFIX, hashlib.sha256(value).digest(), value)
+
+
+def read_car_header(file: BinaryReader) -> CarHeader:
+    """Read and check a header.
+
+    Only what `car_header` writes is accepted: roots that are CIDs of entries, and version 1.
+
+    Raises:
+        DecodeError: The file does not begin with such a header, or the header has more than 4 MiB.
+    """
+    length, taken = _read_varint(file)
+    if length is None:
+        raise DecodeError("not a CAR file: no header")
+    if length > _HEADER_BYTES_MAX:
+        raise DecodeError(f"not a CAR file: a header of {length} bytes, at most {_HEADER_BYTES_MAX}")
+    body = file.read(length)
+    if len(body) < length:
+        raise DecodeError(f"the file ends inside its header, after {len(body)} of {length} bytes")
+    if not body.startswith(CAR_PREFIX) or not body.endswith(_VERSION_1):
+        raise DecodeError("not a CAR v1 header with roots")
+    links = body[len(CAR_PREFIX) : -len(_VERSION_1)]
+    link_bytes = 5 + CID_BYTES
+    count = len(links) // link_bytes
+    head = _cbor_head(0x80, count)
+    if len(links) != len(head) + count * link_bytes or not links.startswith(head):
+        raise DecodeError("not a CAR v1 header whose roots are CIDs of entries (dag-cbor, sha2-256)")
+    roots = []
+    for start in range(len(head), len(links), link_bytes):
+        link = links[start : start + link_bytes]
+        if not link.startswith(b"\xd8\x2a\x58\x25\x00" + _CID_PREFIX):
+            raise DecodeError("not a CAR v1 header whose roots are CIDs of entries (dag-cbor, sha2-256)")
+        roots.append(link[-32:])
+    return CarHeader(tuple(roots), taken + length)
+
+
+def read_car(file: BinaryReader, header: CarHeader) -> Iterator[Record]:
+    """Yield a record for every block after the header; `place` is the offset at which the block begins.
+
+    A block's hash is checked against its CID here; the values are not validated otherwise. A block that is damaged, too large or
+    of another kind is a fault, and reading goes on behind it. A length that makes no sense, and the end of the file inside a
+    block, are faults with `is_truncated`, after which nothing can be read. Memory stays within one block.
+    """
+    offset = header.size
+    while True:
+        place = f"byte {offset}"
+        length, taken = _read_varint(file)
+        if taken == 0:
+            return
+        if length is None:
+            yield Record(place, fault="a block's length is malformed or cut off", is_truncated=True)
+            return
+        if not CID_BYTES <= length <= _SECTION_BYTES_MAX:
+            yield Record(place, fault=f"a block of {length} bytes makes no sense; nothing behind it can be read", is_truncated=True)
+            return
+        body = file.read(length) if length <= CID_BYTES + BLOCK_BYTES_MAX else None
+        size = len(body) if body is not None else _skip(file, length)
+        if size < length:
+            yield Record(place, fault=f"the file ends inside a block, after {size} of {length} bytes", is_truncated=True)
+            return
+        yield _block(place, body)
+        offset += taken + length
+
+
+def _block(place: str, body: bytes | None) -> Record:
+    if body is None:
+        return Record(place, fault=f"larger than the {BLOCK_BYTES_MAX} bytes that a VALUE may have")
+    if not body.startswith(_CID_PREFIX):
+        return Record(place, fault="not an entry: its CID is not CIDv1 of dag-cbor with sha2-256")
+    value = body[CID_BYTES:]
+    if hashlib.sha256(value).digest() != body[len(_CID_PREFIX) : CID_BYTES]:
+        return Record(place, fault="damaged: the block does not hash to its CID")
+    return Record(place, value=value)
+
+
+def _varint(number: int) -> bytes:
+    """Encode an unsigned LEB128 varint."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_varint(file: BinaryReader) -> tuple[int | None, int]:
+    """Read an unsigned LEB128 varint of at most 9 bytes; return it (None if there is none) and how many bytes were read."""
+    number = 0
+    for taken in range(9):
+        byte = file.read(1)
+        if not byte:
+            return None, taken
+        number |= (byte[0] & 0x7F) << (7 * taken)
+        if byte[0] < 0x80:
+            return number, taken + 1
+    return None, 9
+
+
+def _skip(file: BinaryReader, length: int) -> int:
+    left = length
+    while left and (chunk := file.read(min(left, _SKIP_BYTES))):
+        left -= len(chunk)
+    return length - left
+
+
+def _cbor_head(kind: int, count: int) -> bytes:
+    """Encode a dag-cbor head in its shortest form; `kind` is the major type in the top three bits."""
+    if count < 24:
+        return bytes([kind | count])
+    for code, width in ((24, 1), (25, 2), (26, 4)):
+        if count < 1 << (8 * width):
+            return bytes([kind | code]) + count.to_bytes(width, "big")
+    return bytes([kind | 27]) + count.to_bytes(8, "big")

@@ -1,0 +1,103 @@
+"""JSON lines: one entry a line, in dag-json, in the form that the reference's HTTP interface and `gossiplog log --json` use.
+
+    {"id":"…","message":{"clock":…,"parents":["…"],"payload":…,"topic":"…"},"signature":{"codec":"…","publicKey":"…","signature":{"/":{"bytes":"…"}}}}
+
+dag-json keeps what JSON alone would lose (bytes, links, 2^53 as a float), and VALUE is canonical, so the bytes that were signed and
+hashed can be built again from a line. The id says whether that worked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..codec import CLOCK_MAX, dag_json, pcf
+from ..errors import DecodeError, EncodeError
+from ..log.envelope import PARENTS_MAX, build_value
+from ..log.message_id import decode_id, is_id
+from .records import BLOCK_BYTES_MAX, LINE_BYTES_MAX, BinaryReader, Record, read_lines
+
+if TYPE_CHECKING:
+    from ..log.message import Entry
+
+__all__ = ["entry_to_line", "line_to_value", "read_json_lines"]
+
+_DEPTH_MAX = pcf.DEPTH_MAX + 2
+"""The line's own two levels come on top of the payload's."""
+
+
+def entry_to_line(entry: Entry) -> bytes:
+    """Return an entry as a line of dag-json, UTF-8, without the newline.
+
+    Raises:
+        DecodeError: The entry's VALUE is damaged.
+    """
+    message, signature = entry.message, entry.signature
+    return dag_json.encode(
+        {
+            "id": entry.id,
+            "signature": {"codec": signature.codec, "publicKey": signature.public_key, "signature": signature.signature},
+            "message": {"topic": message.topic, "clock": message.clock, "parents": list(message.parents), "payload": message.payload},
+        },
+        depth_max=_DEPTH_MAX,
+    )
+
+
+def line_to_value(line: bytes) -> tuple[bytes, str | None]:
+    """Build the VALUE that a line describes, and return it with the id that the line claims, None if it claims none.
+
+    Nothing but the form is checked: the value may break any rule of `validate`, and the id may be another entry's.
+
+    Raises:
+        DecodeError: The line is not dag-json, lacks a field, has one of another type, or describes more than 1 MiB.
+    """
+    record = dag_json.decode(line, depth_max=_DEPTH_MAX)
+    entry_id = record.get("id") if isinstance(record, dict) else None
+    if entry_id is not None and not (isinstance(entry_id, str) and is_id(entry_id)):
+        raise DecodeError("the id is not one")
+    message, signature = _field(record, "message", dict), _field(record, "signature", dict)
+    parents = _field(message, "parents", list)
+    if len(parents) > PARENTS_MAX:
+        raise DecodeError(f"{len(parents)} parents, at most {PARENTS_MAX}")
+    clock = _field(message, "clock", int)
+    if not 0 <= clock <= CLOCK_MAX:
+        raise DecodeError(f"clock {clock} is out of range")
+    if "payload" not in message:
+        raise DecodeError("payload is missing")
+    keys = [_parent_key(parent) for parent in parents]
+    codec, did, raw = _field(signature, "codec", str), _field(signature, "publicKey", str), _field(signature, "signature", bytes)
+    try:
+        payload = pcf.encode(message["payload"], depth_max=pcf.DEPTH_MAX, bytes_max=BLOCK_BYTES_MAX)
+        return build_value(codec, did, raw, _field(message, "topic", str), clock, keys, payload), entry_id
+    except EncodeError as error:
+        raise DecodeError(f"the payload has no canonical form: {error}") from error
+    except UnicodeEncodeError as error:
+        raise DecodeError("a text contains half a surrogate pair") from error
+
+
+def read_json_lines(file: BinaryReader) -> Iterator[Record]:
+    """Yield a record for every line that is not blank; a line that is no entry is a fault, and reading goes on behind it."""
+    for number, line in read_lines(file, LINE_BYTES_MAX):
+        place = f"line {number}"
+        if line is None:
+            yield Record(place, fault=f"longer than {LINE_BYTES_MAX} bytes")
+            continue
+        try:
+            value, entry_id = line_to_value(line)
+        except DecodeError as error:
+            yield Record(place, fault=f"not an entry: {error}")
+        else:
+            yield Record(place, value=value, id=entry_id)
+
+
+def _field(record: Any, name: str, kind: type[Any]) -> Any:
+    value = record.get(name) if isinstance(record, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise DecodeError(f"{name} is {'missing' if value is None else 'of another type'}")
+    return value
+
+
+def _parent_key(parent: Any) -> bytes:
+    if not isinstance(parent, str):
+        raise DecodeError("a parent is not an id")
+    return decode_id(parent)

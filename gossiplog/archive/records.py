@@ -1,0 +1,66 @@
+"""What every reader of a file yields: one record for each entry found, or for each place where there should be one and is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["BLOCK_BYTES_MAX", "LINE_BYTES_MAX", "BinaryReader", "Record", "read_lines"]
+
+BLOCK_BYTES_MAX = 1024 * 1024
+"""No VALUE is larger, whatever a log is configured to take."""
+LINE_BYTES_MAX = 8 * 1024 * 1024
+"""Room for a VALUE of 1 MiB of control characters, each of which takes six characters of JSON."""
+_SKIP_BYTES = 64 * 1024
+
+
+class BinaryReader(Protocol):
+    """The part of a binary file that readers use."""
+
+    def read(self, size: int, /) -> bytes:
+        """Read at most `size` bytes; fewer at the end only, none after it."""
+        ...
+
+    def readline(self, size: int, /) -> bytes:
+        """Read up to and with the next newline, at most `size` bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry of a file, or one fault.
+
+    Attributes:
+        place: Where it begins: `line 3`, or `byte 120` of the (decompressed) file.
+        value: VALUE, not validated yet; None for a fault.
+        id: The id that the file claims, if its format carries one and it is well formed enough to report.
+        fault: Why there is no value here; None when there is.
+        is_truncated: The file ended inside this record, or cannot be read past it: what may have followed is not known.
+    """
+
+    place: str
+    value: bytes | None = None
+    id: str | None = None
+    fault: str | None = None
+    is_truncated: bool = False
+
+
+def read_lines(file: BinaryReader, line_bytes_max: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield `(line number from 1, line without its newline)`, None for a line longer than `line_bytes_max` bytes.
+
+    Blank lines are passed over but counted. Memory stays within two lines, whatever the file holds.
+    """
+    number = 0
+    while line := file.readline(line_bytes_max + 1):
+        number += 1
+        if len(line) > line_bytes_max and not line.endswith(b"\n"):
+            _skip_line(file)
+            yield number, None
+        elif line := line.strip():
+            yield number, line
+
+
+def _skip_line(file: BinaryReader) -> None:
+    while (rest := file.readline(_SKIP_BYTES)) and not rest.endswith(b"\n"):
+        pass

@@ -1,0 +1,195 @@
+"""The root command: it finds a command's module when that command is asked for, and turns every end into an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from ..version import VERSION
+from .exits import ExitCode, Problem, describe
+from .output import has_colour
+
+__all__ = ["COMMANDS", "root"]
+
+COMMANDS = {
+    "init": "lifecycle:init",
+    "key": "keys:key",
+    "append": "append:append",
+    "log": "reading:log",
+    "show": "reading:show",
+    "explain": "history:explain",
+    "heads": "history:heads",
+    "ancestors": "history:ancestors",
+    "graph": "graph:graph",
+    "stat": "lifecycle:stat",
+    "verify": "verify:verify",
+    "fsck": "integrity:fsck",
+    "replay": "integrity:replay",
+    "export": "transfer:export",
+    "import": "transfer:import_",
+    "sync": "sync:sync",
+    "quarantine": "quarantine:quarantine",
+    "migrate": "lifecycle:migrate",
+    "sim": "sim:sim",
+    "demo": "demo:demo",
+    "bench": "bench:bench",
+}
+"""Every command with the module of this folder it is in, in the order in which `--help` lists them."""
+
+_HELP = """\
+A causal log that needs no server and no clock: entries are signed, name their parents, and sort in causal order
+by their ids. Any two replicas merge by comparing hashes, and end equal.
+
+LOG is the path of a SQLite file. Wherever an id is asked for, its first characters do, if no other id begins with them.
+
+\b
+  gossiplog key new laptop
+  gossiplog init app.db --topic app.example.com
+  gossiplog append app.db '{"op":"set","key":"a","value":1}'
+  gossiplog log app.db
+  gossiplog sync app.db /mnt/stick/app.db
+
+Data goes to stdout, everything else to stderr: a table on a terminal, JSON lines in a pipe; --json and --table decide
+otherwise.
+
+\b
+Exit codes
+  0  done                            5    incomplete, run it again to resume
+  1  failed                          6    unauthorised
+  2  wrong usage                     130  interrupted by Ctrl-C; the log is whole
+  3  damage found, or invalid data   141  the reader of a pipe left early
+  4  network or protocol error
+
+\b
+Completion
+  bash   eval "$(_GOSSIPLOG_COMPLETE=bash_source gossiplog)"
+  zsh    eval "$(_GOSSIPLOG_COMPLETE=zsh_source gossiplog)"
+  fish   _GOSSIPLOG_COMPLETE=fish_source gossiplog | source
+"""
+
+
+class Root(click.Group):
+    """A group that imports a command's module when the command is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands, in the order of `COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of this name."""
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, attribute = place.partition(":")
+        command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that `args` begin with; for a word that is none, say which one may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if near and "Did you mean" not in error.message:
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:
+        """Run and leave with an exit code; no exception passes, whatever happens."""
+        extra["standalone_mode"] = False
+        arguments = list(sys.argv[1:] if args is None else args)
+        with _quiet_end():
+            try:
+                result = super().main(args=arguments, prog_name=prog_name, **extra)
+                sys.stdout.flush()
+            except BaseException as error:
+                result = _report(error, is_json="--json" in arguments)
+        sys.exit(int(result) if isinstance(result, int) else ExitCode.DONE)
+
+
+@click.group(
+    cls=Root,
+    help=_HELP,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+@click.version_option(VERSION, message="%(prog)s %(version)s")
+def root() -> None:
+    """The root command; its help is `_HELP`."""
+
+
+def _report(error: BaseException, *, is_json: bool) -> int:
+    """Tell the user, on stderr, why a command ended; return the exit code."""
+    error = _single(error)
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else ExitCode.FAILED
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.CLOSED_PIPE
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        _complain(Problem("interrupted", "interrupted; whatever was acknowledged is kept", None, ExitCode.INTERRUPTED), is_json=is_json)
+        return ExitCode.INTERRUPTED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return ExitCode.USAGE
+    problem = describe(error)
+    if problem is None or os.environ.get("GOSSIPLOG_DEBUG"):
+        import traceback
+
+        if os.environ.get("GOSSIPLOG_DEBUG"):
+            traceback.print_exception(error)
+        where = traceback.extract_tb(error.__traceback__)[-1:]
+        place = f" at {where[0].name}:{where[0].lineno}" if where else ""
+        hint = "this is a fault of gossiplog; GOSSIPLOG_DEBUG=1 shows where it comes from"
+        problem = problem or Problem("internal", f"{type(error).__name__}: {error}{place}", hint, ExitCode.FAILED)
+    _complain(problem, is_json=is_json)
+    return problem.code
+
+
+def _single(error: BaseException) -> BaseException:
+    """Take an error out of the groups that nurseries wrap it in; of several, an interrupt counts first."""
+    leaves: list[BaseException] = []
+    waiting = [error]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(reversed(each.exceptions))
+        else:
+            leaves.append(each)
+    return next((leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)), leaves[0])
+
+
+def _complain(problem: Problem, *, is_json: bool) -> None:
+    if is_json:
+        error = {"kind": problem.kind, "message": problem.message, "hint": problem.hint}
+        click.echo(json.dumps({"error": error}), err=True)
+        return
+    colour = has_colour(sys.stderr)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {problem.message}", err=True, color=colour)
+    if problem.hint:
+        click.echo(f"{click.style('hint:', fg='cyan')} {problem.hint}", err=True, color=colour)
+
+
+@contextlib.contextmanager
+def _quiet_end() -> Iterator[None]:
+    """Keep Python from complaining, at its own end, about output that nobody reads any more."""
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                with contextlib.suppress(OSError, ValueError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

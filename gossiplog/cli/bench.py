@@ -1,0 +1,141 @@
+"""`bench`: what this machine does, measured in a temporary folder and thrown away."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import DURABILITIES, output_options
+from .output import Column, Listing, Output
+from .session import run
+
+if TYPE_CHECKING:
+    from ..gossip_log import GossipLog
+
+__all__ = ["bench"]
+
+_TOPIC = "bench.gossiplog"
+_PAYLOAD_BYTES = 200
+_APPENDERS = 64
+_COLUMNS = (
+    Column("what", style="yellow"),
+    Column("entries", is_right=True),
+    Column("wall", is_right=True),
+    Column("cpu", is_right=True),
+    Column("a second of wall", is_right=True),
+    Column("a second of cpu", is_right=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measurement: how many entries, seconds of wall and of CPU (all threads of this process)."""
+
+    what: str
+    entries: int
+    wall_s: float
+    cpu_s: float
+
+
+@click.command()
+@click.option("--entries", type=click.IntRange(100, 1_000_000), default=5000, show_default=True, metavar="N", help="How many entries the larger steps take.")
+@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an acknowledged entry survives.")
+@click.option("--dir", "folder", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Where to measure: the disk that matters to you.")
+@output_options()
+def bench(entries: int, durability: str, folder: str | None, out: Output) -> None:
+    """Measure this machine.
+
+    Appends one by one and together, ingests, reads and syncs entries with payloads of 200 bytes. One run, no repetitions: enough to see what to expect, not to compare versions by. CPU time says more than wall time on a machine
+    that is shared.
+
+    \b
+    Examples
+      gossiplog bench
+      gossiplog bench --entries 50000 --durability normal --dir /var/lib
+    """
+    with tempfile.TemporaryDirectory(prefix="gossiplog-bench-", dir=folder) as place:
+        measures = run(lambda: _measure(Path(place), entries, durability))
+    with Listing(out, _COLUMNS) as listing:
+        for each in measures:
+            record = {"what": each.what, "entries": each.entries, "wallSeconds": round(each.wall_s, 4), "cpuSeconds": round(each.cpu_s, 4)}
+            rates = [f"{each.entries / max(seconds, 1e-9):,.0f}" for seconds in (each.wall_s, each.cpu_s)]
+            cells = (each.what, f"{each.entries:,}", f"{each.wall_s:.2f} s", f"{each.cpu_s:.2f} s", *rates)
+            listing.add({**record, "durability": durability}, cells)
+    versions = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    out.note(f"durability {durability}; payloads of {_PAYLOAD_BYTES} bytes; {versions}")
+
+
+async def _measure(place: Path, entries: int, durability: str) -> list[Measure]:
+    import trio
+
+    from ..gossip_log import open as open_log
+    from ..log import Ed25519Signer
+
+    signer = Ed25519Signer.generate()
+    payloads = [{"n": number, "text": "x" * (_PAYLOAD_BYTES - 16)} for number in range(entries)]
+    few = max(50, entries // 20)
+    out: list[Measure] = []
+
+    async def timed(what: str, count: int, task: Callable[[], Awaitable[Any]]) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{what} …", err=True, nl=False)
+        wall, cpu = time.perf_counter(), time.process_time()
+        await task()
+        out.append(Measure(what, count, time.perf_counter() - wall, time.process_time() - cpu))
+
+    async def one_by_one(log: GossipLog) -> None:
+        for payload in payloads[:few]:
+            await log.append(payload)
+
+    async def together(log: GossipLog) -> None:
+        async def appender(mine: list[dict[str, object]]) -> None:
+            for payload in mine:
+                await log.append(payload)
+
+        async with trio.open_nursery() as nursery:
+            for first in range(_APPENDERS):
+                nursery.start_soon(appender, payloads[first : 4 * few : _APPENDERS])
+
+    async def read(log: GossipLog) -> None:
+        async for _ in log.iterate():
+            pass
+
+    async def read_messages(log: GossipLog) -> None:
+        async for entry in log.iterate():
+            assert entry.message.clock
+
+    def opened(name: str) -> Any:
+        return open_log(str(place / name), topic=_TOPIC, signer=signer, durability=durability)
+
+    async with opened("a.db") as a, opened("b.db") as b, opened("c.db") as c:
+        await timed("append, one at a time", few, lambda: one_by_one(a))
+        count = min(4 * few, entries)
+        await timed(f"append, {_APPENDERS} tasks at once", count, lambda: together(a))
+        await timed("append, batches of 1,000", entries, lambda: _in_batches(a, payloads))
+        values = [entry.value async for entry in a.iterate()]
+        await timed("ingest, batches of 1,000", len(values), lambda: _ingest(b, values))
+        await timed("sync into an empty log", len(values), lambda: c.sync(a))
+        await timed("read in causal order", len(values), lambda: read(a))
+        await timed("read and decode", len(values), lambda: read_messages(a))
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", err=True, nl=False)
+    return out
+
+
+async def _in_batches(log: GossipLog, payloads: list[dict[str, object]]) -> None:
+    for start in range(0, len(payloads), 1000):
+        await log.append_many(payloads[start : start + 1000])
+
+
+async def _ingest(log: GossipLog, values: list[bytes]) -> None:
+    for start in range(0, len(values), 1000):
+        await log.insert_many(values[start : start + 1000])

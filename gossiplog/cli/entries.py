@@ -1,0 +1,46 @@
+"""How an entry looks: a line of JSON, a row of a table, a paragraph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..archive import entry_to_line
+from .output import Column, Listing, Output, clean
+
+if TYPE_CHECKING:
+    from ..log.message import Entry
+
+__all__ = ["ENTRY_COLUMNS", "ID_CHARACTERS", "add_entry", "entry_cells", "payload_text", "short_did"]
+
+ID_CHARACTERS = 16
+"""How much of an id a table shows: at least 56 bits of it are hash as long as clocks are below 128, and 40 up to 2 million."""
+_PREVIEW_CHARACTERS = 400
+
+ENTRY_COLUMNS = (Column("id", style="yellow"), Column("clock", is_right=True), Column("author", style="cyan"), Column("payload"))
+
+
+def short_did(did: str) -> str:
+    """The last eight characters of a did, which is where two of them differ."""
+    return clean(did[-8:])
+
+
+def payload_text(entry: Entry, limit: int | None = _PREVIEW_CHARACTERS) -> str:
+    """The payload as dag-json, safe to show; cut off after `limit` characters, whole if that is None."""
+    from ..codec import dag_json
+
+    return clean(dag_json.encode(entry.message.payload).decode()[:limit])
+
+
+def entry_cells(entry: Entry) -> tuple[str, str, str, str]:
+    """An entry as a row under `ENTRY_COLUMNS`."""
+    return entry.id[:ID_CHARACTERS], str(entry.clock), short_did(entry.signature.public_key), payload_text(entry)
+
+
+def add_entry(listing: Listing, out: Output, entry: Entry) -> None:
+    """Add an entry to a listing under `ENTRY_COLUMNS`; in JSON it is the line that `import` reads."""
+    if out.is_quiet:
+        listing.add(b"", (), id=entry.id)
+    elif out.is_json:
+        listing.add(entry_to_line(entry), ())
+    else:
+        listing.add(b"", entry_cells(entry))

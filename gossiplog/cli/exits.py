@@ -1,0 +1,106 @@
+"""How a command ends: exit codes, and what each error is called and advised on the terminal and under `--json`."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import click
+
+from .. import errors
+
+__all__ = ["ExitCode", "Failure", "Problem", "describe"]
+
+
+class ExitCode(enum.IntEnum):
+    """What the shell sees. Scripts depend on these numbers; none is ever given another meaning."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    INTEGRITY = 3
+    NETWORK = 4
+    INCOMPLETE = 5
+    UNAUTHORISED = 6
+    INTERRUPTED = 130
+    """128 + SIGINT, as shells report it."""
+    CLOSED_PIPE = 141
+    """128 + SIGPIPE: the reader left before the end, so 0 would claim too much, and yet nothing is wrong."""
+
+
+class Failure(errors.GossipLogError):
+    """A command's own reason to stop, with its exit code.
+
+    Attributes:
+        code: What to leave with.
+        kind: The error's name under `--json`.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, code: ExitCode = ExitCode.FAILED, kind: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.kind = kind or code.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as it is reported.
+
+    Attributes:
+        kind: A stable name in lower case.
+        message: One sentence.
+        hint: What to do about it, or None.
+        code: The exit code.
+    """
+
+    kind: str
+    message: str
+    hint: str | None
+    code: ExitCode
+
+
+_KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
+    (errors.LogNotFound, "log-not-found", ExitCode.FAILED),
+    (errors.ForeignFile, "foreign-file", ExitCode.FAILED),
+    (errors.DamagedLog, "damaged-log", ExitCode.INTEGRITY),
+    (errors.NewerVersion, "newer-version", ExitCode.FAILED),
+    (errors.ReadOnlyLog, "read-only", ExitCode.FAILED),
+    (errors.TopicMismatch, "topic-mismatch", ExitCode.FAILED),
+    (errors.LogBusy, "busy", ExitCode.FAILED),
+    (errors.StorageFull, "storage-full", ExitCode.FAILED),
+    (errors.StoreError, "storage", ExitCode.FAILED),
+    (errors.NotFound, "not-found", ExitCode.FAILED),
+    (errors.AmbiguousId, "ambiguous-id", ExitCode.FAILED),
+    (errors.QueryLimit, "query-limit", ExitCode.FAILED),
+    (errors.NotAuthorised, "unauthorised", ExitCode.UNAUTHORISED),
+    (errors.Rejected, "rejected", ExitCode.UNAUTHORISED),
+    (errors.KeyFileError, "key", ExitCode.FAILED),
+    (errors.EncodeError, "payload", ExitCode.FAILED),
+    (errors.DecodeError, "malformed", ExitCode.INTEGRITY),
+    (errors.SyncAborted, "sync-aborted", ExitCode.INCOMPLETE),
+    (errors.RemoteProtocolError, "protocol", ExitCode.NETWORK),
+)
+
+
+def describe(error: BaseException) -> Problem | None:
+    """Say how an error is reported; None for one that no user can have caused, which is a fault of this program."""
+    if isinstance(error, Failure):
+        return Problem(error.kind, str(error), error.hint, error.code)
+    if isinstance(error, click.ClickException):
+        return Problem("usage", error.format_message(), _usage_hint(error), ExitCode.USAGE)
+    if isinstance(error, errors.GossipLogError):
+        kind, code = next(((kind, code) for type_, kind, code in _KINDS if isinstance(error, type_)), ("failed", ExitCode.FAILED))
+        return Problem(kind, str(error), error.hint, code)
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return Problem("network", str(error) or type(error).__name__, None, ExitCode.NETWORK)
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return Problem("file", f"{place}{error.strerror or error}", None, ExitCode.FAILED)
+    if isinstance(error, ImportError):
+        return Problem("dependency", f"{error}", "install the package again: `pip install gossiplog`", ExitCode.FAILED)
+    return None
+
+
+def _usage_hint(error: click.ClickException) -> str | None:
+    context = getattr(error, "ctx", None)
+    return f"see `{context.command_path} --help`" if context is not None else None

@@ -1,0 +1,79 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from .output import Output
+
+__all__ = ["DURABILITIES", "archive_options", "id_argument", "key_option", "log_argument", "output_options"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+DURABILITIES = ("full", "normal", "off")
+
+log_argument = click.argument("log", metavar="LOG", type=click.Path())
+id_argument = click.argument("entry_id", metavar="ID")
+
+
+def output_options(*, quiet: str | None = None) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add `--json` and `--table`, and `-q` with this help text if one is given; the command gets an `Output` named `out`."""
+
+    def decorate(command: Callable[..., R]) -> Callable[..., R]:
+        @functools.wraps(command)
+        def run(*args: Any, as_json: bool | None, is_quiet: bool = False, **options: Any) -> R:
+            return command(*args, out=Output.choose(as_json=as_json, is_quiet=is_quiet), **options)
+
+        decorated = click.option("--json", "as_json", flag_value=True, default=None, type=click.BOOL, help="Write JSON lines, on a terminal too.")(
+            click.option("--table", "as_json", flag_value=False, type=click.BOOL, help="Write a table, into a pipe too.")(run)
+        )
+        if quiet is not None:
+            decorated = click.option("-q", "--quiet", "is_quiet", is_flag=True, help=quiet)(decorated)
+        return decorated
+
+    return decorate
+
+
+def _complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from ..keyring import Keyring
+
+    return [name for name in Keyring.from_environment().names() if name.startswith(incomplete)]
+
+
+key_option = click.option(
+    "--key",
+    "key_name",
+    metavar="NAME",
+    shell_complete=_complete_key,
+    help="The key of the keyring to sign with; needed only when there are several.",
+)
+
+
+def archive_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the limits on what a file may hold: `expanded_bytes_max` and `value_bytes_max`."""
+    from ..archive import BLOCK_BYTES_MAX
+    from ..archive.source import EXPANDED_BYTES_MAX
+    from ..log import VALUE_BYTES_DEFAULT
+
+    expanded = click.option(
+        "--max-bytes",
+        "expanded_bytes_max",
+        type=click.IntRange(min=1),
+        default=EXPANDED_BYTES_MAX,
+        metavar="N",
+        help="What a compressed file may grow to: 1 GiB, and 100 times its size, unless given.",
+    )
+    each = click.option(
+        "--max-entry-bytes",
+        "value_bytes_max",
+        type=click.IntRange(1, BLOCK_BYTES_MAX),
+        default=VALUE_BYTES_DEFAULT,
+        show_default=True,
+        metavar="N",
+        help="What an entry of the file may have.",
+    )
+    return expanded(each(command))

@@ -1,0 +1,204 @@
+"""What a command writes: data on stdout as a table or as JSON lines, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+import click
+
+__all__ = ["Column", "Listing", "Output", "clean", "cut", "has_colour", "is_unicode"]
+
+_MEASURED_ROWS = 200
+"""A table's columns are as wide as the first rows ask for; later rows go out as they come."""
+_COLUMNS_PIPED = 120
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether to colour what goes to this stream: on a terminal, unless NO_COLOR is set or the terminal is dumb."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def is_unicode(stream: TextIO) -> bool:
+    """Whether this stream can take box-drawing characters."""
+    return (stream.encoding or "").lower().replace("-", "") in {"utf8", "utf16", "utf32"}
+
+
+def clean(text: str) -> str:
+    """Make text from a log safe to show on a terminal: one line, without escape sequences or characters that reorder it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}" for c in text)
+
+
+def cut(text: str, width: int) -> str:
+    """Cut text to `width` columns of a terminal, an ellipsis at its end if anything is left out; wide characters count two."""
+    if len(text) <= width and text.isascii():
+        return text
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table's column.
+
+    Attributes:
+        title: Its heading.
+        is_right: Whether it is aligned to the right, as numbers are.
+        style: A colour's name for its cells.
+    """
+
+    title: str
+    is_right: bool = False
+    style: str | None = None
+
+
+@dataclass(slots=True)
+class Output:
+    """One command's way of writing.
+
+    Attributes:
+        is_json: JSON lines rather than tables.
+        is_strict: `--json` was asked for, rather than following from a pipe: nothing but JSON goes to stderr either.
+        is_quiet: Only ids go to stdout, one a line, and no notes to stderr.
+    """
+
+    is_json: bool
+    is_strict: bool = False
+    is_quiet: bool = False
+    colour: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.colour = not self.is_json and has_colour(sys.stdout)
+
+    @classmethod
+    def choose(cls, *, as_json: bool | None, is_quiet: bool = False) -> Output:
+        """Follow `--json` or `--table`, or else what stdout is: a table for a terminal, JSON lines for anything else."""
+        return cls(is_json=not sys.stdout.isatty() if as_json is None else as_json, is_strict=as_json is True, is_quiet=is_quiet)
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal, 120 where there is none."""
+        return shutil.get_terminal_size((_COLUMNS_PIPED, 24)).columns if sys.stdout.isatty() else _COLUMNS_PIPED
+
+    def style(self, text: str, colour: str | None = None, *, bold: bool = False) -> str:
+        """Colour text if stdout takes colours."""
+        return click.style(text, fg=colour, bold=bold or None) if self.colour and (colour or bold) else text
+
+    def line(self, text: str) -> None:
+        """Write a line of text; the caller has cleaned what came from a log."""
+        if not is_unicode(sys.stdout):
+            text = text.encode(sys.stdout.encoding or "ascii", "replace").decode(sys.stdout.encoding or "ascii")
+        sys.stdout.write(text + "\n")
+
+    def raw(self, line: bytes) -> None:
+        """Write a line of UTF-8 as it is."""
+        self.line(line.decode())
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Write a line of JSON."""
+        self.line(json.dumps(record, ensure_ascii=not is_unicode(sys.stdout), separators=(",", ":")))
+
+    def fields(self, record: Mapping[str, Any], shown: Iterable[tuple[str, str]]) -> None:
+        """Write one object: as JSON, or as lines of `name  value`."""
+        if self.is_json:
+            self.record(record)
+            return
+        pairs = list(shown)
+        wide = max((len(name) for name, _ in pairs), default=0)
+        for name, value in pairs:
+            self.line(f"{self.style(name.ljust(wide), 'bright_black')}  {value}".rstrip())
+
+    def note(self, text: str) -> None:
+        """Tell the user something that is not data, on stderr."""
+        if not self.is_strict and not self.is_quiet:
+            click.echo(text, err=True, color=has_colour(sys.stderr))
+
+    def flush(self) -> None:
+        """Send out what was written."""
+        sys.stdout.flush()
+
+
+class Listing:
+    """Rows that go out as they come: JSON lines, ids alone, or a table whose last column takes the rest of the line.
+
+    A context manager; rows that wait for the columns' widths go out at its end.
+
+    Args:
+        output: Where to.
+        columns: The table's.
+        empty: What to tell the user, on stderr, if there was no row.
+        is_live: Rows go out at once, as somebody waits for each of them.
+    """
+
+    def __init__(self, output: Output, columns: Sequence[Column], *, empty: str = "nothing to show", is_live: bool = False) -> None:
+        self._output = output
+        self._is_live = is_live
+        self._columns = columns
+        self._empty = empty
+        self._waiting: list[Sequence[str]] | None = None if is_live else []
+        self._widths: list[int] = []
+        self.count = 0
+
+    def __enter__(self) -> Listing:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None or not issubclass(kind, OSError):
+            self.release()
+        if kind is None and self.count == 0 and not self._output.is_json:
+            self._output.note(self._empty)
+
+    def add(self, record: Mapping[str, Any] | bytes, cells: Sequence[str], *, id: str = "") -> None:
+        """Add a row: `record` is what JSON mode writes (bytes are a line already), `cells` the table's, `id` what `--quiet` does."""
+        self.count += 1
+        if self._output.is_quiet:
+            self._output.line(id or cells[0])
+        elif self._output.is_json:
+            if isinstance(record, bytes):
+                self._output.raw(record)
+            else:
+                self._output.record(record)
+        elif self._waiting is None:
+            self._write(cells)
+        else:
+            self._waiting.append(cells)
+            if len(self._waiting) >= _MEASURED_ROWS:
+                self.release()
+        if self._is_live:
+            self._output.flush()
+
+    def release(self) -> None:
+        """Write the rows that wait, and from now on every row at once."""
+        waiting, self._waiting = self._waiting or [], None
+        if waiting and not self._widths:
+            titles = [column.title for column in self._columns]
+            self._widths = [max(len(row[index]) for row in [titles, *waiting]) for index in range(len(titles))]
+            self._write(titles, is_heading=True)
+        for cells in waiting:
+            self._write(cells)
+        self._output.flush()
+
+    def _write(self, cells: Sequence[str], *, is_heading: bool = False) -> None:
+        if not self._widths:
+            self._widths = [max(len(column.title), len(cell)) for column, cell in zip(self._columns, cells, strict=True)]
+            self._write([column.title for column in self._columns], is_heading=True)
+        out: list[str] = []
+        left = self._output.width
+        last = len(cells) - 1
+        for index, (column, cell, width) in enumerate(zip(self._columns, cells, self._widths, strict=True)):
+            text = cut(cell, max(8, left)) if index == last else cell.rjust(width) if column.is_right else cell.ljust(width)
+            left -= len(text) + 2
+            out.append(self._output.style(text, "bright_black" if is_heading else column.style, bold=False))
+        self._output.line("  ".join(out).rstrip())

@@ -1,0 +1,85 @@
+"""A line on stderr for whatever takes longer than a second: what, how much of it, how fast and how long still."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+__all__ = ["Progress"]
+
+_DELAY_S = 1.0
+_EVERY = 64
+"""The clock is read once in so many steps."""
+
+
+class Progress:
+    """A context manager that counts; it draws only on a terminal, only after a second, and leaves no trace at its end.
+
+    Args:
+        what: What is counted, like `entries`.
+        total: How many there will be, None if nobody knows.
+        is_shown: False silences it, for `--quiet` and `--json`.
+    """
+
+    def __init__(self, what: str, total: int | None = None, *, is_shown: bool = True) -> None:
+        self.what = what
+        self.total = total
+        self.done = 0
+        self._begun = time.monotonic()
+        self._looked = 0
+        self._is_shown = is_shown and sys.stderr.isatty()
+        self._display: RichProgress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        if self._display is not None:
+            self._display.stop()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start, by the wall."""
+        return time.monotonic() - self._begun
+
+    def step(self, count: int = 1) -> None:
+        """Count `count` more as done."""
+        self.at(self.done + count)
+
+    def at(self, done: int, total: int | None = None) -> None:
+        """Set how many are done, and anew how many there are if that is known better now."""
+        self.done = done
+        if total is not None:
+            self.total = total
+        if not self._is_shown or abs(done - self._looked) < _EVERY and done != self.total:
+            return
+        self._looked = done
+        if self._display is None and self.seconds >= _DELAY_S:
+            self._start()
+        if self._display is not None and self._task is not None:
+            self._display.update(self._task, completed=self.done, total=self.total)
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+        from rich.text import Text
+
+        class Rate(ProgressColumn):
+            """So many a second."""
+
+            def render(self, task: Task) -> Text:
+                return Text(f"{task.speed or 0:,.0f}/s", style="progress.data.speed")
+
+        columns: list[str | ProgressColumn] = [TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.completed:,.0f}")]
+        columns += [Rate(), TimeRemainingColumn()] if self.total is not None else [Rate()]
+        display = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = display.add_task(self.what, total=self.total, completed=self.done)
+        self._display = display
+        display.start()

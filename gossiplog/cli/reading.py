@@ -1,0 +1,109 @@
+"""`log` and `show`: entries as they are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import click
+
+from ..archive import entry_to_line
+from .entries import ENTRY_COLUMNS, add_entry, payload_text
+from .options import id_argument, log_argument, output_options
+from .output import Listing, Output, clean
+from .session import opened, resolve, run
+
+if TYPE_CHECKING:
+    from ..log.message import Entry
+
+__all__ = ["log", "show"]
+
+@click.command("log")
+@log_argument
+@click.option("--after", metavar="ID", help="Begin behind this entry.")
+@click.option("--before", metavar="ID", help="End in front of this entry.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries.")
+@click.option("--reverse", is_flag=True, help="Newest first.")
+@click.option("--author", metavar="DID", help="Only entries signed by this did, or by those that end so.")
+@click.option("--follow", is_flag=True, help="In the order of arrival, and go on as entries come in, from whatever process.")
+@output_options(quiet="Print ids alone.")
+def log(
+    log: str, after: str | None, before: str | None, limit: int | None, reverse: bool, author: str | None, follow: bool, out: Output
+) -> None:
+    """List entries in causal order.
+
+    Whatever an entry builds on comes before it.
+
+    JSON lines have the form {"id", "signature": {codec, publicKey, signature}, "message": {topic, clock, parents, payload}} in
+    dag-json; `gossiplog import` reads them back.
+
+    \b
+    Examples
+      gossiplog log app.db --limit 10 --reverse
+      gossiplog log app.db --json | jq .message.payload
+      gossiplog log app.db --after 0g5k --author z6Mkp7
+      gossiplog log app.db --follow
+    """
+    if follow and reverse:
+        raise click.UsageError("--follow goes forward; it cannot be combined with --reverse", click.get_current_context())
+
+    async def task() -> None:
+        async with opened(log) as opened_log, contextlib.AsyncExitStack() as stack:
+            low = await resolve(opened_log, after) if after else None
+            high = await resolve(opened_log, before) if before else None
+            entries: AsyncIterator[Entry]
+            if follow:
+                arriving = await stack.enter_async_context(opened_log.subscribe())
+                entries = (entry async for entry in arriving if (low is None or entry.id > low) and (high is None or entry.id < high))
+            else:
+                entries = opened_log.iterate(after=low, before=high, reverse=reverse, limit=limit if author is None else None)
+            with Listing(out, ENTRY_COLUMNS, empty="no entries", is_live=follow) as listing:
+                async for entry in entries:
+                    if author is not None and not entry.signature.public_key.endswith(author):
+                        continue
+                    add_entry(listing, out, entry)
+                    if listing.count == limit:
+                        break
+
+    run(task)
+
+
+@click.command()
+@log_argument
+@id_argument
+@click.option("--hex", "is_hex", is_flag=True, help="Print the bytes that are stored and hashed, as hexadecimal.")
+@output_options()
+def show(log: str, entry_id: str, is_hex: bool, out: Output) -> None:
+    """Show one entry whole.
+
+    \b
+    Examples
+      gossiplog show app.db 0g5k
+      gossiplog show app.db 0g5k --hex | gossiplog verify --values -
+    """
+
+    async def task() -> None:
+        async with opened(log) as opened_log:
+            entry = await opened_log.get(await resolve(opened_log, entry_id))
+        if is_hex:
+            out.line(entry.value.hex())
+        elif out.is_json:
+            out.raw(entry_to_line(entry))
+        else:
+            parents = entry.message.parents
+            out.fields(
+                {},
+                [
+                    ("id", out.style(entry.id, "yellow")),
+                    ("topic", clean(entry.message.topic)),
+                    ("clock", f"{entry.clock:,}"),
+                    ("author", out.style(clean(entry.signature.public_key), "cyan")),
+                    ("signature", f"{entry.signature.codec}, {entry.signature.signature.hex()}"),
+                    ("parents", " ".join(parents) or "none"),
+                    ("bytes", f"{len(entry.value):,}"),
+                    ("payload", payload_text(entry, None)),
+                ],
+            )
+
+    run(task)

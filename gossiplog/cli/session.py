@@ -1,0 +1,83 @@
+"""From a command to the library: one trio run a command, and opening a log with errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .. import errors
+from .exits import ExitCode, Failure
+
+if TYPE_CHECKING:
+    from ..gossip_log import GossipLog
+
+__all__ = ["load_apply", "opened", "resolve", "run"]
+
+T = TypeVar("T")
+
+
+def run(task: Callable[[], Awaitable[T]]) -> T:
+    """Run a coroutine function to its end; Ctrl-C arrives in it as KeyboardInterrupt, after which open logs are closed."""
+    import trio
+
+    return trio.run(task)
+
+
+@asynccontextmanager
+async def opened(path: str, *, read_only: bool = True, **options: Any) -> AsyncIterator[GossipLog]:
+    """Open the log at a path, which must exist unless `create=True` is among the options.
+
+    Raises:
+        LogNotFound: With a hint at `gossiplog init`.
+        GossipLogError: As `gossiplog.open` raises.
+    """
+    from ..gossip_log import open as open_log
+
+    creates = options.setdefault("create", False)
+    if path == ":memory:" or "://" in path:
+        raise Failure(f"{path} is not a file", hint="LOG is the path of a SQLite file", code=ExitCode.USAGE, kind="usage")
+    if Path(path).is_dir():
+        raise Failure(f"{path} is a folder", hint="LOG is the path of a SQLite file, say app.db in that folder")
+    if not creates and not Path(path).exists():
+        raise errors.LogNotFound(f"no log at {path}", hint=f"create it with `gossiplog init {path} --topic …`")
+    async with open_log(path, read_only=read_only, **options) as log:
+        yield log
+
+
+async def resolve(log: GossipLog, prefix: str) -> str:
+    """Return the id that begins with these characters, with errors that speak of what was typed.
+
+    Raises:
+        Failure: It cannot be the beginning of an id.
+        NotFound: No entry's id begins so.
+        AmbiguousId: Several ids do.
+    """
+    try:
+        return await log.resolve(prefix.lower())
+    except errors.DecodeError as error:
+        hint = f"`gossiplog log {log.location}` lists ids; they have 32 characters of 0-9 and a-v, and the first few do"
+        raise Failure(f"{prefix!r} is not an id", hint=hint, code=ExitCode.USAGE, kind="usage") from error
+
+
+def load_apply(name: str) -> Any:
+    """Import the function that `MODULE:FUNCTION` names, the current folder searched first.
+
+    Raises:
+        Failure: There is no such module or function.
+    """
+    import importlib
+    import sys
+
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise Failure(f"{name!r} is not of the form MODULE:FUNCTION", code=ExitCode.USAGE, kind="usage")
+    sys.path.insert(0, "")
+    try:
+        function = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise Failure(f"cannot import {name}: {error}", hint="name it as MODULE:FUNCTION, seen from the current folder") from error
+    if not callable(function):
+        raise Failure(f"{name} is not a function")
+    return function

@@ -1,0 +1,122 @@
+"""`sync`: make two logs equal."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import RemoteProtocolError, StoreError, SyncAborted, TopicMismatch
+from .exits import ExitCode
+from .options import DURABILITIES, log_argument, output_options
+from .output import Output
+from .session import opened, run
+
+if TYPE_CHECKING:
+    from ..gossip_log import GossipLog
+    from ..sync import SyncResult
+    from ..tree import Node
+
+__all__ = ["sync"]
+
+
+@click.command()
+@log_argument
+@click.argument("other", metavar="OTHER", type=click.Path())
+@click.option("--pull", "direction", flag_value="pull", help="Only take from OTHER what LOG lacks.")
+@click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
+@click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
+@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
+@output_options()
+def sync(log: str, other: str, direction: str | None, dry_run: bool, durability: str, out: Output) -> int:
+    """Make two logs equal.
+
+    Two logs of one topic exchange what they lack, and end with equal roots. They compare hashes from the root down, so the cost follows the difference, not the size. Everything received is verified. A
+    run that was interrupted keeps what it has and can be repeated.
+
+    \b
+    Examples
+      gossiplog sync app.db /mnt/stick/app.db
+      gossiplog sync app.db other.db --pull --dry-run
+    """
+
+    async def task() -> int:
+        pulls, pushes = direction != "push", direction != "pull"
+        async with (
+            opened(log, read_only=dry_run or not pulls, durability=durability) as ours,
+            opened(other, read_only=dry_run or not pushes, durability=durability) as theirs,
+        ):
+            if ours.topic != theirs.topic:
+                raise TopicMismatch(f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint="only logs of one topic can be merged")
+            if dry_run:
+                missing, extra = await _count_difference(ours, theirs)
+                _report(out, missing if pulls else None, extra if pushes else None, await ours.root(), await theirs.root(), is_dry=True)
+                return ExitCode.DONE
+            pulled = await ours.sync(theirs) if pulls else None
+            pushed = await theirs.sync(ours) if pushes else None
+            counts = [None if result is None else result.entries for result in (pulled, pushed)]
+            _report(out, counts[0], counts[1], await ours.root(), await theirs.root(), is_dry=False)
+        codes = [_judge(result, place, out) for result, place in ((pulled, other), (pushed, log)) if result is not None]
+        return max(codes, key=_severity)
+
+    return run(task)
+
+
+def _report(out: Output, pulled: int | None, pushed: int | None, ours: Node, theirs: Node, *, is_dry: bool) -> None:
+    record = {
+        "pulled": pulled,
+        "pushed": pushed,
+        "dryRun": is_dry,
+        "equal": ours == theirs,
+        "root": {"level": ours.level, "hash": ours.hash.hex()},
+    }
+    would = "to be " if is_dry else ""
+    shown = [(f"{would}pulled", f"{pulled:,}")] if pulled is not None else []
+    shown += [(f"{would}pushed", f"{pushed:,}")] if pushed is not None else []
+    shown += [("roots", f"equal: {ours.hash.hex()}" if ours == theirs else f"differ: {ours.hash.hex()} and {theirs.hash.hex()}")]
+    out.fields(record, shown)
+
+
+def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
+    """Say what a sync left out, and choose the exit code."""
+    from ..sync import Ending
+
+    if result.ending is Ending.VIOLATION:
+        raise RemoteProtocolError(f"{source} contradicts itself: {result.reason}")
+    if result.rejected:
+        out.note(f"{result.rejected:,} entries of {source} are not valid and were left out; `gossiplog verify {source}` names them")
+    if result.orphans or result.skipped:
+        out.note(f"{result.orphans + result.skipped:,} entries of {source} were left out for now: {result.reason or 'their ancestors are missing'}")
+    if result.ending is Ending.STORAGE:
+        raise StoreError(result.reason)
+    if result.ending is not Ending.COMPLETE:
+        raise SyncAborted(f"the sync from {source} stopped early: {result.reason}", cooldown_s=result.cooldown_s)
+    return ExitCode.INTEGRITY if result.rejected else ExitCode.DONE if result.complete else ExitCode.INCOMPLETE
+
+
+def _severity(code: ExitCode) -> int:
+    return (ExitCode.DONE, ExitCode.INCOMPLETE, ExitCode.INTEGRITY).index(code)
+
+
+async def _count_difference(ours: GossipLog, theirs: GossipLog) -> tuple[int, int]:
+    """Count what we lack and what they lack; reads only the parts of the two trees that differ."""
+    from ..plan import Plan, Request, ask
+    from ..tree import Question, diff_steps
+
+    def one(request: Request[Any]) -> Plan[Any]:
+        return (yield from ask(request))
+
+    missing = extra = 0
+    steps = diff_steps()
+    answer: Any = None
+    with contextlib.suppress(StopIteration):
+        while True:
+            step = steps.send(answer)
+            answer = None
+            if isinstance(step, Question):
+                answer = await (ours if step.side == "a" else theirs).run(one(step.request))
+            else:
+                missing += step.a is None
+                extra += step.b is None
+    return missing, extra

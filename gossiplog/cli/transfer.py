@@ -1,0 +1,228 @@
+"""`export` and `import`: a log as a file, and back."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from ..archive import ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
+from ..errors import StoreError
+from .exits import ExitCode, Failure
+from .options import DURABILITIES, archive_options, log_argument, output_options
+from .output import Output, clean
+from .progress import Progress
+from .session import opened, resolve, run
+
+if TYPE_CHECKING:
+    from ..gossip_log import GossipLog
+    from ..log.message import Entry
+
+__all__ = ["export", "import_"]
+
+_BATCH = 1000
+_BATCH_BYTES = 8 * 1024 * 1024
+_FAULTS_SHOWN = 20
+
+
+@click.command()
+@log_argument
+@click.option("-o", "--output", metavar="FILE", required=True, help="FILE.jsonl or FILE.car, either with .gz; '-' for JSON lines on stdout.")
+@click.option("--range", "range_", metavar="A..B", help="Entries behind A up to and with B, in causal order; either may be left out.")
+@output_options()
+def export(log: str, output: str, range_: str | None, out: Output) -> None:
+    """Write entries to a file.
+
+    The file can be checked and imported anywhere. JSON lines are what `gossiplog log --json` prints. A CAR file holds one block an entry, named by the hash of its bytes, with the
+    heads as roots; any IPLD tool reads it. The file appears under its name only when it is whole.
+
+    \b
+    Examples
+      gossiplog export app.db -o backup.car
+      gossiplog export app.db -o week.jsonl.gz --range 0g5k..
+      gossiplog export app.db -o - | jq .message.payload
+    """
+    kind = ArchiveFormat.JSONL if output == "-" else format_of_name(output)
+    if kind not in (ArchiveFormat.JSONL, ArchiveFormat.CAR):
+        raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz behind them)", param_hint="-o")
+
+    async def task() -> int:
+        async with opened(log) as opened_log:
+            low, high = await _bounds(opened_log, range_)
+            total = await opened_log.count() if range_ is None else None
+            with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, _sink(output) as file:
+                if kind is ArchiveFormat.CAR:
+                    file.write(car_header(await _roots(opened_log, low, high)))
+                async for entry in _entries(opened_log, low, high):
+                    file.write(car_block(entry.value) if kind is ArchiveFormat.CAR else entry_to_line(entry) + b"\n")
+                    progress.step()
+                return progress.done
+
+    count = run(task)
+    if output == "-":
+        return
+    size = Path(output).stat().st_size
+    if out.is_json:
+        out.record({"file": output, "count": count, "bytes": size})
+    else:
+        out.line(f"{count:,} entries, {size:,} bytes, in {output}")
+
+
+async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | None]:
+    """Read `A..B`: both ends as whole ids."""
+    if text is None:
+        return None, None
+    low, dots, high = text.partition("..")
+    if not dots:
+        raise click.BadParameter(f"{text!r} is not of the form A..B", param_hint="--range")
+    return (await resolve(log, low) if low else None), (await resolve(log, high) if high else None)
+
+
+async def _entries(log: GossipLog, low: str | None, high: str | None) -> AsyncIterator[Entry]:
+    """Yield the entries behind `low` up to and with `high`."""
+    if low is not None and high is not None and low >= high:
+        return
+    async for entry in log.iterate(after=low, before=high):
+        yield entry
+    if high is not None:
+        yield await log.get(high)
+
+
+async def _roots(log: GossipLog, low: str | None, high: str | None) -> list[bytes]:
+    """The sha2-256 digests of what nothing else in the range builds on; for the whole log these are its heads."""
+    import hashlib
+
+    if low is None and high is None:
+        return [hashlib.sha256((await log.get(id)).value).digest() for id in await log.heads()]
+    sinks: dict[bytes, bytes] = {}
+    async for entry in _entries(log, low, high):
+        for parent in entry.parent_keys:
+            sinks.pop(parent, None)
+        sinks[entry.key] = hashlib.sha256(entry.value).digest()
+    return list(sinks.values())
+
+
+@contextlib.contextmanager
+def _sink(output: str) -> Iterator[IO[bytes]]:
+    """Open what to write to; a file gets its name when it is whole, and is removed when it is not going to be."""
+    if output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    draft = path.with_name(path.name + ".partial")
+    try:
+        with draft.open("wb") as file:
+            if output.endswith(".gz"):
+                with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as compressed:
+                    yield compressed
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+@click.command("import")
+@log_argument
+@click.argument("file", metavar="FILE")
+@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an imported entry survives.")
+@archive_options
+@output_options()
+def import_(log: str, file: str, durability: str, expanded_bytes_max: int, value_bytes_max: int, out: Output) -> int:
+    """Add the entries of a file.
+
+    It may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. What is good is kept; what is damaged, forged or without its parents is named
+    by its line or its offset, and the exit code is 3. Entries that are there already count as known. A run that was interrupted can be
+    repeated.
+
+    \b
+    Examples
+      gossiplog import app.db backup.car
+      ssh host gossiplog export app.db -o - | gossiplog import app.db -
+    """
+
+    async def task() -> _Tally:
+        tally = _Tally(out)
+        with ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max) as source, Progress("importing", source.size or None, is_shown=not out.is_strict) as progress:
+            async with opened(log, read_only=False, durability=durability, value_bytes_max=value_bytes_max) as opened_log:
+                for batch in _batches(source.records()):
+                    await _insert(opened_log, batch, tally)
+                    progress.at(source.position)
+        return tally
+
+    tally = run(task)
+    record = {"added": tally.added, "known": tally.known, "failed": tally.failed}
+    if out.is_json:
+        out.record(record)
+    else:
+        out.line(f"{tally.added:,} added, {tally.known:,} known already, {tally.failed:,} failed")
+    return ExitCode.INTEGRITY if tally.failed else ExitCode.DONE
+
+
+def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Group records so that neither their number nor their bytes grow large."""
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.value or b"")
+        if len(batch) >= _BATCH or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Tally:
+    """Counts what came of each record, and names what failed: all of it under `--json`, the first so many otherwise."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self.added = 0
+        self.known = 0
+        self.failed = 0
+
+    def fail(self, place: str, id: str | None, rule: str, reason: str) -> None:
+        self.failed += 1
+        if self._out.is_json:
+            self._out.record({"place": place, "id": id, "accepted": False, "rule": rule, "reason": reason})
+        elif self.failed <= _FAULTS_SHOWN:
+            named = f" (entry {id})" if id else ""
+            self._out.note(clean(f"{place}: {reason}{named}"))
+        elif self.failed == _FAULTS_SHOWN + 1:
+            self._out.note("and more; --json lists all of them")
+
+
+async def _insert(log: GossipLog, batch: list[Record], tally: _Tally) -> None:
+    good = [record for record in batch if record.value is not None]
+    try:
+        verdicts = await log.insert_many([record.value for record in good if record.value is not None]) if good else []
+    except StoreError as error:
+        hint = f"{tally.added:,} were added and are kept; repeat the import to go on" + (f"; {error.hint}" if error.hint else "")
+        raise Failure(f"at {good[0].place}: {error}", hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error
+    results = iter(verdicts)
+    for record in batch:
+        if record.value is None:
+            tally.fail(record.place, record.id, "file", record.fault or "damaged")
+            continue
+        verdict = next(results)
+        found = verdict.entry.id if verdict.entry is not None else None
+        if not verdict.accepted:
+            tally.fail(record.place, record.id or found, verdict.rule or "rejected", verdict.reason or "rejected")
+        elif record.id is not None and found is not None and record.id != found:
+            # The entry is good and was kept; but the line says that it is another one, so somebody changed the line.
+            tally.fail(record.place, record.id, "key", f"the line names {record.id}, its contents are entry {found}")
+        elif verdict.is_new:
+            tally.added += 1
+        else:
+            tally.known += 1

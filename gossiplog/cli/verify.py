@@ -1,0 +1,273 @@
+"""`verify`: every entry against every rule, in as many processes as there are cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, format_of_name
+from .exits import ExitCode
+from .options import archive_options, output_options
+from .output import Column, Listing, Output, clean
+from .progress import Progress
+from .session import opened, run
+
+if TYPE_CHECKING:
+    from ..gossip_log import GossipLog
+
+__all__ = ["Finding", "Pool", "verify", "verify_log"]
+
+_CHUNK = 256
+_INLINE_MAX = 4 * _CHUNK
+"""So many entries are verified sooner than other processes start."""
+_COLUMNS = (Column("id", style="yellow"), Column("verdict"), Column("rule"), Column("reason"))
+_SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one entry, small enough to send between processes.
+
+    Attributes:
+        id: Its id; None when it has none because there is no such entry in the bytes.
+        accepted: Whether it passes.
+        rule: Which rule it fails.
+        reason: How.
+        parents: Its parents' keys, when it passes.
+        place: Where in the file, for what has no id.
+    """
+
+    id: str | None
+    accepted: bool
+    rule: str | None = None
+    reason: str | None = None
+    parents: tuple[bytes, ...] = ()
+    place: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry to verify: VALUE, the key it is stored under if it is, and where it was found; or a fault instead of a value."""
+
+    value: bytes | None
+    key: bytes | None = None
+    place: str | None = None
+    fault: str | None = None
+    claimed_id: str | None = None
+
+
+@click.command()
+@click.argument("log", metavar="LOG|FILE", type=click.Path(), required=False)
+@click.option("--values", metavar="FILE", help="Verify a file with one VALUE in hexadecimal a line instead; '-' is stdin.")
+@click.option("--topic", metavar="T", help="For files: the topic that entries must have; otherwise each one's own.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="So many processes; one a core otherwise.")
+@archive_options
+@output_options()
+def verify(
+    log: str | None, values: str | None, topic: str | None, jobs: int | None, expanded_bytes_max: int, value_bytes_max: int, out: Output
+) -> int:
+    """Verify every entry of a log or a file.
+
+    Checks canonical bytes, shape, topic, clock, id and signature, and in a log that the parents are there.
+
+    Takes a log, or what `gossiplog export` writes (.jsonl, .car, either with .gz), which needs no log to be checked against. JSON
+    lines are {"id", "accepted", "rule", "reason"}, one an entry; a table names only the entries that fail. The exit code is 3 if one
+    does.
+
+    \b
+    Examples
+      gossiplog verify app.db
+      gossiplog verify backup.car --jobs 4
+      gossiplog verify --json --values values.hex | jq 'select(.accepted | not)'
+    """
+    path = values if values is not None else log
+    if path is None or (values is not None and log is not None):
+        raise click.UsageError("give either a LOG or FILE, or --values FILE", click.get_current_context())
+    jobs = jobs or len(os.sched_getaffinity(0))
+
+    async def task() -> tuple[int, int]:
+        if values is None and _is_log(path):
+            async with opened(path) as opened_log:
+                total = await opened_log.count()
+                # Whatever limit the log is used with, no entry may exceed the one of all logs.
+                with Pool(jobs if total > _INLINE_MAX else 1, opened_log.topic, BLOCK_BYTES_MAX) as pool:
+                    return await _print(verify_log(opened_log, pool), total, out)
+        kind = ArchiveFormat.HEX if values is not None else None
+        with ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max) as source:
+            is_large = source.size == 0 or source.size > 250 * _INLINE_MAX
+            with Pool(jobs if is_large else 1, topic, value_bytes_max) as pool:
+                return await _print(pool.verify(_chunks_of_file(source)), None, out)
+
+    count, failed = run(task)
+    if failed:
+        out.note(f"{failed:,} of {count:,} failed")
+        return ExitCode.INTEGRITY
+    if not out.is_json:
+        out.line(f"{count:,} {'entry' if count == 1 else 'entries'}, all valid")
+    return ExitCode.DONE
+
+
+def _is_log(path: str) -> bool:
+    """Whether to open it as a log: anything that is not clearly another file, so that errors speak of what was meant."""
+    if path == "-":
+        return False
+    if not Path(path).exists():
+        return format_of_name(path) is None
+    if Path(path).is_dir():
+        return True
+    with Path(path).open("rb") as file:
+        start = file.read(len(_SQLITE_MAGIC))
+    return start == _SQLITE_MAGIC or not start
+
+
+def verify_log(log: GossipLog, pool: Pool) -> AsyncIterator[Finding]:
+    """Verify every entry of a log, in causal order, its parents' presence included."""
+    return _check_parents(log, pool.verify(_chunks_of_log(log)))
+
+
+async def _print(findings: AsyncIterator[Finding], total: int | None, out: Output) -> tuple[int, int]:
+    failed = 0
+    count = 0
+    with Progress("verifying", total, is_shown=not out.is_strict) as progress, Listing(out, _COLUMNS, empty="") as listing:
+        async for finding in findings:
+            count += 1
+            failed += not finding.accepted
+            if out.is_json:
+                record = {"id": finding.id, "accepted": finding.accepted, "rule": finding.rule, "reason": finding.reason}
+                listing.add(record if finding.place is None else {**record, "place": finding.place}, ())
+            elif not finding.accepted:
+                reason = clean(finding.reason or "")
+                place = f" ({finding.place})" if finding.place else ""
+                listing.add({}, (finding.id or "–", "FAILED", finding.rule or "–", reason + place))
+            progress.step()
+    return count, failed
+
+
+async def _chunks_of_log(log: GossipLog) -> AsyncIterator[list[Item]]:
+    chunk: list[Item] = []
+    async for entry in log.iterate():
+        chunk.append(Item(entry.value, entry.key))
+        if len(chunk) == _CHUNK:
+            yield chunk
+            chunk = []
+    yield chunk
+
+
+async def _chunks_of_file(source: ArchiveSource) -> AsyncIterator[list[Item]]:
+    import trio
+
+    chunk: list[Item] = []
+    for record in source.records():
+        chunk.append(Item(record.value, None, record.place, record.fault, record.id))
+        if len(chunk) == _CHUNK:
+            yield chunk
+            await trio.lowlevel.checkpoint()
+            chunk = []
+    yield chunk
+
+
+async def _check_parents(log: GossipLog, findings: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    """Turn a finding down whose parents are not in the log; one look-up for so many entries."""
+    batch: list[Finding] = []
+    async for finding in findings:
+        batch.append(finding)
+        if len(batch) == _CHUNK:
+            for each in await _with_parents(log, batch):
+                yield each
+            batch = []
+    for each in await _with_parents(log, batch):
+        yield each
+
+
+async def _with_parents(log: GossipLog, findings: Sequence[Finding]) -> list[Finding]:
+    from ..log.reads import Leaf, ReadLeaves
+    from ..plan import Plan, ask
+
+    wanted = list({parent for finding in findings for parent in finding.parents})
+
+    def find() -> Plan[dict[bytes, Leaf]]:
+        return (yield from ask(ReadLeaves(wanted)))
+
+    present = await log.run(find()) if wanted else {}
+    out = []
+    for finding in findings:
+        missing = sum(parent not in present for parent in finding.parents)
+        out.append(Finding(finding.id, False, "parents", f"{missing} of {len(finding.parents)} parents are missing") if missing else finding)
+    return out
+
+
+class Pool:
+    """Processes that verify chunks, in order, with few chunks on their way at a time; a single job runs in this process."""
+
+    def __init__(self, jobs: int, topic: str | None, value_bytes_max: int) -> None:
+        self._jobs = jobs
+        self._topic = topic
+        self._value_bytes_max = value_bytes_max
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Pool:
+        if self._jobs > 1:
+            import multiprocessing
+
+            # A fork would take over the threads' locks of this process; a fresh interpreter does not.
+            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def verify(self, chunks: AsyncIterator[list[Item]]) -> AsyncIterator[Finding]:
+        """Yield a finding for every item, in order."""
+        import trio
+
+        waiting: deque[Future[list[Finding]]] = deque()
+        async for chunk in chunks:
+            if self._pool is None:
+                for finding in await trio.to_thread.run_sync(verify_items, chunk, self._topic, self._value_bytes_max):
+                    yield finding
+                continue
+            waiting.append(self._pool.submit(verify_items, chunk, self._topic, self._value_bytes_max))
+            while len(waiting) >= 2 * self._jobs:
+                for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
+                    yield finding
+        while waiting:
+            for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
+                yield finding
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C, which a terminal sends to all processes, to the one that prints."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def verify_items(items: Iterable[Item], topic: str | None, value_bytes_max: int) -> list[Finding]:
+    """Verify items one by one; runs in any process."""
+    return list(_verify_items(items, topic, value_bytes_max))
+
+
+def _verify_items(items: Iterable[Item], topic: str | None, value_bytes_max: int) -> Iterator[Finding]:
+    from ..log import encode_id, validate
+
+    for item in items:
+        expected_id = encode_id(item.key) if item.key is not None else item.claimed_id
+        if item.value is None:
+            yield Finding(expected_id, False, "file", item.fault, place=item.place)
+            continue
+        verdict = validate(item.value, topic=topic, value_bytes_max=value_bytes_max)
+        entry = verdict.entry
+        own_id = entry.id if entry is not None else None
+        if expected_id is not None and own_id is not None and expected_id != own_id:
+            yield Finding(expected_id, False, "key", f"its bytes were changed: they hash to {own_id}", place=item.place)
+        elif verdict.accepted:
+            yield Finding(own_id, True, parents=entry.parent_keys if entry is not None and item.key is not None else ())
+        else:
+            yield Finding(expected_id or own_id, False, verdict.rule, verdict.reason, place=item.place)

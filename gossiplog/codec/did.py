@@ -1,0 +1,81 @@
+"""did:key, the name of a public key: `did:key:z` and base58btc of a multicodec varint followed by the raw key.
+
+The reference's varint decoder accepts padded forms (`ed 81 00` for `ed 01`), so one key has many names there. We accept exactly those,
+because an entry's validity must not depend on who checks it, and write the shortest.
+
+Source: spec/entries.md, "Signature"; W3C CCG did:key method.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from ..errors import DecodeError
+from .varint import encode_varint
+
+__all__ = ["DID_CHARS_MAX", "ED25519_CODE", "decode_base58", "decode_did", "encode_base58", "encode_did"]
+
+ED25519_CODE = 0xED
+"""The multicodec of a raw Ed25519 public key."""
+DID_CHARS_MAX = 512
+"""Room for a varint as padded as the reference takes it (147 bytes) and a key of 200 bytes; base58 is quadratic, so there is a limit."""
+
+_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_DIGITS = {char: digit for digit, char in enumerate(_ALPHABET)}
+_DID = re.compile(f"did:key:z([{_ALPHABET}]+)")
+_PADDED_VARINT_BYTES_MAX = 147
+"""The reference multiplies by 2 ** shift in floating point, which gives NaN from the 148th byte on."""
+
+
+def encode_did(code: int, public_key: bytes) -> str:
+    """Return the did:key of a raw public key under its multicodec."""
+    return "did:key:z" + encode_base58(encode_varint(code) + public_key)
+
+
+@lru_cache(maxsize=16_384)
+def decode_did(did: str) -> tuple[int, bytes]:
+    """Return the multicodec and the raw public key that a did:key names. Remembers the last 16,384.
+
+    Raises:
+        DecodeError: It is no did:key in base58btc, has more than 512 characters, or holds no varint.
+    """
+    if len(did) > DID_CHARS_MAX:
+        raise DecodeError(f"a did of {len(did)} characters, at most {DID_CHARS_MAX} are allowed")
+    match = _DID.fullmatch(did)
+    if match is None:
+        raise DecodeError(f"{did!r} is no did:key in base58btc")
+    data = decode_base58(match[1])
+    code = 0
+    for index, byte in enumerate(data[:_PADDED_VARINT_BYTES_MAX]):
+        code |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return code, data[index + 1 :]
+    raise DecodeError(f"{did!r} holds no multicodec")
+
+
+def encode_base58(data: bytes) -> str:
+    """Encode in base58btc without a multibase prefix; a leading zero byte is a leading `1`. O(n²)."""
+    number = int.from_bytes(data, "big")
+    digits: list[str] = []
+    while number:
+        number, digit = divmod(number, 58)
+        digits.append(_ALPHABET[digit])
+    digits.append("1" * (len(data) - len(data.lstrip(b"\0"))))
+    return "".join(reversed(digits))
+
+
+def decode_base58(text: str) -> bytes:
+    """Decode base58btc without a multibase prefix. O(n²): bound the text first.
+
+    Raises:
+        DecodeError: A character is not in the alphabet.
+    """
+    number = 0
+    try:
+        for char in text:
+            number = number * 58 + _DIGITS[char]
+    except KeyError:
+        raise DecodeError(f"{text!r} is not base58btc") from None
+    zeros = len(text) - len(text.lstrip("1"))
+    return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")

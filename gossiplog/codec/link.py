@@ -1,0 +1,129 @@
+"""Links: the bytes of a CID inside a payload, checked, and the objects that stand for them.
+
+A link is a `multiformats.CID` wherever that library knows its codec and hash function. Entries are valid without regard to tables
+of names, so any other well-formed CID becomes an `UnknownLink`, which keeps the bytes.
+
+Source: spec/entries.md, "Portable canonical form"; the CID specification.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b32decode, b32encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import DecodeError
+from .did import decode_base58, encode_base58
+from .javascript import SAFE_INTEGER_MAX
+from .varint import decode_varint
+
+if TYPE_CHECKING:
+    from multiformats import CID
+
+__all__ = ["Link", "UnknownLink", "check_cid", "is_link", "link_from_bytes", "link_from_text", "link_text", "link_to_bytes"]
+
+_V0_PREFIX = b"\x12\x20"
+_V0_BYTES = 34
+_BASE32 = re.compile(r"b[a-z2-7]+")
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownLink:
+    """A CID whose codec or hash function this machine's tables do not name.
+
+    Attributes:
+        cid: Its bytes, without dag-cbor's leading zero.
+    """
+
+    cid: bytes
+
+    def __bytes__(self) -> bytes:
+        return self.cid
+
+    def __str__(self) -> str:
+        return link_text(self.cid)
+
+
+Link: TypeAlias = "CID | UnknownLink"
+
+
+def check_cid(cid: bytes) -> None:
+    """Accept a CID that survives the reference's decoding and encoding, in dag-cbor and in dag-json.
+
+    Version 0 is `12 20` and 32 bytes. Version 1 is `01`, a codec up to 2^53 − 1, a hash function, a length and that many bytes, each a
+    minimal varint.
+
+    Raises:
+        DecodeError: It is none of the two.
+    """
+    if cid[:1] == b"\x12":
+        if len(cid) != _V0_BYTES or cid[:2] != _V0_PREFIX:
+            raise DecodeError("a CID of version 0 is sha2-256 of 32 bytes")
+        return
+    if cid[:1] != b"\x01":
+        raise DecodeError("the CID's version is neither 0 nor 1")
+    codec, offset = decode_varint(cid, 1)
+    if codec > SAFE_INTEGER_MAX:
+        raise DecodeError(f"the CID's codec {codec} is above 2^53 − 1")
+    _, offset = decode_varint(cid, offset)
+    size, offset = decode_varint(cid, offset)
+    if len(cid) - offset != size:
+        raise DecodeError(f"the CID has a digest of {len(cid) - offset} bytes and says {size}")
+
+
+def link_from_bytes(cid: bytes) -> Link:
+    """Return the link for the bytes of a CID.
+
+    Raises:
+        DecodeError: The bytes are not a well-formed CID.
+    """
+    check_cid(cid)
+    from multiformats import CID
+
+    # The library raises half a dozen unrelated types for codecs, hash functions and digest sizes that its tables do not have, and
+    # each means the same here.
+    try:
+        link: CID = CID.decode(cid)
+        same = bytes(link) == cid
+    except Exception:
+        same = False
+    return link if same else UnknownLink(cid)
+
+
+def link_to_bytes(link: Any) -> bytes:
+    """Return the bytes of the CID that a link stands for, unchecked."""
+    return bytes(link)
+
+
+def is_link(value: object) -> bool:
+    """Say whether a value is a link, without importing `multiformats` for values that cannot be."""
+    kind = type(value)
+    return kind is UnknownLink or (kind.__name__ == "CID" and kind.__module__.partition(".")[0] == "multiformats")
+
+
+def link_text(cid: bytes) -> str:
+    """Return a CID's bytes as the reference writes them: base58btc for version 0, else multibase base32."""
+    if cid[:2] == _V0_PREFIX:
+        return encode_base58(cid)
+    return "b" + b32encode(cid).decode().rstrip("=").lower()
+
+
+def link_from_text(text: str) -> Link:
+    """Return the link that `link_text` wrote.
+
+    Raises:
+        DecodeError: It is not a CID in that form; other multibases are not read.
+    """
+    if text.startswith("Qm") and len(text) == 46:
+        cid = decode_base58(text)
+    elif _BASE32.fullmatch(text):
+        try:
+            cid = b32decode(text[1:].upper() + "=" * (-(len(text) - 1) % 8))
+        except ValueError:
+            raise DecodeError(f"{text[:80]!r} is not base32") from None
+    else:
+        raise DecodeError(f"{text[:80]!r} is not a CID in base58btc (version 0) or base32 (version 1)")
+    if link_text(cid) != text:
+        raise DecodeError(f"{text[:80]!r} is not the canonical text of its CID")
+    return link_from_bytes(cid)

@@ -1,0 +1,239 @@
+"""A small proto3 codec, driven by tables: enough for push, sync, pubsub and libp2p's identify.
+
+    NODE = Schema("Node", Field(1, "level", Kind.UINT32), Field(2, "key", Kind.BYTES, optional=True), Field(3, "hash", Kind.BYTES))
+    NODE.encode({"level": 1, "hash": digest})     NODE.decode(data)["key"] is None
+
+Schemas cannot contain themselves, so nesting is as deep as the table. Lists have a maximum that is enforced while reading; the caller
+bounds the bytes of the whole (see `framing`).
+
+Source: the protocol buffers encoding guide; spec/sync.md, "Messages"; spec/pubsub.md, "Protobuf".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from ..errors import DecodeError, EncodeError
+
+__all__ = ["REPEATED_MAX_DEFAULT", "Field", "Kind", "Schema"]
+
+REPEATED_MAX_DEFAULT = 1024
+
+_VARINT = 0
+_FIXED_64 = 1
+_BYTES = 2
+_FIXED_32 = 5
+_FIELD_NUMBER_MAX = 2**29 - 1
+_VARINT_BYTES_MAX = 10
+
+
+class Kind(Enum):
+    """The types of scalar fields."""
+
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    BOOL = "bool"
+    BYTES = "bytes"
+    STRING = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message.
+
+    Attributes:
+        number: Its number, 1 … 2^29 − 1.
+        name: Its key in the dicts.
+        kind: A scalar's type, or the schema of a message.
+        repeated: Whether it is a list; bytes, strings and messages only.
+        optional: Whether a scalar has explicit presence: absent is None, and the default value is written. Messages always have it.
+            Set it for the scalar members of a oneof too.
+        repeated_max: The longest list that is read.
+    """
+
+    number: int
+    name: str
+    kind: Kind | Schema
+    repeated: bool = False
+    optional: bool = False
+    repeated_max: int = REPEATED_MAX_DEFAULT
+
+    @property
+    def wire_type(self) -> int:
+        """0 for integers and booleans, 2 for everything with a length."""
+        return _VARINT if self.kind in _VARINT_KINDS else _BYTES
+
+    def default(self) -> Any:
+        """What the field is when it is absent."""
+        if self.repeated:
+            return []
+        if self.optional or isinstance(self.kind, Schema):
+            return None
+        return _DEFAULTS[self.kind]
+
+
+class Schema:
+    """A message type. Values are dicts from field names; a oneof is whichever of its members is not None.
+
+    Attributes:
+        name: For error messages.
+        fields: In order of their numbers.
+    """
+
+    __slots__ = ("_by_number", "_singular", "fields", "name")
+
+    def __init__(self, name: str, *fields: Field) -> None:
+        self.name = name
+        self.fields = tuple(sorted(fields, key=_number))
+        self._by_number = {field.number: field for field in fields}
+        assert len(self._by_number) == len(fields) == len({field.name for field in fields})
+        assert all(0 < number <= _FIELD_NUMBER_MAX for number in self._by_number)
+        assert not any(field.repeated and field.wire_type == _VARINT for field in fields)
+        self._singular = {field.name: field.default() for field in fields if not field.repeated}
+
+    def __repr__(self) -> str:
+        return f"<Schema {self.name}>"
+
+    def encode(self, values: Mapping[str, Any]) -> bytes:
+        """Return a message's bytes, in order of field numbers; absent names and None are left out, as are defaults without presence.
+
+        Raises:
+            EncodeError: A name is no field's, or a value is not of its field's type or in its range.
+        """
+        unknown = values.keys() - self._singular.keys() - {field.name for field in self.fields if field.repeated}
+        if unknown:
+            raise EncodeError(f"{self.name} has no field {min(unknown)!r}")
+        out = bytearray()
+        for field in self.fields:
+            value = values.get(field.name)
+            if value is None:
+                continue
+            tag = _encode_varint(field.number << 3 | field.wire_type)
+            for item in value if field.repeated else (value,):
+                encoded = self._encode_item(field, item)
+                if not field.repeated and not field.optional and not isinstance(field.kind, Schema) and encoded in (b"\0", b""):
+                    continue
+                out += tag
+                if field.wire_type == _BYTES:
+                    out += _encode_varint(len(encoded))
+                out += encoded
+        return bytes(out)
+
+    def decode(self, data: bytes) -> dict[str, Any]:
+        """Return a message's values, every field by its name. Unknown fields are skipped; of a singular field the last one counts.
+
+        Raises:
+            DecodeError: The bytes are cut short or are no protobuf, a known field has another wire type or a value out of range, a string
+                is not UTF-8, or a list is longer than its maximum.
+        """
+        values = dict(self._singular)
+        lists: dict[str, list[Any]] = {field.name: [] for field in self.fields if field.repeated}
+        position = 0
+        while position < len(data):
+            tag, position = _read_varint(data, position)
+            number, wire_type = tag >> 3, tag & 7
+            if not 0 < number <= _FIELD_NUMBER_MAX:
+                raise DecodeError(f"{self.name}: there is no field number {number}")
+            start = position
+            if wire_type == _VARINT:
+                raw, position = _read_varint(data, position)
+            else:
+                start, position = _extent(data, position, wire_type)
+                raw = 0
+            field = self._by_number.get(number)
+            if field is None:
+                continue
+            if field.wire_type != wire_type:
+                raise DecodeError(f"{self.name}.{field.name}: wire type {wire_type}, expected {field.wire_type}")
+            item = self._integer(field, raw) if wire_type == _VARINT else self._decode_bytes(field, data[start:position])
+            if field.repeated:
+                items = lists[field.name]
+                if len(items) >= field.repeated_max:
+                    raise DecodeError(f"{self.name}.{field.name}: more than {field.repeated_max}")
+                items.append(item)
+            else:
+                values[field.name] = item
+        return values | lists
+
+    def _encode_item(self, field: Field, item: Any) -> bytes:
+        """Return the bytes of one value without tag and length."""
+        kind = field.kind
+        if isinstance(kind, Schema):
+            return kind.encode(item)
+        if kind is Kind.BYTES and isinstance(item, bytes | bytearray | memoryview):
+            return bytes(item)
+        if kind is Kind.STRING and isinstance(item, str):
+            try:
+                return item.encode()
+            except UnicodeEncodeError:
+                raise EncodeError(f"{self.name}.{field.name}: the string holds half of a surrogate pair") from None
+        if kind is Kind.BOOL and isinstance(item, bool):
+            return b"\1" if item else b"\0"
+        if kind in _LIMITS and isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= _LIMITS[kind]:
+            return _encode_varint(item)
+        raise EncodeError(f"{self.name}.{field.name}: a {type(item).__name__} is no {kind.value}, or out of range")
+
+    def _integer(self, field: Field, raw: int) -> int | bool:
+        if field.kind is Kind.BOOL:
+            return raw != 0
+        if field.kind is Kind.UINT32 and raw > _LIMITS[Kind.UINT32]:
+            raise DecodeError(f"{self.name}.{field.name}: {raw} has more than 32 bits")
+        return raw
+
+    def _decode_bytes(self, field: Field, data: bytes) -> Any:
+        if field.kind is Kind.BYTES:
+            return data
+        if isinstance(field.kind, Schema):
+            return field.kind.decode(data)
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise DecodeError(f"{self.name}.{field.name} is not UTF-8: {error.reason}") from None
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read a varint of at most 64 bits. Protobuf writers may pad, so longer forms than needed are taken."""
+    value = 0
+    for index, byte in enumerate(data[position : position + _VARINT_BYTES_MAX]):
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if value >> 64:
+                break
+            return value, position + index + 1
+    raise DecodeError(f"at byte {position}: the varint is cut short or has more than 64 bits")
+
+
+def _extent(data: bytes, position: int, wire_type: int) -> tuple[int, int]:
+    """Return where a field's bytes begin and end."""
+    if wire_type == _BYTES:
+        size, position = _read_varint(data, position)
+    elif wire_type == _FIXED_64:
+        size = 8
+    elif wire_type == _FIXED_32:
+        size = 4
+    else:
+        raise DecodeError(f"at byte {position}: wire type {wire_type} is not in use")
+    if size > len(data) - position:
+        raise DecodeError(f"at byte {position}: a field of {size} bytes is cut short")
+    return position, position + size
+
+
+def _encode_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _number(field: Field) -> int:
+    return field.number
+
+
+_VARINT_KINDS = (Kind.UINT32, Kind.UINT64, Kind.BOOL)
+_LIMITS = {Kind.UINT32: 2**32 - 1, Kind.UINT64: 2**64 - 1}
+_DEFAULTS: dict[Kind, Any] = {Kind.UINT32: 0, Kind.UINT64: 0, Kind.BOOL: False, Kind.BYTES: b"", Kind.STRING: ""}

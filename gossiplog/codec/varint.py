@@ -1,0 +1,44 @@
+"""Unsigned varints (LEB128): seven bits a byte, least significant first, the top bit set on all but the last byte.
+
+Source: the multiformats unsigned-varint specification, which libp2p's length prefixes and multicodecs follow.
+"""
+
+from __future__ import annotations
+
+from ..errors import DecodeError
+
+__all__ = ["VARINT_BYTES_MAX", "decode_varint", "encode_varint"]
+
+VARINT_BYTES_MAX = 9
+"""No varint of the specification is longer: 63 bits."""
+
+
+def encode_varint(value: int) -> bytes:
+    """Encode an integer of 0 … 2^63 − 1 in the fewest bytes."""
+    if value < 0x80:
+        return bytes((value,))
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def decode_varint(data: bytes, start: int = 0) -> tuple[int, int]:
+    """Decode the varint at `start`; return it and the offset behind it.
+
+    Raises:
+        DecodeError: `data` ends within it, it has more than 9 bytes, or a shorter form exists.
+    """
+    value = 0
+    for index in range(VARINT_BYTES_MAX):
+        if start + index >= len(data):
+            raise DecodeError("the varint is cut short")
+        byte = data[start + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if byte == 0 and index > 0:
+                raise DecodeError(f"the varint of {value} is longer than it needs to be")
+            return value, start + index + 1
+    raise DecodeError(f"the varint has more than {VARINT_BYTES_MAX} bytes")

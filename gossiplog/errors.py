@@ -1,0 +1,185 @@
+"""Every exception that GossipLog raises, in one tree under `GossipLogError`."""
+
+__all__ = [
+    "AmbiguousId",
+    "ClosedError",
+    "CommitError",
+    "DamagedLog",
+    "DecodeError",
+    "EncodeError",
+    "ForeignFile",
+    "GossipLogError",
+    "KeyFileError",
+    "LocalProtocolError",
+    "LogBusy",
+    "LogNotFound",
+    "NewerVersion",
+    "NotAuthorised",
+    "NotFound",
+    "QueryLimit",
+    "ReadOnlyLog",
+    "Reject",
+    "Rejected",
+    "RemoteProtocolError",
+    "StorageFull",
+    "StoreError",
+    "SyncAborted",
+    "TopicMismatch",
+]
+
+
+class GossipLogError(Exception):
+    """The root of the tree.
+
+    Attributes:
+        hint: What the user can do about it, in one sentence, or None.
+    """
+
+    hint: str | None = None
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        if hint is not None:
+            self.hint = hint
+
+
+class LocalProtocolError(GossipLogError):
+    """The caller's mistake: an argument or an order of calls that cannot be served."""
+
+
+class ClosedError(LocalProtocolError):
+    """The log, or the stream, was closed before the call or during it."""
+
+
+class RemoteProtocolError(GossipLogError):
+    """A peer broke the protocol.
+
+    Attributes:
+        peer: Who it was, as the driver names it, or None where no network is involved.
+    """
+
+    def __init__(self, message: str, *, peer: str | None = None) -> None:
+        super().__init__(message)
+        self.peer = peer
+
+
+class SyncAborted(GossipLogError):
+    """A sync session ended early through no fault of the data; it can be resumed.
+
+    Attributes:
+        cooldown_s: Seconds that the server asked us to wait before the next session.
+    """
+
+    def __init__(self, message: str, *, cooldown_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.cooldown_s = cooldown_s
+
+
+class DecodeError(GossipLogError):
+    """Bytes or text that no decoder of ours accepts. Every decoder raises this and nothing else."""
+
+
+class EncodeError(GossipLogError):
+    """A value that has no portable canonical form.
+
+    Attributes:
+        path: Where in the value it is, like `$.items[3]["a b"]`; `$` is the value itself.
+    """
+
+    def __init__(self, message: str, *, path: str = "$") -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
+
+
+class KeyFileError(GossipLogError):
+    """A private key's file is missing, unreadable, not a key, or readable by others."""
+
+
+class NotFound(GossipLogError):
+    """No entry has this id."""
+
+    def __init__(self, entry_id: str, *, hint: str | None = None) -> None:
+        super().__init__(f"no entry {entry_id}", hint=hint)
+        self.id = entry_id
+
+
+class AmbiguousId(GossipLogError):
+    """Several ids begin with the given prefix.
+
+    Attributes:
+        matches: Some of them, ascending.
+    """
+
+    def __init__(self, prefix: str, matches: list[str]) -> None:
+        super().__init__(f"id prefix {prefix!r} matches {', '.join(matches)} and maybe more", hint="give more characters of the id")
+        self.matches = matches
+
+
+class QueryLimit(GossipLogError):
+    """A query over the graph was cut off at its limit of visits or time; nothing is known about its answer."""
+
+
+class NotAuthorised(GossipLogError):
+    """The log's access rule refused an append of ours; nothing was stored."""
+
+
+class Reject(Exception):
+    """Raised by an `apply` callback to quarantine one entry, and with it all of its descendants.
+
+    Attributes:
+        id: The entry's id; None when `apply` was given exactly one entry.
+        reason: Shown to whoever asks why.
+    """
+
+    def __init__(self, reason: str, *, id: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.id = id
+
+
+class Rejected(GossipLogError):
+    """The log's `apply` refused an append of ours with `Reject`; nothing was stored."""
+
+
+class StoreError(GossipLogError):
+    """The store cannot do what was asked. What was committed before stays as it was."""
+
+
+class LogNotFound(StoreError):
+    """There is no log at this path."""
+
+
+class ForeignFile(StoreError):
+    """The file is there, but it is no log of ours."""
+
+
+class DamagedLog(StoreError):
+    """The file is a log, and parts of it cannot be read."""
+
+    hint = "run `gossiplog fsck` to see what is affected; reading what is whole goes on"
+
+
+class NewerVersion(StoreError):
+    """The log was written by a newer version than this one."""
+
+
+class ReadOnlyLog(StoreError):
+    """The log, or the place it lies in, cannot be written to."""
+
+
+class TopicMismatch(StoreError):
+    """The log has another topic than the one asked for."""
+
+
+class LogBusy(StoreError):
+    """Another process is writing to this log."""
+
+
+class StorageFull(StoreError):
+    """The disk or a quota is full; the transaction was rolled back whole."""
+
+    hint = "free some space and try again; nothing that was acknowledged is affected"
+
+
+class CommitError(StoreError):
+    """A transaction failed and was rolled back whole."""

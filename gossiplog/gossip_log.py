@@ -1,0 +1,493 @@
+"""GossipLog: one replica of one topic's causal log."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar
+
+import trio
+
+from .codec import pcf_encode
+from .errors import AmbiguousId, DecodeError, LocalProtocolError, NotFound, ReadOnlyLog, Rejected, Reject
+from .log.ancestry import AncestorWalk, children, is_ancestor, position
+from .log.commit import Append, Authorize, Committed, Insert
+from .log.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT, next_clock
+from .log.message import Entry
+from .log.message_id import ID_CHARS, decode_id, encode_id
+from .log.reads import (
+    Position,
+    Quarantined,
+    ReadCount,
+    ReadCursor,
+    ReadHeads,
+    ReadLeaves,
+    ReadPage,
+    ReadQuarantine,
+    ReadValues,
+    WriteCursor,
+)
+from .log.schemes import DEFAULT_SCHEMES
+from .log.signing import Signer
+from .log.validation import Verdict, validate_many
+from .ordered import map_ordered
+from .plan import Plan, ask
+from .store import Durability, Reader, Store, open_store
+from .subscription import Subscription
+from .sync import InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
+from .tree.node import Node, ReadRoot
+from .writer import Apply, Writer
+
+__all__ = ["GossipLog", "open"]
+
+T = TypeVar("T")
+
+_PAGE = 256
+"""Entries read per hop into the database's thread: its cost is spread thin, and 256 values of 64 KiB still are only 16 MiB."""
+_CHUNK = 250
+"""Values verified per hop into a worker thread."""
+_CHUNKS_PER_COMMIT = 4
+_QUERY_S = 1.0
+"""Source: spec/limits.md, "ancestor queries"."""
+
+
+@asynccontextmanager
+async def open(
+    location: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    signer: Signer | None = None,
+    apply: Apply | None = None,
+    authorize: Authorize | None = None,
+    durability: Durability | str = Durability.FULL,
+    read_only: bool = False,
+    create: bool = True,
+    schemes: frozenset[str] = DEFAULT_SCHEMES,
+    value_bytes_max: int = VALUE_BYTES_DEFAULT,
+) -> AsyncIterator[GossipLog]:
+    """Open a log for the length of an `async with` block, creating it if there is none and a topic is given.
+
+    At the end of the block what was submitted is committed and the log is closed; if the block raises or is cancelled, calls of
+    other tasks that are still waiting get a ClosedError.
+
+    Args:
+        location: A path of a SQLite file, or `:memory:`.
+        topic: What the log's topic must be. None opens whatever there is, and creates nothing.
+        signer: Signs appends that name no other signer.
+        apply: The application's side of a commit; see `gossiplog.writer.Apply`.
+        authorize: The access rule, `(message, did) -> bool`: a function of its arguments alone, called in the database's thread. What it
+            refuses goes to the quarantine, or, if it was our own append, raises NotAuthorised.
+        durability: `full`, `normal` or `off`: what an acknowledged append survives.
+        read_only: Write nothing; works beside another process that writes.
+        create: Create a log where there is none.
+        schemes: The signature schemes that entries may use.
+        value_bytes_max: The largest VALUE that is accepted, at most 1 MiB.
+
+    Raises:
+        LocalProtocolError: An argument is wrong.
+        StoreError: One of its subclasses, by what is wrong with the file.
+    """
+    if not 0 < value_bytes_max <= VALUE_BYTES_LIMIT:
+        raise LocalProtocolError(f"value_bytes_max {value_bytes_max}, expected 1 to {VALUE_BYTES_LIMIT}")
+    try:
+        level = Durability(durability)
+    except ValueError:
+        raise LocalProtocolError(f"durability {durability!r}, expected full, normal or off") from None
+    async with open_store(location, topic=topic, create=create and topic is not None, read_only=read_only, durability=level) as store:
+        log = GossipLog(store, signer=signer, apply=apply, authorize=authorize, schemes=schemes, value_bytes_max=value_bytes_max)
+        async with log._running():
+            yield log
+
+
+class GossipLog:
+    """One replica of a log. Open it with `gossiplog.open`; every method may be called from any number of tasks.
+
+    Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
+    malformed one DecodeError. A cancelled read does nothing; a cancelled write is done whole or not at all.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        signer: Signer | None,
+        apply: Apply | None,
+        authorize: Authorize | None,
+        schemes: frozenset[str],
+        value_bytes_max: int,
+    ) -> None:
+        self._store = store
+        self._signer = signer
+        self._apply = apply
+        self._schemes = schemes
+        self._value_bytes_max = value_bytes_max
+        self._writer = Writer(store, apply=apply, authorize=authorize, value_bytes_max=value_bytes_max, on_commit=self._on_commit)
+        self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)
+        self._cursors: set[str] = set()
+        # Replaced and set at each commit, so that whoever waits on the old one wakes up.
+        self._changed = trio.Event()
+
+    @property
+    def topic(self) -> str:
+        """The log's topic."""
+        return self._store.topic
+
+    @property
+    def location(self) -> str:
+        """Where the log lies, for messages to the user."""
+        return self._store.location
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return self._store.is_read_only
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process may be writing to the log."""
+        return self._store.is_shared
+
+    async def append(self, payload: Any, *, signer: Signer | None = None) -> Entry:
+        """Sign a payload with today's heads as its parents, and append it.
+
+        Returns when the entry is as durable as the log was opened for. Appends of concurrent tasks share commits.
+
+        Args:
+            payload: None, bools, numbers, strings, bytes, links, and lists and dicts of them, 64 deep at most. It is normalised as
+                JavaScript would: 1.0 becomes 1.
+            signer: Instead of the log's own.
+
+        Raises:
+            EncodeError: The payload has no portable form, or is too large; it names the path in the payload.
+            LocalProtocolError: There is no signer.
+            NotAuthorised, Rejected: The access rule, or `apply`, refuses it.
+            StoreError: It could not be stored.
+        """
+        return (await self.append_many([payload], signer=signer))[0]
+
+    async def append_many(self, payloads: Iterable[Any], *, signer: Signer | None = None) -> list[Entry]:
+        """Append several payloads, each with the one before as its parent, in one transaction: all or none. Raises as `append`."""
+        signer = signer or self._signer
+        if signer is None:
+            raise LocalProtocolError("appending needs a signer", hint="open(…, signer=…) or append(…, signer=…)")
+        encoded = [pcf_encode.encode(payload) for payload in payloads]
+        if not encoded:
+            await trio.lowlevel.checkpoint()
+            return []
+        verdicts = await self._submit(Append(encoded, signer))
+        return [verdict.entry for verdict in verdicts if verdict.entry is not None]
+
+    async def insert(self, value: bytes) -> Verdict:
+        """Verify one VALUE made elsewhere and insert it; see `insert_many`."""
+        return (await self.insert_many([value]))[0]
+
+    async def insert_many(self, values: Iterable[bytes]) -> list[Verdict]:
+        """Verify VALUEs made elsewhere, on all cores, and insert those that are valid and whose parents are here or before them.
+
+        Commits every 1,000 entries. A cancelled call leaves some of the first entries inserted, each with all its ancestors.
+
+        Returns:
+            A verdict for each value, in order: accepted, and new or not; ignored for missing parents; ignored because it is in the
+            quarantine; or rejected by the rule that it breaks.
+
+        Raises:
+            StoreError: The store failed; the commits before stay.
+        """
+        chunks = [chunk for chunk in _chunked(list(values), _CHUNK)]
+        verdicts: list[Verdict] = []
+        async with map_ordered(self._verify, chunks, ahead=2 * _CHUNKS_PER_COMMIT) as verified:
+            group: list[Verdict] = []
+            async for chunk in verified:
+                group += chunk
+                if len(group) >= _CHUNK * _CHUNKS_PER_COMMIT:
+                    verdicts += await self._insert(group)
+                    group = []
+            verdicts += await self._insert(group)
+        return verdicts
+
+    async def iterate(
+        self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> AsyncIterator[Entry]:
+        """Iterate over entries in the order of their ids, which is a causal order; 256 at a time are read from one snapshot.
+
+        Args:
+            after: Only entries with greater ids. It need not be an id of the log's.
+            before: Only entries with lower ids.
+            reverse: From the highest id to the lowest.
+            limit: At most this many.
+        """
+        low, high = _bound(after), _bound(before)
+        remaining = limit
+        while remaining is None or remaining > 0:
+            size = _PAGE if remaining is None else min(_PAGE, remaining)
+            page = await self.run(ask(ReadPage(low, high, reverse, size)))
+            for key, value in page:
+                yield Entry(key, value)
+            if len(page) < size:
+                return
+            if reverse:
+                high = page[-1][0]
+            else:
+                low = page[-1][0]
+            if remaining is not None:
+                remaining -= len(page)
+
+    @asynccontextmanager
+    async def subscribe(self, cursor: str | None = None, *, from_now: bool = False) -> AsyncIterator[Subscription]:
+        """Follow the log: every entry in the order in which this replica got it, then wait for more.
+
+        Args:
+            cursor: A name under which `ack` keeps the place: at least once, each entry until it is acknowledged. None keeps none.
+            from_now: Begin with the next entry, unless the cursor has a place already. Otherwise begin with the first.
+
+        Raises:
+            LocalProtocolError: Another subscription has this cursor.
+            ReadOnlyLog: A cursor cannot be kept in a log that is open read-only.
+        """
+        seq = None
+        if cursor is not None:
+            if self.read_only:
+                raise ReadOnlyLog(f"{self.location} is open read-only, so cursor {cursor!r} cannot be kept there", hint="subscribe without a cursor")
+            if cursor in self._cursors:
+                raise LocalProtocolError(f"cursor {cursor!r} is in use")
+            self._cursors.add(cursor)
+        try:
+            if cursor is not None:
+                seq = await self.run(ask(ReadCursor(cursor)))
+            if seq is None:
+                seq = (await self.run(ask(ReadCount(counted=False))))[1] if from_now else 0
+            yield Subscription(self, cursor, seq)
+        finally:
+            if cursor is not None:
+                self._cursors.discard(cursor)
+
+    async def get(self, id: str) -> Entry:
+        """Return the entry with this id."""
+        key = decode_id(id)
+        values = await self.run(ask(ReadValues([key])))
+        if key not in values:
+            raise NotFound(id)
+        return Entry(key, values[key])
+
+    async def has(self, id: str) -> bool:
+        """Say whether the log has an entry with this id."""
+        key = decode_id(id)
+        return key in await self.run(ask(ReadLeaves([key])))
+
+    async def resolve(self, prefix: str) -> str:
+        """Return the one id that begins with these characters.
+
+        Raises:
+            NotFound: There is none.
+            AmbiguousId: There are several.
+        """
+        if not 0 < len(prefix) <= ID_CHARS:
+            raise DecodeError(f"an id has 1 to {ID_CHARS} characters, not {len(prefix)}")
+        low, high = decode_id(prefix.ljust(ID_CHARS, "0")), decode_id(prefix.ljust(ID_CHARS, "v"))
+        below = (int.from_bytes(low) - 1).to_bytes(len(low)) if any(low) else None
+        page = await self.run(ask(ReadPage(below, high + b"\0", False, 3)))
+        if not page:
+            raise NotFound(prefix)
+        ids = [encode_id(key) for key, _ in page]
+        if len(ids) > 1:
+            raise AmbiguousId(prefix, ids)
+        return ids[0]
+
+    async def heads(self) -> list[str]:
+        """Return the ids of the entries without children, ascending."""
+        return [encode_id(key) for key in await self.run(ask(ReadHeads()))]
+
+    async def clock(self) -> int:
+        """Return the clock that the next append will have."""
+        return next_clock(await self.run(ask(ReadHeads())))
+
+    async def root(self) -> Node:
+        """Return the root of the prolly tree: equal roots mean equal logs."""
+        return await self.run(ask(ReadRoot()))
+
+    async def count(self) -> int:
+        """Return how many entries there are. O(n) reads of a small index in SQLite: about 10 ms for a million."""
+        return (await self.run(ask(ReadCount())))[0]
+
+    async def size_bytes(self) -> int:
+        """Return what the log takes on disk, or in memory the sum of its values."""
+        return await self._store.size_bytes()
+
+    async def position(self, id: str) -> Position:
+        """Return the entry's branch and clock. Branches are this replica's own way of numbering chains of entries."""
+        return await self.run(_find(id))
+
+    async def is_ancestor(self, a: str, b: str) -> bool:
+        """Say whether a path leads from `b` through parents to `a`. O(branches between the two), not O(entries).
+
+        Raises:
+            QueryLimit: It took 10,000 steps or a second.
+        """
+        return await self.run(_is_ancestor(a, b, time.monotonic() + _QUERY_S))
+
+    async def ancestors(self, id: str, *, limit: int | None = None) -> AsyncIterator[Entry]:
+        """Iterate over all ancestors of an entry, highest ids first, reading as far as it is iterated."""
+        walk = AncestorWalk(await self.get(id))
+        remaining = limit
+        while remaining is None or remaining > 0:
+            page = await self.run(walk.page(_PAGE if remaining is None else min(_PAGE, remaining)))
+            for entry in page:
+                yield entry
+            if not page:
+                return
+            if remaining is not None:
+                remaining -= len(page)
+
+    async def children(self, id: str) -> list[str]:
+        """Return the ids of the entries that have this one as a parent, ascending."""
+        return [encode_id(key) for key in await self.run(_children(id))]
+
+    async def replay(self, *, on_progress: Callable[[int], None] | None = None) -> int:
+        """Call `apply` for every entry, in causal order, in transactions of 1,000, and return how many there were.
+
+        The application empties its own tables first, where that is what it wants.
+
+        Raises:
+            LocalProtocolError: The log was opened without `apply`.
+            Rejected: `apply` refused an entry that is in the log; the transactions before it stay.
+        """
+        apply = self._apply
+        if apply is None:
+            raise LocalProtocolError("replaying needs apply", hint="open(…, apply=…)")
+        after: bytes | None = None
+        count = 0
+        while page := await self.run(ask(ReadPage(after, None, False, 4 * _PAGE))):
+            try:
+                async with self._store.transaction() as transaction:
+                    await apply([Entry(key, value) for key, value in page], transaction)
+            except Reject as reject:
+                raise Rejected(f"apply refused {reject.id or 'an entry'} on replay: {reject.reason}") from reject
+            after = page[-1][0]
+            count += len(page)
+            if on_progress is not None:
+                on_progress(count)
+        return count
+
+    async def sync(self, other: GossipLog, *, source: Source | None = None) -> SyncResult:
+        """Pull what another open log has and this one lacks, over one snapshot of it. Call it on the other one for the other way.
+
+        Args:
+            other: A log with the same topic.
+            source: What earlier syncs from the same log taught; pass the same one again.
+
+        Raises:
+            LocalProtocolError: The topics differ.
+            ReadOnlyLog: This log is open read-only.
+            RemoteProtocolError: The other log's tree contradicts itself.
+        """
+        if other.topic != self.topic:
+            raise LocalProtocolError(f"topic {other.topic!r}, expected {self.topic!r}")
+        if self.read_only:
+            raise ReadOnlyLog(f"{self.location} is open read-only")
+        steps = sync_steps(source)
+        async with other.snapshot() as snapshot:
+            answer: Any = None
+            while True:
+                try:
+                    step = steps.send(answer)
+                except StopIteration as stop:
+                    result: SyncResult = stop.value
+                    return result
+                match step:
+                    case RunOnTarget(plan):
+                        answer = await self.run(plan)
+                    case RunOnSource(plan):
+                        answer = await snapshot.run(plan)
+                    case InsertIntoTarget(entries):
+                        answer = await self.insert_many([value for _, value in entries])
+
+    async def quarantine(self) -> AsyncIterator[Quarantined]:
+        """Iterate over the entries that were set aside, in the order of their ids."""
+        after = None
+        while page := await self.run(ask(ReadQuarantine(after, _PAGE))):
+            for record in page:
+                yield record
+            after = page[-1].key
+
+    async def retry_quarantine(self, ids: Iterable[str] | None = None) -> list[Verdict]:
+        """Try again to insert what was set aside, all of it or these ids; what passes now leaves the quarantine."""
+        wanted = None if ids is None else {decode_id(id) for id in ids}
+        entries = [Entry(record.key, record.value) async for record in self.quarantine() if wanted is None or record.key in wanted]
+        verdicts: list[Verdict] = []
+        for chunk in _chunked(entries, _CHUNK * _CHUNKS_PER_COMMIT):
+            verdicts += await self._submit(Insert(chunk, is_retry=True))
+        return verdicts
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Run a plan that reads, on one snapshot, in one hop."""
+        return await self._store.read(plan)
+
+    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
+        """Hold one state of the log for any number of plans. Keep it short: a file cannot be tidied up behind it."""
+        return self._store.snapshot()
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        if self.read_only:
+            self._writer.close()
+            yield
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._writer.run)
+            yield
+            self._writer.close()
+
+    async def _submit(self, work: Append | Insert) -> list[Verdict]:
+        if self.read_only:
+            raise ReadOnlyLog(f"{self.location} is open read-only")
+        return await self._writer.submit(work)
+
+    async def _write_cursor(self, request: WriteCursor) -> None:
+        await self._writer.submit(request)
+
+    async def _verify(self, values: Sequence[bytes]) -> list[Verdict]:
+        return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
+
+    def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
+        return validate_many(values, topic=self.topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
+
+    async def _insert(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """Insert what was accepted; return the verdicts with those of the log in their place."""
+        entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
+        if not entries:
+            return verdicts
+        inserted = iter(await self._submit(Insert(entries)))
+        return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
+
+    def _on_commit(self, committed: Committed) -> None:
+        if committed.entries:
+            changed, self._changed = self._changed, trio.Event()
+            changed.set()
+
+
+def _bound(id: str | None) -> bytes | None:
+    return None if id is None else decode_id(id)
+
+
+def _find(id: str) -> Plan[Position]:
+    found = yield from position(decode_id(id))
+    if found is None:
+        raise NotFound(id)
+    return found
+
+
+def _children(id: str) -> Plan[list[bytes]]:
+    at = yield from _find(id)
+    return (yield from children(at))
+
+
+def _is_ancestor(a: str, b: str, deadline: float) -> Plan[bool]:
+    ancestor = yield from _find(a)
+    descendant = yield from _find(b)
+    return (yield from is_ancestor(ancestor, descendant, is_late=lambda: time.monotonic() > deadline))
+
+
+def _chunked(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[low : low + size] for low in range(0, len(items), size)]

@@ -1,0 +1,124 @@
+"""Lanes: which column each entry of a graph stands in, and how lines run from one row to the next.
+
+Entries come newest first, so every entry comes before its parents. A lane is a column that waits for one parent: the child that is
+drawn first opens it, later children run into it, and the parent stands in it. A lane moves left, never right, when a child to the
+left of it waits for the same parent; so the oldest line of history stays at the left edge.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ["GraphNode", "GraphRow", "Link", "lay_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """One entry to draw.
+
+    Attributes:
+        id: 32 characters.
+        parents: Ids in the entry's order; duplicates are drawn once.
+        clock: The entry's clock.
+        author: The did that signed it.
+        payload: The payload as text, of any length; drawing cuts it.
+        is_head: Whether nobody names it as a parent.
+    """
+
+    id: str
+    parents: tuple[str, ...]
+    clock: int
+    author: str
+    payload: str
+    is_head: bool = False
+
+
+class Link(NamedTuple):
+    """A line from a column of one row down to a column of the next.
+
+    Attributes:
+        start: The column above.
+        end: The column below.
+        is_edge: Whether it begins at the row's node; otherwise it is a lane that comes from further above.
+    """
+
+    start: int
+    end: int
+    is_edge: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRow:
+    """A node with the lines around it.
+
+    Attributes:
+        node: The entry.
+        column: Where it stands, 0 for the leftmost.
+        has_child: Whether a lane comes down to it.
+        passing: Columns of the lanes that run past it, ascending.
+        links: The lines from this row to the next: the passing lanes, ascending, then the node's edges in the order of its parents.
+    """
+
+    node: GraphNode
+    column: int
+    has_child: bool
+    passing: tuple[int, ...]
+    links: tuple[Link, ...]
+
+
+def lay_out(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
+    """Yield a row for every node, in the order given, which must be newest first.
+
+    A row costs as much as there are lanes open. A parent that never comes keeps its lane open to the end.
+    """
+    lanes = _Lanes()
+    for node in nodes:
+        lane = lanes.close(node.id)
+        column = lanes.lowest_free() if lane is None else lane
+        passing = sorted(lanes.used)
+        moved: dict[int, int] = {}
+        edges: list[Link] = []
+        for parent in dict.fromkeys(node.parents):
+            target = lanes.waiting.get(parent)
+            own_is_free = column not in lanes.used
+            if target is None:
+                target = column if own_is_free else lanes.lowest_free()
+                lanes.open(parent, target)
+            elif own_is_free and column < target:
+                lanes.close(parent)
+                lanes.open(parent, column)
+                moved[target] = target = column
+            edges.append(Link(column, target, is_edge=True))
+        links = [Link(lane, moved.get(lane, lane), is_edge=False) for lane in passing]
+        yield GraphRow(node, column, lane is not None, tuple(passing), tuple(links + edges))
+
+
+@dataclass(slots=True)
+class _Lanes:
+    """Which lanes are open, and which parent each waits for."""
+
+    waiting: dict[str, int] = field(default_factory=dict)
+    used: set[int] = field(default_factory=set)
+    _released: list[int] = field(default_factory=list)
+    """A heap of columns that were closed; those in use again are passed over when they come up."""
+    _width: int = 0
+
+    def open(self, parent: str, lane: int) -> None:
+        self.used.add(lane)
+        self.waiting[parent] = lane
+        self._width = max(self._width, lane + 1)
+
+    def close(self, parent: str) -> int | None:
+        lane = self.waiting.pop(parent, None)
+        if lane is not None:
+            self.used.discard(lane)
+            heapq.heappush(self._released, lane)
+        return lane
+
+    def lowest_free(self) -> int:
+        while self._released and self._released[0] in self.used:
+            heapq.heappop(self._released)
+        return self._released[0] if self._released else self._width

@@ -1,0 +1,314 @@
+"""The one place where entries come into a log: the plan of a transaction, the same for every store.
+
+A batch of work becomes rows, heads, edges and a change of the tree, which are written by one request. Nothing is written if the
+plan raises. What one caller got wrong is that caller's outcome; what the store cannot do ends the whole batch.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeAlias
+
+from ..errors import EncodeError, GossipLogError, NotAuthorised
+from ..plan import Plan, ask
+from ..tree.node import Node, leaf_hash
+from ..tree.writer import update
+from .envelope import VALUE_BYTES_DEFAULT, next_clock
+from .message import Entry, Message
+from .message_id import clock_of, encode_id
+from .reads import (
+    Leaf,
+    Link,
+    Position,
+    Quarantined,
+    ReadBranchTips,
+    ReadCount,
+    ReadHeads,
+    ReadLeaves,
+    ReadLinksDown,
+    ReadQuarantined,
+    Row,
+    WriteEntries,
+    WriteQuarantine,
+)
+from .signing import Signer, sign_entry
+from .validation import Outcome, Rule, Verdict
+
+__all__ = ["HEADS_MERGED_MAX", "Append", "Authorize", "Committed", "Insert", "Refusal", "commit"]
+
+HEADS_MERGED_MAX = 256
+"""An append takes at most this many heads as its parents, lowest ids first; the next one takes the rest.
+
+Source: spec/entries.md, "Entry".
+"""
+
+Authorize: TypeAlias = Callable[[Message, str], bool]
+"""The simple access rule: may this did say this? It must depend on its arguments alone, or replicas will differ."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Append:
+    """Payloads, in PCF, to sign and append: all of them or none."""
+
+    payloads: Sequence[bytes]
+    signer: Signer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Insert:
+    """Entries made elsewhere that `validate` accepted, parents first. Each has an outcome of its own.
+
+    Attributes:
+        entries: What to insert.
+        is_retry: Whether to try those again that are in the quarantine, and release the ones that pass.
+    """
+
+    entries: Sequence[Entry]
+    is_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an entry goes to the quarantine: `rule` is `apply`, `authorize` or `ancestor`."""
+
+    rule: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Committed:
+    """What a batch came to.
+
+    Attributes:
+        entries: The new entries with their `seq`, in that order.
+        outcomes: For each piece of work its verdicts, one an entry, or the error that its caller gets.
+        owners: For each new key the index of the piece of work it came from.
+        siblings_max: The widest node of the tree that was touched.
+    """
+
+    entries: list[tuple[int, Entry]] = field(default_factory=list)
+    outcomes: list[list[Verdict] | GossipLogError] = field(default_factory=list)
+    owners: dict[bytes, int] = field(default_factory=dict)
+    siblings_max: int = 0
+
+
+def commit(
+    work: Sequence[Append | Insert],
+    *,
+    topic: str,
+    now: float,
+    authorize: Authorize | None = None,
+    refused: Mapping[bytes, Refusal] | None = None,
+    failed: Mapping[int, GossipLogError] | None = None,
+    value_bytes_max: int = VALUE_BYTES_DEFAULT,
+) -> Plan[Committed]:
+    """Bring a batch of work into the log.
+
+    Args:
+        work: In the order it is to be done; later pieces build on earlier ones.
+        topic: The log's.
+        now: Unix time in seconds, for the quarantine's records.
+        authorize: The access rule; None allows everything.
+        refused: Entries that `apply` refused on an earlier attempt at this batch, by key.
+        failed: Pieces of work that it refused, by index; their outcome is the error.
+        value_bytes_max: How large a VALUE of ours may be.
+    """
+    batch = _Batch(topic, now, authorize, refused or {}, value_bytes_max)
+    yield from batch.read(work)
+    for index, piece in enumerate(work):
+        error = (failed or {}).get(index)
+        if error is not None:
+            batch.committed.outcomes.append(error)
+        elif isinstance(piece, Append):
+            yield from batch.append(index, piece)
+        else:
+            yield from batch.insert(index, piece)
+    yield from batch.write()
+    return batch.committed
+
+
+class _Batch:
+    """One transaction in the making: what was read, and what has been added since."""
+
+    def __init__(self, topic: str, now: float, authorize: Authorize | None, refused: Mapping[bytes, Refusal], value_bytes_max: int) -> None:
+        self.committed = Committed()
+        self._topic = topic
+        self._now = now
+        self._authorize = authorize
+        self._refused = refused
+        self._value_bytes_max = value_bytes_max
+        self._leaves: dict[bytes, Leaf] = {}
+        self._quarantined: dict[bytes, Quarantined] = {}
+        self._released: list[bytes] = []
+        self._set_aside: list[Quarantined] = []
+        self._tips: dict[int, int] = {}
+        self._reach: dict[tuple[int, int], int] = {}
+        # Branches that began in this batch have no links in the store.
+        self._first_new_branch = 0
+        self._next_branch = 0
+        self._next_seq = 1
+        self._rows: list[Row] = []
+        self._links: list[Link] = []
+        self._stored_heads: list[bytes] = []
+        self._new_heads: dict[bytes, None] = {}
+        self._merged: dict[bytes, None] = {}
+
+    def read(self, work: Sequence[Append | Insert]) -> Plan[None]:
+        """Read in four requests what the whole batch needs to know."""
+        appends = sum(len(piece.payloads) for piece in work if isinstance(piece, Append))
+        inserts = [entry for piece in work if isinstance(piece, Insert) for entry in piece.entries]
+        wanted: dict[bytes, None] = {}
+        if appends:
+            # Enough for each append to take its share, whichever of them the inserts before it have merged.
+            merged_max = sum(len(entry.parent_keys) for entry in inserts)
+            self._stored_heads = yield from ask(ReadHeads(HEADS_MERGED_MAX * appends + merged_max))
+            wanted = dict.fromkeys(self._stored_heads)
+        if inserts:
+            wanted.update(dict.fromkeys([entry.key for entry in inserts]))
+            wanted.update(dict.fromkeys(chain.from_iterable([entry.parent_keys for entry in inserts])))
+        self._leaves = (yield from ask(ReadLeaves(list(wanted)))) if wanted else {}
+        missing = [key for key in wanted if key not in self._leaves]
+        if missing:
+            self._quarantined = yield from ask(ReadQuarantined(missing))
+        branches = {leaf.branch for leaf in self._leaves.values()}
+        self._tips = yield from ask(ReadBranchTips(sorted(branches)))
+        self._first_new_branch = self._next_branch = self._tips.pop(-1) + 1
+        _, last = yield from ask(ReadCount(counted=False))
+        self._next_seq = last + 1
+
+    def append(self, index: int, piece: Append) -> Plan[None]:
+        """Sign payloads one upon the other, and add them."""
+        entries: list[Entry] = []
+        heads = self._heads()
+        try:
+            for payload in piece.payloads:
+                parents = heads[:HEADS_MERGED_MAX]
+                entry = sign_entry(piece.signer, self._topic, next_clock(parents), parents, payload)
+                if len(entry.value) > self._value_bytes_max:
+                    raise EncodeError(f"the entry has {len(entry.value)} bytes, at most {self._value_bytes_max} are allowed")
+                self._check_authorized(entry)
+                entries.append(entry)
+                del heads[:HEADS_MERGED_MAX]
+                insort(heads, entry.key)
+        except GossipLogError as error:
+            self.committed.outcomes.append(error)
+            return
+        for entry in entries:
+            yield from self._add(index, entry)
+        self.committed.outcomes.append([Verdict(Outcome.ACCEPT, entry=entry, is_new=True) for entry in entries])
+
+    def insert(self, index: int, piece: Insert) -> Plan[None]:
+        """Add those of these entries that are new and whose parents are here; set aside what is refused."""
+        verdicts: list[Verdict] = []
+        for entry in piece.entries:
+            verdict = self._judge(entry, piece.is_retry)
+            if verdict.is_new:
+                yield from self._add(index, entry)
+            verdicts.append(verdict)
+        self.committed.outcomes.append(verdicts)
+
+    def write(self) -> Plan[None]:
+        """Write everything that was added."""
+        if self._set_aside or self._released:
+            yield from ask(WriteQuarantine(self._set_aside, self._released))
+        if not self._rows:
+            return
+        tree = yield from update(sorted([Node(0, row.key, row.hash) for row in self._rows]))
+        self.committed.siblings_max = tree.siblings_max
+        yield from ask(WriteEntries(self._rows, self._links, list(self._new_heads), list(self._merged), tree))
+
+    def _heads(self) -> list[bytes]:
+        if self._merged:
+            self._stored_heads = [key for key in self._stored_heads if key not in self._merged]
+        return sorted([*self._stored_heads, *self._new_heads])
+
+    def _judge(self, entry: Entry, is_retry: bool) -> Verdict:
+        key = entry.key
+        if key in self._leaves:
+            return Verdict(Outcome.ACCEPT, entry=entry)
+        record = self._quarantined.get(key)
+        if record is not None and not is_retry:
+            return Verdict(Outcome.IGNORE, Rule.QUARANTINED, record.reason, entry)
+        missing = [parent for parent in entry.parent_keys if parent not in self._leaves]
+        refusal = None if missing else self._refuse(entry)
+        if refusal is None and not missing:
+            if record is not None:
+                self._released.append(key)
+                del self._quarantined[key]
+            return Verdict(Outcome.ACCEPT, entry=entry, is_new=True)
+        blocked = next((parent for parent in missing if parent in self._quarantined), None)
+        if blocked is not None:
+            refusal = Refusal("ancestor", f"parent {encode_id(blocked)} is in the quarantine")
+        if refusal is None:
+            return Verdict(Outcome.IGNORE, Rule.PARENTS, _describe_missing(missing), entry)
+        if record is not None:
+            self._released.append(key)
+        aside = Quarantined(key, entry.value, refusal.rule, refusal.reason, self._now if record is None else record.since)
+        self._set_aside.append(aside)
+        self._quarantined[key] = aside
+        return Verdict(Outcome.IGNORE, Rule.QUARANTINED, refusal.reason, entry)
+
+    def _refuse(self, entry: Entry) -> Refusal | None:
+        refusal = self._refused.get(entry.key)
+        if refusal is not None:
+            return refusal
+        try:
+            self._check_authorized(entry)
+        except NotAuthorised as error:
+            return Refusal("authorize", str(error))
+        return None
+
+    def _check_authorized(self, entry: Entry) -> None:
+        if self._authorize is not None:
+            did = entry.envelope.did
+            if not self._authorize(entry.message, did):
+                raise NotAuthorised(f"{did} is not authorised")
+
+    def _add(self, index: int, entry: Entry) -> Plan[None]:
+        key, clock = entry.key, clock_of(entry.key)
+        seq = self._next_seq
+        self._next_seq += 1
+        parents = sorted({Position(self._leaves[parent].branch, clock_of(parent)) for parent in entry.parent_keys})
+        branch = next((at.branch for at in parents if self._tips[at.branch] == at.clock), None)
+        if branch is None:
+            branch = self._next_branch
+            self._next_branch += 1
+        tip = self._tips.get(branch)
+        for parent in parents:
+            if parent != (branch, tip):
+                reach = max(parent.clock, (yield from self._read_reach(branch, clock, parent.branch)))
+                self._reach[branch, parent.branch] = reach
+                self._links.append(Link(Position(branch, clock), parent, reach))
+        self._tips[branch] = clock
+        for parent_key in entry.parent_keys:
+            if parent_key in self._new_heads:
+                del self._new_heads[parent_key]
+            else:
+                self._merged[parent_key] = None
+        self._new_heads[key] = None
+        self._leaves[key] = Leaf(seq, branch)
+        self._rows.append(Row(seq, key, entry.value, leaf_hash(key, entry.value), branch, clock))
+        self.committed.entries.append((seq, entry))
+        self.committed.owners[key] = index
+
+    def _read_reach(self, branch: int, clock: int, parent_branch: int) -> Plan[int]:
+        """Find how far up its branch the child's branch has linked to before."""
+        known = self._reach.get((branch, parent_branch))
+        if known is not None:
+            return known
+        if branch >= self._first_new_branch:
+            return 0
+        found = yield from ask(ReadLinksDown(Position(branch, clock), parent_branch - 1))
+        return found.clock if found is not None and found.branch == parent_branch else 0
+
+
+def _describe_missing(missing: Sequence[bytes]) -> str:
+    shown = ", ".join(_ids(missing[:3]))
+    return f"missing parent {shown}" if len(missing) == 1 else f"{len(missing)} missing parents: {shown}{', …' if len(missing) > 3 else ''}"
+
+
+def _ids(keys: Sequence[bytes]) -> Iterator[str]:
+    return (encode_id(key) for key in keys)

@@ -1,0 +1,363 @@
+"""VALUE, the bytes of an entry, taken apart and put together.
+
+    VALUE = dag-cbor( [ [codec, did, signature], topic, clock, [parent keys, 20 bytes each], payload ] )
+
+`parse_envelope` proves everything about VALUE that needs no other knowledge: its size, its canonical form, its shape, the topic's form
+and the clock rule. Entries of the usual form take `_parse_usual`, which compares fixed bytes; all others take `_parse_any`. Both say
+the same of any bytes that the first understands.
+
+Source: spec/entries.md, "Entry", "Signature", "Portable canonical form"; the limits are those of spec/limits.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, NoReturn
+
+from ..codec import pcf
+from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
+from ..codec.clock import CLOCK_MAX
+from ..codec.pcf_encode import item_header
+from ..errors import DecodeError, LocalProtocolError
+from .message_id import KEY_BYTES, clock_of
+
+__all__ = [
+    "PARENTS_MAX",
+    "TOPIC_CHARS_MAX",
+    "VALUE_BYTES_DEFAULT",
+    "VALUE_BYTES_LIMIT",
+    "Envelope",
+    "InvalidEntry",
+    "Rule",
+    "build_value",
+    "check_topic",
+    "is_topic",
+    "next_clock",
+    "parse_envelope",
+    "signature_and_signed_bytes",
+    "signed_bytes",
+]
+
+VALUE_BYTES_DEFAULT = 64 * 1024
+VALUE_BYTES_LIMIT = 1024 * 1024
+"""No configuration allows a larger VALUE."""
+PARENTS_MAX = 16_384
+TOPIC_CHARS_MAX = 128
+
+_TOPIC = re.compile(r"[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?")
+_CODECS = ("dag-cbor", "dag-json")
+
+_USUAL_HEAD = b"\x85\x83\x68dag-cbor\x78\x38did:key:z6Mk"
+"""A tuple of five, a signature tuple of three over dag-cbor, and the beginning of an Ed25519 did:key of 56 characters."""
+_DID_AT = 13
+_DID_END = 69
+_SIGNATURE_HEAD = b"\x58\x40"
+_SIGNATURE_AT = 71
+_TOPIC_AT = 135
+
+
+class Rule:
+    """The names of the rules, as verdicts give them."""
+
+    SIZE = "size"
+    CANONICAL = "canonical"
+    SHAPE = "shape"
+    TOPIC = "topic"
+    CLOCK = "clock"
+    KEY = "key"
+    SCHEME = "scheme"
+    SIGNATURE = "signature"
+    PARENTS = "parents"
+    QUARANTINED = "quarantined"
+    STORAGE = "storage"
+
+
+class InvalidEntry(DecodeError):
+    """Bytes that are no entry.
+
+    Attributes:
+        rule: The first rule that they break, one of `Rule`.
+        reason: How, in a few words.
+    """
+
+    def __init__(self, rule: str, reason: str) -> None:
+        super().__init__(f"{rule}: {reason}")
+        self.rule = rule
+        self.reason = reason
+
+
+class Envelope(NamedTuple):
+    """VALUE without its payload, which stays where it is.
+
+    Attributes:
+        codec: `dag-cbor` or `dag-json`, how the signed bytes were encoded.
+        did: Who signed.
+        signature: As long as the scheme makes it.
+        topic: The log's name.
+        clock: At least 1.
+        parent_keys: 20 bytes each, in the entry's order, duplicates included.
+        topic_at: Where the topic's item begins in VALUE; the clock's follows it.
+        parents_at: Where the array of parents begins.
+        payload_at: Where the payload's item begins; it reaches to VALUE's end.
+    """
+
+    codec: str
+    did: str
+    signature: bytes
+    topic: str
+    clock: int
+    parent_keys: tuple[bytes, ...]
+    topic_at: int
+    parents_at: int
+    payload_at: int
+
+
+def is_topic(topic: str) -> bool:
+    """Say whether a topic has the right form: `[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?`, at most 128 characters, not `.` or `..`."""
+    return len(topic) <= TOPIC_CHARS_MAX and _TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a topic of the wrong form; see `is_topic`.
+
+    Raises:
+        LocalProtocolError: The form is wrong.
+    """
+    if not is_topic(topic):
+        shown = repr(topic[: TOPIC_CHARS_MAX + 1])
+        hint = f"use letters, digits, '.' and '-', and optionally '#' with letters and digits; at most {TOPIC_CHARS_MAX} characters"
+        raise LocalProtocolError(f"{shown} is not a topic", hint=hint)
+
+
+def next_clock(parent_keys: Iterable[bytes]) -> int:
+    """Return the clock of an entry with these parents: one more than their highest, 1 without any.
+
+    Raises:
+        DecodeError: A key does not begin with the canonical form of a clock.
+    """
+    return 1 + max((clock_of(key) for key in parent_keys), default=0)
+
+
+def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_DEFAULT, *, trusted: bool = False) -> Envelope:
+    """Prove that VALUE is well formed and take it apart. About 6 µs and 0.4 µs per item of the payload.
+
+    Args:
+        value: VALUE, and nothing behind it.
+        value_bytes_max: The size it may have; above 1 MiB has no effect.
+        trusted: Skip the check of the payload's form, for bytes that have passed it before.
+
+    Raises:
+        InvalidEntry: It breaks one of the rules size, canonical, shape, topic (its form) or clock.
+    """
+    limit = value_bytes_max if value_bytes_max < VALUE_BYTES_LIMIT else VALUE_BYTES_LIMIT
+    if len(value) > limit:
+        raise InvalidEntry(Rule.SIZE, f"{len(value)} bytes, at most {limit} are allowed")
+    envelope = _parse_usual(value)
+    if envelope is None:
+        return _parse_any(value)
+    if not trusted:
+        try:
+            end = pcf.check(value, envelope.payload_at)
+        except DecodeError as error:
+            raise InvalidEntry(Rule.CANONICAL, str(error)) from None
+        if end != len(value):
+            raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
+    return envelope
+
+
+def build_value(codec: str, did: str, signature: bytes, topic: str, clock: int, parent_keys: Sequence[bytes], payload: bytes) -> bytes:
+    """Return VALUE. `payload` is in PCF already; nothing is checked."""
+    return b"".join(
+        (
+            b"\x85\x83",
+            _text_item(codec),
+            _text_item(did),
+            item_header(2, len(signature)),
+            signature,
+            _text_item(topic),
+            item_header(0, clock),
+            item_header(4, len(parent_keys)),
+            *(b"\x54" + key for key in parent_keys),
+            payload,
+        )
+    )
+
+
+def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes], payload: bytes) -> bytes:
+    """Return what the signature is over: the message `{clock, parents, payload, topic}` in the signature's codec.
+
+    In dag-cbor the payload is the last item both here and in VALUE, so its bytes are copied and never encoded again. In dag-json it is
+    decoded and written out, 20 times slower.
+
+    Raises:
+        DecodeError: The codec is dag-json and `payload` is not in PCF.
+    """
+    if codec == "dag-json":
+        from ..codec import dag_json
+
+        parents = [encode_base32hex(key) for key in parent_keys]
+        return dag_json.encode({"clock": clock, "parents": parents, "payload": pcf.decode(payload), "topic": topic})
+    return b"%b%b\x65topic%b\x67parents%b%b\x67payload%b" % (
+        b"\xa4\x65clock",
+        item_header(0, clock),
+        _text_item(topic),
+        item_header(4, len(parent_keys)),
+        _ids_items(parent_keys),
+        payload,
+    )
+
+
+def signature_and_signed_bytes(value: bytes, envelope: Envelope) -> bytes:
+    """Return the signature and, right behind it, what it is over, sliced out of VALUE where the codec allows it."""
+    codec, _, signature, topic, clock, parent_keys, topic_at, parents_at, payload_at = envelope
+    if codec == "dag-json":
+        return signature + signed_bytes(codec, topic, clock, parent_keys, value[payload_at:])
+    topic_end = topic_at + len(topic) + (1 if len(topic) < 24 else 2)
+    count = len(parent_keys)
+    return b"%b\xa4\x65clock%b\x65topic%b\x67parents%b%b\x67payload%b" % (
+        signature,
+        value[topic_end:parents_at],
+        value[topic_at:topic_end],
+        value[parents_at : payload_at - (KEY_BYTES + 1) * count],
+        _ids_items(parent_keys) if count else b"",
+        value[payload_at:],
+    )
+
+
+def _parse_usual(value: bytes) -> Envelope | None:
+    """Take apart the usual entry: dag-cbor, a did:key of Ed25519 in its shortest form, fewer than 24 parents, all valid.
+
+    None when anything is unusual, which includes everything that is wrong before the payload.
+    """
+    if not value.startswith(_USUAL_HEAD) or value[_DID_END:_SIGNATURE_AT] != _SIGNATURE_HEAD:
+        return None
+    try:
+        did = value[_DID_AT:_DID_END].decode()
+        size = value[_TOPIC_AT] - 0x60
+        at = _TOPIC_AT + 1 + size
+        topic = _usual_topic(value[_TOPIC_AT:at])
+        if topic is None:
+            return None
+        clock = value[at]
+        at += 1
+        if clock >= 24:
+            if not 24 <= clock <= 27:
+                return None
+            width = 1 << (clock - 24)
+            clock = int.from_bytes(value[at : at + width], "big")
+            if clock < _WIDTH_MIN[width] or clock > CLOCK_MAX:
+                return None
+            at += width
+        parents_at = at
+        count = value[at] - 0x80
+        at += 1
+        if not 0 <= count < 24:
+            return None
+        highest = 0
+        parent_keys = []
+        for _ in range(count):
+            if value[at] != 0x54:
+                return None
+            key = value[at + 1 : at + 21]
+            at += 21
+            parent_keys.append(key)
+            first = key[0]
+            if first >= 0x80:
+                first = clock_of(key)
+            if first > highest:
+                highest = first
+    except (IndexError, UnicodeDecodeError, DecodeError):
+        return None
+    if clock != highest + 1 or at >= len(value):
+        return None
+    signature = value[_SIGNATURE_AT:_TOPIC_AT]
+    return Envelope("dag-cbor", did, signature, topic, clock, tuple(parent_keys), _TOPIC_AT, parents_at, at)
+
+
+@lru_cache(maxsize=256)
+def _usual_topic(item: bytes) -> str | None:
+    """Return the topic in a text item of at most 23 characters, None if it is anything else."""
+    if not 1 < len(item) <= 24 or item[0] != 0x60 + len(item) - 1 or not item[1:].isascii():
+        return None
+    topic = item[1:].decode()
+    return topic if is_topic(topic) else None
+
+
+def _parse_any(value: bytes) -> Envelope:
+    """Take apart any entry, or say what is wrong with it: first its form, item by item, then its shape, its topic and its clock."""
+    try:
+        end = pcf.check(value, 0, pcf.DEPTH_MAX + 1)
+    except DecodeError as error:
+        raise InvalidEntry(Rule.CANONICAL, str(error)) from None
+    if end != len(value):
+        raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
+    if value[0] != 0x85:
+        _refuse(Rule.SHAPE, "not a tuple of five")
+    starts = [1]
+    for _ in range(4):
+        starts.append(pcf.check(value, starts[-1]))
+    head_at, topic_at, clock_at, parents_at, payload_at = starts
+    codec, did, signature = _signature_tuple(value[head_at:topic_at])
+    topic = _decode_as(str, value[topic_at:clock_at], "the topic")
+    if not is_topic(topic):
+        _refuse(Rule.TOPIC, f"{topic[:TOPIC_CHARS_MAX]!r} is not a topic")
+    clock = _decode_as(int, value[clock_at:parents_at], "the clock")
+    parent_keys = _parent_keys(value[parents_at:payload_at])
+    try:
+        expected = next_clock(parent_keys)
+    except DecodeError as error:
+        raise InvalidEntry(Rule.CLOCK, f"a parent's key: {error}") from None
+    if clock != expected:
+        _refuse(Rule.CLOCK, f"clock {clock}, expected {expected}")
+    if clock > CLOCK_MAX:
+        _refuse(Rule.CLOCK, f"clock {clock} is above 2^53 − 1")
+    return Envelope(codec, did, signature, topic, clock, parent_keys, topic_at, parents_at, payload_at)
+
+
+def _signature_tuple(item: bytes) -> tuple[str, str, bytes]:
+    parts: list[Any] = pcf.decode(item) if item[0] == 0x83 else []
+    if [type(part) for part in parts] != [str, str, bytes]:
+        _refuse(Rule.SHAPE, "the signature is not a tuple of codec, did and bytes")
+    codec, did, signature = parts
+    return codec, did, signature
+
+
+def _parent_keys(item: bytes) -> tuple[bytes, ...]:
+    """Return the parents' keys of an array in PCF; its length is known before anything is built."""
+    if item[0] >> 5 != 4:
+        _refuse(Rule.SHAPE, "the parents are not an array")
+    header = 1 if item[0] < 0x98 else 1 + (1 << (item[0] - 0x98))
+    body = item[header:]
+    count = item[0] & 0x1F if header == 1 else int.from_bytes(item[1:header], "big")
+    if count > PARENTS_MAX:
+        _refuse(Rule.SHAPE, f"{count} parents, at most {PARENTS_MAX} are allowed")
+    width = KEY_BYTES + 1
+    if len(body) != count * width or any(head != 0x54 for head in body[::width]):
+        _refuse(Rule.SHAPE, f"a parent's key is not {KEY_BYTES} bytes")
+    return tuple(body[at + 1 : at + width] for at in range(0, len(body), width))
+
+
+def _decode_as(kind: type[Any], item: bytes, name: str) -> Any:
+    """Decode an item that must be an integer or a string; anything else is refused before it is built."""
+    decoded = pcf.decode(item) if item[0] >> 5 in (0, 1, 3) else None
+    if type(decoded) is not kind:
+        _refuse(Rule.SHAPE, f"{name} is not {'an integer' if kind is int else 'a string'}")
+    return decoded
+
+
+def _ids_items(keys: Sequence[bytes]) -> bytes:
+    return b"".join([b"\x78\x20" + encode_base32hex_ascii(key) for key in keys])
+
+
+def _text_item(text: str) -> bytes:
+    data = text.encode()
+    return item_header(3, len(data)) + data
+
+
+def _refuse(rule: str, reason: str) -> NoReturn:
+    raise InvalidEntry(rule, reason)
+
+
+_WIDTH_MIN = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}

@@ -1,0 +1,169 @@
+"""An entry, and the message and signature inside it.
+
+Source: spec/entries.md, "Entry".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..codec import pcf
+from ..codec.base32hex import encode_base32hex
+from .envelope import VALUE_BYTES_LIMIT, Envelope, check_topic, parse_envelope
+from .message_id import clock_of, message_key
+
+if TYPE_CHECKING:
+    from ..codec.link import Link
+
+__all__ = ["Entry", "Message", "Payload", "Signature", "check_topic"]
+
+Payload: TypeAlias = "bool | int | float | str | bytes | list[Payload] | dict[str, Payload] | Link | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What was said, by whoever signed it.
+
+    Attributes:
+        topic: The log's name.
+        clock: One more than the highest clock of the parents; 1 without any.
+        parents: Ids, 32 characters each, in the entry's order, duplicates included.
+        payload: The application's value. Treat it as frozen.
+    """
+
+    topic: str
+    clock: int
+    parents: tuple[str, ...]
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Who signed a message, and how.
+
+    Attributes:
+        codec: How the message was encoded to be signed: `dag-cbor` or `dag-json`.
+        public_key: A did:key.
+        signature: 64 raw bytes under Ed25519.
+    """
+
+    codec: str
+    public_key: str
+    signature: bytes
+
+
+class Entry:
+    """One entry of a log: a signed message, its bytes, and the key that follows from them.
+
+    `Entry(key, value)` believes that the two belong together and costs next to nothing; everything else is decoded when it is first asked
+    for and then kept. `Entry.decode(value)` believes nothing. Entries are equal when their VALUEs are.
+
+    Attributes:
+        key: 20 bytes.
+        value: VALUE, byte for byte.
+    """
+
+    __slots__ = ("_envelope", "_message", "key", "value")
+    key: bytes
+    value: bytes
+    _envelope: Envelope
+    _message: Message
+
+    def __init__(self, key: bytes, value: bytes) -> None:
+        self.key = key
+        self.value = value
+
+    @classmethod
+    def decode(cls, value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT) -> Entry:
+        """Check VALUE and compute its key. Everything is checked but the signature; `gossiplog.validate` checks that too.
+
+        Raises:
+            DecodeError: VALUE breaks a rule, which the message begins with: size, canonical, shape, topic or clock.
+        """
+        value = bytes(value)
+        return cls.from_envelope(value, parse_envelope(value, value_bytes_max))
+
+    @classmethod
+    def from_envelope(cls, value: bytes, envelope: Envelope) -> Entry:
+        """Make an entry of VALUE and what `parse_envelope` found in it."""
+        entry = cls(message_key(envelope.clock, value), value)
+        entry._envelope = envelope
+        return entry
+
+    @classmethod
+    def stored(cls, value: bytes) -> Entry:
+        """Make an entry of a VALUE that passed `decode` before; only what the key needs is looked at.
+
+        Raises:
+            DecodeError: It is damaged so badly that it has no key.
+        """
+        return cls.from_envelope(value, parse_envelope(value, VALUE_BYTES_LIMIT, trusted=True))
+
+    @property
+    def id(self) -> str:
+        """The 32 characters that stand for the key."""
+        return encode_base32hex(self.key)
+
+    @property
+    def clock(self) -> int:
+        """The clock that the key begins with."""
+        return clock_of(self.key)
+
+    @property
+    def envelope(self) -> Envelope:
+        """VALUE taken apart, without the payload.
+
+        Raises:
+            DecodeError: The entry was made with `Entry(key, value)` and VALUE is malformed.
+        """
+        try:
+            return self._envelope
+        except AttributeError:
+            self._envelope = parse_envelope(self.value, VALUE_BYTES_LIMIT, trusted=True)
+            return self._envelope
+
+    @property
+    def parent_keys(self) -> tuple[bytes, ...]:
+        """The parents' keys, 20 bytes each, in the entry's order, duplicates included."""
+        return self.envelope.parent_keys
+
+    @property
+    def topic(self) -> str:
+        """The log's name."""
+        return self.envelope.topic
+
+    @property
+    def signature(self) -> Signature:
+        """Who signed, and how."""
+        envelope = self.envelope
+        return Signature(envelope.codec, envelope.did, envelope.signature)
+
+    @property
+    def message(self) -> Message:
+        """The message with its payload decoded."""
+        try:
+            return self._message
+        except AttributeError:
+            envelope = self.envelope
+            parents = tuple([encode_base32hex(key) for key in envelope.parent_keys])
+            payload = pcf.decode(self.value, envelope.payload_at)
+            self._message = Message(envelope.topic, envelope.clock, parents, payload)
+            return self._message
+
+    @property
+    def payload_bytes(self) -> bytes:
+        """The payload's own bytes, in PCF."""
+        return self.value[self.envelope.payload_at :]
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == other.value if isinstance(other, Entry) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.id}, {len(self.value)} bytes>"
+
+    def __reduce__(self) -> tuple[type[Entry], tuple[bytes, bytes]]:
+        return type(self), (self.key, self.value)

@@ -1,0 +1,251 @@
+"""The requests by which plans read a log and write to it; every store answers all of them.
+
+Keys are 20 bytes. `seq` is the insertion order in this one replica, 1 for the first entry, never reused. A branch numbers a chain
+of entries each of which has the one before it among its parents; `(branch, clock)` names an entry as well as its key does, in
+a few bytes, which is what keeps the graph's index small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..plan import Request
+from ..tree.node import TreeChange
+
+__all__ = [
+    "Leaf",
+    "Link",
+    "Position",
+    "Quarantined",
+    "ReadBranchTips",
+    "ReadCount",
+    "ReadCursor",
+    "ReadHeads",
+    "ReadLeaves",
+    "ReadLinksDown",
+    "ReadLinksTo",
+    "ReadLinksUp",
+    "ReadPage",
+    "ReadPositions",
+    "ReadQuarantine",
+    "ReadQuarantined",
+    "ReadSuccessor",
+    "ReadTail",
+    "ReadValues",
+    "Row",
+    "WriteCursor",
+    "WriteEntries",
+    "WriteQuarantine",
+]
+
+
+class Leaf(NamedTuple):
+    """Where an entry stands in this replica: its insertion number and its branch."""
+
+    seq: int
+    branch: int
+
+
+class Position(NamedTuple):
+    """An entry named by its branch and its clock."""
+
+    branch: int
+    clock: int
+
+
+class Row(NamedTuple):
+    """One entry as it is stored."""
+
+    seq: int
+    key: bytes
+    value: bytes
+    hash: bytes
+    branch: int
+    clock: int
+
+
+class Link(NamedTuple):
+    """An edge from a child to a parent on another branch.
+
+    Attributes:
+        reach: The highest clock on the parent's branch that any entry of the child's branch up to this child links to. Equal to
+            `parent.clock` unless someone names a parent that their own branch had already merged past.
+    """
+
+    child: Position
+    parent: Position
+    reach: int
+
+
+class Quarantined(NamedTuple):
+    """An entry that is valid but that the application refused.
+
+    Attributes:
+        key: 20 bytes.
+        value: VALUE, byte for byte.
+        rule: `apply`, `authorize` or `ancestor` (it descends from a quarantined entry).
+        reason: What the application said.
+        since: Unix time in seconds when it was set aside.
+    """
+
+    key: bytes
+    value: bytes
+    rule: str
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHeads(Request[list[bytes]]):
+    """The keys of entries that are nobody's parents, ascending; at most `limit` of them, None for all."""
+
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLeaves(Request[dict[bytes, Leaf]]):
+    """Which of these keys are in the log, and where."""
+
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadValues(Request[dict[bytes, bytes]]):
+    """VALUE for each of these keys that is in the log."""
+
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage(Request[list[tuple[bytes, bytes]]]):
+    """`(key, VALUE)` with `after < key < before` in key order, which is a causal order, or in reverse; at most `limit`."""
+
+    after: bytes | None
+    before: bytes | None
+    reverse: bool
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTail(Request[list[tuple[int, bytes]]]):
+    """`(seq, VALUE)` of entries inserted after `seq`, in the order of insertion; at most `limit`."""
+
+    seq: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCount(Request[tuple[int, int]]):
+    """How many entries there are, and the last `seq` in use (0 in an empty log).
+
+    Counting may cost O(n) reads of a small index; `counted=False` leaves it out, and the count answers 0.
+    """
+
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBranchTips(Request[dict[int, int]]):
+    """The highest clock on each of these branches. The key −1 of the answer holds the highest branch number, −1 if none."""
+
+    branches: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPositions(Request[dict[Position, bytes]]):
+    """The keys of the entries at these positions."""
+
+    at: Sequence[Position]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSuccessor(Request[Position | None]):
+    """The next entry on the same branch, which is a child of this one."""
+
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLinksTo(Request[list[Position]]):
+    """The children of this entry that are on other branches, in order of (branch, clock)."""
+
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLinksDown(Request[Position | None]):
+    """Of the branches numbered above `beyond` that any entry of `at.branch` links down to, the first, with the highest clock that
+    entries of `at.branch` up to `at.clock` reach there by one link: 0 if none of them does.
+    """
+
+    at: Position
+    beyond: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLinksUp(Request[Position | None]):
+    """Of the branches numbered above `beyond` that link down to any entry of `at.branch`, the first, with the lowest clock of a
+    child there whose branch has reached `at.clock` or more by one link: 0 if none has.
+    """
+
+    at: Position
+    beyond: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuarantined(Request[dict[bytes, Quarantined]]):
+    """The quarantine's records for those of these keys that are in it."""
+
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuarantine(Request[list[Quarantined]]):
+    """The quarantine in key order, from after `after`; at most `limit` records."""
+
+    after: bytes | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCursor(Request[int | None]):
+    """The `seq` up to which the follower of this name has acknowledged; None if nobody has used the name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCursor(Request[None]):
+    """Move a follower's cursor; it never moves back. `seq` None forgets the cursor."""
+
+    name: str
+    seq: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteEntries(Request[None]):
+    """Add entries with everything that depends on them.
+
+    Attributes:
+        rows: In order of `seq`, parents before children.
+        links: Edges to parents on other branches.
+        heads: Keys that are heads now.
+        merged: Keys that were heads before and are no longer.
+        tree: The change of the levels above the leaves.
+    """
+
+    rows: Sequence[Row]
+    links: Sequence[Link]
+    heads: Sequence[bytes]
+    merged: Sequence[bytes]
+    tree: TreeChange
+
+
+@dataclass(frozen=True, slots=True)
+class WriteQuarantine(Request[None]):
+    """Set entries aside, and release others."""
+
+    add: Sequence[Quarantined]
+    remove: Sequence[bytes]

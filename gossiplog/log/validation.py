@@ -1,0 +1,129 @@
+"""Validation: everything about an entry except whether its parents are here.
+
+| rule | verdict | what it asks |
+|---|---|---|
+| size | [REJECT] | VALUE is no larger than the log's limit |
+| canonical | [REJECT] | VALUE is in PCF, to its last byte |
+| shape | [REJECT] | `[[codec, did, signature], topic, clock, [keys of 20 bytes], payload]`, at most 16,384 parents |
+| topic | [REJECT] | the topic is well formed, and the log's own |
+| clock | [REJECT] | one more than the highest of the parents' clocks, and each of those is well formed |
+| key | [REJECT] | the key that it was sent under is its own |
+| scheme | [REJECT] | the signature's codec is known, and the did's scheme is one that the log accepts |
+| signature | [REJECT] | it is valid |
+| parents | [IGNORE] | all parents are here; if not, sync with whoever sent it |
+| quarantined | [IGNORE] | the application, or one of its rules, accepted the entry and its ancestors |
+| storage | [IGNORE] | the entry could be stored; if not, the fault is ours |
+
+They are asked in this order, and the first that fails is named. The last three are the log's to ask. REJECT is the sender's fault,
+IGNORE is nobody's or ours.
+
+Source: spec/entries.md, "Acceptance: three verdicts"; the labels are those of the Ethereum p2p specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import DecodeError
+from .envelope import VALUE_BYTES_DEFAULT, Envelope, InvalidEntry, Rule, parse_envelope, signature_and_signed_bytes
+from .message import Entry
+from .schemes import DEFAULT_SCHEMES, scheme_of
+
+__all__ = ["CODECS", "Outcome", "Rule", "Verdict", "validate", "validate_many"]
+
+CODECS = frozenset({"dag-cbor", "dag-json"})
+"""How the bytes under a signature may be encoded."""
+
+
+class Outcome(Enum):
+    """What becomes of an entry that was offered."""
+
+    ACCEPT = "accept"
+    IGNORE = "ignore"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided about one entry, and why.
+
+    Attributes:
+        outcome: ACCEPT, IGNORE or REJECT.
+        rule: The first rule that failed; None when accepted.
+        reason: How it failed, in a few words; None when accepted.
+        entry: The entry, as far as it could be decoded; None when VALUE is malformed.
+        is_new: Whether the log did not have it before; always False from `validate`, which knows no log.
+    """
+
+    outcome: Outcome
+    rule: str | None = None
+    reason: str | None = None
+    entry: Entry | None = None
+    is_new: bool = False
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the outcome is ACCEPT."""
+        return self.outcome is Outcome.ACCEPT
+
+
+def validate(
+    value: bytes,
+    *,
+    topic: str | None = None,
+    key: bytes | None = None,
+    schemes: Collection[str] = DEFAULT_SCHEMES,
+    value_bytes_max: int = VALUE_BYTES_DEFAULT,
+) -> Verdict:
+    """Decide about one VALUE, on its own. Pure; may run on any thread, and releases the interpreter's lock for the signature.
+
+    About 12 µs on top of the signature's verification for a VALUE of 400 bytes. Raises nothing, whatever the bytes.
+
+    Args:
+        value: VALUE.
+        topic: The log's topic; None accepts any well-formed one.
+        key: The 20 bytes that it was sent under, if it was sent with its key.
+        schemes: The names of the signature schemes that the log accepts.
+        value_bytes_max: The size it may have; above 1 MiB has no effect.
+    """
+    entry = None
+    try:
+        envelope = parse_envelope(value, value_bytes_max)
+        entry = Entry.from_envelope(value, envelope)
+        if topic is not None and envelope.topic != topic:
+            raise InvalidEntry(Rule.TOPIC, f"topic {envelope.topic!r}, expected {topic!r}")
+        if key is not None and entry.key != key:
+            raise InvalidEntry(Rule.KEY, f"key {key.hex()}, expected {entry.key.hex()}")
+        _check_signature(value, envelope, schemes)
+    except InvalidEntry as refusal:
+        return Verdict(Outcome.REJECT, refusal.rule, refusal.reason, entry)
+    return Verdict(Outcome.ACCEPT, None, None, entry)
+
+
+def validate_many(
+    values: Iterable[bytes],
+    *,
+    topic: str | None = None,
+    schemes: Collection[str] = DEFAULT_SCHEMES,
+    value_bytes_max: int = VALUE_BYTES_DEFAULT,
+) -> list[Verdict]:
+    """Decide about each of several VALUEs, in order; what a worker thread runs. Takes what `validate` takes."""
+    return [validate(value, topic=topic, schemes=schemes, value_bytes_max=value_bytes_max) for value in values]
+
+
+def _check_signature(value: bytes, envelope: Envelope, schemes: Collection[str]) -> None:
+    """[REJECT] scheme, [REJECT] signature."""
+    if envelope.codec not in CODECS:
+        raise InvalidEntry(Rule.SCHEME, f"codec {envelope.codec[:32]!r} is not supported")
+    try:
+        scheme, public_key = scheme_of(envelope.did)
+    except DecodeError as error:
+        raise InvalidEntry(Rule.SCHEME, str(error)) from None
+    if scheme.name not in schemes:
+        raise InvalidEntry(Rule.SCHEME, f"signature scheme {scheme.name} is not accepted here")
+    if len(envelope.signature) != scheme.signature_bytes:
+        raise InvalidEntry(Rule.SIGNATURE, f"{len(envelope.signature)} bytes, expected {scheme.signature_bytes}")
+    if not scheme.verify_signed(public_key, signature_and_signed_bytes(value, envelope)):
+        raise InvalidEntry(Rule.SIGNATURE, "it does not verify")

@@ -1,0 +1,57 @@
+"""Work on many items at once, and take the results in the order of the items."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import trio
+
+__all__ = ["map_ordered"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@asynccontextmanager
+async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T], *, ahead: int) -> AsyncIterator[AsyncIterator[R]]:
+    """Call `function` for each item, `ahead` calls at most beyond the result that was taken last, and iterate over the results.
+
+    What a call raises ends the rest of them, and is raised where the result would have been taken.
+    """
+    if len(items) <= 1:
+        yield _one_by_one(function, items)
+        return
+    results: list[R | None] = [None] * len(items)
+    ready = [trio.Event() for _ in items]
+    failure: list[Exception] = []
+
+    async def call(index: int) -> None:
+        try:
+            results[index] = await function(items[index])
+        except Exception as error:
+            failure.append(error)
+        ready[index].set()
+
+    async with trio.open_nursery() as nursery:
+
+        async def take() -> AsyncIterator[R]:
+            started = 0
+            for index in range(len(items)):
+                while started < min(len(items), index + ahead):
+                    nursery.start_soon(call, started)
+                    started += 1
+                await ready[index].wait()
+                if failure:
+                    raise failure[0]
+                result, results[index] = results[index], None
+                yield result  # type: ignore[misc]
+
+        yield take()
+        nursery.cancel_scope.cancel()
+
+
+async def _one_by_one(function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> AsyncIterator[R]:
+    for item in items:
+        yield await function(item)

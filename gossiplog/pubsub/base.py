@@ -1,0 +1,428 @@
+"""What all routers share: peers and their topics, announcements, the seen cache, validation, delivery, retries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import assert_never
+
+from .actions import Action, AnotherSource, Deliver, Fate, Published, SendRpc, SetTimer, SlowPeer, Validate
+from .draft import Draft
+from .events import (
+    AppScored,
+    ConnectFailed,
+    Event,
+    Outcome,
+    PeerConnected,
+    PeerDisconnected,
+    PeerRecordLearned,
+    Probed,
+    Publish,
+    RpcReceived,
+    SendFailed,
+    Start,
+    Subscribe,
+    TimerFired,
+    TopicScored,
+    Unsubscribe,
+    Validated,
+)
+from .overlay import OverlayMessage
+from .params import CommonParams
+from .peers import Peer
+from .router import PeerState, RouterState, ScoreParts, TopicState
+from .rpc import Control, Message, Rpc
+from .seen import Held, Seen
+from .types import MessageId, PeerId, TimerToken, Topic
+
+__all__ = ["RETRY", "PubSub"]
+
+RETRY = TimerToken("retry")
+SENT = frozenset((Fate.MESH, Fate.FANOUT, Fate.FLOOD, Fate.FLOODSUB, Fate.DIRECT))
+
+
+class PubSub:
+    """The part of a router that does not depend on where messages are routed.
+
+    A router derives from it and fills in the methods under "What a router decides". They add to `self.out`, or to the draft of a
+    peer (`self.draft`), which is sent when the turn ends; so everything said to one peer in one turn travels in one RPC.
+
+    Attributes:
+        name: As in `RouterState.router`.
+        protocols: Spoken, the preferred first.
+        rng: The only source of chance.
+        now: Seconds, of the current turn.
+        out: The current turn's actions.
+        peers: Connected peers.
+        topics: For each topic the connected peers that subscribe to it.
+        joined: Our topics, an ordered set.
+        seen: Which messages came before.
+        pending: Messages under validation.
+    """
+
+    name = "pubsub"
+    _watches_copies = False
+    _is_choosy = False
+
+    def __init__(self, params: CommonParams, rng: Random, protocols: tuple[str, ...], direct_peers: tuple[PeerId, ...] = ()) -> None:
+        self.common = params
+        self.protocols = protocols
+        self.rng = rng
+        self.now = 0.0
+        self.out: list[Action] = []
+        self.peers: dict[PeerId, Peer] = {}
+        self.topics: dict[Topic, dict[PeerId, Peer]] = {}
+        self.joined: dict[Topic, None] = {}
+        self.seen = Seen(params.seen_ttl_s, params.seen_max)
+        self.pending: dict[MessageId, Held] = {}
+        self.direct = dict.fromkeys(direct_peers)
+        self._drafts: dict[PeerId, Draft] = {}
+        self._failed: dict[PeerId, Draft] = {}
+        self._is_retry_set = False
+
+    # The door
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event and say what is to be done; see `Router.handle`."""
+        self.now = now
+        self.out = out = list[Action]()
+        if type(event) is RpcReceived:
+            peer = self.peers.get(event.peer)
+            if peer is not None:
+                self._on_rpc(peer, event.rpc)
+        elif type(event) is Validated:
+            self._on_validated(event)
+        else:
+            self._on_event(event)
+        if self._drafts:
+            self._send_drafts()
+        return out
+
+    def state(self) -> RouterState:
+        """Show the router as values; see `Router.state`."""
+        sizes, sizes_max = self._sizes()
+        peers = tuple(
+            PeerState(
+                peer.id,
+                peer.protocol,
+                peer.is_outbound,
+                peer.is_direct,
+                tuple(peer.topics),
+                self._score_parts(peer.id),
+                peer.dropped,
+            )
+            for peer in self.peers.values()
+        )
+        return RouterState(self.name, self._topic_states(), peers, sizes, sizes_max)
+
+    def is_ready(self, topic: Topic, peers_min: int | None = None) -> bool:
+        """Say whether enough peers would take a message published now; see `Router.is_ready`."""
+        if peers_min is None:
+            peers_min = max(1, min(self._ready_min(), len(self.topics.get(topic, ()))))
+        return self._ready_count(topic) >= peers_min
+
+    # What a router decides
+
+    def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
+        """Whom an accepted message is forwarded to; never its source or its origin."""
+        raise NotImplementedError
+
+    def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
+        """What becomes of an own message, for each peer of its topic."""
+        raise NotImplementedError
+
+    def _ready_min(self) -> int:
+        """How many peers the router wants at least."""
+        raise NotImplementedError
+
+    def _ready_count(self, topic: Topic) -> int:
+        """How many peers would be sent a message published now."""
+        raise NotImplementedError
+
+    def _topic_states(self) -> tuple[TopicState, ...]:
+        raise NotImplementedError
+
+    def _on_start(self, me: PeerId) -> None: ...
+    def _on_timer(self, token: TimerToken) -> None: ...
+    def _on_connected(self, peer: Peer, address: str | None) -> None: ...
+    def _on_disconnected(self, peer: Peer) -> None: ...
+    def _on_peer_joined(self, topic: Topic, peer: Peer) -> None: ...
+    def _on_peer_left(self, topic: Topic, peer: Peer) -> None: ...
+    def _on_joined(self, topic: Topic) -> None: ...
+    def _on_left(self, topic: Topic) -> None: ...
+    def _on_control(self, peer: Peer, control: Control) -> None: ...
+    def _on_overlay(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None: ...
+    def _on_new(self, message: Message, peer: Peer, hops: int) -> None:
+        """Called for the first copy of every message, before it is validated."""
+
+    def _on_copy(self, message: Message, peer: Peer, held: Held | None, hops: int) -> None:
+        """Called for every further copy, if `_watches_copies`, else only if something is held for it."""
+        if held is not None:
+            self._note_source(held, message, peer)
+
+    def _on_verdict(self, topic: Topic, source: PeerId, others: Sequence[PeerId], outcome: Outcome) -> None:
+        """Called once a message is accepted, ignored or rejected, before it is forwarded; `others` sent it as well."""
+
+    def _counts_copies(self, topic: Topic, outcome: Outcome) -> bool:
+        """Whether copies that come after the verdict matter to a score."""
+        return False
+
+    def _accepts_from(self, peer: Peer) -> bool:
+        """Whether what a peer sends is read at all; asked only if `_is_choosy`."""
+        return True
+
+    def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None: ...
+    def _is_grafted(self, topic: Topic, peer: PeerId) -> bool:
+        return False
+
+    def _score_parts(self, peer: PeerId) -> ScoreParts | None:
+        return None
+
+    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How full the containers are that a peer can feed, and their maxima."""
+        params = self.common
+        sizes = {
+            "seen": len(self.seen.entries),
+            "pending": len(self.pending),
+            "topics_per_peer": max((len(peer.topics) for peer in self.peers.values()), default=0),
+        }
+        return sizes, {"seen": params.seen_max, "pending": params.pending_max, "topics_per_peer": params.topics_per_peer_max}
+
+    # Saying things
+
+    def draft(self, peer: PeerId) -> Draft:
+        """What will be said to the peer at the end of this turn."""
+        draft = self._drafts.get(peer)
+        if draft is None:
+            self._drafts[peer] = draft = Draft()
+        return draft
+
+    def send_messages(self, peers: list[PeerId], rpc: Rpc, *, is_urgent: bool = False) -> None:
+        """Send messages to some peers, and with them what earlier failed to reach one of those."""
+        if self._failed:
+            behind = [peer for peer in peers if peer in self._failed]
+            for peer in behind:
+                draft = self._take_failed(peer, self._drafts.pop(peer) if peer in self._drafts else Draft())
+                together = draft.to_rpc(rpc.messages)
+                assert together is not None
+                together.hops = rpc.hops
+                self.out.append(SendRpc((peer,), together, is_urgent))
+            peers = [peer for peer in peers if peer not in behind]
+        if peers:
+            self.out.append(SendRpc(peers, rpc, is_urgent))
+
+    def _send_drafts(self) -> None:
+        drafts, self._drafts = self._drafts, {}
+        for peer, draft in drafts.items():
+            if peer in self._failed:
+                self._take_failed(peer, draft)
+            rpc = draft.to_rpc()
+            if rpc is not None and peer in self.peers:
+                self.out.append(SendRpc((peer,), rpc, True))
+
+    def _take_failed(self, peer: PeerId, draft: Draft) -> Draft:
+        failed = self._failed.pop(peer)
+        draft.add_retry(failed, self.joined.__contains__, lambda topic: self._is_grafted(topic, peer))
+        return draft
+
+    def _on_send_failed(self, event: SendFailed) -> None:
+        peer = self.peers.get(event.peer)
+        if peer is None:
+            return
+        peer.dropped += 1
+        peer.dropped_untold += 1
+        failed = self._failed.get(peer.id) or Draft()
+        if failed.add_failed(event.rpc):
+            self._failed[peer.id] = failed
+        for message in event.rpc.messages:
+            held = self.seen.entries.get(message.id)
+            if held is not None and held.source is None:
+                self.out.append(Published(message.id, message.topic, ((peer.id, Fate.DROPPED),)))
+        if not self._is_retry_set:
+            self._is_retry_set = True
+            self.out.append(SetTimer(RETRY, self.now + self.common.retry_s))
+
+    def _on_retry(self) -> None:
+        self._is_retry_set = False
+        for peer_id in self._failed:
+            self.draft(peer_id)
+        for peer in self.peers.values():
+            if peer.dropped_untold:
+                self.out.append(SlowPeer(peer.id, peer.dropped_untold))
+                peer.dropped_untold = 0
+
+    # Events
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case TimerFired(token):
+                if token == RETRY:
+                    self._on_retry()
+                else:
+                    self._on_timer(token)
+            case Publish(message):
+                self._on_publish(message)
+            case PeerConnected():
+                self._on_peer_connected(event)
+            case PeerDisconnected(peer):
+                self._on_peer_disconnected(peer)
+            case SendFailed():
+                self._on_send_failed(event)
+            case Subscribe(topic):
+                self._on_subscribe(topic)
+            case Unsubscribe(topic):
+                self._on_unsubscribe(topic)
+            case Start(me):
+                self._on_start(me)
+            case AppScored() | TopicScored() | PeerRecordLearned() | Probed() | ConnectFailed():
+                self._on_other(event)
+            case RpcReceived() | Validated():  # pragma: no cover - taken by `handle`
+                raise AssertionError(event)
+            case _:
+                assert_never(event)
+
+    def _on_peer_connected(self, event: PeerConnected) -> None:
+        if event.peer in self.peers or event.protocol not in self.protocols:
+            return
+        peer = Peer(event, is_direct=event.peer in self.direct)
+        self.peers[peer.id] = peer
+        if self.joined:
+            self.draft(peer.id).subscriptions.update(dict.fromkeys(self.joined, True))
+        self._on_connected(peer, event.address)
+
+    def _on_peer_disconnected(self, peer_id: PeerId) -> None:
+        peer = self.peers.pop(peer_id, None)
+        if peer is None:
+            return
+        self._failed.pop(peer_id, None)
+        for topic in peer.topics:
+            self._remove_from_topic(topic, peer)
+        self._on_disconnected(peer)
+
+    def _on_subscribe(self, topic: Topic) -> None:
+        if topic in self.joined:
+            return
+        self.joined[topic] = None
+        for peer in self.peers:
+            self.draft(peer).subscriptions[topic] = True
+        self._on_joined(topic)
+
+    def _on_unsubscribe(self, topic: Topic) -> None:
+        if topic not in self.joined:
+            return
+        del self.joined[topic]
+        for peer in self.peers:
+            self.draft(peer).subscriptions[topic] = False
+        self._on_left(topic)
+
+    def _on_publish(self, message: Message) -> None:
+        if message.id in self.seen.entries:
+            self.out.append(Published(message.id, message.topic, (), is_duplicate=True))
+            return
+        held = Held(message, None)
+        held.settle(Outcome.ACCEPT, self.now)
+        self.seen.add(message.id, held, self.now)
+        fates = self._publish_fates(message)
+        peers = [peer for peer, fate in fates if fate in SENT]
+        self.out.append(Published(message.id, message.topic, tuple(fates)))
+        if peers:
+            self.send_messages(peers, self._rpc_of(message, None, 0), is_urgent=True)
+
+    # RPCs
+
+    def _on_rpc(self, peer: Peer, rpc: Rpc) -> None:
+        if self._is_choosy and not self._accepts_from(peer):
+            return
+        if rpc.subscriptions:
+            self._on_subscriptions(peer, rpc)
+        if rpc.messages:
+            seen = self.seen
+            if self.now >= seen.due:
+                seen.expire(self.now)
+            entries, watches = seen.entries, self._watches_copies
+            for message in rpc.messages:
+                if message.id in entries:
+                    held = entries[message.id]
+                    if watches or held is not None:
+                        self._on_copy(message, peer, held, rpc.hops)
+                elif message.topic in self.joined:
+                    self._on_first(message, peer, rpc.hops)
+        if rpc.control is not None:
+            self._on_control(peer, rpc.control)
+        if rpc.overlay:
+            self._on_overlay(peer, rpc.overlay)
+
+    def _on_subscriptions(self, peer: Peer, rpc: Rpc) -> None:
+        for subscription in rpc.subscriptions:
+            topic = subscription.topic
+            if subscription.subscribe:
+                if topic not in peer.topics and len(peer.topics) < self.common.topics_per_peer_max:
+                    self.add_to_topic(topic, peer)
+            elif topic in peer.topics:
+                del peer.topics[topic]
+                self._remove_from_topic(topic, peer)
+
+    def add_to_topic(self, topic: Topic, peer: Peer) -> None:
+        """Note that a peer is in a topic, which was not known."""
+        peer.topics[topic] = None
+        self.topics.setdefault(topic, {})[peer.id] = peer
+        self._on_peer_joined(topic, peer)
+
+    def _remove_from_topic(self, topic: Topic, peer: Peer) -> None:
+        members = self.topics[topic]
+        del members[peer.id]
+        if not members:
+            del self.topics[topic]
+        self._on_peer_left(topic, peer)
+
+    def _on_first(self, message: Message, peer: Peer, hops: int) -> None:
+        if not self.common.is_validating:
+            held = None
+            if self._counts_copies(message.topic, Outcome.ACCEPT):
+                held = Held(message, peer.id)
+                held.settle(Outcome.ACCEPT, self.now)
+            self.seen.add(message.id, held, self.now)
+            self._on_new(message, peer, hops)
+            self._on_verdict(message.topic, peer.id, (), Outcome.ACCEPT)
+            self._accept(message, peer.id, hops)
+        elif len(self.pending) < self.common.pending_max:
+            held = Held(message, peer.id)
+            held.hops = hops
+            self.pending[message.id] = held
+            self.seen.add(message.id, held, self.now)
+            self._on_new(message, peer, hops)
+            self.out.append(Validate(message, peer.id))
+
+    def _on_validated(self, event: Validated) -> None:
+        held = self.pending.pop(event.message_id, None)
+        if held is None:
+            return
+        message, source, outcome = held.message, held.source, event.outcome
+        assert message is not None and source is not None
+        held.settle(outcome, self.now)
+        if outcome is not Outcome.IGNORE and message.id in self.seen.entries and not self._counts_copies(held.topic, outcome):
+            self.seen.entries[message.id] = None
+        self._on_verdict(held.topic, source, held.sources, outcome)
+        if outcome is Outcome.ACCEPT:
+            self._accept(message, source, held.hops)
+        elif outcome is Outcome.IGNORE:
+            self.out.extend(AnotherSource(message.id, another) for another in held.sources)
+
+    def _note_source(self, held: Held, message: Message, peer: Peer) -> bool:
+        """Remember one more peer that has a message. False if it was known, or there are too many."""
+        if peer.id == held.source or peer.id in held.sources or len(held.sources) >= self.common.sources_max:
+            return False
+        held.sources.append(peer.id)
+        if held.outcome is Outcome.IGNORE:
+            self.out.append(AnotherSource(message.id, peer.id))
+        return True
+
+    def _accept(self, message: Message, source: PeerId, hops: int) -> None:
+        self.out.append(Deliver(message, source))
+        peers = self._recipients(message, source)
+        if peers:
+            self.send_messages(peers, self._rpc_of(message, source, hops))
+
+    def _rpc_of(self, message: Message, source: PeerId | None, hops: int) -> Rpc:
+        """The RPC that carries a message on; one object for all recipients."""
+        return Rpc((message,))

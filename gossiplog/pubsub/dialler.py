@@ -1,0 +1,57 @@
+"""Saying things to peers that may have to be dialled first."""
+
+from __future__ import annotations
+
+from .actions import Connect
+from .base import PubSub
+from .overlay import OverlayMessage
+from .types import PeerId
+
+__all__ = ["Dialler"]
+
+_WAITING_MAX = 16
+
+
+class Dialler:
+    """Hold overlay messages for peers that are being dialled.
+
+    Args:
+        core: The router.
+        dials_max: Peers with messages waiting; further ones are not dialled.
+    """
+
+    __slots__ = ("_core", "_dials_max", "_waiting")
+
+    def __init__(self, core: PubSub, dials_max: int) -> None:
+        self._core = core
+        self._dials_max = dials_max
+        self._waiting: dict[PeerId, list[OverlayMessage]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def say(self, peer: PeerId, message: OverlayMessage) -> bool:
+        """Say something now or once connected. False if it cannot even be tried."""
+        core = self._core
+        if peer in core.peers:
+            core.draft(peer).overlay.append(message)
+            return True
+        waiting = self._waiting.get(peer)
+        if waiting is None:
+            if len(self._waiting) >= self._dials_max:
+                return False
+            self._waiting[peer] = waiting = []
+            core.out.append(Connect(peer))
+        if len(waiting) < _WAITING_MAX:
+            waiting.append(message)
+        return True
+
+    def on_connected(self, peer: PeerId) -> None:
+        """Say what waited."""
+        waiting = self._waiting.pop(peer, None)
+        if waiting:
+            self._core.draft(peer).overlay += waiting
+
+    def on_failed(self, peer: PeerId) -> None:
+        """Give up what waited."""
+        self._waiting.pop(peer, None)

@@ -1,0 +1,191 @@
+"""What may happen to a router: the arguments of `Router.handle`.
+
+Every method of every router takes one of these and the time, and nothing else. An event that no longer makes sense (the peer has
+gone, the timer is stale, the verdict came twice) changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from .params import TopicScoreParams
+from .rpc import Message, Rpc
+from .types import MessageId, PeerId, TimerToken, Topic
+
+__all__ = [
+    "AppScored",
+    "ConnectFailed",
+    "Event",
+    "Outcome",
+    "PeerConnected",
+    "PeerDisconnected",
+    "PeerRecordLearned",
+    "Probed",
+    "Publish",
+    "RpcReceived",
+    "SendFailed",
+    "Start",
+    "Subscribe",
+    "TimerFired",
+    "TopicScored",
+    "Unsubscribe",
+    "Validated",
+]
+
+
+class Outcome(Enum):
+    """What a validator found; the members have the names and values of the log's own."""
+
+    ACCEPT = "accept"
+    """Deliver and forward."""
+    IGNORE = "ignore"
+    """Drop without blame: an orphan, or a fault of ours."""
+    REJECT = "reject"
+    """Drop, and count it against everyone who sent it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first event of all; the router sets its timers.
+
+    Attributes:
+        me: Our own peer id.
+    """
+
+    me: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConnected:
+    """A connection is open and its pubsub protocol known. Only a peer's first connection is told.
+
+    Attributes:
+        peer: Who.
+        protocol: The protocol id that both sides speak, one of `Router.protocols`.
+        is_outbound: We dialled.
+        address: The remote IP address, counted for P6; None when it has none or is exempt.
+    """
+
+    peer: PeerId
+    protocol: str
+    is_outbound: bool
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerDisconnected:
+    """A peer's last connection closed."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectFailed:
+    """A `Connect` of ours came to nothing."""
+
+    peer: PeerId
+
+
+@dataclass(slots=True)
+class RpcReceived:
+    """A connected peer sent an RPC. Not frozen for speed (see `rpc.py`); treat it as if it were."""
+
+    peer: PeerId
+    rpc: Rpc
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed:
+    """An RPC of a `SendRpc` was dropped for one peer: its queue was full, or it has gone."""
+
+    peer: PeerId
+    rpc: Rpc
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The application joins a topic."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """The application leaves a topic."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """The application publishes a message of its own; it needs no validation and is not delivered back."""
+
+    message: Message
+
+
+@dataclass(slots=True)
+class Validated:
+    """The answer to a `Validate`. Not frozen for speed (see `rpc.py`); treat it as if it were."""
+
+    message_id: MessageId
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """The time of a `SetTimer` has come."""
+
+    token: TimerToken
+
+
+@dataclass(frozen=True, slots=True)
+class AppScored:
+    """The application's own score of a peer (P5)."""
+
+    peer: PeerId
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class TopicScored:
+    """The application sets a topic's scoring; counters above the new caps are cut to them. None: the topic does not count."""
+
+    topic: Topic
+    params: TopicScoreParams | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRecordLearned:
+    """The driver has a peer's signed record (from identify), to be handed on in peer exchange."""
+
+    peer: PeerId
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The answer to a `Probe`: the round trip in seconds, or None when the peer could not be reached or left the topic."""
+
+    peer: PeerId
+    rtt_s: float | None
+
+
+Event: TypeAlias = (
+    RpcReceived
+    | Validated
+    | TimerFired
+    | Publish
+    | PeerConnected
+    | PeerDisconnected
+    | ConnectFailed
+    | SendFailed
+    | Subscribe
+    | Unsubscribe
+    | Start
+    | AppScored
+    | TopicScored
+    | PeerRecordLearned
+    | Probed
+)

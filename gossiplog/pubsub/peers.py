@@ -1,0 +1,110 @@
+"""Connected peers: who they are, what their protocol can do, which topics they are in."""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+from random import Random
+from typing import TypeVar
+
+from .events import PeerConnected
+from .types import PeerId, Topic
+
+__all__ = ["CHOKE", "EPISUB", "FLOODSUB", "MESHSUB_1_0", "MESHSUB_1_1", "MESHSUB_1_2", "RANDOMSUB", "Feature", "Peer", "choose"]
+
+FLOODSUB = "/floodsub/1.0.0"
+RANDOMSUB = "/randomsub/1.0.0"
+MESHSUB_1_0 = "/meshsub/1.0.0"
+MESHSUB_1_1 = "/meshsub/1.1.0"
+MESHSUB_1_2 = "/meshsub/1.2.0"
+CHOKE = "/gossiplog/choke/1.0.0"
+EPISUB = "/gossiplog/episub/1.0.0"
+
+T = TypeVar("T")
+
+
+class Feature(Flag):
+    """What a protocol id promises."""
+
+    NONE = 0
+    MESH = auto()
+    """GRAFT, PRUNE and gossip."""
+    PX = auto()
+    """Peer exchange and backoff in PRUNE."""
+    IDONTWANT = auto()
+    CHOKE = auto()
+    OVERLAY = auto()
+    """Episub's messages."""
+
+
+FEATURES = {
+    FLOODSUB: Feature.NONE,
+    RANDOMSUB: Feature.NONE,
+    MESHSUB_1_0: Feature.MESH,
+    MESHSUB_1_1: Feature.MESH | Feature.PX,
+    MESHSUB_1_2: Feature.MESH | Feature.PX | Feature.IDONTWANT,
+    CHOKE: Feature.MESH | Feature.PX | Feature.IDONTWANT | Feature.CHOKE,
+    EPISUB: Feature.OVERLAY,
+}
+
+
+class Peer:
+    """One connected peer.
+
+    Attributes:
+        id: Who.
+        protocol: The protocol id.
+        is_outbound: We dialled.
+        is_direct: One of our direct peers.
+        topics: Those it subscribes to, in order; bounded by `topics_per_peer_max`.
+        has_mesh: It knows meshes; else it is served as floodsub.
+        has_px: It knows backoff and peer exchange.
+        has_idontwant: It knows IDONTWANT.
+        has_choke: It knows CHOKE and UNCHOKE.
+        has_overlay: It is an episub peer.
+        dropped: RPCs that its queue refused, ever.
+        dropped_untold: The same since the last `SlowPeer`.
+    """
+
+    __slots__ = (
+        "dropped",
+        "dropped_untold",
+        "has_choke",
+        "has_idontwant",
+        "has_mesh",
+        "has_overlay",
+        "has_px",
+        "id",
+        "is_direct",
+        "is_outbound",
+        "protocol",
+        "topics",
+    )
+
+    def __init__(self, event: PeerConnected, *, is_direct: bool) -> None:
+        features = FEATURES.get(event.protocol, Feature.NONE)
+        self.id: PeerId = event.peer
+        self.protocol = event.protocol
+        self.is_outbound = event.is_outbound
+        self.is_direct = is_direct
+        self.topics: dict[Topic, None] = {}
+        self.has_mesh = Feature.MESH in features
+        self.has_px = Feature.PX in features
+        self.has_idontwant = Feature.IDONTWANT in features
+        self.has_choke = Feature.CHOKE in features
+        self.has_overlay = Feature.OVERLAY in features
+        self.dropped = 0
+        self.dropped_untold = 0
+
+
+def choose(items: list[T], count: int, rng: Random) -> list[T]:
+    """Draw `count` distinct items, or all, in random order. Reorders `items`. O(count).
+
+    The first steps of a Fisher-Yates shuffle; a third of the cost of `rng.sample` for the few that routers draw.
+    """
+    size = len(items)
+    count = min(count, size)
+    random = rng.random
+    for index in range(count):
+        other = index + int(random() * (size - index))
+        items[index], items[other] = items[other], items[index]
+    return items if count == size else items[:count]

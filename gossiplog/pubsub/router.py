@@ -1,0 +1,143 @@
+"""The one door to every router, and what a router shows of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .actions import Action
+from .events import Event
+from .types import PeerId, Topic
+
+__all__ = ["PeerState", "Router", "RouterState", "ScoreParts", "TopicState"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """Why a peer's score is what it is. The sum of the parts is `total`, except that the topics' share is capped.
+
+    Attributes:
+        total: The score.
+        time_in_mesh: P1, weighted, over all topics; so are the next four.
+        first_deliveries: P2.
+        mesh_delivery_deficit: P3.
+        mesh_failure: P3b.
+        invalid_messages: P4.
+        app_specific: P5, weighted.
+        ip_colocation: P6, weighted.
+        behaviour: P7, weighted.
+    """
+
+    total: float = 0.0
+    time_in_mesh: float = 0.0
+    first_deliveries: float = 0.0
+    mesh_delivery_deficit: float = 0.0
+    mesh_failure: float = 0.0
+    invalid_messages: float = 0.0
+    app_specific: float = 0.0
+    ip_colocation: float = 0.0
+    behaviour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerState:
+    """One connected peer.
+
+    Attributes:
+        peer: Who.
+        protocol: The protocol id spoken with it.
+        is_outbound: We dialled.
+        is_direct: One of our direct peers.
+        topics: What it subscribes to, in the order it said so.
+        score: With its parts; None where the router keeps no scores.
+        dropped: RPCs that its queue had no room for, since it connected.
+    """
+
+    peer: PeerId
+    protocol: str
+    is_outbound: bool
+    is_direct: bool
+    topics: tuple[Topic, ...]
+    score: ScoreParts | None = None
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic that we are in or publish to.
+
+    Attributes:
+        topic: Which.
+        is_joined: We subscribe to it.
+        full_message: Peers that get every message: the mesh, episub's eager peers, and all peers of floodsub and randomsub.
+        metadata_only: Peers of the topic that get gossip.
+        fan_out: Peers that get what we publish without being in the topic.
+        choked: Mesh peers that asked us to announce instead of push (router `choke`).
+        choked_by_us: Mesh peers whom we asked for that.
+        passive: Episub's passive view.
+    """
+
+    topic: Topic
+    is_joined: bool
+    full_message: tuple[PeerId, ...] = ()
+    metadata_only: tuple[PeerId, ...] = ()
+    fan_out: tuple[PeerId, ...] = ()
+    choked: tuple[PeerId, ...] = ()
+    choked_by_us: tuple[PeerId, ...] = ()
+    passive: tuple[PeerId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RouterState:
+    """A router at one moment, as values that a page or a terminal can draw.
+
+    Attributes:
+        router: Its name: floodsub, randomsub, meshsub, gossipsub, choke, episub.
+        topics: Joined and fan-out topics.
+        peers: Connected peers.
+        sizes: How much is in each container that a peer can feed, by name.
+        sizes_max: The maximum of each.
+    """
+
+    router: str
+    topics: tuple[TopicState, ...] = ()
+    peers: tuple[PeerState, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes_max: Mapping[str, int] = field(default_factory=dict)
+
+
+class Router(Protocol):
+    """A sans-IO pubsub router.
+
+    A driver makes one with its parameters and a seeded `random.Random`, hands it `Start`, then everything that happens, with a
+    time that never goes back, and carries out the actions in order. It has no other inputs: same calls, same actions.
+    """
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The protocol ids it speaks, the preferred one first."""
+        ...
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
+
+        Args:
+            event: What happened.
+            now: Seconds on the driver's clock; not less than in the call before.
+        """
+        ...
+
+    def state(self) -> RouterState:
+        """Show the router as values. O(peers + topics); changes nothing."""
+        ...
+
+    def is_ready(self, topic: Topic, peers_min: int | None = None) -> bool:
+        """Say whether a message published now would be spread by enough peers.
+
+        Args:
+            topic: Which.
+            peers_min: How many peers have to be ready to take it; by default as many as the router wants at least, or all
+                peers of the topic if there are fewer, and never none.
+        """
+        ...

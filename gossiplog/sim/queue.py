@@ -1,0 +1,93 @@
+"""The simulator's event queue: a calendar of buckets, each sorted once when its time comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import Any, TypeAlias
+
+__all__ = ["CalendarQueue", "Event"]
+
+Event: TypeAlias = tuple[Any, ...]
+"""`(time, seq, …)`: seconds, then a number that no other event of the run has, so that nothing behind it is ever compared."""
+
+
+class CalendarQueue:
+    """Hold events and give them back in order of time, then of `seq`.
+
+    An event is appended to the bucket of its time, and a bucket is sorted when the clock enters it. That is a third of the cost
+    of one heap over all events: with 100,000 of them under way each push and pop of a heap walks cold memory. Events that fall
+    into the bucket that is being emptied, or before it, go to a small heap at its side.
+
+    Args:
+        width_s: Seconds that one bucket spans, > 0. Best a little below the smallest latency: then a message that is sent while a
+            bucket is emptied never falls into the same one.
+    """
+
+    __slots__ = ("_current", "_days", "_future", "_late", "_open", "_per_s", "_size")
+
+    def __init__(self, width_s: float = 0.009) -> None:
+        if width_s <= 0:
+            raise ValueError(f"width_s {width_s}, expected > 0")
+        self._per_s = 1.0 / width_s
+        self._future: dict[int, list[Event]] = {}
+        self._days: list[int] = []
+        self._current: list[Event] = []
+        self._late: list[Event] = []
+        self._open = -1
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, event: Event) -> None:
+        """Add an event. O(1), or O(log n) in the events of the bucket that is being emptied."""
+        day = int(event[0] * self._per_s)
+        self._size += 1
+        if day <= self._open:
+            heappush(self._late, event)
+            return
+        bucket = self._future.get(day)
+        if bucket is None:
+            self._future[day] = [event]
+            heappush(self._days, day)
+        else:
+            bucket.append(event)
+
+    def pop(self) -> Event | None:
+        """Remove and return the earliest event; None when there is none."""
+        current, late = self._current, self._late
+        if not current and not late:
+            if not self._days:
+                return None
+            self._open_next()
+            current = self._current
+        self._size -= 1
+        if late and (not current or late[0] < current[-1]):
+            return heappop(late)
+        return current.pop()
+
+    def drain(self, until_s: float) -> Iterator[Event]:
+        """Yield events in order up to and including `until_s`; what lies beyond stays. Events may be pushed meanwhile."""
+        late = self._late
+        while self._size:
+            current = self._current
+            if not current and not late:
+                self._open_next()
+                current = self._current
+            is_late = bool(late) and (not current or late[0] < current[-1])
+            event = late[0] if is_late else current[-1]
+            if event[0] > until_s:
+                return
+            self._size -= 1
+            if is_late:
+                heappop(late)
+            else:
+                current.pop()
+            yield event
+
+    def _open_next(self) -> None:
+        self._open = heappop(self._days)
+        bucket = self._future.pop(self._open)
+        bucket.sort(reverse=True)
+        self._current = bucket

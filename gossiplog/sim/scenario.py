@@ -1,0 +1,369 @@
+"""Scenarios: what a simulation consists of, as frozen values that check themselves; `scenario_file.py` reads them from TOML.
+
+A scenario names everything but the seed. Every key is optional except `name`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..errors import LocalProtocolError
+
+__all__ = [
+    "FAULTS",
+    "ROUTERS",
+    "Attack",
+    "Churn",
+    "Fault",
+    "Kill",
+    "LatencySpec",
+    "LinkSpec",
+    "Offline",
+    "Partition",
+    "PublishSpec",
+    "Scenario",
+    "ScenarioError",
+    "Slow",
+    "TopologySpec",
+    "need",
+]
+
+ROUTERS = ("floodsub", "randomsub", "meshsub", "gossipsub", "choke", "episub")
+NODES_MAX = 100_000
+MESSAGES_MAX = 1_000_000
+
+
+class ScenarioError(LocalProtocolError):
+    """A scenario says something that cannot be run; the message begins with the key's path."""
+
+
+def need(holds: bool, key: str, value: object, rule: str) -> None:
+    """Raise `ScenarioError` naming the key, its value and the rule, unless it holds."""
+    if not holds:
+        raise ScenarioError(f"{key}: {value!r}, expected {rule}")
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpec:
+    """Who dials whom at the start.
+
+    Attributes:
+        kind: `random` (each node dials `connect` others), `ring`, `star`, `hubs` (`hubs` hubs that know each other, every other
+            node dials one), `full`, or `file`.
+        connect: For `random`.
+        hubs: For `hubs`.
+        file: For `file`: one link a line, two node numbers; relative to the scenario's own directory.
+    """
+
+    kind: str = "random"
+    connect: int = 10
+    hubs: int = 3
+    file: str = ""
+
+    def __post_init__(self) -> None:
+        kinds = ("random", "ring", "star", "hubs", "full", "file")
+        need(self.kind in kinds, "topology.kind", self.kind, f"one of {', '.join(kinds)}")
+        need(self.connect >= 1, "topology.connect", self.connect, "≥ 1")
+        need(self.hubs >= 1, "topology.hubs", self.hubs, "≥ 1")
+        need(self.kind != "file" or self.file != "", "topology.file", self.file, "a path, with kind = 'file'")
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySpec:
+    """How long a message takes from one node to another, one way, in seconds.
+
+    Attributes:
+        kind: `uniform`, `heavy_tail` or `regional`.
+        low_s: The smallest; a simulation looks ahead by this much, so not below 0.1 ms.
+        high_s: The largest (`uniform`), or where the tail is cut.
+        median_s: Of `heavy_tail`.
+        shape: Of `heavy_tail`: Pareto's alpha.
+        matrix_s: Of `regional`: a symmetric matrix of base latencies.
+        weights: Of `regional`: each region's share of the nodes.
+        spread: Of `regional`: a pair takes its base latency times U[1, 1 + spread].
+    """
+
+    kind: str = "uniform"
+    low_s: float = 0.010
+    high_s: float = 0.150
+    median_s: float = 0.060
+    shape: float = 1.5
+    matrix_s: tuple[tuple[float, ...], ...] = ()
+    weights: tuple[float, ...] = ()
+    spread: float = 0.2
+
+    def __post_init__(self) -> None:
+        need(self.kind in ("uniform", "heavy_tail", "regional"), "latency.kind", self.kind, "uniform, heavy_tail or regional")
+        need(self.low_s >= 1e-4, "latency.low_s", self.low_s, "≥ 0.0001")
+        need(self.low_s <= self.high_s, "latency.high_s", self.high_s, "≥ latency.low_s")
+        need(self.kind != "heavy_tail" or self.low_s < self.median_s <= self.high_s, "latency.median_s", self.median_s, "> low_s, ≤ high_s")
+        need(self.shape > 0, "latency.shape", self.shape, "> 0")
+        need(self.spread >= 0, "latency.spread", self.spread, "≥ 0")
+        if self.kind == "regional":
+            size = len(self.weights)
+            need(size >= 1 and min(self.weights, default=0) > 0, "latency.weights", list(self.weights), "one positive number a region")
+            is_square = len(self.matrix_s) == size and all(len(row) == size for row in self.matrix_s)
+            need(is_square, "latency.matrix_s", self.matrix_s, f"{size} rows of {size} numbers")
+            pairs = [(self.matrix_s[i][j], self.matrix_s[j][i]) for i in range(size) for j in range(size)]
+            need(all(a == b >= 1e-4 for a, b in pairs), "latency.matrix_s", self.matrix_s, "symmetric, every number ≥ 0.0001")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """What happens to what is sent. The defaults are a perfect network.
+
+    Attributes:
+        jitter: A message takes its link's latency times U[1, 1 + jitter]; the order on a link is kept.
+        loss: Probability that an RPC is lost.
+        duplication: Probability that an RPC arrives twice.
+        reordering: Probability that an RPC takes up to `reordering_s` longer, and may be overtaken.
+        reordering_s: See there.
+        bandwidth: Bytes a second that a node sends at most, over all its links; 0: no limit.
+        queue_max: RPCs that wait for one link at most; beyond it they are dropped and the router is told.
+        detect_s: After how long a silent peer (a partition) is disconnected. A crash is noticed after the link's latency.
+    """
+
+    jitter: float = 0.0
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    reordering_s: float = 0.5
+    bandwidth: float = 0.0
+    queue_max: int = 256
+    detect_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplication", "reordering"):
+            value = getattr(self, name)
+            need(0 <= value < 1, f"link.{name}", value, "≥ 0 and < 1")
+        for name in ("jitter", "reordering_s", "bandwidth", "detect_s"):
+            value = getattr(self, name)
+            need(value >= 0, f"link.{name}", value, "≥ 0")
+        need(self.queue_max >= 1, "link.queue_max", self.queue_max, "≥ 1")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishSpec:
+    """What is published, by whom and when.
+
+    Attributes:
+        messages: How many.
+        interval_s: Seconds from one to the next.
+        bytes: Of each message's data.
+        sources: So many nodes take turns at random; 0: each message at a fresh random node.
+        start_s: When the first is published; meshes form before.
+        linger_s: How long the run goes on after the last.
+        validation_s: How long a node takes to validate a message; 0: at once.
+    """
+
+    messages: int = 100
+    interval_s: float = 0.1
+    bytes: int = 256
+    sources: int = 0
+    start_s: float = 5.0
+    linger_s: float = 10.0
+    validation_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        need(1 <= self.messages <= MESSAGES_MAX, "publish.messages", self.messages, f"1 to {MESSAGES_MAX}")
+        need(self.interval_s > 0, "publish.interval_s", self.interval_s, "> 0")
+        need(1 <= self.bytes <= 1_048_576, "publish.bytes", self.bytes, "1 to 1048576")
+        need(self.sources >= 0, "publish.sources", self.sources, "≥ 0")
+        for name in ("start_s", "linger_s", "validation_s"):
+            value = getattr(self, name)
+            need(value >= 0, f"publish.{name}", value, "≥ 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Crash a share of the nodes at once.
+
+    Attributes:
+        at_s: When.
+        share: Of all honest nodes, at random.
+        restart_after_s: When they come back, with nothing in memory; 0: never.
+    """
+
+    at_s: float = 10.0
+    share: float = 0.3
+    restart_after_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
+        need(0 < self.share < 1, "fault.share", self.share, "between 0 and 1")
+        need(self.restart_after_s >= 0, "fault.restart_after_s", self.restart_after_s, "≥ 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Let nothing through between two parts of the network for a while.
+
+    Attributes:
+        at_s: When it begins.
+        heal_s: When it ends; links that were given up meanwhile are dialled again within a second.
+        share: Of the nodes, on one of the two sides.
+    """
+
+    at_s: float = 10.0
+    heal_s: float = 20.0
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
+        need(self.heal_s > self.at_s, "fault.heal_s", self.heal_s, "> at_s")
+        need(0 < self.share < 1, "fault.share", self.share, "between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """Crash random nodes one after the other; each comes back.
+
+    Attributes:
+        at_s: When it begins.
+        until_s: When it ends.
+        rate_per_s: Crashes a second, on average (a Poisson process).
+        downtime_s: How long a node is away.
+    """
+
+    at_s: float = 5.0
+    until_s: float = 20.0
+    rate_per_s: float = 1.0
+    downtime_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
+        need(self.until_s > self.at_s, "fault.until_s", self.until_s, "> at_s")
+        need(self.rate_per_s > 0, "fault.rate_per_s", self.rate_per_s, "> 0")
+        need(self.downtime_s > 0, "fault.downtime_s", self.downtime_s, "> 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Make some nodes slow: what is sent to them and by them trickles.
+
+    Attributes:
+        at_s: When it begins.
+        until_s: When it ends.
+        nodes: How many.
+        bandwidth: Bytes a second, of each of their links in each direction.
+    """
+
+    at_s: float = 0.0
+    until_s: float = 1e9
+    nodes: int = 1
+    bandwidth: float = 2_000.0
+
+    def __post_init__(self) -> None:
+        need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
+        need(self.until_s > self.at_s, "fault.until_s", self.until_s, "> at_s")
+        need(self.nodes >= 1, "fault.nodes", self.nodes, "≥ 1")
+        need(self.bandwidth > 0, "fault.bandwidth", self.bandwidth, "> 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """Take the first fixed source off the network while it goes on publishing, and bring it back with its memory whole.
+
+    Attributes:
+        at_s: When it loses its connections.
+        return_s: When it dials them again.
+    """
+
+    at_s: float = 10.0
+    return_s: float = 12.0
+
+    def __post_init__(self) -> None:
+        need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
+        need(self.return_s > self.at_s, "fault.return_s", self.return_s, "> at_s")
+
+
+Fault: TypeAlias = Kill | Partition | Churn | Slow | Offline
+FAULTS: dict[str, type[Fault]] = {"kill": Kill, "partition": Partition, "churn": Churn, "slow": Slow, "offline": Offline}
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Malicious nodes beside the honest ones; they speak the protocol and keep their mesh links, and drop what they should forward.
+
+    Attributes:
+        nodes: How many; 0: no attack.
+        connect: Honest nodes that each of them dials.
+        join_s: When they dial. 0: together with everybody else (cold boot).
+        attack_s: From when they misbehave; before, they are as honest as the others (covert flash).
+        drop: Share of the messages that they do not forward, and of requests that they do not answer.
+        graft: From `attack_s` they graft every peer at every heartbeat (squatters).
+        victims: Honest nodes that they all dial, and nobody else: eclipse. 0: any.
+        addresses: IP addresses that they share among them.
+    """
+
+    nodes: int = 0
+    connect: int = 20
+    join_s: float = 0.0
+    attack_s: float = 0.0
+    drop: float = 1.0
+    graft: bool = True
+    victims: int = 0
+    addresses: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "join_s", "attack_s", "victims"):
+            value = getattr(self, name)
+            need(value >= 0, f"attack.{name}", value, "≥ 0")
+        need(self.connect >= 1, "attack.connect", self.connect, "≥ 1")
+        need(0 <= self.drop <= 1, "attack.drop", self.drop, "0 to 1")
+        need(self.addresses >= 1, "attack.addresses", self.addresses, "≥ 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything about a simulation but its seed.
+
+    Attributes:
+        name: Shown, and part of file names.
+        about: What it shows, in a sentence or two.
+        router: One of `ROUTERS`.
+        nodes: Honest nodes.
+        start_spread_s: Nodes start within so many seconds, uniformly.
+        clock_drift: Each node's clock runs faster or slower by up to this share.
+        topology: Who dials whom.
+        latency: How long it takes.
+        link: What goes wrong on the way.
+        publish: What is published.
+        attack: Malicious nodes.
+        fault: What else goes wrong, in any number.
+        params: For each router a table of its parameters, by their names in `gossiplog.pubsub`; `score` is a table in it.
+        directory: Where files that it names are looked for; not a key.
+    """
+
+    name: str
+    about: str = ""
+    router: str = "gossipsub"
+    nodes: int = 100
+    start_spread_s: float = 1.0
+    clock_drift: float = 0.0
+    topology: TopologySpec = field(default_factory=TopologySpec)
+    latency: LatencySpec = field(default_factory=LatencySpec)
+    link: LinkSpec = field(default_factory=LinkSpec)
+    publish: PublishSpec = field(default_factory=PublishSpec)
+    attack: Attack = field(default_factory=Attack)
+    fault: tuple[Fault, ...] = ()
+    params: dict[str, dict[str, Any]] = field(default_factory=dict)
+    directory: Path = field(default_factory=Path, compare=False)
+
+    def __post_init__(self) -> None:
+        need(self.name != "" and len(self.name) <= 64, "name", self.name, "1 to 64 characters")
+        need(self.router in ROUTERS, "router", self.router, f"one of {', '.join(ROUTERS)}")
+        need(2 <= self.nodes <= NODES_MAX, "nodes", self.nodes, f"2 to {NODES_MAX}")
+        need(0 <= self.start_spread_s <= self.publish.start_s, "start_spread_s", self.start_spread_s, "0 to publish.start_s")
+        need(0 <= self.clock_drift <= 0.1, "clock_drift", self.clock_drift, "0 to 0.1")
+        need(self.publish.sources <= self.nodes, "publish.sources", self.publish.sources, f"≤ nodes ({self.nodes})")
+        need(self.attack.victims <= self.nodes, "attack.victims", self.attack.victims, f"≤ nodes ({self.nodes})")
+        for router in self.params:
+            need(router in ROUTERS, f"params.{router}", router, f"one of {', '.join(ROUTERS)}")
+
+    @property
+    def end_s(self) -> float:
+        """When the run ends."""
+        return self.publish.start_s + self.publish.messages * self.publish.interval_s + self.publish.linger_s

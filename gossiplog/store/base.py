@@ -1,0 +1,115 @@
+"""What a log asks of its store: run plans on a snapshot, and run a plan as one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from enum import Enum
+from typing import Any, Protocol, TypeVar
+
+from ..plan import Plan
+
+__all__ = ["Durability", "Reader", "Store", "Transaction"]
+
+T = TypeVar("T")
+
+
+class Durability(Enum):
+    """What an acknowledged append survives. Every level survives the end of the process, kill -9 included.
+
+    Source: spec/storage.md; the names are those of SQLite's `synchronous`.
+    """
+
+    FULL = "full"
+    """The loss of power: each commit is on the disk before it is acknowledged. The default."""
+    NORMAL = "normal"
+    """A loss of power may take the last commits with it; the file stays whole."""
+    OFF = "off"
+    """A loss of power may damage the file."""
+
+
+class Reader(Protocol):
+    """A fixed state of the log, from which any number of plans can be answered."""
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Run a plan that only reads. A cancelled call ends after the plan, whose result is dropped."""
+        ...
+
+
+class Transaction(Protocol):
+    """One transaction that is open: what `apply` is given for the application's own tables.
+
+    Everything done through it is committed with the entries, or rolled back with them.
+    """
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Run a plan on the state within the transaction."""
+        ...
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute one statement on the application's own tables and return all of its rows.
+
+        Raises:
+            LocalProtocolError: The statement begins or ends a transaction, or changes a table of the log; or the store has no tables.
+            StoreError: The database refused it.
+        """
+        ...
+
+    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute one statement for each row of parameters, in one hop.
+
+        Raises:
+            LocalProtocolError: As `execute`.
+            StoreError: As `execute`.
+        """
+        ...
+
+
+class Store(Protocol):
+    """One log's storage. Calls may come from any task; writes come one at a time, from the log's writer."""
+
+    @property
+    def topic(self) -> str:
+        """The topic that the log was created with."""
+        ...
+
+    @property
+    def location(self) -> str:
+        """A path or URL for messages to the user, without secrets."""
+        ...
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether `write` and `transaction` are refused."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may write to the log while we have it open, so that followers must look for themselves."""
+        ...
+
+    async def read(self, plan: Plan[T]) -> T:
+        """Run a plan on one snapshot of the log."""
+        ...
+
+    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
+        """Hold one snapshot for many plans. Keep it short: a SQLite file cannot be checkpointed past it."""
+        ...
+
+    async def write(self, plan: Plan[T]) -> T:
+        """Run a plan as one transaction: committed when it returns, rolled back when it raises.
+
+        A cancelled call is cancelled after the commit or the rollback, so that nothing is ever half done.
+
+        Raises:
+            StoreError: The store could not commit; nothing changed.
+        """
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a transaction for a body that awaits: committed when the body ends, rolled back when it raises or is cancelled."""
+        ...
+
+    async def size_bytes(self) -> int:
+        """Return what the log takes on disk (in memory: the sum of all values)."""
+        ...

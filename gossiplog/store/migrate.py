@@ -1,0 +1,30 @@
+"""The migrations that ship with the package: plain SQL, forward only, never edited once released."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import cache
+from pathlib import Path
+
+__all__ = ["load_migrations", "split_statements"]
+
+
+@cache
+def load_migrations(dialect: str) -> list[tuple[str, str]]:
+    """Return `(name, SQL)` of each migration of `sqlite` or `postgres`, in order; the nth brings a database to version n."""
+    package = Path(__file__).parent.parent
+    # A wheel carries them inside the package; a checkout has them beside it.
+    folder = next(path / "migrations" / dialect for path in (package, package.parent) if (path / "migrations").is_dir())
+    return [(file.stem, file.read_text("utf-8")) for file in sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))]
+
+
+def split_statements(script: str) -> list[str]:
+    """Split a script into its statements; sqlite3's own executescript would commit before it begins."""
+    statements: list[str] = []
+    open_lines: list[str] = []
+    for line in script.splitlines():
+        open_lines.append(line)
+        if sqlite3.complete_statement("\n".join(open_lines)):
+            statements.append("\n".join(open_lines))
+            open_lines = []
+    return statements

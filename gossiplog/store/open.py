@@ -1,0 +1,38 @@
+"""From what a user writes for a log to its store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from ..errors import LocalProtocolError
+from .base import Durability, Store
+
+__all__ = ["open_store"]
+
+
+@asynccontextmanager
+async def open_store(
+    location: str | os.PathLike[str], *, topic: str | None, create: bool, read_only: bool, durability: Durability
+) -> AsyncIterator[Store]:
+    """Open the store that a path or URL names: `:memory:`, or a path of a SQLite file.
+
+    Raises:
+        LocalProtocolError: A store in memory was asked for without a topic, or the URL is of no known kind.
+        StoreError: As the store has it.
+    """
+    if location == ":memory:":
+        from .memory import MemoryStore
+
+        yield MemoryStore(topic, read_only=read_only)
+        return
+    text = os.fspath(location)
+    if "://" in text:
+        raise LocalProtocolError(f"no store for {text.partition('://')[0]}://", hint="give a path of a file, or :memory:")
+    # Imported here, so that a log in memory needs no database.
+    from .sqlite import SqliteStore
+
+    async with SqliteStore.open(Path(text), topic=topic, create=create, read_only=read_only, durability=durability) as store:
+        yield store

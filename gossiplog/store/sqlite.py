@@ -1,0 +1,295 @@
+"""A log in a SQLite file: one connection that writes, a few that read, each in a thread of its own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from ..errors import ClosedError, LocalProtocolError, ReadOnlyLog
+from ..plan import Plan, run_plan
+from .base import Durability, Reader, Transaction
+from .sqlite_answers import answer
+from .sqlite_connection import TrioConnection
+from .sqlite_errors import translated
+from .sqlite_file import WriterLock, check_file, check_log, connect, create_log, is_blank
+
+__all__ = ["SqliteStore"]
+
+T = TypeVar("T")
+
+_READERS = 4
+"""Connections that read, opened as they are needed; more callers than that wait."""
+
+
+class SqliteStore:
+    """The store behind one file. Make one with `SqliteStore.open`."""
+
+    is_shared: bool
+
+    def __init__(self, path: Path, topic: str, writer: TrioConnection | None, lock: WriterLock | None) -> None:
+        self._path = path
+        self._topic = topic
+        self._writer = writer
+        self._lock = lock
+        # Another process may write only where we do not hold the lock.
+        self.is_shared = writer is None
+        self._write_turn = trio.Lock()
+        self._idle: list[TrioConnection] = []
+        self._readers = trio.Semaphore(_READERS)
+        self._is_closed = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, path: Path, *, topic: str | None, create: bool, read_only: bool, durability: Durability
+    ) -> AsyncIterator[SqliteStore]:
+        """Open a file, or create it, and close it at the end.
+
+        Args:
+            path: Of the file. Beside it SQLite keeps `…-wal` and `…-shm`, and we `…-lock`.
+            topic: What the log's topic must be; None for whatever it is. Needed to create.
+            create: Create the log if there is no file or an empty one.
+            read_only: Never write; any number of processes may, beside the one that writes.
+            durability: For the commits of this process.
+
+        Raises:
+            LogNotFound: There is no such file, and `create` is false.
+            ForeignFile: The file is no log.
+            DamagedLog: It is one that cannot be read.
+            NewerVersion: A later version of this program wrote it.
+            TopicMismatch: It has another topic.
+            ReadOnlyLog: It cannot be written to, or needs a migration.
+            LogBusy: Another process is writing to it.
+        """
+        check_file(path, create=create and not read_only, read_only=read_only)
+        lock = None if read_only else WriterLock.acquire(path)
+        store: SqliteStore | None = None
+        writer: TrioConnection | None = None
+        try:
+            if lock is not None:
+                writer = await TrioConnection(partial(connect, path, durability, read_only=False))
+                if create and await _call(path, writer, is_blank):
+                    await _call(path, writer, create_log, topic)
+                found = await _call(path, writer, check_log, path, topic, True)
+                store = cls(path, found, writer, lock)
+            else:
+                reader = await TrioConnection(partial(connect, path, durability, read_only=True))
+                try:
+                    found = await _call(path, reader, check_log, path, topic, False)
+                except BaseException:
+                    with trio.CancelScope(shield=True):
+                        await reader.close()
+                    raise
+                store = cls(path, found, None, None)
+                store._idle.append(reader)
+            yield store
+        finally:
+            # Each hop ends when its statement does, so this takes as long as what is running.
+            with trio.CancelScope(shield=True):
+                if store is not None:
+                    await store._close_readers()
+                if writer is not None:
+                    await writer.close()
+            if lock is not None:
+                lock.release()
+
+    @property
+    def topic(self) -> str:
+        """The topic that the log was created with."""
+        return self._topic
+
+    @property
+    def location(self) -> str:
+        """The path, as it was given."""
+        return str(self._path)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the store was opened read-only."""
+        return self._writer is None
+
+    async def read(self, plan: Plan[T]) -> T:
+        """Run a plan on one snapshot, in one hop."""
+        async with self._reader() as reader:
+            return await _call(self._path, reader, _read, plan)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Reader]:
+        """Hold one snapshot for many plans."""
+        async with self._reader() as reader:
+            await _call(self._path, reader, _begin_snapshot)
+            try:
+                yield _Snapshot(self._path, reader)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await _call(self._path, reader, _rollback)
+
+    async def write(self, plan: Plan[T]) -> T:
+        """Run a plan as one transaction, in one hop."""
+        writer = self._get_writer()
+        async with self._write_turn:
+            return await _call(self._path, writer, _write, plan)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Open a transaction for a body that awaits."""
+        writer = self._get_writer()
+        async with self._write_turn:
+            await _call(self._path, writer, _begin)
+            try:
+                yield _Transaction(self._path, writer)
+                # A caller that is cancelled from here on is cancelled after the commit.
+                with trio.CancelScope(shield=True):
+                    await _call(self._path, writer, _commit)
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await _call(self._path, writer, _rollback)
+                raise
+
+    async def size_bytes(self) -> int:
+        """Return the size of the file and its write-ahead log."""
+        files = (self._path, self._path.with_name(self._path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    @asynccontextmanager
+    async def _reader(self) -> AsyncIterator[TrioConnection]:
+        async with self._readers:
+            if self._is_closed:
+                raise ClosedError("the log is closed")
+            if self._idle:
+                reader = self._idle.pop()
+            else:
+                reader = await TrioConnection(partial(connect, self._path, Durability.FULL, read_only=True))
+            try:
+                yield reader
+            finally:
+                self._idle.append(reader)
+
+    async def _close_readers(self) -> None:
+        self._is_closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    def _get_writer(self) -> TrioConnection:
+        if self._writer is None:
+            raise ReadOnlyLog(f"{self._path} is open read-only")
+        return self._writer
+
+
+class _Snapshot:
+    """One read transaction of one connection."""
+
+    def __init__(self, path: Path, reader: TrioConnection) -> None:
+        self._path = path
+        self._reader = reader
+        self._turn = trio.Lock()
+
+    async def run(self, plan: Plan[T]) -> T:
+        async with self._turn:
+            return await _call(self._path, self._reader, _run, plan)
+
+
+class _Transaction:
+    """The writer's open transaction."""
+
+    def __init__(self, path: Path, writer: TrioConnection) -> None:
+        self._path = path
+        self._writer = writer
+
+    async def run(self, plan: Plan[T]) -> T:
+        return await _call(self._path, self._writer, _run, plan)
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return await _call(self._path, self._writer, _execute_foreign, lambda db: db.execute(statement, parameters).fetchall())
+
+    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        await _call(self._path, self._writer, _execute_foreign, lambda db: db.executemany(statement, rows))
+
+
+async def _call(path: Path, connection: TrioConnection, function: Callable[..., T], *args: Any) -> T:
+    with translated(path):
+        return await connection.call(function, *args)
+
+
+def _run(db: sqlite3.Connection, plan: Plan[T]) -> T:
+    return run_plan(plan, partial(answer, db))
+
+
+def _begin(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+
+
+def _begin_snapshot(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN")
+    # SQLite takes the snapshot at the first read.
+    db.execute("SELECT id FROM gossiplog_log").fetchone()
+
+
+def _commit(db: sqlite3.Connection) -> None:
+    db.execute("COMMIT")
+
+
+def _rollback(db: sqlite3.Connection) -> None:
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+def _read(db: sqlite3.Connection, plan: Plan[T]) -> T:
+    db.execute("BEGIN")
+    try:
+        return _run(db, plan)
+    finally:
+        db.execute("ROLLBACK")
+
+
+def _write(db: sqlite3.Connection, plan: Plan[T]) -> T:
+    _begin(db)
+    try:
+        result = _run(db, plan)
+        _commit(db)
+    except BaseException:
+        # A COMMIT that failed for want of space leaves the transaction open.
+        _rollback(db)
+        raise
+    return result
+
+
+_DENIED = {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA}
+_CHANGES = {
+    sqlite3.SQLITE_INSERT,
+    sqlite3.SQLITE_UPDATE,
+    sqlite3.SQLITE_DELETE,
+    sqlite3.SQLITE_DROP_TABLE,
+    sqlite3.SQLITE_DROP_INDEX,
+    sqlite3.SQLITE_ALTER_TABLE,
+    sqlite3.SQLITE_CREATE_TRIGGER,
+    sqlite3.SQLITE_CREATE_INDEX,
+}
+
+
+def _execute_foreign(db: sqlite3.Connection, execute: Callable[[sqlite3.Connection], T]) -> T:
+    """Execute the application's statement with everything refused that could harm the log or end the transaction."""
+    refused: list[str] = []
+
+    def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        names = [name for name in (first, second) if name is not None]
+        if action in _DENIED or (action in _CHANGES and any(name.startswith("gossiplog_") for name in names)):
+            refused.append(names[0] if names else "this statement")
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+    db.set_authorizer(authorize)
+    try:
+        return execute(db)
+    except sqlite3.DatabaseError as error:
+        if refused:
+            raise LocalProtocolError(f"apply may not touch {refused[0]}: it belongs to the log") from error
+        raise
+    finally:
+        db.set_authorizer(None)

@@ -1,0 +1,105 @@
+"""aiosqlite on trio: its connection and its thread, with results that come back through trio instead of an asyncio loop.
+
+A hop through trio-asyncio costs 245–290 µs of CPU on the machine this was measured on, one through trio's own entry queue
+105–135 µs: the difference is a quarter of what an append may cost. Every public method of aiosqlite goes through `_execute`, so
+replacing the three places that make an asyncio future is all it takes; `tests/unit/store/test_sqlite_connection.py` fails if a
+later aiosqlite adds a fourth.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import aiosqlite
+import aiosqlite.core
+import outcome
+import trio
+
+__all__ = ["TrioConnection"]
+
+T = TypeVar("T")
+
+
+class TrioConnection(aiosqlite.Connection):
+    """A SQLite connection in a thread of its own, called from trio.
+
+    A call that is cancelled waits for its statement all the same, so that no transaction is left half way.
+    """
+
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, iter_chunk_size=256)
+        # The thread must not keep a process alive whose event loop is gone.
+        self._thread.daemon = True
+
+    async def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run `function(connection, *args)` in the connection's thread, in one hop, and return or raise what it does."""
+        result: T = await self._execute(function, self._conn, *args)
+        return result
+
+    async def close(self) -> None:
+        """Close the connection and end its thread. Closing twice is no error."""
+        if self._connection is None:
+            return
+        connection = self._connection
+        self._running = False
+        try:
+            await self._hop(connection.close)
+        finally:
+            self._connection = None
+            self._tx.put_nowait((None, lambda: aiosqlite.core._STOP_RUNNING_SENTINEL))
+            self._thread.join()
+
+    async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if not self._running or self._connection is None:
+            raise ValueError("connection closed")
+        return await self._hop(partial(fn, *args, **kwargs))
+
+    async def _connect(self) -> TrioConnection:
+        if self._connection is None:
+            try:
+                self._connection = await self._hop(self._connector)
+            except BaseException:
+                self._running = False
+                self._tx.put_nowait((None, lambda: aiosqlite.core._STOP_RUNNING_SENTINEL))
+                raise
+        return self
+
+    async def _hop(self, function: Callable[[], Any]) -> Any:
+        future = _TrioFuture()
+        # aiosqlite asks nothing of a future but the three methods below.
+        self._tx.put_nowait((future, function))  # type: ignore[arg-type]
+        return await future.wait()
+
+
+class _TrioFuture:
+    """The part of an asyncio future that aiosqlite's thread uses, resuming a trio task."""
+
+    __slots__ = ("_is_done", "_task", "_token")
+
+    def __init__(self) -> None:
+        self._task = trio.lowlevel.current_task()
+        self._token = trio.lowlevel.current_trio_token()
+        self._is_done = False
+
+    def get_loop(self) -> _TrioFuture:
+        return self
+
+    def call_soon_threadsafe(self, function: Callable[..., None], *args: Any) -> None:
+        self._token.run_sync_soon(function, *args)
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def set_result(self, result: Any) -> None:
+        self._is_done = True
+        trio.lowlevel.reschedule(self._task, outcome.Value(result))
+
+    def set_exception(self, error: BaseException) -> None:
+        self._is_done = True
+        trio.lowlevel.reschedule(self._task, outcome.Error(error))
+
+    async def wait(self) -> Any:
+        return await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)

@@ -1,0 +1,88 @@
+"""Following a log: entries in the order in which this replica got them, from a cursor that survives a crash."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from .errors import LocalProtocolError
+from .log.message import Entry
+from .log.reads import ReadTail, WriteCursor
+from .plan import ask
+
+if TYPE_CHECKING:
+    from .gossip_log import GossipLog
+
+__all__ = ["UNACKED_MAX", "Subscription"]
+
+UNACKED_MAX = 10_000
+"""Entries that a named follower may take without acknowledging any."""
+_PAGE = 256
+_POLL_S = 0.2
+"""How often a log is looked at that another process writes to."""
+
+
+class Subscription:
+    """An endless asynchronous iterator over a log's entries, in the order of their insertion here.
+
+    That order is causal too, but not the order of ids: an entry that arrives late has a low id and comes late. Memory is bounded, as
+    entries are read from the store as they are wanted. Open one with `GossipLog.subscribe`.
+    """
+
+    def __init__(self, log: GossipLog, cursor: str | None, seq: int) -> None:
+        self._log = log
+        self._cursor = cursor
+        self._seq = seq
+        self._page: deque[tuple[int, Entry]] = deque()
+        # In the order of delivery, so that an acknowledgement covers all before it.
+        self._unacked: dict[bytes, int] = {}
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Entry:
+        """Return the next entry, waiting for it if need be. A cancelled call loses nothing.
+
+        Raises:
+            LocalProtocolError: A named follower has taken 10,000 entries without an `ack`.
+        """
+        if len(self._unacked) >= UNACKED_MAX:
+            raise LocalProtocolError(f"{UNACKED_MAX} entries were taken without an ack", hint="call `await events.ack(entry)`, or subscribe without a cursor")
+        while not self._page:
+            await self._fill()
+        else:
+            await trio.lowlevel.checkpoint()
+        seq, entry = self._page.popleft()
+        if self._cursor is not None:
+            self._unacked[entry.key] = seq
+        return entry
+
+    async def ack(self, entry: Entry) -> None:
+        """Say that this entry and all before it are dealt with: after a crash the cursor goes on behind it. One durable commit.
+
+        Raises:
+            LocalProtocolError: The subscription has no cursor, or did not deliver the entry, or it was acknowledged before.
+        """
+        if self._cursor is None:
+            raise LocalProtocolError("a subscription without a cursor has nothing to acknowledge", hint="subscribe(cursor=NAME)")
+        seq = self._unacked.get(entry.key)
+        if seq is None:
+            raise LocalProtocolError(f"entry {entry.id} is not waiting for an ack")
+        await self._log._write_cursor(WriteCursor(self._cursor, seq))
+        for key in [key for key, delivered in self._unacked.items() if delivered <= seq]:
+            del self._unacked[key]
+
+    async def _fill(self) -> None:
+        # Taken before the read, so that a commit in between is not slept through.
+        changed = self._log._changed
+        rows = await self._log.run(ask(ReadTail(self._seq, _PAGE)))
+        if rows:
+            self._page.extend((seq, Entry.stored(value)) for seq, value in rows)
+            self._seq = rows[-1][0]
+        elif self._log.is_shared:
+            with trio.move_on_after(_POLL_S):
+                await changed.wait()
+        else:
+            await changed.wait()

@@ -1,0 +1,425 @@
+"""The pulling side of one sync session, as a machine between bytes, our own log and time.
+
+The source's tree is walked from the root down, many nodes at a time; every node that differs from ours is expanded, and the leaves that
+we lack are fetched and handed out in key order, which is a causal order, in batches. Requests are pipelined: the source answers them in
+order. Nothing that it says is used before it is checked, and what is held is bounded by `ClientLimits`.
+
+A driver runs the actions in order and feeds back what they ask for:
+
+    Send           write the bytes (do not stop reading meanwhile: the source may be writing too)
+    Ask            run the plan on our log, any snapshot of it, then `handle(Answered(answer), now)`
+    InsertEntries  validate and insert these `(key, VALUE)`, parents come first, then `handle(Inserted(verdicts), now)`
+    Finish         close the writing side
+    Done           the result; nothing follows
+
+While `wants_input`, it reads and gives `Received(bytes)`, or `Closed(reason)` at the end of the stream; if `deadline` passes first,
+`TimedOut()`. At most one Ask and one InsertEntries are outstanding, and both may run while it reads. After any mistake of the
+source's all that follows is Done.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple, assert_never
+
+from ..codec.clock import decode_clock
+from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
+from ..tree.check import check_children, check_root
+from ..tree.node import KEY_BYTES, Node, leaf_hash
+from .compare import Compared, compare
+from .events import (
+    Answered,
+    Ask,
+    ClientAction,
+    ClientEvent,
+    Closed,
+    Done,
+    Finish,
+    Inserted,
+    InsertEntries,
+    InsertVerdict,
+    Received,
+    Send,
+    TimedOut,
+)
+from .framing import FrameDecoder, frame
+from .frontier import Frontier, Span
+from .limits import ClientLimits
+from .result import KEYS_REPORTED_MAX, Ending, SyncResult
+from .rpc import (
+    FRAME_BYTES_MAX,
+    KEYS_MAX,
+    AbortResponse,
+    ChildrenResponse,
+    GetChildren,
+    GetRoot,
+    GetValues,
+    Request,
+    Response,
+    RootResponse,
+    ValuesResponse,
+)
+from .source import Source
+from .wire import decode_response, encode_request
+
+__all__ = ["SyncClient"]
+
+COOLDOWN_S_MAX: Final = 300.0
+
+
+class _Sent(NamedTuple):
+    """A request that waits for its answer; exactly one of `span` and `leaves` is set, or none for the root."""
+
+    round: int
+    expected: int
+    span: Span | None = None
+    leaves: Sequence[Node] = ()
+
+
+class SyncClient:
+    """One session over one stream; see the module's docstring for how it is driven.
+
+    Invalid entries do not end a session, for one of them in an otherwise honest source would keep back all that comes after it:
+    they are counted, left alone for an hour, and the entries that descend from them are let go as orphans. Without such a gap an
+    orphan is a violation: a source holds no entry without its parents, and they come before it.
+
+    Args:
+        source: The memory of this peer; the session reads it and adds to it.
+        limits: Bounds, for tests.
+    """
+
+    def __init__(self, source: Source | None = None, limits: ClientLimits | None = None) -> None:
+        self.result = SyncResult()
+        self._source = source or Source()
+        self._limits = limits or ClientLimits()
+        self._frames = FrameDecoder()
+        self._frontier = Frontier()
+        self._sent: deque[_Sent] = deque()
+        self._out: list[bytes] = []
+        self._round = 0
+        self._expansions = 0
+        self._value_requests = 0
+        self._value_bytes_expected = 0
+        self._root: Node | None = None
+        self._arrived: list[tuple[Span | None, list[Node]]] = []
+        self._comparing: list[tuple[Span | None, list[Node]]] | None = None
+        self._held = 0
+        self._ready: deque[tuple[bytes, bytes]] = deque()
+        self._ready_bytes = 0
+        self._inserting: list[tuple[bytes, bytes]] | None = None
+        self._has_gap = False
+        self._is_started = False
+        self._is_finished = False
+        self._is_ending = False
+        self._is_done = False
+        self._waiting_since = 0.0
+        self._now = 0.0
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether the driver should read now; False while it should first insert what has arrived, and at the end."""
+        return not self._is_ending and self._ready_bytes < self._limits.ready_bytes
+
+    @property
+    def deadline(self) -> float | None:
+        """When `TimedOut` is due, if nothing arrives before; None while no answer is due or wanted."""
+        return self._waiting_since + self._limits.rpc_s if self._sent and self.wants_input else None
+
+    def start(self, now: float) -> list[ClientAction]:
+        """Begin the session."""
+        if self._is_started:
+            raise LocalProtocolError("this session was started before")
+        self._is_started = True
+        self._now = self._waiting_since = now
+        self._request(GetRoot(), _Sent(1, 0))
+        return self._flush()
+
+    def handle(self, event: ClientEvent, now: float) -> list[ClientAction]:
+        """Take what happened and say what to do.
+
+        Raises:
+            LocalProtocolError: The driver answered something that was not asked, or fed more than it was asked to.
+        """
+        self._now = now
+        if self._is_done:
+            return []
+        try:
+            match event:
+                case Received():
+                    self._on_received(event.data)
+                case Closed():
+                    self._on_break(Ending.CLOSED, event.reason or "the stream ended")
+                case TimedOut():
+                    # A late timer is harmless: the answer may have come between.
+                    if self.deadline is not None and now >= self.deadline:
+                        self._on_break(Ending.TIMED_OUT, f"no answer within {self._limits.rpc_s:g} s")
+                case Answered():
+                    self._on_compared(event.answer)
+                case Inserted():
+                    self._on_inserted(event.verdicts)
+                case _:
+                    assert_never(event)
+            self._read_frames()
+            self._request_more()
+        except (RemoteProtocolError, DecodeError) as error:
+            return self._violation(str(error))
+        return self._flush()
+
+    # What arrives
+
+    def _on_received(self, data: bytes) -> None:
+        self.result.bytes_received += len(data)
+        if self._is_ending:
+            return
+        if self._frames.buffered > FRAME_BYTES_MAX + 4 and not self.wants_input:
+            raise LocalProtocolError("more bytes were fed than were wanted")
+        self._frames.feed(data)
+
+    def _read_frames(self) -> None:
+        while self.wants_input:
+            message = self._frames.next()
+            if message is None:
+                return
+            self._on_response(decode_response(message))
+
+    def _on_response(self, response: Response) -> None:
+        if isinstance(response, AbortResponse):
+            self.result.cooldown_s = min(response.cooldown_ms / 1000, COOLDOWN_S_MAX)
+            # Once everything was answered, a server that grows impatient has nothing left to keep from us.
+            if not self._is_finished:
+                self._end(Ending.ABORTED, "the server ended the session")
+            return
+        if not self._sent:
+            raise RemoteProtocolError("an answer to no request")
+        sent = self._sent.popleft()
+        self._waiting_since = self._now
+        self._round = max(self._round, sent.round)
+        self.result.waits = self._round
+        if sent.leaves:
+            self._on_values(sent, response)
+        elif sent.span is not None:
+            self._expansions -= 1
+            if not isinstance(response, ChildrenResponse):
+                raise RemoteProtocolError(f"{type(response).__name__} in answer to getChildren")
+            check_children(sent.span.node, response.children, sent.span.upper)
+            self._arrived.append((sent.span, response.children))
+            self._held += len(response.children)
+            if self._frontier.size + self._held > self._limits.held:
+                self._end(Ending.LIMIT, f"more than {self._limits.held} nodes of the source's tree to hold")
+        else:
+            if not isinstance(response, RootResponse):
+                raise RemoteProtocolError(f"{type(response).__name__} in answer to getRoot")
+            check_root(response.root)
+            if response.root.level:
+                self._arrived.append((None, [response.root]))
+
+    def _on_values(self, sent: _Sent, response: Response) -> None:
+        self._value_requests -= 1
+        self._value_bytes_expected -= sent.expected
+        if not isinstance(response, ValuesResponse):
+            raise RemoteProtocolError(f"{type(response).__name__} in answer to getValues")
+        if len(response.values) != len(sent.leaves):
+            raise RemoteProtocolError(f"{len(response.values)} values for {len(sent.leaves)} keys")
+        size = 0
+        for leaf, value in zip(sent.leaves, response.values, strict=True):
+            key = leaf.key
+            assert key is not None
+            _, clock_bytes = decode_clock(key)
+            # A key is a clock, then as much of the value's SHA-256 as fits.
+            if sha256(value).digest()[: KEY_BYTES - clock_bytes] != key[clock_bytes:]:
+                raise RemoteProtocolError(f"a value that is not that of key {key.hex()}")
+            if leaf_hash(key, value) != leaf.hash:
+                raise RemoteProtocolError(f"leaf {key.hex()} with a hash that is not its value's")
+            self._ready.append((key, value))
+            size += len(value)
+        self._ready_bytes += size
+        self._source.on_values(len(sent.leaves), size)
+
+    def _on_compared(self, found: object) -> None:
+        if self._comparing is None or not isinstance(found, Compared):
+            raise LocalProtocolError("an answer to no plan")
+        compared, self._comparing = self._comparing, None
+        self._held -= sum(len(nodes) for span, nodes in compared if span is not None)
+        self._waiting_since = self._now
+        if self._is_ending:
+            return
+        if found.conflict is not None:
+            key = found.conflict.key
+            raise RemoteProtocolError(f"leaf {key.hex() if key else 'anchor'} with another hash than ours")
+        self.result.quarantined += found.quarantined
+        self.result.skipped += found.aside
+        self._has_gap = self._has_gap or found.aside > 0
+        for (span, nodes), differing in zip(compared, found.differing, strict=True):
+            if nodes[0].level == 0:
+                self._frontier.add_leaves(differing)
+            elif differing:
+                self._add_spans(nodes, differing, span.upper if span else None)
+            if span is not None:
+                self._frontier.resolve(span)
+
+    def _add_spans(self, nodes: Sequence[Node], differing: Sequence[Node], upper: bytes | None) -> None:
+        """Each node's range ends where its next sibling begins, whether that sibling differs from ours or not."""
+        wanted = {node.key for node in differing}
+        for index, node in enumerate(nodes):
+            if node.key in wanted:
+                self._frontier.add_span(node, nodes[index + 1].key if index + 1 < len(nodes) else upper)
+
+    def _on_inserted(self, verdicts: Sequence[InsertVerdict]) -> None:
+        if self._inserting is None or len(verdicts) != len(self._inserting):
+            raise LocalProtocolError("verdicts on other entries than were given")
+        entries, self._inserting = self._inserting, None
+        self._waiting_since = self._now
+        for (key, value), verdict in zip(entries, verdicts, strict=True):
+            self._ready_bytes -= len(value)
+            if verdict.entry is not None and verdict.entry.key != key:
+                raise RemoteProtocolError(f"the value for key {key.hex()} has the key {verdict.entry.key.hex()}")
+            if verdict.accepted:
+                self.result.entries += verdict.is_new
+                self.result.duplicates += not verdict.is_new
+            elif verdict.rule == "parents":
+                if not self._has_gap:
+                    raise RemoteProtocolError(f"incomplete source: {key.hex()} came without its parents")
+                self.result.orphans += 1
+            elif verdict.rule == "quarantined":
+                self.result.quarantined += 1
+            elif verdict.rule == "storage":
+                self._ready.clear()
+                self._end(Ending.STORAGE, verdict.reason or "the store did not take an entry")
+            else:
+                self._on_rejected(key, verdict)
+        if self.result.orphans > self._limits.orphans:
+            self._ready.clear()
+            self._end(Ending.LIMIT, f"more than {self._limits.orphans} orphans")
+
+    def _on_rejected(self, key: bytes, verdict: InsertVerdict) -> None:
+        self._has_gap = True
+        self._source.set_aside(key, self._now)
+        self.result.rejected += 1
+        if self.result.rejected > self._limits.rejected:
+            raise RemoteProtocolError(f"more than {self._limits.rejected} invalid entries, the last for {verdict.rule}: {verdict.reason}")
+        if len(self.result.rejected_keys) < KEYS_REPORTED_MAX:
+            self.result.rejected_keys += (key,)
+
+    # What leaves
+
+    def _request(self, request: Request, sent: _Sent) -> None:
+        if not self._sent:
+            self._waiting_since = self._now
+        self._sent.append(sent)
+        self._out.append(frame(encode_request(request)))
+        self.result.requests += 1
+
+    def _request_more(self) -> None:
+        if self._is_ending:
+            return
+        limits = self._limits
+        while self._expansions < self._source.expansions_max:
+            has_room = self._frontier.size < limits.look_ahead
+            span = self._frontier.take_span(only_first=not has_room)
+            if span is None:
+                break
+            self._expansions += 1
+            self._request(GetChildren(span.node.level, span.node.key), _Sent(self._round + 1, 0, span=span))
+        while self._has_room_for_values():
+            leaves = self._frontier.ready_leaves(KEYS_MAX)
+            if not leaves:
+                break
+            count = self._source.request_size(leaves)
+            # A fuller request is worth waiting for while answers that may fill it are on their way, and others keep the line busy.
+            if count == len(leaves) < KEYS_MAX and self._value_requests and (self._expansions or self._comparing or self._arrived):
+                break
+            self._frontier.take_leaves(count)
+            expected = int(count * (self._source.value_bytes or 0))
+            self._value_requests += 1
+            self._value_bytes_expected += expected
+            keys = [leaf.key for leaf in leaves[:count] if leaf.key is not None]
+            self._request(GetValues(keys), _Sent(self._round + 1, expected, leaves=leaves[:count]))
+
+    def _has_room_for_values(self) -> bool:
+        if self._source.is_careful:
+            return self._value_requests == 0 and self.wants_input
+        if self._source.value_bytes is None:
+            return self._value_requests < self._limits.probes_in_flight
+        if self._value_requests >= self._limits.values_in_flight:
+            return False
+        return (
+            self._value_bytes_expected < self._limits.value_bytes_in_flight
+            and self._value_bytes_expected + self._ready_bytes < self._limits.ready_bytes
+        )
+
+    def _flush(self) -> list[ClientAction]:
+        """Gather the actions that are due."""
+        actions: list[ClientAction] = []
+        if self._out:
+            data = b"".join(self._out)
+            self._out.clear()
+            self.result.bytes_sent += len(data)
+            actions.append(Send(data))
+        if self._arrived and self._comparing is None and not self._is_ending:
+            self._comparing, self._arrived = self._arrived, []
+            now, source = self._now, self._source
+            actions.append(Ask(compare([nodes for _, nodes in self._comparing], lambda key: source.is_aside(key, now))))
+        if self._is_insert_due():
+            self._inserting = self._next_batch()
+            actions.append(InsertEntries(self._inserting))
+        is_walked = not self._sent and not self._arrived and self._comparing is None and self._frontier.is_done
+        if (is_walked or self._is_ending) and not self._is_finished:
+            self._is_finished = True
+            actions.append(Finish())
+        if self._is_finished and not self._ready and self._inserting is None and self._comparing is None:
+            self._learn()
+            self._is_ending = self._is_done = True
+            actions.append(Done(self.result))
+        return actions
+
+    def _is_insert_due(self) -> bool:
+        if self._inserting is not None or not self._ready:
+            return False
+        if len(self._ready) >= self._limits.batch_entries or self._ready_bytes >= self._limits.batch_bytes:
+            return True
+        # Less than a batch waits for more only as long as more is on its way.
+        return self._is_ending or not self._value_requests
+
+    def _next_batch(self) -> list[tuple[bytes, bytes]]:
+        batch: list[tuple[bytes, bytes]] = []
+        size = 0
+        while self._ready and len(batch) < self._limits.batch_entries and size < self._limits.batch_bytes:
+            entry = self._ready.popleft()
+            size += len(entry[1])
+            batch.append(entry)
+        return batch
+
+    # How it ends
+
+    def _on_break(self, ending: Ending, reason: str) -> None:
+        if self._is_ending:
+            return
+        self._read_frames()
+        if self._is_ending or (not self._sent and self._is_finished):
+            return
+        if self._sent and self._sent[0].leaves:
+            keys = [leaf.key for leaf in self._sent[0].leaves if leaf.key is not None]
+            self.result.narrowed = self._source.on_failure(keys, self._now, timed_out=ending is Ending.TIMED_OUT)
+        self._end(ending, reason)
+
+    def _end(self, ending: Ending, reason: str) -> None:
+        """Stop asking; what was received and checked is still inserted."""
+        self._is_ending = True
+        self.result.ending, self.result.reason = ending, reason
+        self._sent.clear()
+        self._arrived.clear()
+
+    def _learn(self) -> None:
+        result = self.result
+        if not self._is_ending:
+            result.ending = Ending.COMPLETE
+            self._source.on_complete()
+        elif result.ending in (Ending.ABORTED, Ending.CLOSED, Ending.TIMED_OUT) and result.requests > 1:
+            result.narrowed |= self._source.on_cut_off(has_entries=result.entries > 0)
+
+    def _violation(self, reason: str) -> list[ClientAction]:
+        """Stop at once; a batch that is being inserted is not waited for."""
+        self._end(Ending.VIOLATION, reason)
+        self._ready.clear()
+        self._is_done = True
+        return [Done(self.result)] if self._is_finished else [Finish(), Done(self.result)]

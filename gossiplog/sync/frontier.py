@@ -1,0 +1,106 @@
+"""The part of the source's tree that a sync still has to look at, in key order."""
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import islice
+
+from ..tree.node import Node
+
+__all__ = ["Frontier", "Span"]
+
+
+class Span:
+    """A node of the source's whose children we need, and the key range `[node.key, upper)` that they lie in.
+
+    Attributes:
+        node: The node, checked.
+        upper: As `tree.check_children` wants it: the key of the next node of the level, None at the right edge of the tree.
+        is_open: False once its children have been added to the frontier in its stead.
+    """
+
+    __slots__ = ("is_open", "node", "upper")
+
+    def __init__(self, node: Node, upper: bytes | None) -> None:
+        self.node = node
+        self.upper = upper
+        self.is_open = True
+
+
+class Frontier:
+    """Spans to expand and missing leaves to fetch, each to be had from left to right.
+
+    The spans' ranges are disjoint. So while a leaf is smaller than every open span's first key, nothing that is still unknown can
+    come before it: `take_leaves` hands out such leaves only, which is why entries leave a sync in key order, although many spans
+    are expanded at once. What is held is counted in `size`, for the caller to bound.
+    """
+
+    def __init__(self) -> None:
+        self._serial = 0
+        self._todo: list[tuple[bytes, int, Span]] = []
+        self._open: list[tuple[bytes, int, Span]] = []
+        self._runs: list[tuple[bytes, int, Sequence[Node]]] = []
+        self._run: deque[Node] = deque()
+        self._leaves = 0
+
+    @property
+    def size(self) -> int:
+        """Nodes held: spans not yet taken, and leaves."""
+        return len(self._todo) + self._leaves
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every span was resolved and every leaf taken."""
+        return not self._leaves and self._barrier() is None
+
+    def add_span(self, node: Node, upper: bytes | None) -> None:
+        """Add a node to expand; O(log size)."""
+        # The empty string sorts before every key, as the anchor does.
+        entry = (node.key or b"", self._next_serial(), Span(node, upper))
+        heappush(self._todo, entry)
+        heappush(self._open, entry)
+
+    def add_leaves(self, leaves: Sequence[Node]) -> None:
+        """Add the missing leaves of one span, ascending, none an anchor; O(log size)."""
+        if leaves:
+            assert leaves[0].key is not None
+            heappush(self._runs, (leaves[0].key, self._next_serial(), leaves))
+            self._leaves += len(leaves)
+
+    def resolve(self, span: Span) -> None:
+        """Note that the span's children have been added, or are not needed."""
+        span.is_open = False
+
+    def take_span(self, *, only_first: bool) -> Span | None:
+        """Take the leftmost span that was not taken yet; O(log size).
+
+        Args:
+            only_first: Take it only if nothing that is unresolved lies to the left of it.
+        """
+        if not self._todo:
+            return None
+        if only_first and self._todo[0][0] != self._barrier():
+            return None
+        return heappop(self._todo)[2]
+
+    def ready_leaves(self, count: int) -> list[Node]:
+        """The next leaves, at most `count`, that nothing unresolved can come before; they stay. O(count)."""
+        barrier = self._barrier()
+        while self._runs and len(self._run) < count and (barrier is None or self._runs[0][0] < barrier):
+            self._run.extend(heappop(self._runs)[2])
+        return list(islice(self._run, count))
+
+    def take_leaves(self, count: int) -> None:
+        """Remove the first `count` of what `ready_leaves` returned; O(count)."""
+        for _ in range(count):
+            self._run.popleft()
+        self._leaves -= count
+
+    def _barrier(self) -> bytes | None:
+        while self._open and not self._open[0][2].is_open:
+            heappop(self._open)
+        return self._open[0][0] if self._open else None
+
+    def _next_serial(self) -> int:
+        self._serial += 1
+        return self._serial

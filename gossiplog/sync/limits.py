@@ -1,0 +1,63 @@
+"""What a session may hold, ask for and wait for. Tests lower the numbers; nobody should have to raise them."""
+
+from dataclasses import dataclass
+
+__all__ = ["ClientLimits", "ServerLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """What one session may hold and wait for; the defaults are those of spec/limits.md where it has one.
+
+    Attributes:
+        values_in_flight: getValues sent and unanswered.
+        look_ahead: Nodes held beyond which only the leftmost is expanded.
+        held: Nodes held beyond which the session stops, to be resumed. Reached only where somebody has ground giant nodes.
+        value_bytes_in_flight: Expected bytes of the answers to getValues sent and unanswered.
+        probes_in_flight: getValues sent and unanswered while no size of a value is known.
+        ready_bytes: Bytes of values waiting to be inserted, beyond which nothing more is read.
+        batch_entries: Entries in one Insert.
+        batch_bytes: Bytes of values after which an Insert takes no more.
+        rejected: Invalid entries beyond which the source counts as broken.
+        orphans: Orphans beyond which the session stops.
+        rpc_s: Seconds without an answer while one is due.
+    """
+
+    values_in_flight: int = 256
+    look_ahead: int = 20_000
+    held: int = 250_000
+    value_bytes_in_flight: int = 4 * 2**20
+    probes_in_flight: int = 16
+    ready_bytes: int = 8 * 2**20
+    batch_entries: int = 1_000
+    batch_bytes: int = 2**20
+    rejected: int = 100
+    orphans: int = 10_000
+    rpc_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What one session may ask of us.
+
+    Attributes:
+        requests_per_s: Requests that are answered in a second, in the long run; what comes faster waits.
+        requests_burst: Requests that may come at once.
+        run_requests: Requests answered by one plan.
+        run_children: Of these, getChildren read from the store at a time.
+        run_bytes: Bytes of answers after which a plan takes no further request; the memory a session needs is this and one answer.
+        value_chunk: Values read from the store at a time, so that an answer that grows too large is noticed in time.
+        share_s: Seconds after which a session is ended with an abort.
+        cooldown_ms: What that abort asks for.
+        idle_s: Seconds without a request after which a session is ended.
+    """
+
+    requests_per_s: float = 2_000.0
+    requests_burst: int = 2_000
+    run_requests: int = 256
+    run_children: int = 64
+    run_bytes: int = 2**20
+    value_chunk: int = 16
+    share_s: float = 10.0
+    cooldown_ms: int = 0
+    idle_s: float = 60.0

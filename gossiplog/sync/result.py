@@ -1,0 +1,122 @@
+"""What a sync came to."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import RemoteProtocolError, StoreError, SyncAborted
+
+__all__ = ["KEYS_REPORTED_MAX", "Ending", "SyncResult"]
+
+KEYS_REPORTED_MAX = 1_000
+"""Keys that a result names in each of its lists; beyond it they are only counted."""
+
+
+class Ending(Enum):
+    """How a sync ended."""
+
+    COMPLETE = "complete"
+    """Everything the source has was looked at; we have it all but for what the result's counts say."""
+    ABORTED = "aborted"
+    """The server ended its session for its own reasons; go on in a new one."""
+    CLOSED = "closed"
+    """The stream ended half way."""
+    TIMED_OUT = "timed_out"
+    """An answer did not come in time."""
+    LIMIT = "limit"
+    """We stopped at a limit of ours: too much of the tree held at once, or too many orphans."""
+    STORAGE = "storage"
+    """Our own store could not take the entries: never the source's fault."""
+    VIOLATION = "violation"
+    """The source lied or broke the protocol; mark it."""
+
+
+@dataclass(slots=True)
+class SyncResult:
+    """What a sync, of one session or of several, has done.
+
+    Attributes:
+        ending: How the last session ended.
+        reason: Why, in words; empty after `COMPLETE`.
+        entries: Entries that were new here and are stored.
+        duplicates: Entries that had arrived by another way meanwhile.
+        quarantined: Entries that lie in our quarantine: not fetched again, or set aside on arrival.
+        rejected: Entries that no replica may accept; the source's log is damaged or older than the rule.
+        rejected_keys: The first of their keys.
+        orphans: Entries left out because an ancestor of theirs was left out.
+        skipped: Entries not asked for, because the source could not serve them within the last hour, or sent something invalid.
+        requests: Requests sent.
+        waits: Sequential round trips: the longest chain of requests each of which was sent after the answer to the one before.
+        bytes_sent: Bytes written to the stream, framing included.
+        bytes_received: Bytes read from it.
+        sessions: Streams used.
+        narrowed: Whether a failure taught us to ask otherwise next time, so that going on is worthwhile without any new entry.
+        cooldown_s: Seconds the server asked us to wait before the next session.
+    """
+
+    ending: Ending = Ending.CLOSED
+    reason: str = ""
+    entries: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+    rejected: int = 0
+    rejected_keys: tuple[bytes, ...] = ()
+    orphans: int = 0
+    skipped: int = 0
+    requests: int = 0
+    waits: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    sessions: int = 1
+    narrowed: bool = False
+    cooldown_s: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing that the source has was left out, except what is rejected or in quarantine here."""
+        return self.ending is Ending.COMPLETE and not self.skipped and not self.orphans
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether another session can go on from here."""
+        return self.ending in (Ending.ABORTED, Ending.CLOSED, Ending.TIMED_OUT, Ending.LIMIT)
+
+    @property
+    def has_progressed(self) -> bool:
+        """Whether the session changed what the next one will do."""
+        return self.entries > 0 or self.narrowed
+
+    def then(self, later: "SyncResult") -> "SyncResult":
+        """Combine with the result of the session that went on from here."""
+        return SyncResult(
+            ending=later.ending,
+            reason=later.reason,
+            entries=self.entries + later.entries,
+            duplicates=self.duplicates + later.duplicates,
+            quarantined=later.quarantined,
+            rejected=self.rejected + later.rejected,
+            rejected_keys=(self.rejected_keys + later.rejected_keys)[:KEYS_REPORTED_MAX],
+            orphans=later.orphans,
+            skipped=later.skipped,
+            requests=self.requests + later.requests,
+            waits=self.waits + later.waits,
+            bytes_sent=self.bytes_sent + later.bytes_sent,
+            bytes_received=self.bytes_received + later.bytes_received,
+            sessions=self.sessions + later.sessions,
+            narrowed=self.narrowed or later.narrowed,
+            cooldown_s=later.cooldown_s,
+        )
+
+    def raise_if_failed(self, peer: str | None = None) -> None:
+        """Turn any ending but `COMPLETE` into an exception.
+
+        Raises:
+            RemoteProtocolError: The source broke the protocol.
+            StoreError: Our own store failed.
+            SyncAborted: The sync can be resumed.
+        """
+        if self.ending is Ending.VIOLATION:
+            raise RemoteProtocolError(self.reason, peer=peer)
+        if self.ending is Ending.STORAGE:
+            raise StoreError(self.reason)
+        if self.ending is not Ending.COMPLETE:
+            raise SyncAborted(self.reason, cooldown_s=self.cooldown_s)

@@ -1,0 +1,111 @@
+"""The messages of the push and sync streams as values; `wire` turns them into bytes and back."""
+
+from typing import NamedTuple, TypeAlias
+
+from ..tree.node import Node
+
+__all__ = [
+    "FRAME_BYTES_MAX",
+    "HEADS_MAX",
+    "KEYS_MAX",
+    "VALUE_BYTES_MAX",
+    "AbortResponse",
+    "ChildrenResponse",
+    "Event",
+    "GetChildren",
+    "GetNode",
+    "GetRoot",
+    "GetValues",
+    "Insert",
+    "NodeResponse",
+    "Request",
+    "Response",
+    "RootResponse",
+    "Update",
+    "ValuesResponse",
+]
+
+FRAME_BYTES_MAX = 4 * 2**20
+"""No message is longer, its length prefix not counted."""
+KEYS_MAX = 1024
+"""Keys in one getValues, and so values in one answer."""
+HEADS_MAX = 1000
+"""Heads in one update."""
+VALUE_BYTES_MAX = 2**20
+"""No VALUE is ever longer, however a log is configured."""
+
+
+class Insert(NamedTuple):
+    """An entry that its sender has appended or is passing on; `key` is 20 bytes, `value` 1 byte to 1 MiB, neither checked further."""
+
+    key: bytes
+    value: bytes
+
+
+class Update(NamedTuple):
+    """The sender's heads, 20 bytes each, at most `HEADS_MAX`."""
+
+    heads: list[bytes]
+
+
+class GetRoot(NamedTuple):
+    """Ask for the root."""
+
+
+class GetNode(NamedTuple):
+    """Ask for one node; `key` is 20 bytes, or None for the anchor of the level."""
+
+    level: int
+    key: bytes | None
+
+
+class GetChildren(NamedTuple):
+    """Ask for the children of a node; `key` is 20 bytes, or None for the anchor of the level."""
+
+    level: int
+    key: bytes | None
+
+
+class GetValues(NamedTuple):
+    """Ask for the VALUEs of at most `KEYS_MAX` keys of 20 bytes."""
+
+    keys: list[bytes]
+
+
+class RootResponse(NamedTuple):
+    """The answer to `GetRoot`. Nothing about the node is checked but that it is there."""
+
+    root: Node
+
+
+class NodeResponse(NamedTuple):
+    """The answer to `GetNode`; None where there is no such node."""
+
+    node: Node | None
+
+
+class ChildrenResponse(NamedTuple):
+    """The answer to `GetChildren`: at most `tree.CHILDREN_MAX` nodes, unchecked."""
+
+    children: list[Node]
+
+
+class ValuesResponse(NamedTuple):
+    """The answer to `GetValues`: one VALUE a key, in the order of the keys, unchecked."""
+
+    values: list[bytes]
+
+
+class AbortResponse(NamedTuple):
+    """The server ends the session; `cooldown_ms` milliseconds should pass before the next one.
+
+    Source: the reference's protocol has `uint32 cooldown` and always sends 0. The unit is our reading: its code base counts time
+    in milliseconds throughout.
+    """
+
+    cooldown_ms: int
+
+
+Event: TypeAlias = Insert | Update
+Request: TypeAlias = GetRoot | GetNode | GetChildren | GetValues
+Response: TypeAlias = RootResponse | NodeResponse | ChildrenResponse | ValuesResponse | AbortResponse

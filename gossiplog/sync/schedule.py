@@ -1,0 +1,251 @@
+"""Which sync runs when: ours with others (`SyncSchedule`), and others' with us (`SessionSlots`). No I/O, no clock."""
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from random import Random
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, assert_never
+
+from .pace import Backoff
+from .result import Ending, SyncResult
+from .source import Source
+
+__all__ = [
+    "PEERS_MAX",
+    "Left",
+    "ScheduleAction",
+    "ScheduleEvent",
+    "SessionSlots",
+    "StartSync",
+    "SyncEnded",
+    "SyncSchedule",
+    "SyncWanted",
+    "Tick",
+    "WakeAt",
+]
+
+ACTIVE_MAX = 4
+"""Syncs of ours at a time."""
+PEERS_MAX = 1_024
+"""Peers remembered; the one not heard of for longest is forgotten first."""
+FRUITLESS_MAX = 3
+"""Syncs that brought nothing although something was announced, after which the peer has to wait."""
+VIOLATION_S = 600.0
+"""How long a peer that broke the protocol is not synced with."""
+
+Peer: TypeAlias = str
+T = TypeVar("T")
+
+
+class SyncWanted(NamedTuple):
+    """The peer has, or says it has, entries that we lack."""
+
+    peer: Peer
+
+
+class SyncEnded(NamedTuple):
+    """A sync that `StartSync` began is over.
+
+    Attributes:
+        peer: With whom.
+        result: Of its one session; resuming it is this schedule's business.
+        is_still_missing: Whether what made us want it is missing even now. A head that came by another way meanwhile is no reason
+            to think ill of whoever announced it.
+    """
+
+    peer: Peer
+    result: SyncResult
+    is_still_missing: bool = True
+
+
+class Left(NamedTuple):
+    """The peer is gone. A sync with it that is running is the driver's to end; its `SyncEnded` is not needed."""
+
+    peer: Peer
+
+
+class Tick(NamedTuple):
+    """The time named by the last `WakeAt` has come; too early or too late does no harm."""
+
+
+class StartSync(NamedTuple):
+    """Begin a session; `source` is what earlier ones with this peer have taught us."""
+
+    peer: Peer
+    source: Source
+
+
+class WakeAt(NamedTuple):
+    """Give `Tick` at this time; replaces any earlier one."""
+
+    at: float
+
+
+ScheduleEvent: TypeAlias = SyncWanted | SyncEnded | Left | Tick
+ScheduleAction: TypeAlias = StartSync | WakeAt
+
+
+@dataclass(slots=True)
+class _Record:
+    backoff: Backoff
+    source: Source = field(default_factory=Source)
+    not_before: float = 0.0
+    fruitless: int = 0
+    is_present: bool = True
+    is_active: bool = False
+    is_wanted: bool = False
+    retry_at: float | None = None
+
+
+class SyncSchedule:
+    """One sync at a time per peer, at most one more pending, four in all; who makes no progress waits longer and longer.
+
+    Source: spec/sync.md, "Reliable causal broadcast"; spec/limits.md, "invented heads" and "abort loops".
+    """
+
+    def __init__(self, random: Random, *, active_max: int = ACTIVE_MAX, peers_max: int = PEERS_MAX) -> None:
+        self._random = random
+        self._active_max = active_max
+        self._peers_max = peers_max
+        self._active = 0
+        self._woken_at: float | None = None
+        # In order of who has waited longest.
+        self._records: OrderedDict[Peer, _Record] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many peers are remembered."""
+        return len(self._records)
+
+    def handle(self, event: ScheduleEvent, now: float) -> list[ScheduleAction]:
+        """Take what happened and say which syncs to start. O(peers remembered)."""
+        match event:
+            case SyncWanted():
+                record = self._record(event.peer)
+                if record is not None:
+                    record.is_present = record.is_wanted = True
+            case SyncEnded():
+                self._on_ended(event, now)
+            case Left():
+                self._on_left(event.peer)
+            case Tick():
+                pass
+            case _:
+                assert_never(event)
+        return self._start_due(now)
+
+    def _record(self, peer: Peer) -> _Record | None:
+        record = self._records.get(peer)
+        if record is None:
+            if len(self._records) >= self._peers_max and not self._forget_one():
+                return None
+            record = self._records[peer] = _Record(Backoff(self._random))
+        return record
+
+    def _forget_one(self) -> bool:
+        """Forget the peer that has been idle for longest; False if none is."""
+        for peer, record in self._records.items():
+            if not record.is_active and not record.is_wanted:
+                del self._records[peer]
+                return True
+        return False
+
+    def _on_left(self, peer: Peer) -> None:
+        record = self._records.get(peer)
+        if record is None:
+            return
+        if record.is_active:
+            self._active -= 1
+        # What it owes us in patience is kept: coming back must not be cheaper than waiting.
+        record.is_present = record.is_active = record.is_wanted = False
+
+    def _on_ended(self, event: SyncEnded, now: float) -> None:
+        record = self._records.get(event.peer)
+        if record is None or not record.is_active:
+            return
+        record.is_active = False
+        self._active -= 1
+        self._records.move_to_end(event.peer)
+        result = event.result
+        delay = 0.0
+        if result.ending is Ending.VIOLATION:
+            record.is_wanted = False
+            record.not_before = now + VIOLATION_S
+            return
+        if result.entries:
+            record.backoff.reset()
+            record.fruitless = 0
+        elif result.ending is not Ending.COMPLETE:
+            # Narrowing is worth a next try soon, but not at once, or a peer that fails on everything would keep us busy.
+            delay = record.backoff.first_s if result.narrowed else record.backoff.next()
+        elif event.is_still_missing:
+            record.fruitless += 1
+            if record.fruitless >= FRUITLESS_MAX:
+                delay = record.backoff.next()
+        if result.ending is not Ending.COMPLETE:
+            record.is_wanted = True
+        record.not_before = now + max(delay, result.cooldown_s)
+        record.retry_at = record.source.retry_at()
+
+    def _start_due(self, now: float) -> list[ScheduleAction]:
+        actions: list[ScheduleAction] = []
+        wake: float | None = None
+        for peer, record in self._records.items():
+            if record.retry_at is not None and record.is_present and now >= max(record.retry_at, record.not_before):
+                record.is_wanted, record.retry_at = True, None
+            due: float | None = None
+            if record.is_active or not record.is_present:
+                continue
+            if not record.is_wanted:
+                due = record.retry_at if record.retry_at is None else max(record.retry_at, record.not_before)
+            elif now < record.not_before:
+                due = record.not_before
+            elif self._active < self._active_max:
+                record.is_active, record.is_wanted = True, False
+                self._active += 1
+                actions.append(StartSync(peer, record.source))
+            if due is not None and (wake is None or due < wake):
+                wake = due
+        if wake is not None and wake != self._woken_at:
+            actions.append(WakeAt(wake))
+        self._woken_at = wake
+        return actions
+
+
+class SessionSlots(Generic[T]):
+    """Who is served: one session a peer, 32 at a time, the others in turn.
+
+    Args:
+        active_max: Sessions served at a time.
+        waiting_max: Sessions that wait; more are refused.
+
+    Source: spec/sync.md, "The sync session".
+    """
+
+    def __init__(self, *, active_max: int = 32, waiting_max: int = 256) -> None:
+        self._active_max = active_max
+        self._waiting_max = waiting_max
+        self._peers: dict[T, bool] = {}
+        self._waiting: deque[T] = deque()
+
+    def enter(self, peer: T) -> bool | None:
+        """Ask for a session: True to serve it now, False to hold it until `leave` names the peer, None to refuse it."""
+        if peer in self._peers:
+            return None
+        if len(self._peers) - len(self._waiting) < self._active_max:
+            self._peers[peer] = True
+            return True
+        if len(self._waiting) >= self._waiting_max:
+            return None
+        self._peers[peer] = False
+        self._waiting.append(peer)
+        return False
+
+    def leave(self, peer: T) -> T | None:
+        """End a session, waiting or served; return the peer whose turn it is now, if any. O(waiting)."""
+        is_served = self._peers.pop(peer, None)
+        if is_served is False:
+            self._waiting.remove(peer)
+        if not is_served or not self._waiting:
+            return None
+        chosen = self._waiting.popleft()
+        self._peers[chosen] = True
+        return chosen

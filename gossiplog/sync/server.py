@@ -1,0 +1,159 @@
+"""The serving side of one sync session, as a machine between bytes, one snapshot of a log and time.
+
+A driver opens one snapshot for the session and runs the actions in order:
+
+    Ask       run the plan on the snapshot, then `handle(Answered(answer), now)`
+    Send      write the bytes; a slow reader holds up its own session here, and nothing grows meanwhile
+    Pause     do not read before that time, then `handle(Resumed(), now)`
+    Finish    close the writing side; the session is over
+    Reset     break the stream; the session is over
+
+It reads only while `wants_input`, at most some 64 KiB at a time, and gives `Received` or `Closed`; if `deadline` passes first,
+`Resumed`. Requests are answered in the order in which they came, many in one plan.
+"""
+
+from collections import deque
+from typing import assert_never
+
+from ..errors import DecodeError, LocalProtocolError
+from .answer import Reply, answer
+from .events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerAction, ServerEvent
+from .framing import FrameDecoder, frame
+from .limits import ServerLimits
+from .pace import TokenBucket
+from .rpc import FRAME_BYTES_MAX, AbortResponse, Request
+from .wire import decode_request, encode_response
+
+__all__ = ["SyncServer"]
+
+_BUFFER_BYTES_MAX = FRAME_BYTES_MAX + 2**20
+
+
+class SyncServer:
+    """One session; see the module's docstring for how it is driven.
+
+    Args:
+        now: The time of the session's start, seconds.
+        bucket: The peer's allowance of requests, which outlives its sessions; None for one of this session's own.
+        limits: Bounds, for tests.
+
+    Attributes:
+        requests: Requests answered so far.
+        bytes_received: Bytes read.
+        bytes_sent: Bytes written.
+    """
+
+    def __init__(self, now: float, *, bucket: TokenBucket | None = None, limits: ServerLimits | None = None) -> None:
+        self._limits = limits or ServerLimits()
+        self._bucket = bucket or TokenBucket(self._limits.requests_per_s, self._limits.requests_burst, now)
+        self._frames = FrameDecoder()
+        self._queue: deque[Request] = deque()
+        self._started = now
+        self._active_at = now
+        self._is_asking = False
+        self._granted = 0
+        self._is_pausing = False
+        self._is_closed = False
+        self._is_done = False
+        self._fault: str | None = None
+        self.requests = 0
+        self.bytes_received = 0
+        self.bytes_sent = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the session is over."""
+        return self._is_done
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether the driver should read now."""
+        return not (self._is_done or self._is_asking or self._is_pausing or self._is_closed)
+
+    @property
+    def deadline(self) -> float:
+        """When `Resumed` is due if nothing happens before: the end of the session's share of time, or of its patience."""
+        return min(self._started + self._limits.share_s, self._active_at + self._limits.idle_s)
+
+    def handle(self, event: ServerEvent, now: float) -> list[ServerAction]:
+        """Take what happened and say what to do.
+
+        Raises:
+            LocalProtocolError: The driver answered what was not asked, or feeds without end while it was told not to.
+        """
+        if self._is_done:
+            return []
+        actions: list[ServerAction] = []
+        match event:
+            case Received():
+                self.bytes_received += len(event.data)
+                if self._frames.buffered + len(event.data) > _BUFFER_BYTES_MAX and not self.wants_input:
+                    raise LocalProtocolError("more bytes were fed than were wanted")
+                self._frames.feed(event.data)
+            case Closed():
+                self._is_closed = True
+            case Answered():
+                actions += self._on_reply(event.answer, now)
+            case Resumed():
+                self._is_pausing = False
+            case _:
+                assert_never(event)
+        if not self._is_done and not self._is_asking:
+            actions += self._next(now)
+        return actions
+
+    def _on_reply(self, reply: object, now: float) -> list[ServerAction]:
+        if not self._is_asking or not isinstance(reply, Reply):
+            raise LocalProtocolError("an answer to no plan")
+        self._is_asking = False
+        self._active_at = now
+        self._bucket.give_back(self._granted - len(reply.frames))
+        for _ in reply.frames:
+            self._queue.popleft()
+        self.requests += len(reply.frames)
+        actions: list[ServerAction] = [self._send(b"".join(reply.frames))] if reply.frames else []
+        if reply.fault is not None:
+            actions.append(self._reset(reply.fault, is_violation=reply.is_violation))
+        return actions
+
+    def _next(self, now: float) -> list[ServerAction]:
+        """Choose what comes next: the end of the session, a pause, a run of requests, or nothing until more arrives."""
+        self._decode()
+        if now >= self._started + self._limits.share_s:
+            self._is_done = True
+            return [self._send(frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), Finish()]
+        if not self._queue:
+            if self._fault is not None:
+                return [self._reset(self._fault, is_violation=True)]
+            if self._is_closed or now >= self._active_at + self._limits.idle_s:
+                self._is_done = True
+                return [Finish()]
+            return []
+        if self._is_pausing:
+            return []
+        self._granted = granted = self._bucket.take(min(len(self._queue), self._limits.run_requests), now)
+        if not granted:
+            self._is_pausing = True
+            return [Pause(self._bucket.ready_at(now))]
+        self._is_asking = True
+        return [Ask(answer([self._queue[index] for index in range(granted)], self._limits))]
+
+    def _decode(self) -> None:
+        """Decode no more requests than one plan takes; what else has arrived stays bytes."""
+        while self._fault is None and len(self._queue) < self._limits.run_requests:
+            try:
+                message = self._frames.next()
+                if message is None:
+                    return
+                self._queue.append(decode_request(message))
+            except DecodeError as error:
+                # What came before it is answered first.
+                self._fault = str(error)
+
+    def _send(self, data: bytes) -> Send:
+        self.bytes_sent += len(data)
+        return Send(data)
+
+    def _reset(self, reason: str, *, is_violation: bool) -> Reset:
+        self._is_done = True
+        return Reset(reason, is_violation)

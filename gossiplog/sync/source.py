@@ -1,0 +1,129 @@
+"""What one source of syncs has taught us: how much to ask for at once, and which keys it fails on."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..tree.node import Node
+from .rpc import KEYS_MAX
+
+__all__ = ["ASIDE_MAX", "RESPONSE_BYTES", "RETRY_S", "Source"]
+
+RESPONSE_BYTES: Final = 2**20
+"""The size that an answer to getValues should have. Four times as much is the protocol's limit, which leaves room for a bad guess."""
+RESPONSE_BYTES_MIN: Final = 16 * 1024
+RETRY_S: Final = 3600.0
+"""How long a key that the source could not serve, or served with something invalid, is left alone."""
+ASIDE_MAX: Final = 10_000
+"""Keys left alone at a time; beyond it the one that was set aside first is forgotten."""
+EXPANSIONS_MAX: Final = 256
+"""getChildren sent and unanswered, to a source of which nothing bad is known."""
+PROBE_KEYS: Final = 60
+"""Keys in a request while no value has been seen: with values of 64 KiB, the default limit, the answer still fits a frame."""
+_VALUE_BYTES_MIN: Final = 64
+_LONE_FAILURES_MAX: Final = 2
+
+
+class Source:
+    """The memory that outlives a session: one per peer, kept while the peer is known, handed to each of its `SyncClient`s.
+
+    A server that cannot answer a getValues can only end the stream, so the guilty key is found over several sessions: the keys of
+    the failed request become suspects, the next session asks for half of them at a time and for nothing else meanwhile, and so on
+    until one key is alone. If that fails twice, the key is set aside for an hour: 2 + log2(1024) streams a bad key at most.
+
+    Attributes:
+        response_bytes: The size that answers should have now; halved by time-outs (a slow line), doubled by complete sessions.
+        value_bytes: The mean size of values seen lately, in bytes; None before the first.
+        expansions_max: How many getChildren may be unanswered. Looking far ahead costs a session some time before its first entry;
+            one that a server cuts off before it is worth anything makes the next one look less far.
+    """
+
+    def __init__(self) -> None:
+        self.response_bytes = RESPONSE_BYTES
+        self.value_bytes: float | None = None
+        self.expansions_max = EXPANSIONS_MAX
+        self._suspects: frozenset[bytes] = frozenset()
+        self._lone_failures = 0
+        self._is_careful = False
+        self._aside: dict[bytes, float] = {}
+
+    @property
+    def is_careful(self) -> bool:
+        """Whether getValues must not be pipelined, so that it is clear which of them failed."""
+        return self._is_careful
+
+    def is_aside(self, key: bytes, now: float) -> bool:
+        """Whether the key is being left alone at `now`."""
+        until = self._aside.get(key)
+        return until is not None and now < until
+
+    def retry_at(self) -> float | None:
+        """The time at which the first of the keys left alone should be asked for again; None if there is none. O(keys aside)."""
+        return min(self._aside.values(), default=None)
+
+    def set_aside(self, key: bytes, now: float) -> None:
+        """Leave a key alone for an hour."""
+        self._aside.pop(key, None)
+        while len(self._aside) >= ASIDE_MAX:
+            del self._aside[next(iter(self._aside))]
+        self._aside[key] = now + RETRY_S
+
+    def request_size(self, leaves: Sequence[Node]) -> int:
+        """How many of these leaves, from the first on, the next getValues should ask for; at least 1. O(answer)."""
+        if self.value_bytes is None:
+            most = PROBE_KEYS
+        else:
+            most = int(self.response_bytes / max(self.value_bytes, _VALUE_BYTES_MIN))
+        most = max(1, min(most, KEYS_MAX, len(leaves)))
+        if not self._suspects:
+            return most
+        is_suspect = leaves[0].key in self._suspects
+        if is_suspect:
+            most = min(most, max(1, len(self._suspects) // 2))
+        # A request is all suspects or none, so that a failure narrows the suspicion.
+        for count in range(1, most):
+            if (leaves[count].key in self._suspects) != is_suspect:
+                return count
+        return most
+
+    def on_values(self, count: int, size: int) -> None:
+        """Learn from an answer of `count` values with `size` bytes in all; O(1)."""
+        if not count:
+            return
+        mean = size / count
+        if self.value_bytes is None:
+            self.value_bytes = mean
+        else:
+            # Up at once, down slowly: asking for too little costs less than failing.
+            self.value_bytes = mean if mean > self.value_bytes else 0.75 * self.value_bytes + 0.25 * mean
+
+    def on_failure(self, keys: Sequence[bytes], now: float, *, timed_out: bool) -> bool:
+        """Learn that a stream ended in place of the answer to a getValues.
+
+        Returns:
+            True if that narrowed the suspicion or set a key aside, so that the next session differs from this one.
+        """
+        if timed_out:
+            self.response_bytes = max(RESPONSE_BYTES_MIN, self.response_bytes // 2)
+        self._is_careful = True
+        known, self._suspects = self._suspects, frozenset(keys)
+        if len(keys) > 1:
+            self._lone_failures = 0
+            return self._suspects != known
+        self._lone_failures = self._lone_failures + 1 if self._suspects == known else 1
+        if self._lone_failures < _LONE_FAILURES_MAX:
+            return True
+        self.set_aside(keys[0], now)
+        self._suspects, self._lone_failures = frozenset(), 0
+        return True
+
+    def on_cut_off(self, *, has_entries: bool) -> bool:
+        """Learn that the source ended a session early; True if the next one will look less far ahead for it."""
+        before = self.expansions_max
+        self.expansions_max = min(EXPANSIONS_MAX, before * 2) if has_entries else max(1, before // 8)
+        return self.expansions_max < before
+
+    def on_complete(self) -> None:
+        """Learn that a session went to its end."""
+        self._suspects, self._lone_failures, self._is_careful = frozenset(), 0, False
+        self.response_bytes = min(RESPONSE_BYTES, self.response_bytes * 2)
+        self.expansions_max = min(EXPANSIONS_MAX, self.expansions_max * 2)

@@ -1,0 +1,365 @@
+"""The push and sync messages as proto3 bytes, byte for byte as the reference writes them, and strictly back.
+
+A decoder takes any bytes and returns a message or raises `DecodeError`. Unknown fields are skipped, as proto3 asks; a known field
+twice, of another wire type, or a second member of a oneof is an error, although proto3 would let the last one win: no writer
+produces them, and a message that two readers understand differently is worth refusing.
+
+The nodes of a getChildren answer and the values of a getValues answer are nearly all that is ever decoded, so both have a fast path
+for the one layout that the reference and we write, and fall back to the general decoder for any other.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from ..codec.varint import encode_varint
+from ..errors import DecodeError
+from ..tree.node import CHILDREN_MAX, HASH_BYTES, KEY_BYTES, Node
+from .rpc import (
+    HEADS_MAX,
+    KEYS_MAX,
+    VALUE_BYTES_MAX,
+    AbortResponse,
+    ChildrenResponse,
+    Event,
+    GetChildren,
+    GetNode,
+    GetRoot,
+    GetValues,
+    Insert,
+    NodeResponse,
+    Request,
+    Response,
+    RootResponse,
+    Update,
+    ValuesResponse,
+)
+
+__all__ = [
+    "decode_event",
+    "decode_request",
+    "decode_response",
+    "encode_event",
+    "encode_request",
+    "encode_response",
+]
+
+_VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
+_UINT32_MAX = 2**32 - 1
+_FIELD_MAX = 2**29 - 1
+
+# A leaf with a 20-byte key inside a getChildren answer: field 1 of 40 bytes { field 2 of 20 bytes, field 3 of 16 bytes }.
+_LEAF_HEAD = bytes((0x0A, 4 + KEY_BYTES + HASH_BYTES, 0x12, KEY_BYTES))
+_LEAF_MIDDLE = bytes((0x1A, HASH_BYTES))
+_LEAF_KEY = len(_LEAF_HEAD)
+_LEAF_HASH = _LEAF_KEY + KEY_BYTES + 2
+_LEAF_BYTES = _LEAF_HASH + HASH_BYTES
+# The same at level 1 to 127: two bytes more, { field 1 = level } before the key.
+_NODE_HEAD = bytes((0x0A, 6 + KEY_BYTES + HASH_BYTES, 0x08))
+_NODE_BYTES = _LEAF_BYTES + 2
+
+
+def encode_event(event: Event) -> bytes:
+    """Encode an Event; an update without heads is `12 00`."""
+    if isinstance(event, Insert):
+        return _field(1, (_field(1, event.key) if event.key else b"") + (_field(2, event.value) if event.value else b""))
+    return _field(2, _repeated(event.heads))
+
+
+def encode_request(request: Request) -> bytes:
+    """Encode a Request."""
+    if isinstance(request, GetRoot):
+        return b"\x0a\x00"
+    if isinstance(request, GetValues):
+        return _field(4, _repeated(request.keys))
+    level, key = request
+    body = (b"\x08" + encode_varint(level) if level else b"") + (_field(2, key) if key is not None else b"")
+    return _field(2 if isinstance(request, GetNode) else 3, body)
+
+
+def encode_response(response: Response) -> bytes:
+    """Encode a Response; O(bytes)."""
+    if isinstance(response, ChildrenResponse):
+        return _field(3, b"".join([_encode_child(node) for node in response.children]))
+    if isinstance(response, ValuesResponse):
+        return _field(4, _repeated(response.values))
+    if isinstance(response, RootResponse):
+        return _field(1, _field(1, _encode_node(response.root)))
+    if isinstance(response, NodeResponse):
+        return _field(2, b"" if response.node is None else _field(1, _encode_node(response.node)))
+    return _field(5, b"\x08" + encode_varint(response.cooldown_ms) if response.cooldown_ms else b"")
+
+
+def decode_event(data: bytes) -> Event:
+    """Decode an Event: an insert with a key of 20 bytes and a value of 1 byte to 1 MiB, or at most `HEADS_MAX` heads of 20 bytes.
+
+    Raises:
+        DecodeError: The bytes are anything else.
+    """
+    number, pos, end = _only_member(data, 2)
+    if number == 2:
+        return Update(_keys(data, pos, end, HEADS_MAX, "heads"))
+    key = value = None
+    for field, start, stop in _sections(data, pos, end, {1: _LEN, 2: _LEN}):
+        if field == 1 and key is None:
+            key = data[start:stop]
+        elif field == 2 and value is None:
+            value = data[start:stop]
+        else:
+            raise DecodeError(f"field {field} of an insert twice")
+    if key is None or len(key) != KEY_BYTES:
+        raise DecodeError(f"insert with a key of {len(key or b'')} bytes, expected {KEY_BYTES}")
+    if not value or len(value) > VALUE_BYTES_MAX:
+        raise DecodeError(f"insert with a value of {len(value or b'')} bytes, expected 1 to {VALUE_BYTES_MAX}")
+    return Insert(key, value)
+
+
+def decode_request(data: bytes) -> Request:
+    """Decode a Request; keys are 20 bytes (None or empty for an anchor), at most `KEYS_MAX` of them, levels any uint32.
+
+    Raises:
+        DecodeError: The bytes are anything else.
+    """
+    number, pos, end = _only_member(data, 4)
+    if number == 4:
+        return GetValues(_keys(data, pos, end, KEYS_MAX, "keys"))
+    if number == 1:
+        for _ in _sections(data, pos, end, {}):
+            raise AssertionError("no field of an empty message is known")
+        return GetRoot()
+    level, key, _ = _node_fields(data, pos, end, {1: _VARINT, 2: _LEN})
+    if key is not None and len(key) != KEY_BYTES:
+        raise DecodeError(f"request for a key of {len(key)} bytes, expected {KEY_BYTES}")
+    return GetNode(level, key) if number == 2 else GetChildren(level, key)
+
+
+def decode_response(data: bytes) -> Response:
+    """Decode a Response; at most `CHILDREN_MAX` children and `KEYS_MAX` values, whose contents are the caller's to check.
+
+    Raises:
+        DecodeError: The bytes are anything else.
+    """
+    number, pos, end = _only_member(data, 5)
+    if number == 3:
+        return ChildrenResponse(_decode_children(data, pos, end))
+    if number == 4:
+        return ValuesResponse(_byte_strings(data, pos, end, KEYS_MAX, "values"))
+    if number == 5:
+        return AbortResponse(_single_uint32(data, pos, end))
+    inner = list(_sections(data, pos, end, {1: _LEN}))
+    if len(inner) > 1:
+        raise DecodeError(f"{len(inner)} nodes in an answer, expected one")
+    node = _decode_node(data, inner[0][1], inner[0][2]) if inner else None
+    if number == 2:
+        return NodeResponse(node)
+    if node is None:
+        raise DecodeError("getRoot answered without a root")
+    return RootResponse(node)
+
+
+# Writing
+
+
+def _field(number: int, body: bytes) -> bytes:
+    return b"%c%b%b" % (number << 3 | _LEN, encode_varint(len(body)), body)
+
+
+def _repeated(items: Sequence[bytes]) -> bytes:
+    """Field 1, once an item."""
+    parts: list[bytes] = []
+    for item in items:
+        size = len(item)
+        parts.append(bytes((0x0A, size)) if size < 0x80 else b"\x0a" + encode_varint(size))
+        parts.append(item)
+    return b"".join(parts)
+
+
+def _encode_node(node: Node) -> bytes:
+    level, key, digest = node
+    return b"".join(
+        (
+            b"\x08" + encode_varint(level) if level else b"",
+            _field(2, key) if key is not None else b"",
+            _field(3, digest) if digest else b"",
+        )
+    )
+
+
+def _encode_child(node: Node) -> bytes:
+    level, key, digest = node
+    if key is not None and level < 0x80 and len(key) == KEY_BYTES and len(digest) == HASH_BYTES:
+        if level == 0:
+            return b"%b%b%b%b" % (_LEAF_HEAD, key, _LEAF_MIDDLE, digest)
+        return b"%b%c%b%b%b%b" % (_NODE_HEAD, level, _LEAF_HEAD[2:], key, _LEAF_MIDDLE, digest)
+    return _field(1, _encode_node(node))
+
+
+# Reading
+
+
+def _varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    """Read a varint of at most 64 bits; return it and the position after it."""
+    number = shift = 0
+    while pos < end:
+        byte = data[pos]
+        pos += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number >> 64:
+                raise DecodeError(f"varint {number}, at most 64 bits allowed")
+            return number, pos
+        shift += 7
+        if shift >= 70:
+            raise DecodeError("varint of more than 10 bytes")
+    raise DecodeError("message ends within a varint")
+
+
+def _sections(data: bytes, pos: int, end: int, known: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Yield `(field number, start, stop)` of the known fields' contents; a varint's contents are its own bytes.
+
+    Args:
+        data: The whole message.
+        pos: Where the fields begin.
+        end: Where they must end.
+        known: The wire type of each field number to yield; others are checked for being well formed and skipped.
+    """
+    while pos < end:
+        tag, pos = _varint(data, pos, end)
+        number, kind = tag >> 3, tag & 7
+        if not 1 <= number <= _FIELD_MAX:
+            raise DecodeError(f"field number {number}")
+        start = pos
+        if kind == _LEN:
+            size, start = _varint(data, pos, end)
+            pos = start + size
+        elif kind == _VARINT:
+            _, pos = _varint(data, pos, end)
+        elif kind == _I64:
+            pos += 8
+        elif kind == _I32:
+            pos += 4
+        else:
+            raise DecodeError(f"wire type {kind} in field {number}")
+        if pos > end:
+            raise DecodeError(f"field {number} ends {pos - end} bytes after its message")
+        wanted = known.get(number)
+        if wanted is None:
+            continue
+        if kind != wanted:
+            raise DecodeError(f"field {number} has wire type {kind}, expected {wanted}")
+        yield number, start, pos
+
+
+def _only_member(data: bytes, members: int) -> tuple[int, int, int]:
+    """Find the one member of a message that is a oneof of submessages 1 to `members`: its number, start and end."""
+    found: tuple[int, int, int] | None = None
+    for section in _sections(data, 0, len(data), dict.fromkeys(range(1, members + 1), _LEN)):
+        if found is not None:
+            raise DecodeError(f"members {found[0]} and {section[0]} of a oneof together")
+        found = section
+    if found is None:
+        raise DecodeError("message without any known member")
+    return found
+
+
+def _uint32(data: bytes, start: int, stop: int) -> int:
+    number, _ = _varint(data, start, stop)
+    if number > _UINT32_MAX:
+        raise DecodeError(f"uint32 {number}")
+    return number
+
+
+def _single_uint32(data: bytes, pos: int, end: int) -> int:
+    numbers = [_uint32(data, start, stop) for _, start, stop in _sections(data, pos, end, {1: _VARINT})]
+    if len(numbers) > 1:
+        raise DecodeError("field 1 twice")
+    return numbers[0] if numbers else 0
+
+
+def _byte_strings(data: bytes, pos: int, end: int, count_max: int, what: str) -> list[bytes]:
+    """Field 1, repeated."""
+    items: list[bytes] = []
+    while pos < end:
+        if len(items) == count_max and data[pos] == 0x0A:
+            raise DecodeError(f"more than {count_max} {what}")
+        if data[pos] == 0x0A and pos + 1 < end and data[pos + 1] < 0x80:
+            start = pos + 2
+            stop = start + data[pos + 1]
+        elif data[pos] == 0x0A:
+            size, start = _varint(data, pos + 1, end)
+            stop = start + size
+        else:
+            # Some field that we do not know, or field 1 in an odd form: leave the rest to the general reader.
+            for _, start, stop in _sections(data, pos, end, {1: _LEN}):
+                if len(items) == count_max:
+                    raise DecodeError(f"more than {count_max} {what}")
+                items.append(data[start:stop])
+            return items
+        if stop > end:
+            raise DecodeError(f"field 1 ends {stop - end} bytes after its message")
+        items.append(data[start:stop])
+        pos = stop
+    return items
+
+
+def _keys(data: bytes, pos: int, end: int, count_max: int, what: str) -> list[bytes]:
+    keys = _byte_strings(data, pos, end, count_max, what)
+    for key in keys:
+        if len(key) != KEY_BYTES:
+            raise DecodeError(f"{what} with one of {len(key)} bytes, expected {KEY_BYTES}")
+    return keys
+
+
+def _node_fields(data: bytes, pos: int, end: int, known: dict[int, int]) -> tuple[int, bytes | None, bytes]:
+    """Read level, key and hash, each at most once; an absent key and, as the reference does, an empty one stand for an anchor."""
+    level: int | None = None
+    key: bytes | None = None
+    digest: bytes | None = None
+    seen = 0
+    for number, start, stop in _sections(data, pos, end, known):
+        if seen & 1 << number:
+            raise DecodeError(f"field {number} of a node twice")
+        seen |= 1 << number
+        if number == 1:
+            level = _uint32(data, start, stop)
+        elif number == 2:
+            key = data[start:stop] or None
+        else:
+            digest = data[start:stop]
+    return level or 0, key, digest or b""
+
+
+def _decode_node(data: bytes, pos: int, end: int) -> Node:
+    return Node(*_node_fields(data, pos, end, {1: _VARINT, 2: _LEN, 3: _LEN}))
+
+
+def _decode_children(data: bytes, pos: int, end: int) -> list[Node]:
+    nodes: list[Node] = []
+    while pos < end:
+        if len(nodes) == CHILDREN_MAX:
+            raise DecodeError(f"more than {CHILDREN_MAX} children")
+        # A slice that reaches past `end` is excluded by the length first.
+        if end - pos >= _LEAF_BYTES and data.startswith(_LEAF_HEAD, pos) and data.startswith(_LEAF_MIDDLE, pos + _LEAF_HASH - 2):
+            nodes.append(Node(0, data[pos + _LEAF_KEY : pos + _LEAF_HASH - 2], data[pos + _LEAF_HASH : pos + _LEAF_BYTES]))
+            pos += _LEAF_BYTES
+        elif (
+            end - pos >= _NODE_BYTES
+            and data.startswith(_NODE_HEAD, pos)
+            and data[pos + 3] < 0x80
+            and data.startswith(_LEAF_HEAD[2:], pos + 4)
+            and data.startswith(_LEAF_MIDDLE, pos + _LEAF_HASH)
+        ):
+            key = data[pos + 6 : pos + 6 + KEY_BYTES]
+            nodes.append(Node(data[pos + 3], key, data[pos + _LEAF_HASH + 2 : pos + _NODE_BYTES]))
+            pos += _NODE_BYTES
+        elif data[pos] == 0x0A:
+            size, start = _varint(data, pos + 1, end)
+            pos = start + size
+            if pos > end:
+                raise DecodeError(f"field 1 ends {pos - end} bytes after its message")
+            nodes.append(_decode_node(data, start, pos))
+        else:
+            for _, start, stop in _sections(data, pos, end, {1: _LEN}):
+                if len(nodes) == CHILDREN_MAX:
+                    raise DecodeError(f"more than {CHILDREN_MAX} children")
+                nodes.append(_decode_node(data, start, stop))
+            return nodes
+    return nodes

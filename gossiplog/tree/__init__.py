@@ -1,0 +1,63 @@
+"""The prolly tree over a log's entries: its shape, the batched update, walks, differences, and the checks on a peer's nodes."""
+
+from .builder import Root, build, build_levels, build_stream
+from .check import check_children, check_root
+from .diff import Difference, Question, Side, diff, diff_steps
+from .memory import MemoryTree
+from .node import (
+    ANCHOR_HASH,
+    CHILDREN_MAX,
+    FANOUT,
+    HASH_BYTES,
+    KEY_BYTES,
+    LEVEL_MAX,
+    SIBLINGS_WARN,
+    Node,
+    ReadNodes,
+    ReadRoot,
+    ReadRuns,
+    Run,
+    TreeChange,
+    boundary_limit,
+    leaf_hash,
+    node_hash,
+)
+from .reader import read_children, read_node, read_path, read_root, read_run
+from .writer import update
+
+__all__ = [
+    "ANCHOR_HASH",
+    "CHILDREN_MAX",
+    "FANOUT",
+    "HASH_BYTES",
+    "KEY_BYTES",
+    "LEVEL_MAX",
+    "SIBLINGS_WARN",
+    "Difference",
+    "MemoryTree",
+    "Node",
+    "Question",
+    "ReadNodes",
+    "ReadRoot",
+    "ReadRuns",
+    "Root",
+    "Run",
+    "Side",
+    "TreeChange",
+    "boundary_limit",
+    "build",
+    "build_levels",
+    "build_stream",
+    "check_children",
+    "check_root",
+    "diff",
+    "diff_steps",
+    "leaf_hash",
+    "node_hash",
+    "read_children",
+    "read_node",
+    "read_path",
+    "read_root",
+    "read_run",
+    "update",
+]

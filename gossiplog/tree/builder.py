@@ -1,0 +1,136 @@
+"""Whole trees from whole sets of leaves: the plain oracle, and the streaming build that checks and repairs stored trees."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from ..errors import LocalProtocolError
+from .node import ANCHOR_HASH, FANOUT, HASH_BYTES, Node, boundary_limit, leaf_hash, node_hash
+
+__all__ = ["Root", "build", "build_levels", "build_stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What identifies a tree: two sets of entries are equal if and only if their roots are.
+
+    Attributes:
+        level: 0 for the empty set, else 1 or more.
+        hash: 16 bytes.
+    """
+
+    level: int
+    hash: bytes
+
+
+def build(entries: Iterable[tuple[bytes, bytes]]) -> Root:
+    """Build the tree over `(key, value)` pairs and return its root.
+
+    Args:
+        entries: In any order. Of several values for one key the last counts. Keys and values may have any length below 2^32
+            (in a log a key has 20 bytes and the value is an entry's VALUE). O(n log n), and holds all keys in memory.
+
+    Source: spec/tree.md; byte-compatible with okra at K = 16, Q = 32.
+    """
+    hashes = {key: leaf_hash(key, value) for key, value in entries}
+    # The last node of the stream is the root, and nothing else of it is kept.
+    (root,) = deque(build_stream(sorted(hashes.items())), maxlen=1)
+    return Root(root.level, root.hash)
+
+
+def build_levels(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) -> list[list[Node]]:
+    """Build every node of every level, by the letter of the specification: the oracle for all other code that shapes trees.
+
+    Args:
+        leaves: `(key, hash)` of each entry, in any order, keys distinct.
+        fanout: Q.
+
+    Returns:
+        The levels from the bottom; the last has one node, the root. Level 0 begins with the anchor.
+
+    Source: spec/tree.md, rules 1 to 4.
+    """
+    limit = boundary_limit(fanout)
+    level = [Node(0, None, ANCHOR_HASH)] + [Node(0, key, digest) for key, digest in sorted(leaves)]
+    levels = [level]
+    while len(level) > 1:
+        runs: list[list[Node]] = []
+        for node in level:
+            if node.key is None or node.hash[:4] < limit:
+                runs.append([])
+            runs[-1].append(node)
+        level = [Node(len(levels), run[0].key, node_hash(run)) for run in runs]
+        levels.append(level)
+    return levels
+
+
+def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) -> Iterator[Node]:
+    """Build levels 1 and above from a stream of leaves, holding one run of each level in memory.
+
+    Args:
+        leaves: `(key, hash)` of each entry, keys strictly ascending.
+        fanout: Q.
+
+    Yields:
+        Each node of level 1 and above as soon as its last child is known. Within a level they come in key order, children come
+        before parents, and the last node of all is the root. Of an empty stream it is the only one, the anchor of level 0.
+
+    Raises:
+        LocalProtocolError: The keys do not ascend; what was yielded before is right as far as it goes.
+    """
+    limit = boundary_limit(fanout)
+    upper = _Levels(limit)
+    key_open: bytes | None = None
+    hashes = [ANCHOR_HASH]
+    last: bytes | None = None
+    for key, digest in leaves:
+        if last is not None and key <= last:
+            raise LocalProtocolError(f"leaf {key.hex()} after leaf {last.hex()}, ascending keys expected")
+        last = key
+        if digest < limit:
+            yield from upper.add(1, key_open, hashes)
+            key_open = key
+            hashes = []
+        hashes.append(digest)
+    if last is None:
+        yield Node(0, None, ANCHOR_HASH)
+        return
+    yield from upper.add(1, key_open, hashes)
+    yield from upper.close()
+
+
+class _Levels:
+    """The open run of each level from 1 up: the key it begins at, and its hashes so far."""
+
+    def __init__(self, limit: bytes) -> None:
+        self._limit = limit
+        self._open: list[tuple[bytes | None, list[bytes]]] = []
+
+    def add(self, level: int, key: bytes | None, hashes: list[bytes]) -> Iterator[Node]:
+        """Make the node of `level` over a finished run, and every node above that it finishes in turn."""
+        while True:
+            digest = blake3(b"".join(hashes)).digest(HASH_BYTES)
+            yield Node(level, key, digest)
+            if level > len(self._open):
+                # The first node of a level is its anchor, which is no boundary whatever its hash.
+                self._open.append((key, [digest]))
+                return
+            key_open, hashes_open = self._open[level - 1]
+            if not digest < self._limit:
+                hashes_open.append(digest)
+                return
+            self._open[level - 1] = (key, [digest])
+            key, hashes = key_open, hashes_open
+            level += 1
+
+    def close(self) -> Iterator[Node]:
+        """Finish the open runs from the bottom up, as far as the level with one node."""
+        level = 1
+        # While nothing of a level was finished, its open run is all of it.
+        while level < len(self._open) or len(self._open[level - 1][1]) > 1:
+            yield from self.add(level + 1, *self._open[level - 1])
+            level += 1

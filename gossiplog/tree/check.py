@@ -1,0 +1,108 @@
+"""The checks on nodes that somebody else sent, made before anything else is done with them.
+
+Together they make a lying tree finite and honest in shape: what passes is a tree that some set of leaves has, cut where the
+rules cut it. Whether its leaves stand for entries is checked where the values arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import LocalProtocolError, RemoteProtocolError
+from .node import ANCHOR_HASH, CHILDREN_MAX, FANOUT, HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, boundary_limit, node_hash
+
+__all__ = ["check_children", "check_root"]
+
+_LIMIT = boundary_limit(FANOUT)
+
+
+def check_root(root: Node) -> None:
+    """Check the answer to "what is your root?".
+
+    Raises:
+        RemoteProtocolError: The node cannot be the root of any tree: its level is above `LEVEL_MAX`, it has a key, its hash is
+            not 16 bytes, or it is at level 0 without the hash of the empty tree.
+
+    Source: spec/tree.md, "Walking somebody else's tree".
+    """
+    level, key, digest = root
+    if not 0 <= level <= LEVEL_MAX:
+        raise RemoteProtocolError(f"root at level {level}, at most {LEVEL_MAX} expected")
+    if key is not None:
+        raise RemoteProtocolError(f"root with the key {_name(key)}, an anchor expected")
+    if len(digest) != HASH_BYTES:
+        raise RemoteProtocolError(f"root's hash has {len(digest)} bytes, expected {HASH_BYTES}")
+    if level == 0 and digest != ANCHOR_HASH:
+        raise RemoteProtocolError(f"root at level 0 with the hash {digest.hex()}, expected the empty tree's")
+
+
+def check_children(parent: Node, children: Sequence[Node], upper: bytes | None) -> None:
+    """Check the answer to "what are the children of `parent`?"; `parent` has passed these checks itself.
+
+    Beyond what the specification lists, three shapes are refused that no set of leaves produces: a boundary among the children
+    after the first (the run would have been cut there), a first child that is neither anchor nor boundary (the run would not
+    have begun there), and a root with one child (the child would have been the root).
+
+    Args:
+        parent: A node of level 1 or above. The walk begins with a root that passed `check_root`.
+        children: What the peer answered, in its order. O(children) work, none beyond `CHILDREN_MAX`.
+        upper: The key of the parent's next sibling, or, if the parent is the last of its siblings, what `upper` was for the
+            grandparent. None says that the parent is the last node of its level, so an anchor with `upper` None is the root.
+
+    Raises:
+        RemoteProtocolError: The answer is a lie; end the session and mark the peer.
+        LocalProtocolError: `parent` is at level 0 and has no children to ask for.
+
+    Source: spec/tree.md, "Walking somebody else's tree".
+    """
+    if parent.level < 1:
+        raise LocalProtocolError("a node at level 0 has no children")
+    if not 0 < len(children) <= CHILDREN_MAX:
+        raise RemoteProtocolError(f"{_at(parent)} has {len(children)} children, expected 1 to {CHILDREN_MAX}")
+    _check_first(parent, children, upper)
+    level = parent.level - 1
+    # The empty string sorts before every key, as the anchor does.
+    last = parent.key or b""
+    for index, (child_level, key, digest) in enumerate(children):
+        if child_level != level:
+            raise RemoteProtocolError(f"{_at(parent)} has a child at level {child_level}")
+        if len(digest) != HASH_BYTES:
+            raise RemoteProtocolError(f"{_at(parent)} has a child whose hash has {len(digest)} bytes, expected {HASH_BYTES}")
+        if index == 0:
+            continue
+        if key is None or len(key) != KEY_BYTES:
+            raise RemoteProtocolError(f"{_at(parent)} has a child with the key {_name(key)}, expected {KEY_BYTES} bytes")
+        if key <= last:
+            raise RemoteProtocolError(f"{_at(parent)} has the child {_name(key)} after {_name(last)}")
+        if digest < _LIMIT:
+            raise RemoteProtocolError(f"{_at(parent)} goes on past the boundary {_name(key)}")
+        last = key
+    if upper is not None and last >= upper:
+        raise RemoteProtocolError(f"{_at(parent)} has the child {_name(last)}, and its next sibling is {_name(upper)}")
+    if node_hash(children) != parent.hash:
+        raise RemoteProtocolError(f"the children of {_at(parent)} do not have its hash {parent.hash.hex()}")
+
+
+def _check_first(parent: Node, children: Sequence[Node], upper: bytes | None) -> None:
+    first = children[0]
+    if first.key != parent.key:
+        raise RemoteProtocolError(f"the first child of {_at(parent)} has the key {_name(first.key)}")
+    if first.key is not None:
+        if not first.hash < _LIMIT:
+            raise RemoteProtocolError(f"the first child of {_at(parent)} is no boundary")
+        return
+    if first.level == 0 and first.hash != ANCHOR_HASH:
+        raise RemoteProtocolError(f"the anchor of level 0 has the hash {first.hash.hex()}")
+    if upper is None and len(children) == 1:
+        raise RemoteProtocolError(f"the root, at level {parent.level}, has one child")
+
+
+def _at(node: Node) -> str:
+    return f"node {_name(node.key)} at level {node.level}"
+
+
+def _name(key: bytes | None) -> str:
+    """Say a key in an error's message; what a peer sent is cut, so that it cannot fill a log file."""
+    if not key:
+        return "anchor" if key is None else "''"
+    return key.hex() if len(key) <= KEY_BYTES else f"{key[:KEY_BYTES].hex()}… ({len(key)} bytes)"

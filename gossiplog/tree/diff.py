@@ -1,0 +1,133 @@
+"""The difference of two trees, read from two stores without walking what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from ..errors import DamagedLog
+from ..plan import Request
+from .node import Node, ReadRoot, ReadRuns, Run
+
+__all__ = ["Difference", "Question", "Side", "diff", "diff_steps"]
+
+Side: TypeAlias = Literal["a", "b"]
+
+
+class Difference(NamedTuple):
+    """A key whose leaves differ.
+
+    Attributes:
+        key: 20 bytes.
+        a: The leaf's hash in tree a, 16 bytes; None if only b has the key.
+        b: The same of tree b. Both are set if the two have different values for the key, which in a log cannot be.
+    """
+
+    key: bytes
+    a: bytes | None
+    b: bytes | None
+
+
+class Question(NamedTuple):
+    """A request that one of the two stores has to answer."""
+
+    side: Side
+    request: Request[Any]
+
+
+def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> Iterator[Difference]:
+    """Iterate over the keys whose leaves differ, in key order, each once.
+
+    Args:
+        a: Answers `ReadRoot` and `ReadRuns` for one tree, from one snapshot (`MemoryTree.answer` is one).
+        b: The same for the other.
+
+    Raises:
+        DamagedLog: A node that was there is not there any more, or is not what its parent said.
+
+    Cost: O(differences x height) reads, none at all below equal roots; memory O(height x longest run).
+    """
+    steps = diff_steps()
+    answer: Any = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration:
+            return
+        answer = None
+        if isinstance(step, Question):
+            answer = a(step.request) if step.side == "a" else b(step.request)
+        else:
+            yield step
+
+
+def diff_steps() -> Generator[Question | Difference, Any, None]:
+    """Do the work of `diff` without calling anything, for stores that have to be awaited.
+
+    Yields:
+        Questions, to be answered by `send`, and differences, after which None is sent.
+    """
+    tree_a = _Frontier("a", (yield Question("a", ReadRoot())))
+    tree_b = _Frontier("b", (yield Question("b", ReadRoot())))
+    # Each side's frontier is what is left of its tree, in key order. In each turn the first of it either is disposed of or gives
+    # way to its children, until the two sides' firsts are equal.
+    while tree_a.rest or tree_b.rest:
+        order = _compare(tree_a.rest, tree_b.rest)
+        if order != 0:
+            # Nothing of the other side lies before the later of the two keys, so what the leading side has up to there is its own.
+            lead = tree_a if order < 0 else tree_b
+            first = lead.rest[-1]
+            if first.level > 0:
+                lead.expand((yield lead.ask()))
+                continue
+            lead.rest.pop()
+            assert first.key is not None
+            yield Difference(first.key, first.hash, None) if lead is tree_a else Difference(first.key, None, first.hash)
+            continue
+        a, b = tree_a.rest[-1], tree_b.rest[-1]
+        if a == b:
+            tree_a.rest.pop()
+            tree_b.rest.pop()
+        elif a.level == b.level == 0:
+            tree_a.rest.pop()
+            tree_b.rest.pop()
+            if a.key is None:
+                raise DamagedLog("the anchors of level 0 differ")
+            yield Difference(a.key, a.hash, b.hash)
+        else:
+            if a.level >= b.level:
+                tree_a.expand((yield tree_a.ask()))
+            if b.level >= a.level:
+                tree_b.expand((yield tree_b.ask()))
+
+
+class _Frontier:
+    """The nodes of one tree that are left to look at, the first one last, so that it can be popped."""
+
+    __slots__ = ("rest", "side")
+
+    def __init__(self, side: Side, root: Node) -> None:
+        self.side: Side = side
+        self.rest = [root]
+
+    def ask(self) -> Question:
+        """Ask for the children of the first node."""
+        first = self.rest[-1]
+        return Question(self.side, ReadRuns(first.level, [first.key]))
+
+    def expand(self, runs: list[Run]) -> None:
+        """Put its children in the place of the first node."""
+        first = self.rest.pop()
+        children = runs[0].children if runs and runs[0].parent == first else []
+        if not children or children[0].key != first.key:
+            name = "anchor" if first.key is None else first.key.hex()
+            raise DamagedLog(f"tree node {name} at level {first.level} is not what its parent says, or changed while it was read")
+        self.rest += reversed(children)
+
+
+def _compare(a: list[Node], b: list[Node]) -> int:
+    """Tell which frontier begins at the lower key: negative for `a`, positive for `b`, 0 for the same key. An end is high."""
+    if not a or not b:
+        return 1 if b else -1
+    key_a, key_b = a[-1].key or b"", b[-1].key or b""
+    return (key_a > key_b) - (key_a < key_b)

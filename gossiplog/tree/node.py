@@ -1,0 +1,139 @@
+"""The tree's node, the rules that shape the tree, and the requests by which tree code reads one from a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from ..plan import Request
+
+__all__ = [
+    "ANCHOR_HASH",
+    "CHILDREN_MAX",
+    "FANOUT",
+    "HASH_BYTES",
+    "KEY_BYTES",
+    "LEVEL_MAX",
+    "SIBLINGS_WARN",
+    "Node",
+    "ReadNodes",
+    "ReadRoot",
+    "ReadRuns",
+    "Run",
+    "TreeChange",
+    "boundary_limit",
+    "leaf_hash",
+    "node_hash",
+]
+
+HASH_BYTES = 16
+KEY_BYTES = 20
+FANOUT = 32
+"""Q: one node in 32 is a boundary, so a node has 32 children on average."""
+LEVEL_MAX = 32
+"""No honest tree is higher: that would take about 32^32 entries."""
+CHILDREN_MAX = 100_000
+"""No peer's node with more children is looked at. Without grinding, 1,000 are reached once in about 10^14 nodes."""
+SIBLINGS_WARN = 2_000
+"""A run longer than this was ground by somebody, and makes each commit that touches it dearer: worth a warning."""
+
+
+class Node(NamedTuple):
+    """One node of one level. The first node of each level is its anchor, whose key is None.
+
+    Attributes:
+        level: 0 for the leaves.
+        key: 20 bytes, the key of the first leaf below; None for an anchor.
+        hash: 16 bytes.
+    """
+
+    level: int
+    key: bytes | None
+    hash: bytes
+
+
+class Run(NamedTuple):
+    """A node with its children, as stored.
+
+    Attributes:
+        parent: The node.
+        children: The nodes of the level below from the parent's key up to, not including, `until`, in key order.
+        until: The key of the parent's next sibling; None when it is the last of its level.
+    """
+
+    parent: Node
+    children: list[Node]
+    until: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """What an update of the tree writes, level 1 and above (the store holds the leaves itself).
+
+    Attributes:
+        root: The new root.
+        put: Nodes to insert or overwrite.
+        remove: `(level, key)` of the nodes that are gone; `key` None for an anchor.
+        siblings_max: Children of the widest node that was looked at; above `SIBLINGS_WARN` somebody is grinding hashes.
+    """
+
+    root: Node
+    put: list[Node]
+    remove: list[tuple[int, bytes | None]]
+    siblings_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRoot(Request[Node]):
+    """The only node of the top level; for an empty tree the anchor of level 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadNodes(Request[list[Node | None]]):
+    """The nodes at these `(level, key)`, in the order asked for, None where there is none."""
+
+    at: Sequence[tuple[int, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRuns(Request[list[Run]]):
+    """For each key the run it falls into: the last node of `level` (≥ 1) at or before the key, and its children.
+
+    Runs come in key order and each once, however many of the keys fall into it. The key None falls into the anchor's run. A
+    level that does not exist yet answers with no runs. Leaves (children at level 0) include the anchor of level 0. Plans ask
+    with ascending keys, None first.
+    """
+
+    level: int
+    keys: Sequence[bytes | None]
+
+
+def boundary_limit(fanout: int) -> bytes:
+    """The 4 bytes that a boundary's hash sorts below: 2^32 / Q, big endian.
+
+    A whole hash compares with these 4 bytes as its own first 4 bytes would, so `hash < boundary_limit(FANOUT)` is the rule.
+
+    Args:
+        fanout: Q, 2 or more.
+
+    Source: spec/tree.md, rule 2 (the reference's Q is 32).
+    """
+    assert fanout >= 2, fanout
+    return (2**32 // fanout).to_bytes(4, "big")
+
+
+def leaf_hash(key: bytes, value: bytes) -> bytes:
+    """Hash a leaf: H(u32be(len key) ‖ key ‖ u32be(len value) ‖ value), 16 bytes of BLAKE3."""
+    return blake3(b"%b%b%b%b" % (len(key).to_bytes(4, "big"), key, len(value).to_bytes(4, "big"), value)).digest(HASH_BYTES)
+
+
+def node_hash(children: Sequence[Node]) -> bytes:
+    """Hash an inner node: H(the children's hashes, concatenated), 16 bytes of BLAKE3."""
+    return blake3(b"".join([child.hash for child in children])).digest(HASH_BYTES)
+
+
+ANCHOR_HASH = blake3(b"").digest(HASH_BYTES)
+"""The hash of level 0's anchor, H(""), which is also the root's hash of an empty tree."""

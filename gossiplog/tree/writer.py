@@ -1,0 +1,301 @@
+"""The batched update of a stored tree: one pass a level, whatever the size of the batch."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from blake3 import blake3
+
+from ..errors import DamagedLog, LocalProtocolError
+from ..plan import Plan, ask
+from .node import FANOUT, HASH_BYTES, Node, ReadRoot, ReadRuns, Run, TreeChange, boundary_limit
+
+__all__ = ["update"]
+
+_Changes: TypeAlias = dict[bytes | None, Node | None]
+"""What changes on one level: the node as it will be, None for one that will be gone."""
+_Group: TypeAlias = tuple[bytes | None, list[Node]]
+"""The key of a node to be, and its children to be."""
+
+_SCATTERED = 4
+"""Up to this many changes of a run are made one by one, which is cheaper than to sort it."""
+
+
+class _Span(NamedTuple):
+    """The place of one stored run, `[key, until)`, as it will be after the update.
+
+    Attributes:
+        key: Of the stored parent; None for the anchor.
+        nodes: The nodes that will be there, in key order; none if all are gone.
+        starts: The indices of those among them that begin a run: the anchor and the boundaries.
+        until: The key of the parent's next sibling; None at the end of the level.
+    """
+
+    key: bytes | None
+    nodes: list[Node]
+    starts: list[int]
+    until: bytes | None
+
+
+def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANOUT) -> Plan[TreeChange]:
+    """Plan the change of levels 1 and above that goes with a change of the leaves.
+
+    Reads show the state before the update, leaves included; the caller writes the leaves and the returned change in the same
+    transaction. The tree after it equals one built from scratch. One read a level, and a second where a boundary vanished
+    whose neighbour to the left is not part of the batch. CPU O(changed leaves + siblings of what changed).
+
+    Args:
+        put: Leaves to insert or overwrite: level 0, keys strictly ascending, all of the log's keys of one length.
+        remove: Keys of leaves to remove, in any order; keys that are not there are no error.
+        fanout: Q.
+
+    Returns:
+        The change: only nodes that are new, have another hash than before, or are gone. Overwriting a leaf with itself changes
+        nothing.
+
+    Raises:
+        LocalProtocolError: `put` is not ascending, or a key is both put and removed.
+        DamagedLog: The stored tree is not one.
+
+    Source: spec/tree.md, "Updating".
+    """
+    limit = boundary_limit(fanout)
+    changes = _leaf_changes(put, remove)
+    root = yield from ask(ReadRoot())
+    draft = _Draft()
+    for level in range(root.level):
+        if not changes:
+            return draft.finish(root)
+        keys = sorted([key for key in changes if key is not None])
+        runs = yield from ask(ReadRuns(level + 1, [None, *keys] if None in changes else keys))
+        _check_runs(level + 1, runs, limit)
+        spans = _overlay(runs, changes, keys, limit)
+        orphaned = _find_orphans(spans)
+        if orphaned:
+            left = yield from ask(ReadRuns(level + 1, [_before(key) for key in orphaned]))
+            _check_runs(level + 1, left, limit)
+            runs = sorted([*runs, *left], key=_run_key)
+            spans = _overlay(runs, changes, keys, limit)
+        groups = _cut(spans)
+        if len(groups) == 1 and len(groups[0][1]) == 1 and _is_whole(spans):
+            yield from _remove_above(level, root.level, runs, draft)
+            return draft.finish(groups[0][1][0])
+        changes = draft.change(level + 1, runs, groups)
+
+    # The old root's level was that one node, so from here up everything is known and nothing has to be read.
+    level = root.level
+    anchor = changes.get(None) or root
+    if len(changes) == (None in changes):
+        return draft.finish(anchor)
+    keys = sorted([key for key in changes if key is not None])
+    spans = _overlay([Run(root, [root], None)], changes, keys, limit)
+    while len(spans[0].nodes) > 1:
+        level += 1
+        nodes = draft.add(level, _cut(spans))
+        starts = [index for index, node in enumerate(nodes) if index == 0 or node[2] < limit]
+        spans = [_Span(None, nodes, starts, None)]
+    return draft.finish(spans[0].nodes[0])
+
+
+class _Draft:
+    """A TreeChange in the making."""
+
+    __slots__ = ("_put", "_remove", "_siblings_max")
+
+    def __init__(self) -> None:
+        self._put: list[Node] = []
+        self._remove: list[tuple[int, bytes | None]] = []
+        self._siblings_max = 0
+
+    def change(self, level: int, runs: Sequence[Run], groups: Sequence[_Group]) -> _Changes:
+        """Replace the parents of `runs` by the nodes over `groups`; return what that changes on `level`."""
+        old = {run.parent.key: run.parent.hash for run in runs}
+        changes: _Changes = {}
+        for key, children in groups:
+            node = self._make(level, key, children)
+            if old.pop(key, None) != node.hash:
+                self._put.append(node)
+                changes[key] = node
+        for key in old:
+            self._remove.append((level, key))
+            changes[key] = None
+        return changes
+
+    def add(self, level: int, groups: Sequence[_Group]) -> list[Node]:
+        """Put the nodes over `groups` on a level that did not exist."""
+        nodes = [self._make(level, key, children) for key, children in groups]
+        self._put += nodes
+        return nodes
+
+    def remove(self, runs: Sequence[Run]) -> None:
+        """Remove the parents of `runs`."""
+        self._remove += [(run.parent.level, run.parent.key) for run in runs]
+
+    def finish(self, root: Node) -> TreeChange:
+        return TreeChange(root, self._put, self._remove, self._siblings_max)
+
+    def _make(self, level: int, key: bytes | None, children: list[Node]) -> Node:
+        if len(children) > self._siblings_max:
+            self._siblings_max = len(children)
+        return Node(level, key, blake3(b"".join([child[2] for child in children])).digest(HASH_BYTES))
+
+
+def _leaf_changes(put: Sequence[Node], remove: Sequence[bytes]) -> _Changes:
+    changes: _Changes = {leaf[1]: leaf for leaf in put}
+    for before, after in pairwise(changes):
+        if before is None or after is None or not before < after:
+            raise LocalProtocolError("leaves to put must have keys, strictly ascending")
+    if len(changes) != len(put):
+        raise LocalProtocolError("leaves to put must have keys, strictly ascending")
+    for key in remove:
+        if changes.setdefault(key) is not None:
+            raise LocalProtocolError(f"leaf {key.hex()} is both put and removed")
+    return changes
+
+
+def _check_runs(level: int, runs: Sequence[Run], limit: bytes) -> None:
+    """Refuse what no store answers whose tree is whole; the update would otherwise carry the damage into the levels above."""
+    if not runs:
+        raise DamagedLog(f"the tree has no nodes at level {level}")
+    for parent, children, _ in runs:
+        if not children or children[0].key != parent.key or not (parent.key is None or children[0].hash < limit):
+            name = "anchor" if parent.key is None else parent.key.hex()
+            raise DamagedLog(f"tree node {name} at level {level} lacks the child that it begins with")
+
+
+def _overlay(runs: Sequence[Run], changes: _Changes, keys: list[bytes], limit: bytes) -> list[_Span]:
+    """Lay changes over the runs they fall into; `keys` are those of `changes`, ascending, without the anchor's."""
+    spans: list[_Span] = []
+    low = 0
+    for parent, children, until in runs:
+        nodes = children
+        begin = parent.key
+        if begin is None:
+            anchor = changes.get(None)
+            if anchor is not None:
+                nodes = [anchor, *nodes[1:]]
+        # As stored, a run has no boundary but the one it begins with.
+        starts = [0]
+        high = len(keys) if until is None else bisect_left(keys, until, low)
+        if low < high:
+            last = nodes[-1].key
+            if last is None or keys[low] >= last:
+                # Everything happens at the end, as it does when a log is appended to.
+                kept = len(nodes) - (keys[low] == last)
+                nodes = nodes[:kept]
+                nodes += [node for key in keys[low:high] if (node := changes[key]) is not None]
+                starts = [0] if kept else []
+                starts += [index for index in range(kept, len(nodes)) if nodes[index][2] < limit]
+            else:
+                nodes = _merge(nodes, changes, keys[low:high])
+                starts = [index for index, node in enumerate(nodes) if node[2] < limit]
+                if begin is None and (not starts or starts[0] != 0):
+                    starts.insert(0, 0)
+            low = high
+        spans.append(_Span(begin, nodes, starts, until))
+    return spans
+
+
+def _merge(nodes: list[Node], changes: _Changes, keys: list[bytes]) -> list[Node]:
+    """Merge the changes of these keys into a run, anywhere but before an anchor."""
+    if len(keys) > _SCATTERED:
+        merged: dict[bytes | None, Node | None] = {node[1]: node for node in nodes}
+        for key in keys:
+            merged[key] = changes[key]
+        head = [anchor] if (anchor := merged.pop(None, None)) is not None else []
+        # The level is the same for all, so the tuples compare by their keys, which are distinct.
+        return head + sorted([node for node in merged.values() if node is not None])
+    nodes = nodes.copy()
+    stored = [node[1] or b"" for node in nodes]
+    for key in keys:
+        index = bisect_left(stored, key)
+        is_stored = index < len(stored) and stored[index] == key
+        node = changes[key]
+        if node is None:
+            if is_stored:
+                del stored[index], nodes[index]
+        elif is_stored:
+            nodes[index] = node
+        else:
+            stored.insert(index, key)
+            nodes.insert(index, node)
+    return nodes
+
+
+def _find_orphans(spans: Sequence[_Span]) -> list[bytes]:
+    """Find where the run to the left is needed and was not read.
+
+    It is where nodes come first that begin no run, and where nothing is left up to the level's end: if the run to the left is
+    the anchor alone, the level has become the top.
+
+    Returns:
+        The key that the unread run ends at, for each such place, ascending. The runs left of these keys have no changes of their
+        own (or they would have been read), so they begin with the boundary they always began with, and need no neighbour in turn.
+    """
+    orphaned: list[bytes] = []
+    until: bytes | None = None
+    begin: bytes | None = None
+    is_led = False
+    for key, nodes, starts, span_until in spans:
+        if key is None or key != until:
+            begin = key
+            is_led = key is None
+        if nodes:
+            if not is_led and begin is not None and (not starts or starts[0] > 0):
+                orphaned.append(begin)
+            is_led = True
+        until = span_until
+    if until is None and not is_led and begin is not None:
+        orphaned.append(begin)
+    return orphaned
+
+
+def _cut(spans: Sequence[_Span]) -> list[_Group]:
+    """Cut the nodes of a level into runs; the run that is open where a span ends goes on into the next one."""
+    groups: list[_Group] = []
+    is_copy = False
+    for _, nodes, starts, _ in spans:
+        if len(starts) == 1 and starts[0] == 0:
+            groups.append((nodes[0].key, nodes))
+            is_copy = False
+            continue
+        end = starts[0] if starts else len(nodes)
+        if end > 0:
+            key, open_nodes = groups[-1]
+            if not is_copy:
+                # The list may be the store's own.
+                open_nodes = open_nodes.copy()
+                groups[-1] = (key, open_nodes)
+                is_copy = True
+            open_nodes += nodes[:end]
+        for start, end in pairwise([*starts, len(nodes)]):
+            groups.append((nodes[start].key, nodes[start:end]))
+            is_copy = True
+    return groups
+
+
+def _is_whole(spans: Sequence[_Span]) -> bool:
+    """Tell whether the spans cover their level without a gap."""
+    return spans[0].key is None and spans[-1].until is None and all(a.until == b.key for a, b in pairwise(spans))
+
+
+def _remove_above(level: int, top: int, runs: Sequence[Run], draft: _Draft) -> Plan[None]:
+    """Remove everything above `level`, given all runs of it."""
+    draft.remove(runs)
+    for above in range(level + 2, top + 1):
+        # All of a level fell into the changes, and so does all of the next.
+        runs = yield from ask(ReadRuns(above, [run.parent.key for run in runs]))
+        draft.remove(runs)
+
+
+def _before(key: bytes) -> bytes | None:
+    """Return the last key of the same length before this one; None, the anchor's, if there is none."""
+    number = int.from_bytes(key)
+    return (number - 1).to_bytes(len(key)) if number else None
+
+
+def _run_key(run: Run) -> bytes:
+    return run.parent.key or b""

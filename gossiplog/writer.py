@@ -1,0 +1,207 @@
+"""The one task that writes to a log: it gathers what callers want written into groups, and commits each group as one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from .errors import ClosedError, GossipLogError, LocalProtocolError, Reject, Rejected
+from .log.commit import Append, Authorize, Committed, Insert, Refusal, commit
+from .log.message import Entry
+from .log.message_id import decode_id, encode_id
+from .log.reads import WriteCursor
+from .log.validation import Verdict
+from .plan import Plan, ask
+
+if TYPE_CHECKING:
+    from .store import Store, Transaction
+
+__all__ = ["Apply", "Writer"]
+
+Apply: TypeAlias = "Callable[[Sequence[Entry], Transaction], Awaitable[None]]"
+"""The application's side of a commit: called once a transaction with its new entries, in causal order.
+
+It may write tables of its own through the transaction. `Reject(reason, id=entry.id)` sets one entry aside and calls it again without
+that entry and its descendants; any other exception rolls the transaction back and reaches whoever wanted those entries written.
+"""
+
+_GROUP_ENTRIES_MAX = 1_000
+_QUEUE_MAX = 1_024
+
+
+class _Request:
+    """One caller's piece of work, and its outcome."""
+
+    __slots__ = ("done", "error", "verdicts", "work")
+
+    def __init__(self, work: Append | Insert | WriteCursor) -> None:
+        self.work = work
+        self.done = trio.Event()
+        self.verdicts: list[Verdict] = []
+        self.error: BaseException | None = None
+
+    @property
+    def size(self) -> int:
+        """How many entries it may bring."""
+        if isinstance(self.work, Append):
+            return len(self.work.payloads)
+        return len(self.work.entries) if isinstance(self.work, Insert) else 1
+
+
+class Writer:
+    """Commits what callers submit, one group at a time.
+
+    While a group is being committed the next one gathers, so 64 callers at once share the cost of a commit that is durable.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        apply: Apply | None,
+        authorize: Authorize | None,
+        value_bytes_max: int,
+        on_commit: Callable[[Committed], None],
+    ) -> None:
+        self._store = store
+        self._apply = apply
+        self._authorize = authorize
+        self._value_bytes_max = value_bytes_max
+        self._on_commit = on_commit
+        self._send, self._receive = trio.open_memory_channel[_Request](_QUEUE_MAX)
+
+    async def submit(self, work: Append | Insert | WriteCursor) -> list[Verdict]:
+        """Have a piece of work committed, and return a verdict for each of its entries.
+
+        A caller that is cancelled while it waits leaves all of the work done or none of it, never a part.
+
+        Raises:
+            ClosedError: The log is closed.
+            GossipLogError: What `commit` or the store says about this piece; none of it is stored.
+        """
+        request = _Request(work)
+        try:
+            await self._send.send(request)
+        except (trio.ClosedResourceError, trio.BrokenResourceError):
+            raise ClosedError("the log is closed") from None
+        await request.done.wait()
+        if request.error is not None:
+            raise request.error
+        return request.verdicts
+
+    def close(self) -> None:
+        """Take no more work; what was submitted is still committed."""
+        self._send.close()
+
+    async def run(self) -> None:
+        """Commit groups until `close`. Whoever waits when this ends gets a ClosedError."""
+        group: list[_Request] = []
+        try:
+            async for first in self._receive:
+                group = self._gather(first)
+                await self._commit_group(group)
+        finally:
+            self._receive.close()
+            self._send.close()
+            for request in group:
+                if not request.done.is_set():
+                    _finish(request, ClosedError("the log was closed before the commit"))
+
+    def _gather(self, first: _Request) -> list[_Request]:
+        group, size = [first], first.size
+        while size < _GROUP_ENTRIES_MAX:
+            try:
+                request = self._receive.receive_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+            group.append(request)
+            size += request.size
+        return group
+
+    async def _commit_group(self, group: Sequence[_Request]) -> None:
+        try:
+            committed = await self._commit(group)
+        except Exception as error:
+            # The edge of this task: whatever the store, the signer or the application raises belongs to the callers.
+            if len(group) == 1 or (isinstance(error, GossipLogError) and not isinstance(error, LocalProtocolError)):
+                for request in group:
+                    _finish(request, error)
+            else:
+                # One caller's mistake must not become another's: find out whose it was.
+                for request in group:
+                    await self._commit_group([request])
+            return
+        self._on_commit(committed)
+        works = iter(committed.outcomes)
+        for request in group:
+            outcome = [] if isinstance(request.work, WriteCursor) else next(works)
+            if isinstance(outcome, GossipLogError):
+                _finish(request, outcome)
+            else:
+                request.verdicts = outcome
+                request.done.set()
+
+    async def _commit(self, group: Sequence[_Request]) -> Committed:
+        if self._apply is None:
+            return await self._store.write(self._plan(group, {}, {}))
+        refused: dict[bytes, Refusal] = {}
+        failed: dict[int, GossipLogError] = {}
+        while True:
+            committed: Committed | None = None
+            try:
+                async with self._store.transaction() as transaction:
+                    committed = await transaction.run(self._plan(group, refused, failed))
+                    if committed.entries:
+                        await self._apply([entry for _, entry in committed.entries], transaction)
+                return committed
+            except Reject as reject:
+                if committed is None:
+                    raise
+                self._refuse(reject, group, committed, refused, failed)
+
+    def _refuse(
+        self,
+        reject: Reject,
+        group: Sequence[_Request],
+        committed: Committed,
+        refused: dict[bytes, Refusal],
+        failed: dict[int, GossipLogError],
+    ) -> None:
+        """Note what the next attempt must leave out: an entry of somebody's, or a whole append of ours."""
+        if reject.id is None and len(committed.entries) > 1:
+            raise LocalProtocolError("Reject needs the id of the entry: apply was given several") from reject
+        key = committed.entries[0][1].key if reject.id is None else decode_id(reject.id)
+        index = committed.owners.get(key)
+        if index is None:
+            raise LocalProtocolError(f"Reject names {encode_id(key)}, which apply was not given") from reject
+        works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
+        if isinstance(works[index], Append):
+            failed[index] = Rejected(f"apply refused the entry: {reject.reason}")
+        else:
+            refused[key] = Refusal("apply", reject.reason)
+
+    def _plan(self, group: Sequence[_Request], refused: dict[bytes, Refusal], failed: dict[int, GossipLogError]) -> Plan[Committed]:
+        works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
+        committed = Committed()
+        if works:
+            committed = yield from commit(
+                works,
+                topic=self._store.topic,
+                now=time.time(),
+                authorize=self._authorize,
+                refused=refused,
+                failed=failed,
+                value_bytes_max=self._value_bytes_max,
+            )
+        for request in group:
+            if isinstance(request.work, WriteCursor):
+                yield from ask(request.work)
+        return committed
+
+
+def _finish(request: _Request, error: BaseException) -> None:
+    request.error = error
+    request.done.set()

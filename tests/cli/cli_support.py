@@ -1,0 +1,36 @@
+"""What the tests of the command line share."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+TOPIC = "cli.example"
+SEEDS = {"alice": b"\x01" * 32, "bob": b"\x02" * 32}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def record(self) -> Any:
+        (record,) = self.lines
+        return record
+
+    @property
+    def error(self) -> Any:
+        return json.loads(self.err)["error"]
+
+
+Run = Callable[..., Ran]

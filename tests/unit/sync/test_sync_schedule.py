@@ -1,0 +1,164 @@
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from gossiplog.sync.result import Ending, SyncResult
+from gossiplog.sync.schedule import Left, SessionSlots, StartSync, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
+
+DONE = SyncResult(ending=Ending.COMPLETE, entries=1)
+FRUITLESS = SyncResult(ending=Ending.COMPLETE)
+
+
+def started(actions):
+    return [action.peer for action in actions if isinstance(action, StartSync)]
+
+
+def wake(actions):
+    return next((action.at for action in actions if isinstance(action, WakeAt)), None)
+
+
+def test_wanted_sync_starts_at_once():
+    assert started(SyncSchedule(Random(1)).handle(SyncWanted("a"), 0.0)) == ["a"]
+
+
+def test_one_sync_a_peer_and_one_more_pending():
+    schedule = SyncSchedule(Random(1))
+    schedule.handle(SyncWanted("a"), 0.0)
+    for _ in range(5):
+        assert schedule.handle(SyncWanted("a"), 0.0) == []
+    assert started(schedule.handle(SyncEnded("a", DONE), 1.0)) == ["a"]
+    assert started(schedule.handle(SyncEnded("a", DONE), 2.0)) == []
+
+
+def test_four_syncs_in_all_and_the_others_in_turn():
+    schedule = SyncSchedule(Random(1))
+    names = [f"p{index}" for index in range(6)]
+    assert [started(schedule.handle(SyncWanted(name), 0.0)) for name in names] == [["p0"], ["p1"], ["p2"], ["p3"], [], []]
+    assert started(schedule.handle(SyncEnded("p2", DONE), 1.0)) == ["p4"]
+    assert started(schedule.handle(Left("p0"), 1.0)) == ["p5"]
+    assert schedule.handle(SyncEnded("p0", DONE), 1.0) == []
+
+
+def test_busy_peer_does_not_starve_the_others():
+    schedule = SyncSchedule(Random(1), active_max=1)
+    schedule.handle(SyncWanted("loud"), 0.0)
+    schedule.handle(SyncWanted("quiet"), 0.0)
+    schedule.handle(SyncWanted("loud"), 0.0)
+    assert started(schedule.handle(SyncEnded("loud", DONE), 0.0)) == ["quiet"]
+    assert started(schedule.handle(SyncEnded("quiet", DONE), 0.0)) == ["loud"]
+
+
+@pytest.mark.parametrize("ending", [Ending.ABORTED, Ending.CLOSED, Ending.TIMED_OUT, Ending.LIMIT, Ending.STORAGE])
+def test_session_without_progress_is_resumed_later_and_later(ending):
+    schedule = SyncSchedule(Random(1))
+    schedule.handle(SyncWanted("a"), 0.0)
+    now, delays = 0.0, []
+    for _ in range(11):
+        actions = schedule.handle(SyncEnded("a", SyncResult(ending=ending)), now)
+        assert started(actions) == []
+        at = wake(actions)
+        assert schedule.handle(Tick(), (now + at) / 2) == []
+        assert schedule.handle(SyncWanted("a"), (now + at) / 2) == []
+        delays.append(at - now)
+        now = at
+        assert started(schedule.handle(Tick(), now)) == ["a"]
+    assert 1 <= delays[0] <= 1.25
+    assert delays[-1] == 300
+    assert all(later > earlier or later == 300 for earlier, later in pairwise(delays))
+
+
+def test_session_with_progress_is_resumed_at_once():
+    schedule = SyncSchedule(Random(1))
+    schedule.handle(SyncWanted("a"), 0.0)
+    for _ in range(20):
+        assert started(schedule.handle(SyncEnded("a", SyncResult(ending=Ending.ABORTED, entries=5)), 0.0)) == ["a"]
+
+
+def test_cooldown_is_kept():
+    schedule = SyncSchedule(Random(1))
+    schedule.handle(SyncWanted("a"), 0.0)
+    actions = schedule.handle(SyncEnded("a", SyncResult(ending=Ending.ABORTED, entries=5, cooldown_s=7.0)), 1.0)
+    assert actions == [WakeAt(8.0)]
+
+
+def test_narrowing_goes_on_every_second():
+    schedule = SyncSchedule(Random(1))
+    schedule.handle(SyncWanted("a"), 0.0)
+    for now in range(10):
+        actions = schedule.handle(SyncEnded("a", SyncResult(ending=Ending.CLOSED, narrowed=True)), float(now))
+        assert wake(actions) == now + 1
+        assert started(schedule.handle(Tick(), now + 1.0)) == ["a"]
+
+
+def test_three_announcements_of_nothing_make_a_peer_wait():
+    schedule = SyncSchedule(Random(1))
+    for _ in range(2):
+        assert started(schedule.handle(SyncWanted("a"), 0.0)) == ["a"]
+        assert schedule.handle(SyncEnded("a", FRUITLESS), 0.0) == []
+    assert started(schedule.handle(SyncWanted("a"), 0.0)) == ["a"]
+    schedule.handle(SyncEnded("a", FRUITLESS), 0.0)
+    actions = schedule.handle(SyncWanted("a"), 0.0)
+    assert started(actions) == [] and wake(actions) >= 1
+
+
+def test_head_that_came_by_another_way_is_not_held_against_the_peer():
+    schedule = SyncSchedule(Random(1))
+    for _ in range(10):
+        assert started(schedule.handle(SyncWanted("a"), 0.0)) == ["a"]
+        schedule.handle(SyncEnded("a", FRUITLESS, is_still_missing=False), 0.0)
+
+
+def test_peer_that_lied_is_left_alone_for_ten_minutes_even_if_it_comes_back():
+    schedule = SyncSchedule(Random(1))
+    schedule.handle(SyncWanted("a"), 0.0)
+    schedule.handle(SyncEnded("a", SyncResult(ending=Ending.VIOLATION)), 0.0)
+    schedule.handle(Left("a"), 1.0)
+    assert started(schedule.handle(SyncWanted("a"), 599.0)) == []
+    assert started(schedule.handle(Tick(), 600.0)) == ["a"]
+
+
+def test_keys_left_alone_are_asked_for_after_an_hour():
+    schedule = SyncSchedule(Random(1))
+    (start,) = schedule.handle(SyncWanted("a"), 0.0)
+    start.source.set_aside(bytes(20), 10.0)
+    assert wake(schedule.handle(SyncEnded("a", DONE), 20.0)) == 3610.0
+    assert started(schedule.handle(Tick(), 3610.0)) == ["a"]
+
+
+def test_source_is_remembered_from_session_to_session():
+    schedule = SyncSchedule(Random(1))
+    (first,) = schedule.handle(SyncWanted("a"), 0.0)
+    schedule.handle(SyncEnded("a", DONE), 0.0)
+    (second,) = schedule.handle(SyncWanted("a"), 0.0)
+    assert first.source is second.source
+
+
+def test_remembered_peers_have_a_maximum():
+    schedule = SyncSchedule(Random(1), peers_max=10)
+    for index in range(50):
+        schedule.handle(SyncWanted(f"p{index}"), 0.0)
+        schedule.handle(SyncEnded(f"p{index}", DONE), 0.0)
+    assert len(schedule) == 10
+    waiting = SyncSchedule(Random(1), peers_max=10)
+    for index in range(50):
+        waiting.handle(SyncWanted(f"p{index}"), 0.0)
+    assert len(waiting) == 10
+
+
+def test_left_of_an_unknown_peer_does_nothing():
+    assert SyncSchedule(Random(1)).handle(Left("nobody"), 0.0) == []
+    assert SyncSchedule(Random(1)).handle(SyncEnded("nobody", DONE), 0.0) == []
+
+
+def test_thirty_two_sessions_are_served_and_the_others_in_turn():
+    slots: SessionSlots[int] = SessionSlots()
+    assert [slots.enter(peer) for peer in range(32)] == [True] * 32
+    assert slots.enter(5) is None
+    assert [slots.enter(peer) for peer in range(32, 288)] == [False] * 256
+    assert slots.enter(288) is None
+    assert slots.leave(7) == 32
+    assert slots.leave(33) is None
+    assert slots.leave(8) == 34
+    assert slots.leave(999) is None
+    assert slots.enter(7) is False
