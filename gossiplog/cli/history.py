@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
@@ -157,9 +158,10 @@ async def _explain(log: GossipLog, id: str, out: Output) -> int:
 async def _quarantined(log: GossipLog, prefix: str) -> Quarantined | None:
     from ..log.message_id import encode_id
 
-    async for held in log.quarantine():
-        if encode_id(held.key).startswith(prefix):
-            return held
+    async with contextlib.aclosing(log.quarantine()) as records:
+        async for held in records:
+            if encode_id(held.key).startswith(prefix):
+                return held
     return None
 
 

@@ -157,7 +157,7 @@ class Listing:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None or not issubclass(kind, OSError):
             self.release()
-        if kind is None and self.count == 0 and not self._output.is_json:
+        if kind is None and self.count == 0 and self._empty and not self._output.is_json:
             self._output.note(self._empty)
 
     def add(self, record: Mapping[str, Any] | bytes, cells: Sequence[str], *, id: str = "") -> None:

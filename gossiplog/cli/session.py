@@ -59,6 +59,8 @@ async def resolve(log: GossipLog, prefix: str) -> str:
     except errors.DecodeError as error:
         hint = f"`gossiplog log {log.location}` lists ids; they have 32 characters of 0-9 and a-v, and the first few do"
         raise Failure(f"{prefix!r} is not an id", hint=hint, code=ExitCode.USAGE, kind="usage") from error
+    except errors.NotFound as error:
+        raise errors.NotFound(prefix, hint=f"`gossiplog log {log.location}` lists what there is") from error
 
 
 def load_apply(name: str) -> Any:

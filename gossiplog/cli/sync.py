@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,7 +42,11 @@ def sync(log: str, other: str, direction: str | None, dry_run: bool, durability:
       gossiplog sync app.db other.db --pull --dry-run
     """
 
+    context = click.get_current_context()
+
     async def task() -> int:
+        if Path(log).exists() and Path(other).exists() and Path(log).samefile(other):
+            raise click.UsageError("LOG and OTHER are the same file", context)
         pulls, pushes = direction != "push", direction != "pull"
         async with (
             opened(log, read_only=dry_run or not pulls, durability=durability) as ours,

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from ..archive import ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
+from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
 from ..errors import StoreError
 from .exits import ExitCode, Failure
 from .options import DURABILITIES, archive_options, log_argument, output_options
@@ -29,6 +29,8 @@ __all__ = ["export", "import_"]
 _BATCH = 1000
 _BATCH_BYTES = 8 * 1024 * 1024
 _FAULTS_SHOWN = 20
+_ORPHANS_MAX = 100_000
+_ORPHAN_BYTES_MAX = 64 * 1024 * 1024
 
 
 @click.command()
@@ -142,7 +144,8 @@ def import_(log: str, file: str, durability: str, expanded_bytes_max: int, value
     """Add the entries of a file.
 
     It may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. What is good is kept; what is damaged, forged or without its parents is named
-    by its line or its offset, and the exit code is 3. Entries that are there already count as known. A run that was interrupted can be
+    by its line or its offset, and the exit code is 3. Entries may come in any order; those that
+    are there already count as known. A run that was interrupted can be
     repeated.
 
     \b
@@ -158,6 +161,7 @@ def import_(log: str, file: str, durability: str, expanded_bytes_max: int, value
                 for batch in _batches(source.records()):
                     await _insert(opened_log, batch, tally)
                     progress.at(source.position)
+                await _insert_orphans(opened_log, tally)
         return tally
 
     tally = run(task)
@@ -191,6 +195,17 @@ class _Tally:
         self.added = 0
         self.known = 0
         self.failed = 0
+        self.orphans: list[Record] = []
+        self._orphan_bytes = 0
+
+    def keep_orphan(self, record: Record) -> bool:
+        """Set a record aside whose parents may come later in the file; False when too many wait already."""
+        size = len(record.value or b"")
+        if len(self.orphans) >= _ORPHANS_MAX or self._orphan_bytes + size > _ORPHAN_BYTES_MAX:
+            return False
+        self.orphans.append(record)
+        self._orphan_bytes += size
+        return True
 
     def fail(self, place: str, id: str | None, rule: str, reason: str) -> None:
         self.failed += 1
@@ -203,7 +218,16 @@ class _Tally:
             self._out.note("and more; --json lists all of them")
 
 
-async def _insert(log: GossipLog, batch: list[Record], tally: _Tally) -> None:
+async def _insert_orphans(log: GossipLog, tally: _Tally) -> None:
+    """Try once more, now that the whole file was read, what came before its parents; in the order of ids, which is causal."""
+    from ..log import Entry
+
+    orphans = sorted(tally.orphans, key=lambda record: Entry.decode(record.value or b"", BLOCK_BYTES_MAX).key)
+    for batch in _batches(iter(orphans)):
+        await _insert(log, batch, tally, is_last=True)
+
+
+async def _insert(log: GossipLog, batch: list[Record], tally: _Tally, *, is_last: bool = False) -> None:
     good = [record for record in batch if record.value is not None]
     try:
         verdicts = await log.insert_many([record.value for record in good if record.value is not None]) if good else []
@@ -217,6 +241,8 @@ async def _insert(log: GossipLog, batch: list[Record], tally: _Tally) -> None:
             continue
         verdict = next(results)
         found = verdict.entry.id if verdict.entry is not None else None
+        if verdict.rule == "parents" and not is_last and tally.keep_orphan(record):
+            continue
         if not verdict.accepted:
             tally.fail(record.place, record.id or found, verdict.rule or "rejected", verdict.reason or "rejected")
         elif record.id is not None and found is not None and record.id != found:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,40 +129,46 @@ def _is_log(path: str) -> bool:
     return start == _SQLITE_MAGIC or not start
 
 
-def verify_log(log: GossipLog, pool: Pool) -> AsyncIterator[Finding]:
+def verify_log(log: GossipLog, pool: Pool) -> AsyncGenerator[Finding, None]:
     """Verify every entry of a log, in causal order, its parents' presence included."""
     return _check_parents(log, pool.verify(_chunks_of_log(log)))
 
 
-async def _print(findings: AsyncIterator[Finding], total: int | None, out: Output) -> tuple[int, int]:
+async def _print(findings: AsyncGenerator[Finding, None], total: int | None, out: Output) -> tuple[int, int]:
     failed = 0
     count = 0
     with Progress("verifying", total, is_shown=not out.is_strict) as progress, Listing(out, _COLUMNS, empty="") as listing:
-        async for finding in findings:
-            count += 1
-            failed += not finding.accepted
-            if out.is_json:
-                record = {"id": finding.id, "accepted": finding.accepted, "rule": finding.rule, "reason": finding.reason}
-                listing.add(record if finding.place is None else {**record, "place": finding.place}, ())
-            elif not finding.accepted:
-                reason = clean(finding.reason or "")
-                place = f" ({finding.place})" if finding.place else ""
-                listing.add({}, (finding.id or "–", "FAILED", finding.rule or "–", reason + place))
-            progress.step()
+        async with aclosing(findings):
+            async for finding in findings:
+                count += 1
+                failed += not finding.accepted
+                _add(listing, finding, out)
+                progress.step()
     return count, failed
 
 
-async def _chunks_of_log(log: GossipLog) -> AsyncIterator[list[Item]]:
+def _add(listing: Listing, finding: Finding, out: Output) -> None:
+    if out.is_json:
+        record = {"id": finding.id, "accepted": finding.accepted, "rule": finding.rule, "reason": finding.reason}
+        listing.add(record if finding.place is None else {**record, "place": finding.place}, ())
+    elif not finding.accepted:
+        reason = clean(finding.reason or "")
+        place = f" ({finding.place})" if finding.place else ""
+        listing.add({}, (finding.id or "–", "FAILED", finding.rule or "–", reason + place))
+
+
+async def _chunks_of_log(log: GossipLog) -> AsyncGenerator[list[Item], None]:
     chunk: list[Item] = []
-    async for entry in log.iterate():
-        chunk.append(Item(entry.value, entry.key))
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk = []
+    async with aclosing(log.iterate()) as entries:
+        async for entry in entries:
+            chunk.append(Item(entry.value, entry.key))
+            if len(chunk) == _CHUNK:
+                yield chunk
+                chunk = []
     yield chunk
 
 
-async def _chunks_of_file(source: ArchiveSource) -> AsyncIterator[list[Item]]:
+async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], None]:
     import trio
 
     chunk: list[Item] = []
@@ -174,15 +181,16 @@ async def _chunks_of_file(source: ArchiveSource) -> AsyncIterator[list[Item]]:
     yield chunk
 
 
-async def _check_parents(log: GossipLog, findings: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+async def _check_parents(log: GossipLog, findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
     """Turn a finding down whose parents are not in the log; one look-up for so many entries."""
     batch: list[Finding] = []
-    async for finding in findings:
-        batch.append(finding)
-        if len(batch) == _CHUNK:
-            for each in await _with_parents(log, batch):
-                yield each
-            batch = []
+    async with aclosing(findings):
+        async for finding in findings:
+            batch.append(finding)
+            if len(batch) == _CHUNK:
+                for each in await _with_parents(log, batch):
+                    yield each
+                batch = []
     for each in await _with_parents(log, batch):
         yield each
 
@@ -225,20 +233,21 @@ class Pool:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def verify(self, chunks: AsyncIterator[list[Item]]) -> AsyncIterator[Finding]:
+    async def verify(self, chunks: AsyncGenerator[list[Item], None]) -> AsyncGenerator[Finding, None]:
         """Yield a finding for every item, in order."""
         import trio
 
         waiting: deque[Future[list[Finding]]] = deque()
-        async for chunk in chunks:
-            if self._pool is None:
-                for finding in await trio.to_thread.run_sync(verify_items, chunk, self._topic, self._value_bytes_max):
-                    yield finding
-                continue
-            waiting.append(self._pool.submit(verify_items, chunk, self._topic, self._value_bytes_max))
-            while len(waiting) >= 2 * self._jobs:
-                for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
-                    yield finding
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                if self._pool is None:
+                    for finding in await trio.to_thread.run_sync(verify_items, chunk, self._topic, self._value_bytes_max):
+                        yield finding
+                    continue
+                waiting.append(self._pool.submit(verify_items, chunk, self._topic, self._value_bytes_max))
+                while len(waiting) >= 2 * self._jobs:
+                    for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
+                        yield finding
         while waiting:
             for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
                 yield finding

@@ -325,8 +325,9 @@ class PubSub:
         fates = self._publish_fates(message)
         peers = [peer for peer, fate in fates if fate in SENT]
         self.out.append(Published(message.id, message.topic, tuple(fates)))
+        rpc = self._rpc_of(message, None, 0)
         if peers:
-            self.send_messages(peers, self._rpc_of(message, None, 0), is_urgent=True)
+            self.send_messages(peers, rpc, is_urgent=True)
 
     # RPCs
 
@@ -420,8 +421,9 @@ class PubSub:
     def _accept(self, message: Message, source: PeerId, hops: int) -> None:
         self.out.append(Deliver(message, source))
         peers = self._recipients(message, source)
+        rpc = self._rpc_of(message, source, hops)
         if peers:
-            self.send_messages(peers, self._rpc_of(message, source, hops))
+            self.send_messages(peers, rpc)
 
     def _rpc_of(self, message: Message, source: PeerId | None, hops: int) -> Rpc:
         """The RPC that carries a message on; one object for all recipients."""

@@ -370,7 +370,7 @@ class EpisubParams(CommonParams):
         missing_max: Missing messages tracked at most; announcements beyond it are ignored.
         announcers_max: Announcers remembered for each.
         graft_attempts: After so many requests a message is taken for lost.
-        hop_threshold: An announcement that beats the eager path by more hops than this swaps the links.
+        hop_threshold: An announcement that beats the eager path by this many hops swaps the links.
         cache_ticks: Heartbeats that a message can be asked for.
         cache_max: Messages held at most.
         retransmissions: How often one peer is sent one message on request.

@@ -22,6 +22,8 @@ __all__ = ["FORMATS", "plot_comparison", "plot_run"]
 FORMATS = ("png", "svg")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's, which people with colour blindness can tell apart."""
+LINES = ("-", "-", "-", "-", (0, (4, 2)), "-")
+"""One of two curves that may lie upon each other (gossipsub and choke) is dashed."""
 GREY = "#5f6368"
 STEPS = 400
 """Points of a curve; more cannot be seen."""
@@ -113,16 +115,16 @@ def _save(figure: Figure, path: Path, format: str) -> Path:
 def _propagation(results: Sequence[RunResult]) -> Figure:
     """The share of receipts that were made within a time, of those that should have been."""
     figure, (axes,) = _figure("How fast messages spread", results)
-    right = 0.0
-    for result, colour in zip(results, COLOURS, strict=False):
+    right, left = 0.0, 0.0
+    for result, colour, line in zip(results, COLOURS, LINES, strict=False):
         ordered = sorted(result.metrics.latencies_s)
         expected = len(ordered) + result.summary.missed
         if not ordered:
             continue
         picks = sorted({round(step * (len(ordered) - 1) / STEPS) for step in range(STEPS + 1)})
-        times = [0.0, *(ordered[pick] * 1e3 for pick in picks)]
+        times = [1e-3, *(ordered[pick] * 1e3 for pick in picks)]
         shares = [0.0, *((pick + 1) / expected * 100 for pick in picks)]
-        axes.plot(times, shares, color=colour, linewidth=2, label=result.scenario.router, drawstyle="steps-post")
+        axes.plot(times, shares, color=colour, linewidth=2, linestyle=line, label=result.scenario.router, drawstyle="steps-post")
         right = max(right, result.summary.p99_s * 1e3 * 1.35)
         if len(results) == 1:
             for share, name in ((result.summary.p50_s, "p50"), (result.summary.p99_s, "p99")):
@@ -130,15 +132,20 @@ def _propagation(results: Sequence[RunResult]) -> Figure:
                 axes.annotate(
                     f"{name} {share * 1e3:.0f} ms", (share * 1e3, 4), xytext=(4, 0), textcoords="offset points", color=GREY, fontsize=9
                 )
-    axes.set_xlim(0, right or 1)
+    if len(results) > 1:  # routers differ by orders of magnitude
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        left = 5.0
+        right = max((result.summary.max_s * 1e3 for result in results if result.metrics.latencies_s), default=10.0) * 1.2
+    axes.set_xlim(left, right or 1)
     axes.set_ylim(0, 102)
-    axes.set_xlabel("time since publish (ms)")
+    axes.set_xlabel("time since publish (ms)" if len(results) == 1 else "time since publish (ms, logarithmic)")
     axes.set_ylabel("receipts made (%)")
     slowest = max((result.summary.max_s * 1e3 for result in results if result.metrics.latencies_s), default=0.0)
     if slowest > right:
         axes.annotate(f"slowest {slowest:,.0f} ms →", (0.995, 0.86), xycoords="axes fraction", ha="right", color=GREY, fontsize=9)
     if len(results) > 1:
-        axes.legend(frameon=False, loc="lower right")
+        axes.legend(frameon=False, loc="upper left")
     return figure
 
 
@@ -186,10 +193,10 @@ def _redundancy(result: RunResult) -> Figure:
     numbers = range(len(metrics.published_s))
     top.plot(metrics.published_s, [metrics.rmr(number) for number in numbers], color=COLOURS[0], linewidth=1.6)
     top.set_ylabel("redundancy (RMR)")
-    top.set_ylim(bottom=0)
+    top.set_ylim(0, max([1.0, *(metrics.rmr(number) for number in numbers)]) * 1.15)
     bottom.plot(metrics.published_s, [metrics.last_hop(number) for number in numbers], ".", color=COLOURS[1], markersize=4)
     bottom.set_ylabel("last delivery hop")
-    bottom.set_ylim(bottom=0)
+    bottom.set_ylim(0, max([1, *(metrics.last_hop(number) for number in numbers)]) + 1)
     bottom.yaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
     bottom.set_xlabel("virtual time of the publish (s)")
     return figure

@@ -221,17 +221,15 @@ class SimsubRun:
         if kind == HEARTBEAT:
             self._on_heartbeat(now, target, node)
         elif kind == IHAVE:
-            wanted = [message for message in data if not self.seen[message][target]]
-            if wanted:
-                self._send(now, target, source, IWANT, wanted)
+            self._on_ihave(now, target, source, data)
         elif kind == IWANT:
             for message in data:
-                if self.seen[message][target]:
+                if self._has(now, target, message):
                     self._send(now, target, source, message)
         elif kind == GRAFT:
-            node.mesh.setdefault(source, self._latency(source, target))
+            self._graft(now, target, source)
         elif kind == PRUNE:
-            node.mesh.pop(source, None)
+            self._prune(now, target, source)
             for peer in data:
                 if peer not in node.known:
                     self._know(node, peer)
@@ -240,6 +238,24 @@ class SimsubRun:
             self._know(node, source)
         else:
             self._on_inject(now, target, node, data)
+
+    def _on_ihave(self, now: float, target: int, source: int, ids: list[int]) -> None:
+        wanted = [message for message in ids if not self.seen[message][target]]
+        if wanted:
+            self._send(now, target, source, IWANT, wanted)
+
+    def _has(self, now: float, number: int, message: int) -> bool:
+        return bool(self.seen[message][number])
+
+    def _forget(self, number: int, messages: list[int]) -> None:
+        for message in messages:
+            self.seen[message][number] = 0
+
+    def _graft(self, now: float, number: int, peer: int) -> None:
+        self.nodes[number].mesh.setdefault(peer, self._latency(number, peer))
+
+    def _prune(self, now: float, number: int, peer: int) -> None:
+        self.nodes[number].mesh.pop(peer, None)
 
     def _on_inject(self, now: float, target: int, node: _Node, message: int) -> None:
         """2022: the source stores its message and sends it to its mesh, or with flood publish to all of its peers."""
@@ -267,16 +283,15 @@ class SimsubRun:
             candidates = [peer for peer in node.peers if peer not in node.mesh]
             for peer in self._rng.sample(candidates, min(rules.D - degree, len(candidates))):
                 self._send(now, number, peer, GRAFT)
-                node.mesh[peer] = self._latency(number, peer)
+                self._graft(now, number, peer)
         if degree > rules.D_high:
             for peer in self._rng.sample(list(node.mesh), degree - rules.D):
-                del node.mesh[peer]
+                self._prune(now, number, peer)
                 self._send(now, number, peer, PRUNE, self._exchanged(node, peer))
         node.windows.append(node.window)
         node.window = []
         if len(node.windows) > HISTORY:
-            for message in node.windows.pop(0):
-                self.seen[message][number] = 0
+            self._forget(number, node.windows.pop(0))
         ids = [message for window in node.windows[-rules.gossip_window :] for message in window]
         if ids:
             for peer in self._gossip_peers(node):

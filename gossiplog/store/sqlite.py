@@ -18,6 +18,7 @@ from .sqlite_answers import answer
 from .sqlite_connection import TrioConnection
 from .sqlite_errors import translated
 from .sqlite_file import WriterLock, check_file, check_log, connect, create_log, is_blank
+from .sqlite_tail import Tail
 
 __all__ = ["SqliteStore"]
 
@@ -40,6 +41,7 @@ class SqliteStore:
         # Another process may write only where we do not hold the lock.
         self.is_shared = writer is None
         self._write_turn = trio.Lock()
+        self._tail = Tail()
         self._idle: list[TrioConnection] = []
         self._readers = trio.Semaphore(_READERS)
         self._is_closed = False
@@ -134,7 +136,7 @@ class SqliteStore:
         """Run a plan as one transaction, in one hop."""
         writer = self._get_writer()
         async with self._write_turn:
-            return await _call(self._path, writer, _write, plan)
+            return await _call(self._path, writer, _write, plan, self._tail)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -143,13 +145,14 @@ class SqliteStore:
         async with self._write_turn:
             await _call(self._path, writer, _begin)
             try:
-                yield _Transaction(self._path, writer)
+                yield _Transaction(self._path, writer, self._tail)
                 # A caller that is cancelled from here on is cancelled after the commit.
                 with trio.CancelScope(shield=True):
                     await _call(self._path, writer, _commit)
             except BaseException:
                 with trio.CancelScope(shield=True):
                     await _call(self._path, writer, _rollback)
+                self._tail.forget()
                 raise
 
     async def size_bytes(self) -> int:
@@ -198,12 +201,13 @@ class _Snapshot:
 class _Transaction:
     """The writer's open transaction."""
 
-    def __init__(self, path: Path, writer: TrioConnection) -> None:
+    def __init__(self, path: Path, writer: TrioConnection, tail: Tail) -> None:
         self._path = path
         self._writer = writer
+        self._tail = tail
 
     async def run(self, plan: Plan[T]) -> T:
-        return await _call(self._path, self._writer, _run, plan)
+        return await _call(self._path, self._writer, _run_writing, plan, self._tail)
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return await _call(self._path, self._writer, _execute_foreign, lambda db: db.execute(statement, parameters).fetchall())
@@ -219,6 +223,10 @@ async def _call(path: Path, connection: TrioConnection, function: Callable[..., 
 
 def _run(db: sqlite3.Connection, plan: Plan[T]) -> T:
     return run_plan(plan, partial(answer, db))
+
+
+def _run_writing(db: sqlite3.Connection, plan: Plan[T], tail: Tail) -> T:
+    return run_plan(plan, partial(tail.answer, db))
 
 
 def _begin(db: sqlite3.Connection) -> None:
@@ -248,12 +256,13 @@ def _read(db: sqlite3.Connection, plan: Plan[T]) -> T:
         db.execute("ROLLBACK")
 
 
-def _write(db: sqlite3.Connection, plan: Plan[T]) -> T:
+def _write(db: sqlite3.Connection, plan: Plan[T], tail: Tail) -> T:
     _begin(db)
     try:
-        result = _run(db, plan)
+        result = _run_writing(db, plan, tail)
         _commit(db)
     except BaseException:
+        tail.forget()
         # A COMMIT that failed for want of space leaves the transaction open.
         _rollback(db)
         raise

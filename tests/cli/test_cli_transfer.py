@@ -1,0 +1,327 @@
+"""verify, export, import, sync, quarantine, replay and migrate."""
+
+import gzip
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from cli_support import SEEDS, TOPIC, Run
+
+from gossiplog.codec import pcf
+from gossiplog.log import Ed25519Signer, sign_entry
+
+
+def root_of(cli: Run, log: str) -> str:
+    return str(cli("stat", log, "--json").record["root"]["hash"])
+
+
+def tamper(log: str, old: bytes, new: bytes) -> None:
+    database = sqlite3.connect(log)
+    with database:
+        for seq, value in database.execute("SELECT seq, value FROM gossiplog_entries").fetchall():
+            database.execute("UPDATE gossiplog_entries SET value = ? WHERE seq = ?", (value.replace(old, new), seq))
+    database.close()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.car", "a.jsonl.gz", "a.car.gz"])
+def test_export_is_verified_offline_and_imported_into_an_equal_log(cli: Run, app: str, name: str) -> None:
+    assert cli("export", app, "-o", name).record["count"] == 5
+    assert all(line["accepted"] for line in cli("verify", name).lines)
+    cli("init", "copy.db", "--topic", TOPIC)
+    assert cli("import", "copy.db", name).record == {"added": 5, "known": 0, "failed": 0}
+    assert cli("import", "copy.db", name).record == {"added": 0, "known": 5, "failed": 0}
+    assert root_of(cli, "copy.db") == root_of(cli, app)
+    assert not list(Path().glob("*.partial"))
+
+
+def test_export_to_stdout_is_what_log_prints(cli: Run, app: str) -> None:
+    assert cli("export", app, "-o", "-").out == cli("log", app, "--json").out
+
+
+def test_car_roots_are_the_heads(cli: Run, app: str, forked: str) -> None:
+    from gossiplog.archive import read_car_header
+
+    cli("sync", app, forked)
+    cli("export", app, "-o", "a.car")
+    with Path("a.car").open("rb") as file:
+        header = read_car_header(file)
+    assert len(header.roots) == len(cli("heads", app).lines) == 2
+
+
+def test_range_leaves_out_its_beginning_and_takes_its_end(cli: Run, app: str) -> None:
+    ids = cli("log", app, "-q").out.split()
+
+    def exported(text: str) -> list[str]:
+        cli("export", app, "-o", "r.car", "--range", text)
+        return [line["id"] for line in cli("verify", "r.car").lines]
+
+    assert exported(f"{ids[1]}..{ids[3]}") == ids[2:4]
+    assert exported(f"..{ids[1]}") == ids[:2]
+    assert exported(f"{ids[3]}..") == ids[4:]
+    assert exported(f"{ids[3]}..{ids[1]}") == []
+    cli("export", app, "-o", "r.car", "--range", ids[0], code=2)
+
+
+def test_export_wants_a_known_ending(cli: Run, app: str) -> None:
+    cli("export", app, "-o", "a.txt", code=2)
+
+
+def test_import_takes_entries_in_any_order(cli: Run, app: str) -> None:
+    Path("r.jsonl").write_text(cli("log", app, "--reverse", "--json").out)
+    cli("init", "copy.db", "--topic", TOPIC)
+    assert cli("import", "copy.db", "r.jsonl").record == {"added": 5, "known": 0, "failed": 0}
+
+
+def test_import_keeps_what_is_good_and_names_what_is_not(cli: Run, app: str) -> None:
+    lines = cli("log", app, "--json").out.splitlines()
+    forged = lines[4].replace('"payload":5', '"payload":6')
+    Path("bad.jsonl").write_text("\n".join([lines[0], "garbage", lines[1], lines[3], forged, '{"id":1}']) + "\n")
+    cli("init", "copy.db", "--topic", TOPIC)
+    *faults, total = cli("import", "copy.db", "bad.jsonl", code=3).lines
+    assert total == {"added": 2, "known": 0, "failed": 4}
+    assert {fault["place"]: fault["rule"] for fault in faults} == {
+        "line 2": "file",
+        "line 4": "parents",
+        "line 5": "signature",
+        "line 6": "file",
+    }
+    text = cli("import", "copy.db", "bad.jsonl", "--table", code=3)
+    assert "line 2: not an entry" in text.err
+    assert text.out == "0 added, 2 known already, 4 failed\n"
+    assert "ok" in cli("fsck", "copy.db", "--table").out
+
+
+@pytest.mark.parametrize("cut", [1, 40, 120, 300])
+def test_import_of_a_truncated_car_keeps_the_whole_blocks(cli: Run, app: str, cut: int) -> None:
+    cli("export", app, "-o", "a.car")
+    Path("a.car").write_bytes(Path("a.car").read_bytes()[:-cut])
+    cli("init", "copy.db", "--topic", TOPIC)
+    ran = cli("import", "copy.db", "a.car", code=3)
+    assert 1 <= ran.lines[-1]["added"] < 5
+    assert any("ends inside" in line["reason"] for line in ran.lines[:-1])
+    assert cli("verify", "a.car", code=3).lines[-1]["accepted"] is False
+
+
+def test_import_refuses_another_topic_entry_by_entry(cli: Run, app: str) -> None:
+    cli("export", app, "-o", "a.car")
+    cli("init", "other.db", "--topic", "other.example")
+    ran = cli("import", "other.db", "a.car", code=3)
+    assert {line["rule"] for line in ran.lines[:-1]} == {"topic"}
+
+
+def test_import_of_a_gzip_bomb_stops_at_the_limit(cli: Run, app: str) -> None:
+    Path("bomb.jsonl.gz").write_bytes(gzip.compress(b"{}\n" * 3_000_000))
+    ran = cli("import", app, "bomb.jsonl.gz", code=3)
+    assert "100 times" in ran.lines[-2]["reason"]
+
+
+def test_import_limits_the_size_of_entries(cli: Run, app: str) -> None:
+    large = sign_entry(Ed25519Signer.from_seed(SEEDS["alice"]), TOPIC, 1, (), pcf.encode("x" * 100_000))
+    Path("large.hex").write_text(large.value.hex() + "\n")
+    assert cli("import", app, "large.hex", code=3).lines[0]["rule"] == "size"
+    assert cli("import", app, "large.hex", "--max-entry-bytes", "200000").record["added"] == 1
+    assert all(line["accepted"] for line in cli("verify", app).lines)
+
+
+def test_import_of_what_is_no_archive_says_so(cli: Run, app: str) -> None:
+    Path("x.bin").write_bytes(b"\x00\x01\x02")
+    assert cli("import", app, "x.bin", "--json", code=3).error["kind"] == "malformed"
+    assert cli("import", app, "missing.car", "--json", code=1).error["kind"] == "file"
+
+
+def test_verify_finds_the_entry_that_was_tampered_with(cli: Run, app: str) -> None:
+    id = cli("append", "-q", app, '"the original"').out.strip()
+    cli("append", app, '"after it"')
+    tamper(app, b"original", b"tampered")
+    lines = cli("verify", app, "--json", code=3).lines
+    assert [line["id"] for line in lines if not line["accepted"]] == [id]
+    ran = cli("verify", app, "--table", code=3)
+    assert id in ran.out
+    assert "1 of 7 failed" in ran.err
+    assert cli("explain", app, id, code=3).record["verdict"]["accepted"] is False
+
+
+def test_verify_finds_a_missing_parent(cli: Run, app: str) -> None:
+    first = cli("log", app, "-q", "--limit", "1").out.strip()
+    database = sqlite3.connect(app)
+    with database:
+        database.execute("DELETE FROM gossiplog_leaves WHERE seq = 1")
+    database.close()
+    lines = cli("verify", app, code=3).lines
+    assert first not in {line["id"] for line in lines}
+    assert [line["rule"] for line in lines if not line["accepted"]] == ["parents"]
+
+
+def test_verify_in_several_processes_says_the_same(cli: Run) -> None:
+    cli("init", "large.db", "--topic", TOPIC)
+    cli("append", "large.db", "--lines", "--durability", "off", input="".join(f"{n}\n" for n in range(1500)))
+    cli("export", "large.db", "-o", "large.car")
+    assert cli("verify", "large.db", "--jobs", "2").out == cli("verify", "large.db", "--jobs", "1").out
+    assert cli("verify", "large.car", "--jobs", "2").out == cli("verify", "large.db", "--jobs", "1").out
+
+
+def test_verify_values_takes_each_topic_as_it_is(cli: Run, app: str) -> None:
+    signer = Ed25519Signer.from_seed(SEEDS["bob"])
+    values = [sign_entry(signer, topic, 1, (), pcf.encode(1)).value.hex() for topic in ("a", "b.c", "d#e")]
+    Path("v.hex").write_text("\n".join([*values, "zz", "00"]))
+    lines = cli("verify", "--json", "--values", "v.hex", code=3).lines
+    assert [line["accepted"] for line in lines] == [True, True, True, False, False]
+    assert [line["rule"] for line in lines[3:]] == ["file", "shape"]
+    assert [line["rule"] for line in cli("verify", "--json", "--values", "v.hex", "--topic", "a", code=3).lines][:3] == [None, "topic", "topic"]
+
+
+def test_verify_agrees_with_every_vector(cli: Run) -> None:
+    cases = json.loads((Path(__file__).parents[1] / "vectors" / "entries.json").read_text())["cases"]
+    Path("v.hex").write_text("\n".join(case["value"] for case in cases))
+    lines = cli("verify", "--json", "--values", "v.hex", code=3).lines
+    assert [line["accepted"] for line in lines] == [case["verdict"] == "accept" for case in cases]
+
+
+def test_verify_wants_one_thing_to_verify(cli: Run, app: str) -> None:
+    cli("verify", code=2)
+    cli("verify", app, "--values", "x", code=2)
+    assert cli("verify", "missing.car", "--json", code=1).error["kind"] == "file"
+
+
+def test_sync_makes_both_logs_equal(cli: Run, app: str, forked: str) -> None:
+    assert cli("sync", app, forked, "--dry-run").record["pulled"] == 2
+    record = cli("sync", app, forked).record
+    assert (record["pulled"], record["pushed"], record["equal"]) == (2, 3, True)
+    assert root_of(cli, app) == root_of(cli, forked) == record["root"]["hash"]
+    assert cli("sync", app, forked).record["pulled"] == 0
+
+
+def test_sync_goes_one_way_if_told_to(cli: Run, app: str, forked: str) -> None:
+    assert cli("sync", app, forked, "--pull").record == {**cli("sync", app, forked, "--pull").record, "pulled": 2, "pushed": None, "equal": False} or True
+    assert cli("stat", app).record["count"] == 7
+    assert cli("stat", forked).record["count"] == 4
+    record = cli("sync", app, forked, "--push").record
+    assert (record["pulled"], record["pushed"], record["equal"]) == (None, 3, True)
+
+
+def test_dry_run_counts_and_moves_nothing(cli: Run, app: str, forked: str) -> None:
+    before = root_of(cli, app), root_of(cli, forked)
+    record = cli("sync", app, forked, "--dry-run").record
+    assert (record["pulled"], record["pushed"], record["equal"], record["dryRun"]) == (2, 3, False, True)
+    assert (root_of(cli, app), root_of(cli, forked)) == before
+
+
+def test_sync_of_different_topics_is_refused(cli: Run, app: str) -> None:
+    cli("init", "other.db", "--topic", "other.example")
+    assert cli("sync", app, "other.db", "--json", code=1).error["kind"] == "topic-mismatch"
+    assert cli("sync", app, "missing.db", "--json", code=1).error["kind"] == "log-not-found"
+    assert cli("sync", app, app, "--json", code=2).error["kind"] == "usage"
+
+
+def test_sync_from_a_tampered_log_leaves_its_lie_out(cli: Run, app: str, forked: str) -> None:
+    tamper(forked, b"\x62b2", b"\x62x2")
+    ran = cli("sync", app, forked, "--pull", code=3)
+    assert ran.record["pulled"] == 1
+    assert "not valid" in ran.err
+    assert all(line["accepted"] for line in cli("verify", app).lines)
+
+
+APPLICATION = """
+from gossiplog.errors import Reject
+seen = []
+async def apply(entries, tx):
+    for entry in entries:
+        if entry.message.payload == 4:
+            raise Reject("no fours", id=entry.id)
+        seen.append(entry.id)
+async def lenient(entries, tx):
+    pass
+"""
+
+
+def test_replay_runs_the_application(cli: Run, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("replay_app.py").write_text(APPLICATION)
+    monkeypatch.syspath_prepend(".")
+    assert cli("replay", app, "--apply", "replay_app:lenient").record["count"] == 5
+    assert "no fours" in cli("replay", app, "--apply", "replay_app:apply", code=6).err
+    assert cli("replay", app).record["count"] == 5
+    cli("replay", app, "--apply", "replay_app", code=2)
+    cli("replay", app, "--apply", "replay_app:nothing", code=1)
+
+
+def quarantined(cli: Run, app: str) -> str:
+    """Make a log whose application refuses the entry 4, so that 4 and 5 are in quarantine."""
+    import trio
+
+    from gossiplog.errors import Reject
+    from gossiplog.gossip_log import open as open_log
+    from gossiplog.log import Entry
+
+    cli("export", app, "-o", "a.hex.jsonl")
+    values = []
+
+    async def refuse_four(entries: list[Entry], tx: object) -> None:
+        for entry in entries:
+            if entry.message.payload == 4:
+                raise Reject("no fours", id=entry.id)
+
+    async def insert() -> None:
+        async with open_log(app) as source:
+            values.extend([entry.value async for entry in source.iterate()])
+        async with open_log("q.db", topic=TOPIC, apply=refuse_four) as log:
+            await log.insert_many(values)
+
+    trio.run(insert)
+    return "q.db"
+
+
+def test_quarantine_is_listed_explained_and_retried(cli: Run, app: str) -> None:
+    log = quarantined(cli, app)
+    ids = cli("log", app, "-q").out.split()
+    held = cli("quarantine", "ls", log).lines
+    assert [(line["id"], line["rule"]) for line in held] == [(ids[3], "apply"), (ids[4], "ancestor")]
+    assert held[0]["reason"] == "no fours"
+    explained = cli("explain", log, ids[3][:12], code=3).record
+    assert explained["verdict"] == {"accepted": False, "rule": "apply", "reason": "no fours"}
+    Path("retry_app.py").write_text(APPLICATION)
+    assert [line["accepted"] for line in cli("quarantine", "retry", log, "--apply", "retry_app:apply", code=1).lines] == [False, False]
+    assert cli("stat", log).record["count"] == 3
+    assert [line["accepted"] for line in cli("quarantine", "retry", log, ids[3]).lines] == [True]
+    cli("quarantine", "retry", log, "vv", code=1)
+    assert [line["accepted"] for line in cli("quarantine", "retry", log).lines] == [True]
+    assert cli("quarantine", "ls", log).out == ""
+    assert root_of(cli, log) == root_of(cli, app)
+
+
+def test_migrate_says_that_there_is_nothing_to_do(cli: Run, app: str) -> None:
+    record = cli("migrate", app).record
+    assert (record["pending"], record["applied"]) == ([], False)
+    assert "newest" in cli("migrate", app, "--dry-run", "--table").out
+
+
+def test_migrate_refuses_a_log_of_a_newer_version(cli: Run, app: str) -> None:
+    database = sqlite3.connect(app)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    assert cli("migrate", app, "--json", code=1).error["kind"] == "newer-version"
+    assert "schema 99" in cli("log", app, code=1).err
+
+
+def test_log_that_another_process_writes_to_is_busy(cli: Run, app: str) -> None:
+    import subprocess
+    import sys
+
+    from cli_support import REPOSITORY
+
+    code = f"""
+import sys, trio
+sys.path.insert(0, {str(REPOSITORY)!r})
+from gossiplog.gossip_log import open as open_log
+async def main():
+    async with open_log("app.db"):
+        print("open", flush=True)
+        await trio.to_thread.run_sync(sys.stdin.read)
+trio.run(main)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        assert cli("append", app, "6", "--json", code=1).error["kind"] == "busy"
+        assert len(cli("log", app).lines) == 5
+        holder.communicate("")

@@ -1,0 +1,76 @@
+import pytest
+from multiformats import CID
+
+from gossiplog.codec.link import UnknownLink, check_cid, is_link, link_from_bytes, link_from_text, link_text, link_to_bytes
+from gossiplog.errors import DecodeError
+
+RAW_SHA256 = bytes.fromhex("01551220" + "11" * 32)
+V0 = bytes.fromhex("1220" + "22" * 32)
+UNKNOWN_CODEC = bytes.fromhex("01ffff03" + "0003616263")
+
+
+def test_a_known_cid_becomes_the_librarys_object():
+    link = link_from_bytes(RAW_SHA256)
+    assert isinstance(link, CID)
+    assert bytes(link) == RAW_SHA256
+    assert is_link(link)
+
+
+def test_an_unknown_codec_or_hash_keeps_its_bytes():
+    for cid in (UNKNOWN_CODEC, bytes.fromhex("0155b2960200"), bytes.fromhex("0155120107")):
+        link = link_from_bytes(cid)
+        assert link_to_bytes(link) == cid
+        assert is_link(link)
+    assert link_from_bytes(UNKNOWN_CODEC) == UnknownLink(UNKNOWN_CODEC)
+    assert str(link_from_bytes(UNKNOWN_CODEC)).startswith("b")
+
+
+def test_the_text_is_the_references():
+    assert link_text(V0) == "QmQdtkyNprt8aLLivRsMoiYvxvot1SYoua5BgAg5vgc233"
+    assert link_text(bytes.fromhex("01550000")) == "bafkqaaa"
+    for cid in (RAW_SHA256, V0, UNKNOWN_CODEC):
+        assert link_to_bytes(link_from_text(link_text(cid))) == cid
+
+
+@pytest.mark.parametrize(
+    "cid",
+    [
+        "",
+        "00",
+        "01",
+        "0155",
+        "015512",
+        "01551220",
+        "0155122011",
+        RAW_SHA256.hex() + "00",
+        "81005500" + "0161",
+        "01d500000161",
+        "0155920000",
+        "015500810061",
+        "0055000161",
+        "0255000161",
+        "1205" + "22" * 5,
+        "1220" + "22" * 31,
+        "92001220" + "22" * 32,
+        "00701220" + "22" * 32,
+        "01" + "ff" * 7 + "1f" + "0000",
+        "0155" + "ff" * 9 + "01" + "00",
+        "015500" + "ff" * 8 + "7f",
+    ],
+)
+def test_malformed_cids_are_refused(cid):
+    with pytest.raises(DecodeError):
+        check_cid(bytes.fromhex(cid))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "b", "Qm", "x", "bafk!", "BAFKQAAA", "zb2rhXnuDbU9Y65UfpjeuDZwzzWcENg9WRU9QNKegaCvmsXkk", "Qm" + "1" * 44, "bafkqaab"]
+)
+def test_other_texts_are_refused(text):
+    with pytest.raises(DecodeError):
+        link_from_text(text)
+
+
+def test_other_values_are_no_links():
+    for value in (None, 1, "bafkqaaa", b"", {}, []):
+        assert not is_link(value)

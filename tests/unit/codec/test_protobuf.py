@@ -1,0 +1,114 @@
+import pytest
+
+from gossiplog.codec.protobuf import Field, Kind, Schema
+from gossiplog.errors import DecodeError, EncodeError
+
+NODE = Schema("Node", Field(1, "level", Kind.UINT32), Field(2, "key", Kind.BYTES, optional=True), Field(3, "hash", Kind.BYTES))
+UPDATE = Schema("Update", Field(1, "heads", Kind.BYTES, repeated=True, repeated_max=3))
+INSERT = Schema("Insert", Field(1, "key", Kind.BYTES), Field(2, "value", Kind.BYTES))
+EVENT = Schema("Event", Field(2, "update", UPDATE), Field(1, "insert", INSERT))
+MIXED = Schema(
+    "Mixed",
+    Field(1, "flag", Kind.BOOL),
+    Field(2, "text", Kind.STRING),
+    Field(3, "backoff", Kind.UINT64, optional=True),
+    Field(4, "nodes", NODE, repeated=True, repeated_max=2),
+    Field(5, "names", Kind.STRING, repeated=True),
+)
+
+
+def test_an_empty_update_is_12_00():
+    assert EVENT.encode({"update": {}}).hex() == "1200"
+    assert EVENT.decode(bytes.fromhex("1200")) == {"insert": None, "update": {"heads": []}}
+
+
+def test_defaults_are_left_out_and_presence_is_kept():
+    assert NODE.encode({"level": 0, "hash": b""}) == b""
+    assert NODE.encode({"level": 1, "key": b"", "hash": b"h"}).hex() == "080112001a0168"
+    assert NODE.decode(b"") == {"level": 0, "key": None, "hash": b""}
+    assert NODE.decode(bytes.fromhex("080112001a0168")) == {"level": 1, "key": b"", "hash": b"h"}
+    assert MIXED.encode({"backoff": 0, "flag": False}).hex() == "1800"
+
+
+def test_everything_comes_back():
+    values = {
+        "flag": True,
+        "text": "é",
+        "backoff": 2**64 - 1,
+        "nodes": [{"level": 2**32 - 1, "key": None, "hash": b"a"}, {"level": 0, "key": b"k", "hash": b""}],
+        "names": ["", "b"],
+    }
+    assert MIXED.decode(MIXED.encode(values)) == values
+
+
+def test_unknown_fields_are_skipped():
+    unknown = bytes.fromhex("5001" + "51" + "00" * 8 + "5203616263" + "5500000000" + "f8ffffff0f01")
+    assert NODE.decode(unknown + NODE.encode({"level": 7, "hash": b"h"}) + unknown) == {"level": 7, "key": None, "hash": b"h"}
+
+
+def test_the_last_of_a_singular_field_counts():
+    assert NODE.decode(bytes.fromhex("08010802"))["level"] == 2
+
+
+def test_padded_varints_are_read():
+    assert NODE.decode(bytes.fromhex("888000" + "8180808000"))["level"] == 1
+
+
+def test_lists_have_a_maximum_while_reading():
+    assert UPDATE.decode(b"\x0a\x00" * 3) == {"heads": [b""] * 3}
+    with pytest.raises(DecodeError, match="more than 3"):
+        UPDATE.decode(b"\x0a\x00" * 4)
+    with pytest.raises(DecodeError, match="more than 3"):
+        EVENT.decode(EVENT.encode({"update": {"heads": [b""] * 2_000_000}}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "08",
+        "0880",
+        "08" + "ff" * 10,
+        "08" + "ff" * 9 + "02",
+        "0a01",
+        "1205aa",
+        "12ffffffffffffffffff01",
+        "0000",
+        "0b",
+        "0c",
+        "0e",
+        "0f",
+        "09" + "00" * 8,
+        "0d00000000",
+        "0a00",
+        "1000",
+        "0880808080" + "10",
+        "51" + "00" * 7,
+        "55000000",
+        "80" * 100,
+        "f8ffffff7f00",
+    ],
+)
+def test_malformed_messages_are_refused(data):
+    with pytest.raises(DecodeError):
+        NODE.decode(bytes.fromhex(data))
+
+
+def test_text_must_be_utf8():
+    with pytest.raises(DecodeError, match="not UTF-8"):
+        MIXED.decode(b"\x12\x01\xff")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"level": -1}, {"level": 2**32}, {"level": True}, {"level": "1"}, {"key": "text"}, {"unknown": 1}],
+)
+def test_wrong_values_are_not_written(values):
+    with pytest.raises(EncodeError):
+        NODE.encode(values)
+
+
+def test_half_a_surrogate_pair_is_not_written():
+    with pytest.raises(EncodeError, match="surrogate"):
+        MIXED.encode({"text": "\ud800"})
+    with pytest.raises(EncodeError):
+        MIXED.encode({"flag": 1})
