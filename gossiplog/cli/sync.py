@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import RemoteProtocolError, StoreError, SyncAborted, TopicMismatch
-from .exits import ExitCode
+from ..errors import StoreError, SyncAborted, TopicMismatch
+from .exits import ExitCode, Failure
 from .options import DURABILITIES, log_argument, output_options
 from .output import Output
 from .session import opened, run
@@ -88,7 +88,8 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
     from ..sync import Ending
 
     if result.ending is Ending.VIOLATION:
-        raise RemoteProtocolError(f"{source} contradicts itself: {result.reason}")
+        hint = f"`gossiplog verify {source}` names the entry, `gossiplog fsck {source}` what else is damaged"
+        raise Failure(f"{source} is damaged: {result.reason}", hint=hint, code=ExitCode.INTEGRITY, kind="damaged-log")
     if result.rejected:
         out.note(f"{result.rejected:,} entries of {source} are not valid and were left out; `gossiplog verify {source}` names them")
     if result.orphans or result.skipped:

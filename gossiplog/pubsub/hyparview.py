@@ -68,7 +68,7 @@ class View:
         self._joins_until = -1
         self._contact_tick: int | None = None
         self._is_news = False
-        self._phase = core.rng.randrange(max(params.shuffle_ticks, params.links_ticks))
+        self._phase = core.rng.randrange(params.shuffle_ticks * params.links_ticks * params.improve_ticks)
 
     # Joining and leaving
 
@@ -274,7 +274,7 @@ class View:
             self._trim()
         elif len(self.active) < params.active_size:
             self._grow()
-        elif phase % params.probe_ticks == 0:
+        elif phase % params.improve_ticks == 0:
             self._improve()
         if phase % params.probe_ticks == 0:
             self._probe()

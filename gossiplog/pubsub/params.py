@@ -364,13 +364,14 @@ class EpisubParams(CommonParams):
         request_ticks: An unanswered request to become neighbours is given up after so many.
         shuffle_ticks: Heartbeats between two shuffles.
         probe_ticks: Heartbeats between two probes, each of one active and one passive peer.
+        improve_ticks: Heartbeats between two attempts to swap a near link.
         dials_max: Peers that are dialled, or have messages waiting for a connection, at a time.
         flush_s: Announcements wait for company this long.
         missing_s: Period of the one timer for missing messages: marked at the first touch, asked for from the second on.
         missing_max: Missing messages tracked at most; announcements beyond it are ignored.
         announcers_max: Announcers remembered for each.
         graft_attempts: After so many requests a message is taken for lost.
-        hop_threshold: An announcement that beats the eager path by this many hops swaps the links.
+        hop_threshold: An announcement that beats the eager path by more hops than this swaps the links.
         cache_ticks: Heartbeats that a message can be asked for.
         cache_max: Messages held at most.
         retransmissions: How often one peer is sent one message on request.
@@ -393,7 +394,8 @@ class EpisubParams(CommonParams):
     silence_ticks: int = 20
     request_ticks: int = 3
     shuffle_ticks: int = 10
-    probe_ticks: int = 5
+    probe_ticks: int = 1
+    improve_ticks: int = 5
     dials_max: int = 64
     flush_s: float = 0.1
     missing_s: float = 0.5
@@ -414,7 +416,15 @@ class EpisubParams(CommonParams):
         require(0 < self.alpha < 1 and 0 < self.rtt_gain <= 1, "0 < alpha < 1 and 0 < rtt_gain <= 1")
         require(min(self.heartbeat_s, self.flush_s, self.missing_s) > 0, "heartbeat_s, flush_s, missing_s > 0")
         require(min(self.join_ttl, self.forward_join_ttl, self.shuffle_ttl, self.leave_ttl) >= 0, "time to live >= 0")
-        ticks = (self.links_ticks, self.silence_ticks, self.request_ticks, self.shuffle_ticks, self.probe_ticks, self.cache_ticks)
+        ticks = (
+            self.links_ticks,
+            self.silence_ticks,
+            self.request_ticks,
+            self.shuffle_ticks,
+            self.probe_ticks,
+            self.improve_ticks,
+            self.cache_ticks,
+        )
         require(min(ticks) >= 1, "ticks >= 1")
         sizes = (self.passive_max, self.dials_max, self.missing_max, self.announcers_max, self.graft_attempts, self.cache_max)
         require(min(sizes) >= 1, "maxima >= 1")

@@ -122,7 +122,7 @@ class Tree:
             self._make_eager(sender)
         if missing is not None:
             announcer, announced = min(missing.announcers, key=lambda entry: entry[1])
-            if hops - announced >= self._params.hop_threshold:
+            if hops - announced > self._params.hop_threshold:
                 self._swap(sender, announcer)
 
     def on_copy(self, sender: PeerId) -> None:
@@ -151,7 +151,7 @@ class Tree:
         for message_id, hops in summary:
             if message_id in seen:
                 rpc, sender = self._cache.get(message_id, (None, None))
-                if rpc is not None and sender is not None and rpc.hops - 1 - hops >= params.hop_threshold:
+                if rpc is not None and sender is not None and rpc.hops - 1 - hops > params.hop_threshold:
                     self._swap(sender, peer)
                 continue
             missing = self._missing.get(message_id)

@@ -193,7 +193,8 @@ def test_sync_makes_both_logs_equal(cli: Run, app: str, forked: str) -> None:
 
 
 def test_sync_goes_one_way_if_told_to(cli: Run, app: str, forked: str) -> None:
-    assert cli("sync", app, forked, "--pull").record == {**cli("sync", app, forked, "--pull").record, "pulled": 2, "pushed": None, "equal": False} or True
+    record = cli("sync", app, forked, "--pull").record
+    assert (record["pulled"], record["pushed"], record["equal"]) == (2, None, False)
     assert cli("stat", app).record["count"] == 7
     assert cli("stat", forked).record["count"] == 4
     record = cli("sync", app, forked, "--push").record
@@ -216,9 +217,7 @@ def test_sync_of_different_topics_is_refused(cli: Run, app: str) -> None:
 
 def test_sync_from_a_tampered_log_leaves_its_lie_out(cli: Run, app: str, forked: str) -> None:
     tamper(forked, b"\x62b2", b"\x62x2")
-    ran = cli("sync", app, forked, "--pull", code=3)
-    assert ran.record["pulled"] == 1
-    assert "not valid" in ran.err
+    assert f"gossiplog verify {forked}" in cli("sync", app, forked, "--pull", code=3).err
     assert all(line["accepted"] for line in cli("verify", app).lines)
 
 

@@ -58,7 +58,7 @@ def test_maps_are_sorted_by_length_then_bytes():
 
 
 def test_subclasses_count_as_what_they_extend():
-    class Colour(str, enum.Enum):
+    class Colour(enum.StrEnum):
         RED = "red"
 
     class Level(enum.IntEnum):

@@ -1,0 +1,3 @@
+"""Measurements that are run by hand; nothing here is a test."""
+
+__all__: list[str] = []

@@ -1,0 +1,308 @@
+"""What only a process of its own shows: exit codes, pipes, signals, terminals, start-up time."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cli_support import TOPIC, Run
+
+COMMAND = [sys.executable, "-m", "gossiplog"]
+
+
+@contextmanager
+def started(environment: dict[str, str], *args: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start the command with pipes at its three ends; it is gone afterwards."""
+    process = subprocess.Popen(
+        [*COMMAND, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def on_terminal(environment: dict[str, str], *args: str, until: str | None = None, interrupt: bool = False) -> tuple[int, str]:
+    """Run the command with a terminal at its three ends; optionally press Ctrl-C once `until` was shown."""
+    environment = {**environment, "TERM": "xterm-256color"}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(COMMAND[0], [*COMMAND, *args], environment)
+    shown = b""
+    deadline = time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline:
+            if not select.select([terminal], [], [], 1)[0]:
+                continue
+            try:
+                data = os.read(terminal, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            shown += data
+            if interrupt and until is not None and until.encode() in shown:
+                os.write(terminal, b"\x03")
+                interrupt = False
+    finally:
+        os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), shown.decode()
+
+
+def test_module_and_command_are_the_same(shell: Run) -> None:
+    assert re.fullmatch(r"gossiplog \d+\.\d+\.\d+\S*\n", shell("--version").out)
+    assert shell("--help").out.startswith("Usage: gossiplog [OPTIONS]")
+
+
+def test_help_takes_less_than_half_a_second_of_cpu(environment: dict[str, str]) -> None:
+    code = "import os, subprocess, sys; subprocess.run([sys.executable, '-m', 'gossiplog', '--help'], stdout=subprocess.DEVNULL, check=True); t = os.times(); print(t.children_user + t.children_system)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True).stdout
+    assert float(out) < 0.5
+
+
+def test_help_imports_no_heavy_library(environment: dict[str, str]) -> None:
+    code = (
+        "import sys\nfrom gossiplog.cli.app import COMMANDS, root\nimport click\n"
+        "[root.get_command(click.Context(root), name) for name in COMMANDS]\n"
+        "print([name for name in ('trio', 'rich', 'aiosqlite', 'cryptography', 'multiprocessing', 'numpy') if name in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True).stdout
+    assert out == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["stat", "app.db"], 0),
+        (["stat", "missing.db"], 1),
+        (["stat"], 2),
+        (["nonsense"], 2),
+        (["stat", "app.db", "--nonsense"], 2),
+        (["verify", "--values", "bad.hex"], 3),
+        ([], 2),
+    ],
+)
+def test_exit_codes(shell: Run, app: str, args: list[str], code: int) -> None:
+    Path("bad.hex").write_text("00\n")
+    assert "Traceback" not in shell(*args, code=code).err
+
+
+def test_errors_under_json_are_one_object_on_stderr(shell: Run, app: str) -> None:
+    for args in (["stat", "missing.db", "--json"], ["stat", "--json", "--nonsense"], ["show", app, "0", "--json"]):
+        ran = shell(*args, code=2 if "--nonsense" in args else 1)
+        assert ran.out == ""
+        assert set(ran.error) == {"kind", "message", "hint"}
+
+
+def test_errors_are_at_most_two_lines(shell: Run, app: str) -> None:
+    for args in (["stat", "missing.db"], ["show", app, "0"], ["append", app, "{"], ["key", "show", "nobody"], ["import", app, "nothing.car"]):
+        assert len(shell(*args, code=1).err.splitlines()) <= 2
+
+
+def test_unknown_command_suggests_the_one_that_was_meant(shell: Run) -> None:
+    assert "'append'" in shell("apend", code=2).err
+
+
+def test_json_in_a_pipe_and_a_table_on_a_terminal(shell: Run, environment: dict[str, str], app: str) -> None:
+    assert len(shell("log", app).lines) == 5
+    code, shown = on_terminal(environment, "log", app)
+    assert code == 0
+    assert "\x1b[" in shown
+    assert "payload" in shown
+    assert shown.count("\n") == 6
+    code, shown = on_terminal(environment, "log", app, "--json")
+    assert [json.loads(line)["message"]["payload"] for line in shown.splitlines()] == [1, 2, 3, 4, 5]
+
+
+def test_no_color_leaves_the_terminal_plain(environment: dict[str, str], app: str) -> None:
+    for args in (["log", app], ["graph", app], ["stat", "missing.db"], ["verify", app]):
+        _, shown = on_terminal({**environment, "NO_COLOR": "1"}, *args)
+        assert "\x1b" not in shown, args
+
+
+def test_ascii_terminal_gets_ascii(shell: Run, app: str) -> None:
+    shell("append", app, '"héllo"', PYTHONIOENCODING="utf-8")
+    ran = shell("graph", app, PYTHONIOENCODING="ascii")
+    assert ran.out.isascii()
+    assert shell("log", app, PYTHONIOENCODING="ascii").lines[-1]["message"]["payload"] == "héllo"
+
+
+@pytest.fixture
+def long_log(cli: Run) -> str:
+    cli("init", "long.db", "--topic", TOPIC)
+    cli("append", "long.db", "--lines", "--durability", "off", input="".join(f'"{n} {"x" * 200}"\n' for n in range(2000)))
+    return "long.db"
+
+
+@pytest.mark.parametrize("command", [["log"], ["verify", "--jobs", "2"], ["verify", "--jobs", "1"], ["graph", "--limit", "2000"], ["export", "-o", "-"]])
+def test_closed_pipe_ends_quietly(environment: dict[str, str], long_log: str, command: list[str]) -> None:
+    name, *options = command
+    with started(environment, name, long_log, *options) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 141
+
+
+def test_closed_pipe_before_the_first_byte_ends_quietly(environment: dict[str, str], app: str) -> None:
+    with started(environment, "stat", app) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 141
+
+
+def test_follow_shows_what_another_process_appends(environment: dict[str, str], cli: Run, app: str) -> None:
+    with started(environment, "log", app, "--follow") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for number in range(1, 6):
+            assert json.loads(process.stdout.readline())["message"]["payload"] == number
+        cli("append", app, '"news"')
+        assert json.loads(process.stdout.readline())["message"]["payload"] == "news"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_slow_producer_sees_each_line_committed_at_once(environment: dict[str, str], cli: Run, app: str) -> None:
+    with started(environment, "append", app, "--lines") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in range(3):
+            process.stdin.write(b'"slow %d"\n' % number)
+            process.stdin.flush()
+            id = json.loads(process.stdout.readline())["id"]
+            assert cli("show", app, id, "--json").record["message"]["payload"] == f"slow {number}"
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_interrupt_keeps_what_was_acknowledged(environment: dict[str, str], cli: Run, app: str) -> None:
+    with started(environment, "append", app, "--lines", "--batch", "10", "-q") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"".join(b"%d\n" % number for number in range(5000)))
+        process.stdin.flush()
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        acknowledged = [first, *process.stdout.read().splitlines()]
+        errors = process.stderr.read().decode()
+        assert process.wait(30) == 130
+    assert errors == "error: interrupted; whatever was acknowledged is kept\n"
+    ids = cli("log", app, "-q").out.split()
+    assert {line.strip().decode() for line in acknowledged} <= set(ids)
+    assert all(line["accepted"] for line in cli("verify", app).lines)
+    cli("fsck", app)
+    cli("append", app, '"goes on"')
+
+
+def test_interrupt_while_waiting_for_input_ends_at_once(environment: dict[str, str], app: str) -> None:
+    code, shown = on_terminal(environment, "append", app, "--lines", "--json", until="", interrupt=True)
+    assert code in (130, -signal.SIGINT)
+    assert "Traceback" not in shown or code == -signal.SIGINT
+
+
+def test_interrupt_of_parallel_verification_leaves_no_noise(environment: dict[str, str], long_log: str) -> None:
+    with started(environment, "verify", long_log, "--jobs", "2") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        # A terminal sends Ctrl-C to the whole group, the helping processes included.
+        os.killpg(process.pid, signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(30) == 130
+        assert process.stderr.read() == b"error: interrupted; whatever was acknowledged is kept\n"
+
+
+def test_progress_is_shown_on_a_terminal_and_nowhere_else(environment: dict[str, str], cli: Run, shell: Run, long_log: str) -> None:
+    assert shell("verify", long_log).err == ""
+    cli("export", long_log, "-o", "long.jsonl")
+    cli("init", "copy.db", "--topic", TOPIC)
+    assert shell("import", "copy.db", "long.jsonl").err == ""
+    code = "import gossiplog.cli.progress as p; p._DELAY_S = 0.0; p._EVERY = 1; from gossiplog.cli import main; import sys; sys.argv[1:] = ['verify', 'long.db', '--jobs', '1', '--table']; main()"
+    environment = {**environment, "TERM": "xterm-256color"}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(sys.executable, [sys.executable, "-c", code], environment)
+    shown = b""
+    try:
+        while data := os.read(terminal, 65536):
+            shown += data
+    except OSError:
+        pass
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert b"verifying" in shown
+    assert re.search(rb"\d/s", shown)
+    assert b"2,000 entries, all valid" in shown
+
+
+def test_completion_offers_commands_options_and_keys(shell: Run) -> None:
+    def complete(line: str) -> list[str]:
+        words = {"_GOSSIPLOG_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+        return [each.split(",")[1] for each in shell(**words).out.split()]
+
+    assert "append" in complete("gossiplog ap")
+    assert "--durability" in complete("gossiplog append app.db --du")
+    assert complete("gossiplog append app.db 1 --key al") == ["alice"]
+
+
+def test_private_key_appears_nowhere_but_in_its_file(shell: Run, tmp_path: Path) -> None:
+    seed = "07" * 32
+    ran = shell("key", "import", "secret", input=seed, GOSSIPLOG_DEBUG="1")
+    shown = [ran.out + ran.err, shell("key", "list").out, shell("key", "show", "secret").out]
+    shown.append(shell("key", "import", "secret", input=seed, code=1, GOSSIPLOG_DEBUG="1").err)
+    pem = (tmp_path / "keys" / "secret.pem").read_text().splitlines()[1]
+    assert not [text for text in shown if seed in text or pem in text]
+
+
+def test_single_key_file_is_used(shell: Run, app: str, tmp_path: Path) -> None:
+    file = str(tmp_path / "service.pem")
+    did = shell("key", "new", "service", GOSSIPLOG_KEY_FILE=file).record["did"]
+    id = shell("append", app, "1", GOSSIPLOG_KEY_FILE=file).record["id"]
+    assert shell("show", app, id).record["signature"]["publicKey"] == did
+
+
+def test_demo_does_what_it_says(shell: Run) -> None:
+    record = shell("demo", "--json").record
+    assert record["equal"] is True
+    assert record["forgeryFound"] is True
+    out = shell("demo", "--dir", "d").out
+    assert "├─╮" in out
+    assert "FAILED" in out
+    assert Path("d/alice.db").exists()
+    shell("demo", "--dir", "d", code=1)
+    assert shell("demo").out == out.rpartition("\n\nkept in")[0] + "\n"
+
+
+def test_bench_measures_every_step(shell: Run) -> None:
+    ran = shell("bench", "--entries", "200", "--durability", "off")
+    assert [line["what"].split(",")[0] for line in ran.lines] == ["append", "append", "append", "ingest", "sync into an empty log", "read in causal order", "read and decode"]
+    assert all(line["durability"] == "off" and line["cpuSeconds"] >= 0 for line in ran.lines)
+    assert "durability off" in ran.err
+
+
+def test_internal_errors_are_reported_without_a_traceback(environment: dict[str, str]) -> None:
+    code = "import gossiplog.cli.lifecycle as m\nm.run = lambda task: 1 / 0\nimport sys\nsys.argv[1:] = ['stat', 'x']\nfrom gossiplog.cli import main\nmain()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert ran.returncode == 1
+    assert "ZeroDivisionError" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**environment, "GOSSIPLOG_DEBUG": "1"}, check=False)
+    assert "Traceback" in ran.stderr
