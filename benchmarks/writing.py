@@ -8,6 +8,7 @@ import sqlite3
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import trio
 from nacl.bindings import crypto_sign_open
@@ -16,7 +17,7 @@ import gossiplog
 from gossiplog.codec.did import decode_did
 from gossiplog.log.envelope import signature_and_signed_bytes
 
-from .material import BATCH, Setup, entries, payload, payloads
+from .material import BATCH, Setup, entries, payload
 from .measure import Figure, Goal, Stopwatch
 
 __all__ = ["append", "append_large", "concurrent", "ingest", "sync", "validate"]
@@ -72,7 +73,14 @@ async def append_large(setup: Setup) -> list[Figure]:
     return [
         Figure("append-large.cpu", f"append one at a time at {setup.large:,} entries, CPU", "ms", cpu),
         Figure("append-large.wall", f"append one at a time at {setup.large:,} entries, wall", "ms", wall),
-        Figure("append-large.ratio", f"that CPU over the CPU at {setup.entries:,} entries", "×", ratio, Goal(at_most=1.25), "same run, in turns"),
+        Figure(
+            "append-large.ratio",
+            f"that CPU over the CPU at {setup.entries:,} entries",
+            "×",
+            ratio,
+            Goal(at_most=1.25),
+            "same run, in turns",
+        ),
     ]
 
 
@@ -83,7 +91,7 @@ async def concurrent(setup: Setup) -> list[Figure]:
     each = max(4, min(50, setup.entries // 200))
     async with setup.open(await setup.linear(setup.new("concurrent.db"), setup.entries)) as log:
 
-        async def appender(mine: list[dict[str, object]]) -> None:
+        async def appender(mine: list[Any]) -> None:
             for one in mine:
                 await log.append(one)
 

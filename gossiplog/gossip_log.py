@@ -32,6 +32,7 @@ from .log.reads import (
 from .log.schemes import DEFAULT_SCHEMES
 from .log.signing import Signer
 from .log.validation import Verdict, validate_many
+from .nursery import open_service_nursery
 from .ordered import map_ordered
 from .plan import Plan, ask
 from .store import Durability, Reader, Store, open_store
@@ -434,7 +435,7 @@ class GossipLog:
             self._writer.close()
             yield
             return
-        async with trio.open_nursery() as nursery:
+        async with open_service_nursery() as nursery:
             nursery.start_soon(self._writer.run)
             yield
             self._writer.close()

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import trio
 
+from .nursery import open_service_nursery
+
 __all__ = ["map_ordered"]
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T],
             failure.append(error)
         ready[index].set()
 
-    async with trio.open_nursery() as nursery:
+    async with open_service_nursery() as nursery:
 
         async def take() -> AsyncIterator[R]:
             started = 0

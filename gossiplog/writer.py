@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from .errors import ClosedError, GossipLogError, LocalProtocolError, Reject, Rejected
+from .errors import ClosedError, CommitError, GossipLogError, LocalProtocolError, Reject, Rejected, StoreError
 from .log.commit import Append, Authorize, Committed, Insert, Refusal, commit
 from .log.message import Entry
 from .log.message_id import decode_id, encode_id
@@ -104,33 +104,38 @@ class Writer:
                 group = self._gather(first)
                 await self._commit_group(group)
         finally:
-            self._receive.close()
             self._send.close()
+            # A receiver that closes forgets what is still in the channel, and with it whoever waits for it.
+            while (request := self._take()) is not None:
+                group.append(request)
+            self._receive.close()
             for request in group:
                 if not request.done.is_set():
                     _finish(request, ClosedError("the log was closed before the commit"))
 
     def _gather(self, first: _Request) -> list[_Request]:
         group, size = [first], first.size
-        while size < _GROUP_ENTRIES_MAX:
-            try:
-                request = self._receive.receive_nowait()
-            except (trio.WouldBlock, trio.EndOfChannel):
-                break
+        while size < _GROUP_ENTRIES_MAX and (request := self._take()) is not None:
             group.append(request)
             size += request.size
         return group
+
+    def _take(self) -> _Request | None:
+        try:
+            return self._receive.receive_nowait()
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return None
 
     async def _commit_group(self, group: Sequence[_Request]) -> None:
         try:
             committed = await self._commit(group)
         except Exception as error:
             # The edge of this task: whatever the store, the signer or the application raises belongs to the callers.
-            if len(group) == 1 or (isinstance(error, GossipLogError) and not isinstance(error, LocalProtocolError)):
+            if len(group) == 1 or (isinstance(error, StoreError) and not isinstance(error, CommitError)):
                 for request in group:
                     _finish(request, error)
             else:
-                # One caller's mistake must not become another's: find out whose it was.
+                # One caller's mistake must not become another's: find out whose it was. `apply` makes a CommitError of one, too.
                 for request in group:
                     await self._commit_group([request])
             return

@@ -104,6 +104,13 @@ class Root(click.Group):
                 error.message += f" Did you mean {near[0]!r}?"
             raise
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click would turn a closed pipe into exit code 1 on its way out."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            return ExitCode.CLOSED_PIPE
+
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:
         """Run and leave with an exit code; no exception passes, whatever happens."""
         extra["standalone_mode"] = False

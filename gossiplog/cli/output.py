@@ -103,8 +103,11 @@ class Output:
         sys.stdout.write(text + "\n")
 
     def raw(self, line: bytes) -> None:
-        """Write a line of UTF-8 as it is."""
-        self.line(line.decode())
+        """Write a line of JSON in UTF-8; into a stream that cannot take it, with escapes."""
+        text = line.decode()
+        if not is_unicode(sys.stdout):
+            text = "".join(c if c.isascii() else json.dumps(c)[1:-1] for c in text)
+        self.line(text)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Write a line of JSON."""

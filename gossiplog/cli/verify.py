@@ -6,7 +6,6 @@ import os
 import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,8 @@ from .progress import Progress
 from .session import opened, run
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
+
     from ..gossip_log import GossipLog
 
 __all__ = ["Finding", "Pool", "verify", "verify_log"]
@@ -224,9 +225,16 @@ class Pool:
     def __enter__(self) -> Pool:
         if self._jobs > 1:
             import multiprocessing
+            from concurrent.futures import ProcessPoolExecutor
 
             # A fork would take over the threads' locks of this process; a fresh interpreter does not.
-            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"), initializer=_ignore_interrupts)
+            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
+            # Ctrl-C goes to all processes of a terminal; those that begin while it is blocked never see it, and this one still does.
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                self._pool.submit(verify_items, [], None, 0)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         return self
 
     def __exit__(self, *rest: object) -> None:
@@ -251,11 +259,6 @@ class Pool:
         while waiting:
             for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
                 yield finding
-
-
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C, which a terminal sends to all processes, to the one that prints."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def verify_items(items: Iterable[Item], topic: str | None, value_bytes_max: int) -> list[Finding]:

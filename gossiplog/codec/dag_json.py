@@ -95,7 +95,8 @@ def decode(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
             value: Any = {} if char == "{" else []
             position = _skip(text, position + 1)
             if text[position : position + 1] != _CLOSING[char]:
-                if len(enclosing) >= depth_max:
+                # Bytes at the deepest level take two more pairs of braces; `_is_inside_of_bytes` tells them from maps.
+                if len(enclosing) >= depth_max + 2:
                     _refuse(position, f"more than {depth_max} levels of nesting")
                 enclosing.append((container, key))
                 container = value
@@ -103,6 +104,8 @@ def decode(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
                     key, position = _key(text, position, container)
                 continue
             position += 1
+            if len(enclosing) >= depth_max:
+                _refuse(position, f"more than {depth_max} levels of nesting")
         else:
             value, position = _scalar(text, position)
         while True:
@@ -126,6 +129,8 @@ def decode(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
                 _refuse(position, f"expected a comma or the end of the {'map' if is_map else 'array'}")
             value = _finish_map(container) if is_map else container
             container, key = enclosing.pop()
+            if len(enclosing) >= depth_max and type(value) in (dict, list) and not _is_inside_of_bytes(value, container, key):
+                _refuse(position, f"more than {depth_max} levels of nesting")
 
 
 def _scalar_text(value: Any) -> str | None:
@@ -230,6 +235,12 @@ def _number(match: re.Match[str]) -> int | float:
     if number - number != 0:
         _refuse(match.start(), "a number beyond the largest float")
     return int(number) if number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX else number
+
+
+def _is_inside_of_bytes(value: Any, container: Any, key: str) -> bool:
+    """Say whether a map is the `{"bytes": …}` that `_finish_map` will turn into bytes, or refuse, together with the map around it."""
+    is_first = type(container) is dict and key == "/" and not container
+    return is_first and type(value) is dict and next(iter(value)) == "bytes" and type(value["bytes"]) is str
 
 
 def _finish_map(value: dict[str, Any]) -> Any:

@@ -268,10 +268,14 @@ class _Batch:
                 raise NotAuthorised(f"{did} is not authorised")
 
     def _add(self, index: int, entry: Entry) -> Plan[None]:
-        key, clock = entry.key, clock_of(entry.key)
+        key, clock, parent_keys = entry.key, entry.envelope.clock, entry.parent_keys
         seq = self._next_seq
         self._next_seq += 1
-        parents = sorted({Position(self._leaves[parent].branch, clock_of(parent)) for parent in entry.parent_keys})
+        if len(parent_keys) == 1:
+            # By the clock rule; it is by far the most frequent case.
+            parents = [Position(self._leaves[parent_keys[0]].branch, clock - 1)]
+        else:
+            parents = sorted({Position(self._leaves[parent].branch, clock_of(parent)) for parent in parent_keys})
         branch = next((at.branch for at in parents if self._tips[at.branch] == at.clock), None)
         if branch is None:
             branch = self._next_branch
@@ -283,7 +287,7 @@ class _Batch:
                 self._reach[branch, parent.branch] = reach
                 self._links.append(Link(Position(branch, clock), parent, reach))
         self._tips[branch] = clock
-        for parent_key in entry.parent_keys:
+        for parent_key in parent_keys:
             if parent_key in self._new_heads:
                 del self._new_heads[parent_key]
             else:

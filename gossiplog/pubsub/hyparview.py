@@ -30,14 +30,16 @@ class _Link:
     """An active link, and what the neighbour last said of its own.
 
     Attributes:
+        is_random: One of the random links, that keep the overlay in one piece; else a near one. Both ends agree on it.
         random_links: How many random links the neighbour has.
         peers: The neighbour's active view.
         heard_tick: The heartbeat of its last NEIGHBOR.
     """
 
-    __slots__ = ("heard_tick", "peers", "random_links")
+    __slots__ = ("heard_tick", "is_random", "peers", "random_links")
 
-    def __init__(self, tick: int) -> None:
+    def __init__(self, tick: int, *, is_random: bool) -> None:
+        self.is_random = is_random
         self.random_links = 0
         self.peers: frozenset[PeerId] = frozenset()
         self.heard_tick = tick
@@ -118,7 +120,7 @@ class View:
         steps = [other for other in self.active if other not in (sender, peer)]
         if peer not in self.active and (len(self.active) < params.active_size or ttl <= 0 or not steps):
             if len(self.active) < params.active_max:
-                self._link(peer)
+                self._link(peer, is_random=True)
                 self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=True)
                 for other in choose(steps, 1, self._core.rng):
                     self._dialler.say(other, ForwardJoin(self._topic, peer, params.forward_join_ttl))
@@ -169,7 +171,7 @@ class View:
             if not is_expected:
                 self._on_request(sender, neighbor)
             elif len(self.active) < self._params.active_max:
-                self._link(sender)
+                self._link(sender, is_random=neighbor.is_random)
             else:
                 self._dialler.say(sender, Disconnected(self._topic))
         if asked is not None and asked[1] in self.active and len(self.active) > self._params.active_size:
@@ -180,7 +182,7 @@ class View:
         has_room = len(self.active) < params.active_size
         is_needy = neighbor.random_links < params.C_rand and len(self.active) < params.active_max
         if sender in self.active or has_room or is_needy:
-            self._link(sender)
+            self._link(sender, is_random=neighbor.is_random)
             self._say_neighbor(sender, NeighborKind.ACCEPT, is_random=neighbor.is_random)
         elif len(self._suitors) < params.dials_max:
             self._suitors[sender] = self._tick + params.request_ticks
@@ -208,10 +210,10 @@ class View:
         self.rtts.add(peer, rtt_s)
         if suitor is None:
             return
-        worst = self.rtts.farthest_near(self.active, params.C_rand)
-        if worst is not None and rtt_s < params.alpha * (self.rtts.get(worst) or 0.0):
+        worst = self._worst_link()
+        if worst is not None and self.rtts.is_closer(peer, worst, params.alpha):
             self._drop(worst)
-            self._link(peer)
+            self._link(peer, is_random=False)
             self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=False)
         else:
             self._dialler.say(peer, Disconnected(self._topic))
@@ -305,7 +307,7 @@ class View:
         missing = params.active_size - len(self.active) - len(self._asked)
         candidates = [peer for peer in self.passive if peer not in self._asked]
         while missing > 0 and candidates:
-            is_random = len(self.active) + len(self._asked) < params.C_rand
+            is_random = self.random_links() + len(self._asked) < params.C_rand
             nearest = None if is_random else self.rtts.nearest(candidates)
             peer = choose(candidates, 1, rng)[0] if nearest is None else nearest
             candidates.remove(peer)
@@ -314,12 +316,14 @@ class View:
 
     def _improve(self) -> None:
         """Ask the nearest passive peer, if it beats the worst near link by alpha, to take that link's place."""
-        worst = self.rtts.farthest_near(self.active, self._params.C_rand)
-        best = self.rtts.nearest(self.passive)
-        if worst is None or best is None or self._asked:
-            return
-        if (self.rtts.get(best) or 0.0) < self._params.alpha * (self.rtts.get(worst) or 0.0):
+        worst, best = self._worst_link(), self.rtts.nearest(self.passive)
+        if worst is not None and best is not None and not self._asked and self.rtts.is_closer(best, worst, self._params.alpha):
             self._ask(best, worst, is_random=False)
+
+    def _worst_link(self) -> PeerId | None:
+        """The farthest near link; of all links, as long as there are more than C_rand random ones."""
+        has_spare = self.random_links() > self._params.C_rand
+        return self.rtts.farthest(peer for peer, link in self.active.items() if has_spare or not link.is_random)
 
     def _probe(self) -> None:
         rng = self._core.rng
@@ -333,16 +337,16 @@ class View:
     # Links
 
     def random_links(self) -> int:
-        """How many of our links count as random: C_rand of them, and whatever is beyond A."""
-        return min(len(self.active), self._params.C_rand) + max(0, len(self.active) - self._params.active_size)
+        """How many of our links are random ones."""
+        return sum(link.is_random for link in self.active.values())
 
     def _say_neighbor(self, peer: PeerId, kind: NeighborKind, *, is_random: bool) -> bool:
         return self._dialler.say(peer, Neighbor(self._topic, kind, is_random, self.random_links(), tuple(self.active)))
 
-    def _link(self, peer: PeerId) -> None:
+    def _link(self, peer: PeerId, *, is_random: bool) -> None:
         if peer not in self.active:
             self.passive.pop(peer, None)
-            self.active[peer] = _Link(self._tick)
+            self.active[peer] = _Link(self._tick, is_random=is_random)
             self._is_news = True
             self._tree.neighbor_up(peer)
             if self.rtts.get(peer) is None:

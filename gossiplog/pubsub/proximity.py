@@ -1,4 +1,4 @@
-"""Proximity: smoothed round trips, and which links are near ones.
+"""Proximity: smoothed round trips to the members of an overlay.
 
 Source: "Episub" (r1), "Active View Management"; GoCast (DSN 2005), section 2.2.
 """
@@ -43,13 +43,11 @@ class RoundTrips:
         rtts = self._rtts
         return min((peer for peer in peers if peer in rtts), key=rtts.__getitem__, default=None)
 
-    def farthest_near(self, links: Iterable[PeerId], random_links: int) -> PeerId | None:
-        """The worst near link: links are ordered by round trip, and the farthest `random_links` count as the random ones.
+    def farthest(self, peers: Iterable[PeerId]) -> PeerId | None:
+        """The measured peer with the largest round trip."""
+        rtts = self._rtts
+        return max((peer for peer in peers if peer in rtts), key=rtts.__getitem__, default=None)
 
-        A link that was not measured yet counts as random.
-        """
-        measured = [peer for peer in links if peer in self._rtts]
-        unmeasured = sum(peer not in self._rtts for peer in links)
-        measured.sort(key=self._rtts.__getitem__)
-        near = measured[: len(measured) - max(0, random_links - unmeasured)]
-        return near[-1] if near else None
+    def is_closer(self, peer: PeerId, other: PeerId, alpha: float) -> bool:
+        """Whether both are measured and the first one's round trip is below alpha times the other's."""
+        return peer in self._rtts and other in self._rtts and self._rtts[peer] < alpha * self._rtts[other]

@@ -173,10 +173,11 @@ class VectorRun(SimsubRun):
         arrivals = times[rows] + self._mesh_s[senders, columns[kept]]
         parcels = packed[rows] >> 2 * NODE_BITS << 2 * NODE_BITS | peers << NODE_BITS | senders
         self.counters["publish"] += len(arrivals)
-        self._hand_out(arrivals, parcels)
+        if len(arrivals):
+            self._hand_out(arrivals, parcels)
 
     def _hand_out(self, arrivals: Floats, parcels: Ints) -> None:
-        """Lay sends into the buckets of their arrival."""
+        """Lay sends, at least one, into the buckets of their arrival."""
         np = self._np
         days = (arrivals * self._per_s).astype(np.int64)
         order = np.argsort(days, kind="stable")

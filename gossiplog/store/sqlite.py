@@ -75,13 +75,13 @@ class SqliteStore:
         writer: TrioConnection | None = None
         try:
             if lock is not None:
-                writer = await TrioConnection(partial(connect, path, durability, read_only=False))
+                writer = await _connect(path, durability, read_only=False)
                 if create and await _call(path, writer, is_blank):
                     await _call(path, writer, create_log, topic)
                 found = await _call(path, writer, check_log, path, topic, True)
                 store = cls(path, found, writer, lock)
             else:
-                reader = await TrioConnection(partial(connect, path, durability, read_only=True))
+                reader = await _connect(path, durability, read_only=True)
                 try:
                     found = await _call(path, reader, check_log, path, topic, False)
                 except BaseException:
@@ -125,8 +125,8 @@ class SqliteStore:
     async def snapshot(self) -> AsyncIterator[Reader]:
         """Hold one snapshot for many plans."""
         async with self._reader() as reader:
-            await _call(self._path, reader, _begin_snapshot)
             try:
+                await _call(self._path, reader, _begin_snapshot)
                 yield _Snapshot(self._path, reader)
             finally:
                 with trio.CancelScope(shield=True):
@@ -168,11 +168,15 @@ class SqliteStore:
             if self._idle:
                 reader = self._idle.pop()
             else:
-                reader = await TrioConnection(partial(connect, self._path, Durability.FULL, read_only=True))
+                reader = await _connect(self._path, Durability.FULL, read_only=True)
             try:
                 yield reader
             finally:
-                self._idle.append(reader)
+                if self._is_closed:
+                    with trio.CancelScope(shield=True):
+                        await reader.close()
+                else:
+                    self._idle.append(reader)
 
     async def _close_readers(self) -> None:
         self._is_closed = True
@@ -216,6 +220,11 @@ class _Transaction:
         await _call(self._path, self._writer, _execute_foreign, lambda db: db.executemany(statement, rows))
 
 
+async def _connect(path: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
+    with translated(path):
+        return await TrioConnection(partial(connect, path, durability, read_only=read_only))
+
+
 async def _call(path: Path, connection: TrioConnection, function: Callable[..., T], *args: Any) -> T:
     with translated(path):
         return await connection.call(function, *args)
@@ -253,7 +262,8 @@ def _read(db: sqlite3.Connection, plan: Plan[T]) -> T:
     try:
         return _run(db, plan)
     finally:
-        db.execute("ROLLBACK")
+        # Some errors, as of the disk, have ended the transaction already.
+        _rollback(db)
 
 
 def _write(db: sqlite3.Connection, plan: Plan[T], tail: Tail) -> T:

@@ -30,7 +30,7 @@ def test_a_saved_key_is_loaded_again(tmp_path):
     signer = Ed25519Signer.from_seed(SEED)
     signer.save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path) == ["me.pem"]
+    assert [file.name for file in tmp_path.iterdir()] == ["me.pem"]
     loaded = Ed25519Signer.load(str(path), codec="dag-json")
     assert (loaded.did, loaded.codec) == (signer.did, "dag-json")
     assert loaded.sign(b"data") == signer.sign(b"data")
@@ -52,7 +52,7 @@ def test_a_file_is_not_overwritten_unless_told(tmp_path):
     second = Ed25519Signer.generate()
     second.save(path, overwrite=True)
     assert Ed25519Signer.load(path).did == second.did
-    assert os.listdir(tmp_path) == ["key"]
+    assert [file.name for file in tmp_path.iterdir()] == ["key"]
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o601])
