@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 import trio
 
 from .codec import pcf_encode
-from .errors import AmbiguousId, DecodeError, LocalProtocolError, NotFound, ReadOnlyLog, Rejected, Reject
+from .errors import AmbiguousId, DecodeError, LocalProtocolError, NotFound, ReadOnlyLog, Reject, Rejected
 from .log.ancestry import AncestorWalk, children, is_ancestor, position
 from .log.commit import Append, Authorize, Committed, Insert
 from .log.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT, next_clock
@@ -196,7 +196,7 @@ class GossipLog:
         Raises:
             StoreError: The store failed; the commits before stay.
         """
-        chunks = [chunk for chunk in _chunked(list(values), _CHUNK)]
+        chunks = _chunked(list(values), _CHUNK)
         verdicts: list[Verdict] = []
         async with map_ordered(self._verify, chunks, ahead=2 * _CHUNKS_PER_COMMIT) as verified:
             group: list[Verdict] = []
@@ -210,7 +210,7 @@ class GossipLog:
 
     async def iterate(
         self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
-    ) -> AsyncIterator[Entry]:
+    ) -> AsyncGenerator[Entry, None]:
         """Iterate over entries in the order of their ids, which is a causal order; 256 at a time are read from one snapshot.
 
         Args:
@@ -250,7 +250,8 @@ class GossipLog:
         seq = None
         if cursor is not None:
             if self.read_only:
-                raise ReadOnlyLog(f"{self.location} is open read-only, so cursor {cursor!r} cannot be kept there", hint="subscribe without a cursor")
+                message = f"{self.location} is open read-only, so cursor {cursor!r} cannot be kept there"
+                raise ReadOnlyLog(message, hint="subscribe without a cursor")
             if cursor in self._cursors:
                 raise LocalProtocolError(f"cursor {cursor!r} is in use")
             self._cursors.add(cursor)
@@ -302,7 +303,8 @@ class GossipLog:
 
     async def clock(self) -> int:
         """Return the clock that the next append will have."""
-        return next_clock(await self.run(ask(ReadHeads())))
+        heads = await self.run(ask(ReadHeads()))
+        return next_clock(heads)
 
     async def root(self) -> Node:
         """Return the root of the prolly tree: equal roots mean equal logs."""
@@ -328,7 +330,7 @@ class GossipLog:
         """
         return await self.run(_is_ancestor(a, b, time.monotonic() + _QUERY_S))
 
-    async def ancestors(self, id: str, *, limit: int | None = None) -> AsyncIterator[Entry]:
+    async def ancestors(self, id: str, *, limit: int | None = None) -> AsyncGenerator[Entry, None]:
         """Iterate over all ancestors of an entry, highest ids first, reading as far as it is iterated."""
         walk = AncestorWalk(await self.get(id))
         remaining = limit
@@ -404,7 +406,7 @@ class GossipLog:
                     case InsertIntoTarget(entries):
                         answer = await self.insert_many([value for _, value in entries])
 
-    async def quarantine(self) -> AsyncIterator[Quarantined]:
+    async def quarantine(self) -> AsyncGenerator[Quarantined, None]:
         """Iterate over the entries that were set aside, in the order of their ids."""
         after = None
         while page := await self.run(ask(ReadQuarantine(after, _PAGE))):

@@ -49,11 +49,12 @@ class Subscription:
             LocalProtocolError: A named follower has taken 10,000 entries without an `ack`.
         """
         if len(self._unacked) >= UNACKED_MAX:
-            raise LocalProtocolError(f"{UNACKED_MAX} entries were taken without an ack", hint="call `await events.ack(entry)`, or subscribe without a cursor")
+            hint = "call `await events.ack(entry)`, or subscribe without a cursor"
+            raise LocalProtocolError(f"{UNACKED_MAX} entries were taken without an ack", hint=hint)
+        if self._page:
+            await trio.lowlevel.checkpoint()
         while not self._page:
             await self._fill()
-        else:
-            await trio.lowlevel.checkpoint()
         seq, entry = self._page.popleft()
         if self._cursor is not None:
             self._unacked[entry.key] = seq

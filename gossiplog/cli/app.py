@@ -105,11 +105,13 @@ class Root(click.Group):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; click would turn a closed pipe into exit code 1 on its way out."""
+        """Run the command; click would end a closed pipe with exit code 1, and say something of its own about Ctrl-C."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             return ExitCode.CLOSED_PIPE
+        except KeyboardInterrupt as error:
+            raise BaseExceptionGroup("interrupted", [error]) from None
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:
         """Run and leave with an exit code; no exception passes, whatever happens."""
@@ -145,6 +147,9 @@ def _report(error: BaseException, *, is_json: bool) -> int:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        if sys.stderr.isatty():
+            # Behind the ^C that the terminal shows.
+            click.echo(err=True)
         _complain(Problem("interrupted", "interrupted; whatever was acknowledged is kept", None, ExitCode.INTERRUPTED), is_json=is_json)
         return ExitCode.INTERRUPTED
     if isinstance(error, click.exceptions.NoArgsIsHelpError):

@@ -229,12 +229,6 @@ class Pool:
 
             # A fork would take over the threads' locks of this process; a fresh interpreter does not.
             self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
-            # Ctrl-C goes to all processes of a terminal; those that begin while it is blocked never see it, and this one still does.
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                self._pool.submit(verify_items, [], None, 0)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         return self
 
     def __exit__(self, *rest: object) -> None:
@@ -252,13 +246,25 @@ class Pool:
                     for finding in await trio.to_thread.run_sync(verify_items, chunk, self._topic, self._value_bytes_max):
                         yield finding
                     continue
-                waiting.append(self._pool.submit(verify_items, chunk, self._topic, self._value_bytes_max))
+                waiting.append(self._submit(self._pool, chunk))
                 while len(waiting) >= 2 * self._jobs:
                     for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
                         yield finding
         while waiting:
             for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
                 yield finding
+
+
+    def _submit(self, pool: ProcessPoolExecutor, chunk: list[Item]) -> Future[list[Finding]]:
+        """Submit a chunk, for which the pool may start a process.
+
+        Ctrl-C goes to all processes of a terminal; one that begins while it is blocked never sees it, and this one still does.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return pool.submit(verify_items, chunk, self._topic, self._value_bytes_max)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def verify_items(items: Iterable[Item], topic: str | None, value_bytes_max: int) -> list[Finding]:

@@ -30,7 +30,7 @@ class _Link:
     """An active link, and what the neighbour last said of its own.
 
     Attributes:
-        is_random: One of the random links, that keep the overlay in one piece; else a near one. Both ends agree on it.
+        is_random: One of the random links, that keep the overlay in one piece; else a near one.
         random_links: How many random links the neighbour has.
         peers: The neighbour's active view.
         heard_tick: The heartbeat of its last NEIGHBOR.
@@ -321,9 +321,15 @@ class View:
             self._ask(best, worst, is_random=False)
 
     def _worst_link(self) -> PeerId | None:
-        """The farthest near link; of all links, as long as there are more than C_rand random ones."""
-        has_spare = self.random_links() > self._params.C_rand
-        return self.rtts.farthest(peer for peer, link in self.active.items() if has_spare or not link.is_random)
+        """The farthest near link. Of the random ones, the nearest beyond C_rand become near ones first."""
+        spare = [peer for peer, link in self.active.items() if link.is_random]
+        for _ in range(len(spare) - self._params.C_rand):
+            peer = self.rtts.nearest(spare)
+            if peer is None:
+                break
+            spare.remove(peer)
+            self.active[peer].is_random = False
+        return self.rtts.farthest(peer for peer, link in self.active.items() if not link.is_random)
 
     def _probe(self) -> None:
         rng = self._core.rng

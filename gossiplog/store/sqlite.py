@@ -222,7 +222,9 @@ class _Transaction:
 
 async def _connect(path: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
     with translated(path):
-        return await TrioConnection(partial(connect, path, durability, read_only=read_only))
+        connection = TrioConnection(partial(connect, path, durability, read_only=read_only))
+        await connection
+        return connection
 
 
 async def _call(path: Path, connection: TrioConnection, function: Callable[..., T], *args: Any) -> T:

@@ -75,7 +75,9 @@ def _values(db: sqlite3.Connection, request: ReadValues) -> dict[bytes, bytes]:
     return dict(_select_in(db, select, request.keys))
 
 
-_PAGE = "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key > ? AND l.key < ? ORDER BY l.key"
+_PAGE = (
+    "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key > ? AND l.key < ? ORDER BY l.key"
+)
 _KEY_END = b"\xff" * 21
 """Above every key: no key is longer than 20 bytes."""
 
@@ -135,11 +137,13 @@ def _links_down(db: sqlite3.Connection, request: ReadLinksDown) -> Position | No
     (parent_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
     if parent_branch is None:
         return None
-    statement = "SELECT max(reach) FROM gossiplog_links WHERE child_branch = ? AND parent_branch = ? AND child_clock = (%s)" % (
-        "SELECT max(child_clock) FROM gossiplog_links WHERE child_branch = ? AND parent_branch = ? AND child_clock <= ?"
+    # Reach never falls along a branch, so the last link in time has the highest.
+    statement = (
+        "SELECT reach FROM gossiplog_links WHERE child_branch = ? AND parent_branch = ? AND child_clock <= ?"
+        " ORDER BY child_clock DESC, parent_clock DESC LIMIT 1"
     )
-    (reach,) = db.execute(statement, (branch, parent_branch, branch, parent_branch, clock)).fetchone()
-    return Position(parent_branch, reach or 0)
+    row = db.execute(statement, (branch, parent_branch, clock)).fetchone()
+    return Position(parent_branch, row[0] if row else 0)
 
 
 def _links_up(db: sqlite3.Connection, request: ReadLinksUp) -> Position | None:
@@ -149,7 +153,8 @@ def _links_up(db: sqlite3.Connection, request: ReadLinksUp) -> Position | None:
     if child_branch is None:
         return None
     statement = (
-        "SELECT child_clock FROM gossiplog_links WHERE parent_branch = ? AND child_branch = ? AND reach >= ? ORDER BY reach, child_clock LIMIT 1"
+        "SELECT child_clock FROM gossiplog_links WHERE parent_branch = ? AND child_branch = ? AND reach >= ?"
+        " ORDER BY reach, child_clock LIMIT 1"
     )
     row = db.execute(statement, (branch, child_branch, clock)).fetchone()
     return Position(child_branch, row[0] if row else 0)
@@ -186,14 +191,17 @@ def _write_entries(db: sqlite3.Connection, request: WriteEntries) -> None:
     db.executemany("INSERT INTO gossiplog_leaves VALUES (?, ?, ?, ?)", leaves)
     db.executemany("INSERT INTO gossiplog_positions VALUES (?, ?, ?)", [(row.branch, row.clock, row.seq) for row in rows])
     if request.links:
-        links = [(l.child.branch, l.parent.branch, l.child.clock, l.parent.clock, l.reach) for l in request.links]
+        links = [(link.child.branch, link.parent.branch, link.child.clock, link.parent.clock, link.reach) for link in request.links]
         db.executemany("INSERT OR IGNORE INTO gossiplog_links VALUES (?, ?, ?, ?, ?)", links)
     if request.merged:
         db.executemany("DELETE FROM gossiplog_heads WHERE key = ?", [(key,) for key in request.merged])
     db.executemany("INSERT INTO gossiplog_heads VALUES (?)", [(key,) for key in request.heads])
-    db.executemany("INSERT OR REPLACE INTO gossiplog_nodes VALUES (?, ?, ?)", [(n.level, n.key or b"", n.hash) for n in request.tree.put])
+    nodes = [(level, key or b"", node_hash) for level, key, node_hash in request.tree.put]
+    db.executemany("INSERT OR REPLACE INTO gossiplog_nodes VALUES (?, ?, ?)", nodes)
     if request.tree.remove:
-        db.executemany("DELETE FROM gossiplog_nodes WHERE level = ? AND key = ?", [(level, key or b"") for level, key in request.tree.remove])
+        db.executemany(
+            "DELETE FROM gossiplog_nodes WHERE level = ? AND key = ?", [(level, key or b"") for level, key in request.tree.remove]
+        )
 
 
 def _write_quarantine(db: sqlite3.Connection, request: WriteQuarantine) -> None:

@@ -37,5 +37,6 @@ def _translate(path: Path, error: sqlite3.Error) -> StoreError:
     if code == sqlite3.SQLITE_CANTOPEN:
         return LogNotFound(f"{path} cannot be opened", hint="check that the folder exists and may be written to")
     if code == sqlite3.SQLITE_IOERR:
-        return CommitError(f"reading or writing {path} failed: {error}", hint="the disk may be full, limited or failing; what was committed before is kept")
+        hint = "the disk may be full, limited or failing; what was committed before is kept"
+        return CommitError(f"reading or writing {path} failed: {error}", hint=hint)
     return CommitError(f"{path}: {error}")

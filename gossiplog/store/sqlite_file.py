@@ -134,7 +134,9 @@ def create_log(db: sqlite3.Connection, topic: str | None) -> None:
     if topic is None:
         raise LocalProtocolError("a new log needs a topic")
     if not is_topic(topic):
-        raise LocalProtocolError(f"topic {topic!r} is not well formed", hint="letters, digits, dots and hyphens, then maybe # with letters and digits")
+        raise LocalProtocolError(
+            f"topic {topic!r} is not well formed", hint="letters, digits, dots and hyphens, then maybe # with letters and digits"
+        )
     db.execute("BEGIN IMMEDIATE")
     try:
         for _, statements in load_migrations("sqlite"):
@@ -170,7 +172,8 @@ def check_log(db: sqlite3.Connection, path: Path, topic: str | None, may_migrate
     version, latest = read_version(db), len(load_migrations("sqlite"))
     if version > latest:
         (writer,) = db.execute("SELECT version FROM gossiplog_log").fetchone()
-        raise NewerVersion(f"{path} has schema {version}, written by gossiplog {writer}; this is {VERSION} with schema {latest}", hint="upgrade gossiplog")
+        message = f"{path} has schema {version}, written by gossiplog {writer}; this is {VERSION} with schema {latest}"
+        raise NewerVersion(message, hint="upgrade gossiplog")
     if version < latest:
         if not may_migrate:
             raise ReadOnlyLog(f"{path} has schema {version}, and {latest} is needed", hint=f"run `gossiplog migrate {path}`")

@@ -105,7 +105,7 @@ class Tail:
     def _note_entries(self, request: WriteEntries) -> None:
         self._seq = request.rows[-1].seq
         if self._last_branch is not None:
-            self._last_branch = max(self._last_branch, max([row.branch for row in request.rows]))
+            self._last_branch = max(self._last_branch, *[row.branch for row in request.rows])
         if self._heads is None:
             return
         heads = set(self._heads).difference(request.merged).union(request.heads)

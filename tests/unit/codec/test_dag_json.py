@@ -164,6 +164,19 @@ def test_nesting_is_limited_and_costs_no_stack():
                 dag_json.decode(opening * levels)
 
 
+def test_the_forms_of_bytes_and_links_are_no_levels():
+    for leaf in ('{"/":{"bytes":"AA"}}', '{"/":"bafkqaaa"}', "{}"):
+        levels = 1023 if leaf == "{}" else 1024
+        text = "[" * levels + leaf + "]" * levels
+        assert dag_json.encode(dag_json.decode(text)).decode() == text
+        with pytest.raises(DecodeError, match="more than 1024 levels"):
+            dag_json.decode(f"[{text}]")
+    for leaf in ('{"!":1,"/":{"bytes":"AA"}}', '{"/":{"bytes":1}}', '{"/":{}}', '{"a":{"bytes":"AA"}}', '{"/":[1]}', '{"/":{"/":1}}'):
+        assert dag_json.decode(leaf, depth_max=2)
+        with pytest.raises(DecodeError, match="more than 1 levels"):
+            dag_json.decode(leaf, depth_max=1)
+
+
 @pytest.mark.parametrize(
     "value", [float("nan"), float("-inf"), 2**64, -(2**64) - 1, {1: 2}, {1}, {"/": "x"}, {"/": {"bytes": "x"}}, object()]
 )

@@ -1,0 +1,190 @@
+"""Metrics, sizes and reports."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gossiplog.pubsub import overlay
+from gossiplog.pubsub.rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
+from gossiplog.sim.account import parts_of
+from gossiplog.sim.metrics import Metrics, percentile
+from gossiplog.sim.report import as_row, compare_table, describe, mean_rows, run_row, without_attack
+from gossiplog.sim.run import Run, run_scenario
+from gossiplog.sim.scenario import Attack, PublishSpec, Scenario
+from gossiplog.sim.sizes import PEER_ID_BYTES, rpc_bytes
+
+
+def test_percentile_is_the_nearest_rank() -> None:
+    assert math.isnan(percentile([], 0.5))
+    assert percentile([1.0], 0.99) == 1.0
+    assert percentile([float(n) for n in range(100)], 0.5) == 50.0
+    assert percentile([float(n) for n in range(100)], 0.99) == 99.0
+
+
+def test_missing_are_those_who_were_up_all_the_time() -> None:
+    metrics = Metrics(nodes=6, honest=5)
+    for node in range(4):
+        metrics.on_up(0.0, node)
+    number = metrics.on_publish(1.0, 0)
+    metrics.on_deliver(1.1, 1, 0, number)
+    metrics.on_down(2.0, 3)  # crashed later
+    metrics.on_up(3.0, 4)  # came later
+    assert metrics.missing(number) == [2]
+    metrics.on_up(4.0, 3)  # and came back with nothing
+    assert metrics.missing(number) == [2]
+    metrics.on_deliver(5.0, 2, 1, number)
+    metrics.on_deliver(5.0, 5, 1, number)  # a malicious node: no latency of its counts
+    assert metrics.missing(number) == []
+    assert list(metrics.latencies_s) == pytest.approx([0.1, 4.0])
+    assert metrics.last_hop(number) == 2
+
+
+def test_redundancy_is_payloads_over_receipts_less_one() -> None:
+    metrics = Metrics(5, 5)
+    number = metrics.on_publish(0.0, 0)
+    assert metrics.rmr(number) == 0.0
+    metrics.copies[number] = 6
+    for node in (1, 2, 3, 4):
+        metrics.on_deliver(0.1, node, 0, number)
+    assert metrics.rmr(number) == 0.5
+    assert metrics.summary().rmr == 0.5
+
+
+def field(number: int, content: bytes | int) -> bytes:
+    """Encode one protobuf field."""
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content)
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+PEER: Any = "p" * PEER_ID_BYTES
+TOPIC: Any = "topic"
+ID: Any = b"\x01" * 20
+
+
+@pytest.mark.parametrize(
+    ("rpc", "encoded"),
+    [
+        (Rpc((Message(ID, TOPIC, b"x" * 300),)), field(2, field(2, b"x" * 300) + field(4, b"topic"))),
+        (
+            Rpc((Message(ID, TOPIC, b"x", origin=PEER, seqno=b"12345678", signature=b"s" * 64, key=b"k" * 36),)),
+            field(
+                2,
+                field(1, PEER.encode())
+                + field(2, b"x")
+                + field(3, b"12345678")
+                + field(4, b"topic")
+                + field(5, b"s" * 64)
+                + field(6, b"k" * 36),
+            ),
+        ),
+        (Rpc(subscriptions=(Subscription(TOPIC, True),)), field(1, field(1, 1) + field(2, b"topic"))),
+        (Rpc(control=Control(ihave=(IHave(TOPIC, (ID, ID)),))), field(3, field(1, field(1, b"topic") + field(2, ID) * 2))),
+        (Rpc(control=Control(iwant=(ID,) * 9, idontwant=(ID,))), field(3, field(2, field(1, ID) * 9) + field(5, field(1, ID)))),
+        (Rpc(control=Control(graft=(TOPIC,))), field(3, field(3, field(1, b"topic")))),
+        (
+            Rpc(control=Control(prune=(Prune(TOPIC, (PeerRecord(PEER, b"r" * 100), PeerRecord(PEER)), 60),))),
+            field(
+                3,
+                field(
+                    4,
+                    field(1, b"topic")
+                    + field(2, field(1, PEER.encode()) + field(2, b"r" * 100))
+                    + field(2, field(1, PEER.encode()))
+                    + field(3, 60),
+                ),
+            ),
+        ),
+    ],
+)
+def test_size_is_that_of_the_encoded_frame(rpc: Rpc, encoded: bytes) -> None:
+    assert rpc_bytes(rpc) == len(varint(len(encoded)) + encoded)
+
+
+OVERLAY = [
+    overlay.GetNodes(TOPIC),
+    overlay.Nodes(TOPIC, (PEER,)),
+    overlay.WalkJoin(TOPIC, PEER, 6),
+    overlay.ForwardJoin(TOPIC, PEER, 3),
+    overlay.Neighbor(TOPIC, overlay.NeighborKind.REQUEST, True, 2, (PEER,)),
+    overlay.Disconnected(TOPIC),
+    overlay.Leaving(TOPIC, PEER, 2),
+    overlay.Shuffle(TOPIC, PEER, (PEER, PEER), 6),
+    overlay.ShuffleReply(TOPIC, (PEER,)),
+    overlay.TreeIHave(TOPIC, ((ID, 3),)),
+    overlay.TreeGraft(TOPIC, (ID,)),
+    overlay.TreePrune(TOPIC),
+]
+
+
+def test_every_part_of_an_rpc_is_named_and_weighed() -> None:
+    control = Control((IHave(TOPIC, (ID,)),), (ID,), (TOPIC,), (Prune(TOPIC),), (ID,), (TOPIC,), (TOPIC,))
+    whole = Rpc((Message(ID, TOPIC, b"x"),), (Subscription(TOPIC, True),), control, tuple(OVERLAY), hops=3)
+    names = [name for name, _, _ in parts_of(whole)]
+    assert names == [
+        "subscription", "ihave", "iwant", "graft", "prune", "idontwant", "choke", "unchoke",
+        "getnodes", "nodes", "join", "forwardjoin", "neighbor", "disconnect", "leave", "shuffle", "shufflereply", "ihave", "graft", "prune",
+    ]  # fmt: skip
+    sizes = [rpc_bytes(Rpc(overlay=(part,))) for part in OVERLAY]
+    assert min(sizes) > len(TOPIC)
+    assert rpc_bytes(whole) > sum(sizes)
+
+
+SMALL = Scenario("small", nodes=12, publish=PublishSpec(messages=4, start_s=3.0, linger_s=2.0))
+
+
+def test_summary_has_the_shape_of_simsub() -> None:
+    text = describe(run_scenario(SMALL, 5))
+    lines = dict(line.split(": ", 1) for line in text.splitlines()[1:])
+    assert text.startswith("=== simulation summary ===\n")
+    assert lines["nodes"] == "12"
+    assert lines["messages"] == "4"
+    assert lines["deliver"] == "48"
+    assert lines["seed"] == "5"
+    assert lines["missed"] == "0 of 44 receipts"
+    assert "interrupted" not in text
+
+
+def test_interrupted_run_shows_what_it_has() -> None:
+    run = Run(SMALL, 1)
+
+    def interrupt(now: float) -> None:
+        raise KeyboardInterrupt
+
+    run.network.at(3.15, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run.work()
+    result = run.result()
+    assert result.summary.published == 2
+    assert len(result.degrees) == 12
+    assert "interrupted at 3.15 s of 5.40 s" in describe(result)
+
+
+def test_run_without_deliveries_has_no_latency() -> None:
+    lonely = run_scenario(replace(SMALL, nodes=2, attack=Attack()), 1)
+    row = as_row(replace(lonely, summary=replace(lonely.summary, p50_s=math.nan)))
+    assert row["p50_s"] is None
+    assert "–" in compare_table([row])
+
+
+def test_means_take_the_worst_hop_and_the_sum_of_missed() -> None:
+    rows = [run_row((SMALL, seed)) for seed in (1, 2, 3)]
+    mean = mean_rows(rows)
+    assert mean["seeds"] == 3
+    assert mean["last_hop"] == max(row["last_hop"] for row in rows)
+    assert mean["rmr"] == pytest.approx(sum(row["rmr"] for row in rows) / 3)
+    assert compare_table([mean]).splitlines()[2].startswith("gossipsub")
+
+
+def test_attack_is_measured_against_the_same_scenario_without_it() -> None:
+    assert without_attack(replace(SMALL, attack=Attack(nodes=3))) == SMALL
