@@ -84,7 +84,11 @@ class Writer:
         """
         request = _Request(work)
         try:
-            await self._send.send(request)
+            try:
+                # Waiting for the outcome is checkpoint enough.
+                self._send.send_nowait(request)
+            except trio.WouldBlock:
+                await self._send.send(request)
         except (trio.ClosedResourceError, trio.BrokenResourceError):
             raise ClosedError("the log is closed") from None
         await request.done.wait()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import enum
 import gzip
+import io
 import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import DecodeError
 from .car import CAR_PREFIX, read_car, read_car_header
 from .jsonl import read_json_lines
 from .records import BinaryReader, Record
 from .values import read_hex_values
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 __all__ = ["EXPANDED_BYTES_MAX", "EXPANSION_MAX", "ArchiveFormat", "ArchiveSource", "format_of_name", "read_archive", "sniff"]
 
@@ -88,7 +92,7 @@ class ArchiveSource:
         """
         if path == "-":
             return cls(sys.stdin.buffer, name="stdin", size=0, format=format, expanded_bytes_max=expanded_bytes_max)
-        file = Path(path).open("rb")
+        file = Path(path).open("rb")  # noqa: SIM115  (the source closes it)
         try:
             size = Path(path).stat().st_size
             return cls(file, name=path, size=size, format=format, expanded_bytes_max=expanded_bytes_max)
@@ -184,11 +188,12 @@ class _Expanded:
         self._raw = raw
         self._bytes_max = bytes_max
         self._total = 0
-        self._gzip = gzip.GzipFile(fileobj=_Readable(raw), mode="rb")
+        self._gzip = gzip.GzipFile(fileobj=io.BufferedReader(_Readable(raw)), mode="rb")
 
     def peek(self, size: int) -> bytes:
         try:
-            return self._gzip.peek(size)[:size]
+            start: bytes = self._gzip.peek(size)
+            return start[:size]
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DecodeError(f"damaged gzip: {error}") from error
 
@@ -207,14 +212,18 @@ class _Expanded:
         return data
 
 
-class _Readable:
-    """The two methods that `gzip` wants of a file it cannot seek in."""
+class _Readable(io.RawIOBase):
+    """The compressed bytes as a file of the standard library's kind, which `gzip` wants."""
 
     def __init__(self, raw: _Counted) -> None:
+        super().__init__()
         self._raw = raw
 
-    def read(self, size: int = -1) -> bytes:
-        return self._raw.read(size)
+    def readable(self) -> bool:
+        return True
 
-    def seekable(self) -> bool:
-        return False
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        view = memoryview(buffer).cast("B")
+        data = self._raw.read(len(view))
+        view[: len(data)] = data
+        return len(data)

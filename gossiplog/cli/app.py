@@ -101,7 +101,7 @@ class Root(click.Group):
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             if near and "Did you mean" not in error.message:
-                error.message += f" Did you mean {near[0]!r}?"
+                raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -113,7 +113,9 @@ class Root(click.Group):
         except KeyboardInterrupt as error:
             raise BaseExceptionGroup("interrupted", [error]) from None
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:
+    def main(  # type: ignore[override]  # click's overloads also promise to return
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
         """Run and leave with an exit code; no exception passes, whatever happens."""
         extra["standalone_mode"] = False
         arguments = list(sys.argv[1:] if args is None else args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 from collections.abc import Iterator
@@ -35,10 +36,17 @@ _PAUSE_S = 0.02
 @click.argument("payload", required=False, metavar="[PAYLOAD|-]")
 @click.option("--lines", is_flag=True, help="Read one payload a line from stdin.")
 @click.option(
-    "--batch", type=click.IntRange(1, _BATCH_MAX), default=_BATCH, show_default=True, metavar="N", help="With --lines: at most so many in one transaction."
+    "--batch",
+    type=click.IntRange(1, _BATCH_MAX),
+    default=_BATCH,
+    show_default=True,
+    metavar="N",
+    help="With --lines: at most so many in one transaction.",
 )
 @key_option
-@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an acknowledged entry survives.")
+@click.option(
+    "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an acknowledged entry survives."
+)
 @output_options(quiet="Print ids alone.")
 def append(log: str, payload: str | None, lines: bool, batch: int, key_name: str | None, durability: str, out: Output) -> None:
     """Sign a payload and add it to the log.
@@ -74,7 +82,9 @@ def append(log: str, payload: str | None, lines: bool, batch: int, key_name: str
             if lines:
                 await _append_lines(opened_log, batch, out)
                 return
-            text = payload.encode("utf-8", "surrogateescape") if payload not in (None, "-") else sys.stdin.buffer.read(_PAYLOAD_BYTES_MAX + 1)
+            text = (
+                payload.encode("utf-8", "surrogateescape") if payload not in (None, "-") else sys.stdin.buffer.read(_PAYLOAD_BYTES_MAX + 1)
+            )
             _report(await opened_log.append(_parse(text)), out)
 
     run(task)
@@ -87,7 +97,7 @@ async def _append_lines(log: GossipLog, batch: int, out: Output) -> None:
     batches = _batches(sys.stdin.buffer, batch)
     with Progress("appending", is_shown=not out.is_strict and not sys.stdout.isatty()) as progress:
         # The thread may wait for input for ever; at Ctrl-C it is left behind, holding nothing.
-        while chunk := await trio.to_thread.run_sync(next, batches, [], abandon_on_cancel=True):
+        while chunk := await trio.to_thread.run_sync(lambda: next(batches, None), abandon_on_cancel=True):
             payloads: list[tuple[int, Any]] = []
             fault: errors.GossipLogError | None = None
             bad_line = 0
@@ -132,8 +142,7 @@ def _batches(file: BinaryIO, size: int) -> Iterator[list[tuple[int, bytes]]]:
     group: list[tuple[int, bytes]] = []
     is_over = False
     while not is_over:
-        # One read of whatever is there, so that nothing hides in a buffer while `_pauses` looks at the file.
-        data = file.read1(_READ_BYTES)  # type: ignore[attr-defined]
+        data = _read_some(file)
         is_over = not data
         *lines, rest = (rest + data).split(b"\n")
         if rest and (is_over or len(rest) > _PAYLOAD_BYTES_MAX):
@@ -151,6 +160,19 @@ def _batches(file: BinaryIO, size: int) -> Iterator[list[tuple[int, bytes]]]:
             group = []
 
 
+def _read_some(file: BinaryIO) -> bytes:
+    """Read whatever is there, waiting only if nothing is.
+
+    Past the buffer: nothing hides there while `_pauses` looks at the file, and a thread that is left waiting here holds no lock of
+    the buffer's, which Python would want at its end.
+    """
+    try:
+        descriptor = file.fileno()
+    except (OSError, ValueError):
+        return file.read(_READ_BYTES)
+    return os.read(descriptor, _READ_BYTES)
+
+
 def _pauses(file: BinaryIO) -> bool:
     try:
         return not select.select([file.fileno()], [], [], _PAUSE_S)[0]
@@ -162,11 +184,13 @@ def _parse(text: bytes) -> Any:
     from ..codec import dag_json
 
     if len(text) > _PAYLOAD_BYTES_MAX:
-        raise Failure(f"a payload of more than {_PAYLOAD_BYTES_MAX} bytes", hint="an entry has at most 64 KiB, and 1 MiB at most when configured")
+        raise Failure(
+            f"a payload of more than {_PAYLOAD_BYTES_MAX} bytes", hint="an entry has at most 64 KiB, and 1 MiB at most when configured"
+        )
     try:
         return dag_json.decode(text)
     except errors.DecodeError as error:
-        hint = """write strings with quotes: '"hello"'""" if not text.lstrip()[:1] in b'{["-0123456789' else None
+        hint = """write strings with quotes: '"hello"'""" if text.lstrip()[:1] not in b'{["-0123456789' else None
         raise Failure(f"not a payload: {error}", hint=hint, kind="payload") from error
 
 

@@ -37,13 +37,16 @@ _MERGE = {"op": "share", "with": "everybody"}
 
 
 @click.command()
-@click.option("--dir", "folder", metavar="DIR", type=click.Path(file_okay=False), help="Where to work; a new or an empty folder, which is kept.")
+@click.option(
+    "--dir", "folder", metavar="DIR", type=click.Path(file_okay=False), help="Where to work; a new or an empty folder, which is kept."
+)
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
 @output_options()
 def demo(folder: str | None, keep: bool, out: Output) -> int:
     """Show the main job on two real logs.
 
-    Two replicas fork while apart, merge and end equal; then one is tampered with, and that is found out. Everything is real: two SQLite files, two keys, signatures, a merkle sync each way. It leaves nothing behind unless told to.
+    Two replicas fork while apart, merge and end equal; then one is tampered with, and that is found out. Everything is real:
+    two SQLite files, two keys, signatures, a merkle sync each way. It leaves nothing behind unless told to.
 
     \b
     Examples
@@ -106,7 +109,10 @@ async def _fork(paths: dict[str, str], signers: dict[str, Ed25519Signer], out: O
         await bob.sync(alice)
         for name, log in (("alice", alice), ("bob", bob)):
             for entry in await log.append_many(_APART[name]):
-                _say(out, f"   {name:<6} {out.style(entry.id[:ID_CHARACTERS], 'yellow')}  clock {entry.clock}  {_text(entry.message.payload)}")
+                _say(
+                    out,
+                    f"   {name:<6} {out.style(entry.id[:ID_CHARACTERS], 'yellow')}  clock {entry.clock}  {_text(entry.message.payload)}",
+                )
 
 
 async def _merge(paths: dict[str, str], signers: dict[str, Ed25519Signer], out: Output) -> dict[str, str]:
@@ -125,7 +131,10 @@ async def _merge(paths: dict[str, str], signers: dict[str, Ed25519Signer], out: 
             _say(out, f"   {line}")
         roots = {name: (await log.root()).hash.hex() for name, log in (("alice", alice), ("bob", bob))}
     equal = roots["alice"] == roots["bob"]
-    _say(out, f"\n3  Equal roots mean equal logs: {out.style('equal', 'green', bold=True) if equal else out.style('DIFFERENT', 'red', bold=True)}")
+    _say(
+        out,
+        f"\n3  Equal roots, equal logs: {out.style('equal', 'green', bold=True) if equal else out.style('DIFFERENT', 'red', bold=True)}",
+    )
     for name, root in roots.items():
         _say(out, f"   {name:<6} {root}")
     return roots

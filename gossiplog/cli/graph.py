@@ -31,7 +31,9 @@ _DESCRIPTION_MIN = 40
 
 @click.command()
 @log_argument
-@click.option("--format", "format_", type=click.Choice(["text", "dot", "svg", "html"]), default="text", show_default=True, help="What to draw.")
+@click.option(
+    "--format", "format_", type=click.Choice(["text", "dot", "svg", "html"]), default="text", show_default=True, help="What to draw."
+)
 @click.option("--limit", type=click.IntRange(1, _LIMIT_MAX), default=_LIMIT, show_default=True, metavar="N", help="The newest N entries.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="For text: only the characters of ASCII.")
 @click.option("-o", "--output", metavar="FILE", help="Write to a file rather than to stdout.")
@@ -102,7 +104,9 @@ def graph_lines(nodes: list[GraphNode], out: Output, *, is_ascii: bool = False, 
         id = node.id[:ID_CHARACTERS]
         beside = f"  {node.clock:>{clocks}}  {short_did(node.author)}  "
         payload = cut(clean(node.payload), max(8, width - used - len(id) - len(beside)))
-        return f"{click.style(id, fg='yellow')}{click.style(beside, fg='bright_black')}{payload}" if has_colour else f"{id}{beside}{payload}"
+        return (
+            f"{click.style(id, fg='yellow')}{click.style(beside, fg='bright_black')}{payload}" if has_colour else f"{id}{beside}{payload}"
+        )
 
     style = TextStyle(
         ascii_only=is_ascii or not (is_file or is_unicode(sys.stdout)), paint=paint, lanes_max=max(4, (width - _DESCRIPTION_MIN) // 2)

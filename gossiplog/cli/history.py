@@ -30,7 +30,8 @@ _PARENTS_SHOWN = 16
 def heads(log: str, out: Output) -> None:
     """List the heads: what nobody has built on yet.
 
-    The next append names them as its parents. More than one head means that history has forked, which is what replicas do while they are apart.
+    The next append names them as its parents. More than one head means that history has forked, which is what replicas do while
+    they are apart.
 
     \b
     Examples
@@ -93,7 +94,8 @@ def ancestors(log: str, entry_id: str, other_id: str | None, limit: int | None, 
 def explain(log: str, entry_id: str, out: Output) -> int:
     """Explain where an entry stands, and whether it is valid.
 
-    Shows its parents and whether they are here, who signed it, the rule that it fails if it fails one, its children and its branch.
+    Shows its parents and whether they are here, who signed it, the rule that it fails if it fails one, its children and its
+    branch.
 
     Entries in quarantine are explained too. The exit code is 3 if the entry is not valid or a parent is missing.
 

@@ -42,7 +42,12 @@ def fsck(log: str, repair: bool, out: Output) -> int:
 
 @click.command()
 @log_argument
-@click.option("--apply", "apply_name", metavar="MODULE:FUNCTION", help="The application's apply function, imported from the current folder or the path.")
+@click.option(
+    "--apply",
+    "apply_name",
+    metavar="MODULE:FUNCTION",
+    help="The application's apply function, imported from the current folder or the path.",
+)
 @output_options()
 def replay(log: str, apply_name: str | None, out: Output) -> None:
     """Run the application over every entry again.

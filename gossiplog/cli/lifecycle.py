@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import click
@@ -17,7 +16,9 @@ __all__ = ["init", "migrate", "stat"]
 
 @click.command()
 @log_argument
-@click.option("--topic", required=True, metavar="T", help="What the log is about; it never changes. Letters, digits, '.', '-', at most 128.")
+@click.option(
+    "--topic", required=True, metavar="T", help="What the log is about; it never changes. Letters, digits, '.', '-', at most 128."
+)
 @output_options()
 def init(log: str, topic: str, out: Output) -> None:
     """Create an empty log.
@@ -106,16 +107,9 @@ def migrate(log: str, dry_run: bool, out: Output) -> None:
       gossiplog migrate app.db --dry-run
       gossiplog migrate app.db
     """
-    from ..store import Durability
-    from ..store.migrate import load_migrations
-    from ..store.sqlite_errors import translated
-    from ..store.sqlite_file import check_file, connect, read_version
+    from ..store import pending_migrations
 
-    path = Path(log)
-    check_file(path, create=False, read_only=True)
-    with translated(path), contextlib.closing(connect(path, Durability.FULL, read_only=True)) as database:
-        version = read_version(database)
-    pending = [name for name, _ in load_migrations("sqlite")[version:]]
+    version, pending = pending_migrations(log)
 
     async def apply() -> None:
         async with opened(log, read_only=False):

@@ -28,9 +28,9 @@ def output_options(*, quiet: str | None = None) -> Callable[[Callable[..., R]], 
         def run(*args: Any, as_json: bool | None, is_quiet: bool = False, **options: Any) -> R:
             return command(*args, out=Output.choose(as_json=as_json, is_quiet=is_quiet), **options)
 
-        decorated = click.option("--json", "as_json", flag_value=True, default=None, type=click.BOOL, help="Write JSON lines, on a terminal too.")(
-            click.option("--table", "as_json", flag_value=False, type=click.BOOL, help="Write a table, into a pipe too.")(run)
-        )
+        decorated = click.option(
+            "--json", "as_json", flag_value=True, default=None, type=click.BOOL, help="Write JSON lines, on a terminal too."
+        )(click.option("--table", "as_json", flag_value=False, type=click.BOOL, help="Write a table, into a pipe too.")(run))
         if quiet is not None:
             decorated = click.option("-q", "--quiet", "is_quiet", is_flag=True, help=quiet)(decorated)
         return decorated

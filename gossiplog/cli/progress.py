@@ -58,7 +58,7 @@ class Progress:
         self.done = done
         if total is not None:
             self.total = total
-        if not self._is_shown or abs(done - self._looked) < _EVERY and done != self.total:
+        if not self._is_shown or (abs(done - self._looked) < _EVERY and done != self.total):
             return
         self._looked = done
         if self._display is None and self.seconds >= _DELAY_S:
@@ -77,7 +77,11 @@ class Progress:
             def render(self, task: Task) -> Text:
                 return Text(f"{task.speed or 0:,.0f}/s", style="progress.data.speed")
 
-        columns: list[str | ProgressColumn] = [TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.completed:,.0f}")]
+        columns: list[str | ProgressColumn] = [
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.completed:,.0f}"),
+        ]
         columns += [Rate(), TimeRemainingColumn()] if self.total is not None else [Rate()]
         display = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = display.add_task(self.what, total=self.total, completed=self.done)

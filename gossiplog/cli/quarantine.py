@@ -94,6 +94,8 @@ def _resolve(prefix: str, ids: list[str]) -> str:
     found = [id for id in ids if id.startswith(prefix)]
     if len(found) != 1:
         raise Failure(
-            f"{'several' if found else 'no'} entries in quarantine begin with {prefix!r}", hint="`gossiplog quarantine ls` lists them", kind="not-found"
+            f"{'several' if found else 'no'} entries in quarantine begin with {prefix!r}",
+            hint="`gossiplog quarantine ls` lists them",
+            kind="not-found",
         )
     return found[0]

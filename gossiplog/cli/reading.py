@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["log", "show"]
 
+
 @click.command("log")
 @log_argument
 @click.option("--after", metavar="ID", help="Begin behind this entry.")

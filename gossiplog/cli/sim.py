@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .exits import ExitCode
 from .sim_run import compare, processors, run, scenarios, sweep
 
 if TYPE_CHECKING:
@@ -66,14 +67,14 @@ def reproduce_simsub(seeds: int, names: tuple[str, ...], jobs: int | None, as_js
                 {
                     "seeds": seeds,
                     "gate": holds and is_whole,
-                    "verdict": seeds >= lib.GATE_SEEDS,
+                    "is_verdict": seeds >= lib.GATE_SEEDS,
                     "runs": [lib.as_json(report) for report in reports],
                 }
             )
         )
     else:
         click.echo(_verdict(reports, len(chosen), seeds))
-    sys.exit(0 if holds and is_whole else 1)
+    sys.exit(ExitCode.INTERRUPTED if not is_whole else ExitCode.DONE if holds else ExitCode.FAILED)
 
 
 def _table(report: RunReport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .exits import ExitCode
 from .sim_progress import Progress
 
 if TYPE_CHECKING:
@@ -88,6 +90,8 @@ def run(
 
         for path in plot_run(result, plots, image_format):
             click.echo(f"wrote {path}", err=True)
+    if result.until_s < chosen.end_s:
+        sys.exit(ExitCode.INTERRUPTED)
 
 
 @click.command()
@@ -133,6 +137,8 @@ def compare(
             f"scenario {base.name}, {base.nodes} nodes, {base.publish.messages} messages, {seeds} seed{'s' if seeds > 1 else ''} from 0"
         )
         click.echo(report.compare_table(means))
+    if len(rows) < len(tasks):
+        sys.exit(ExitCode.INTERRUPTED)
     if plots is not None:
         from ..sim.plots import plot_comparison
 

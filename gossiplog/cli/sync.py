@@ -33,8 +33,9 @@ __all__ = ["sync"]
 def sync(log: str, other: str, direction: str | None, dry_run: bool, durability: str, out: Output) -> int:
     """Make two logs equal.
 
-    Two logs of one topic exchange what they lack, and end with equal roots. They compare hashes from the root down, so the cost follows the difference, not the size. Everything received is verified. A
-    run that was interrupted keeps what it has and can be repeated.
+    Two logs of one topic exchange what they lack, and end with equal roots. They compare hashes from the root down, so the cost
+    follows the difference, not the size. Everything received is verified. A run that was interrupted keeps what it has and can
+    be repeated.
 
     \b
     Examples
@@ -53,7 +54,9 @@ def sync(log: str, other: str, direction: str | None, dry_run: bool, durability:
             opened(other, read_only=dry_run or not pushes, durability=durability) as theirs,
         ):
             if ours.topic != theirs.topic:
-                raise TopicMismatch(f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint="only logs of one topic can be merged")
+                raise TopicMismatch(
+                    f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint="only logs of one topic can be merged"
+                )
             if dry_run:
                 missing, extra = await _count_difference(ours, theirs)
                 _report(out, missing if pulls else None, extra if pushes else None, await ours.root(), await theirs.root(), is_dry=True)
@@ -93,7 +96,8 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
     if result.rejected:
         out.note(f"{result.rejected:,} entries of {source} are not valid and were left out; `gossiplog verify {source}` names them")
     if result.orphans or result.skipped:
-        out.note(f"{result.orphans + result.skipped:,} entries of {source} were left out for now: {result.reason or 'their ancestors are missing'}")
+        reason = result.reason or "their ancestors are missing"
+        out.note(f"{result.orphans + result.skipped:,} entries of {source} were left out for now: {reason}")
     if result.ending is Ending.STORAGE:
         raise StoreError(result.reason)
     if result.ending is not Ending.COMPLETE:

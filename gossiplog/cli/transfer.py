@@ -35,14 +35,17 @@ _ORPHAN_BYTES_MAX = 64 * 1024 * 1024
 
 @click.command()
 @log_argument
-@click.option("-o", "--output", metavar="FILE", required=True, help="FILE.jsonl or FILE.car, either with .gz; '-' for JSON lines on stdout.")
+@click.option(
+    "-o", "--output", metavar="FILE", required=True, help="FILE.jsonl or FILE.car, either with .gz; '-' for JSON lines on stdout."
+)
 @click.option("--range", "range_", metavar="A..B", help="Entries behind A up to and with B, in causal order; either may be left out.")
 @output_options()
 def export(log: str, output: str, range_: str | None, out: Output) -> None:
     """Write entries to a file.
 
-    The file can be checked and imported anywhere. JSON lines are what `gossiplog log --json` prints. A CAR file holds one block an entry, named by the hash of its bytes, with the
-    heads as roots; any IPLD tool reads it. The file appears under its name only when it is whole.
+    The file can be checked and imported anywhere. JSON lines are what `gossiplog log --json` prints. A CAR file holds one block
+    an entry, named by the hash of its bytes, with the heads as roots; any IPLD tool reads it. The file appears under its name
+    only when it is whole.
 
     \b
     Examples
@@ -111,7 +114,7 @@ async def _roots(log: GossipLog, low: str | None, high: str | None) -> list[byte
 
 
 @contextlib.contextmanager
-def _sink(output: str) -> Iterator[IO[bytes]]:
+def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Open what to write to; a file gets its name when it is whole, and is removed when it is not going to be."""
     if output == "-":
         yield sys.stdout.buffer
@@ -143,10 +146,9 @@ def _sink(output: str) -> Iterator[IO[bytes]]:
 def import_(log: str, file: str, durability: str, expanded_bytes_max: int, value_bytes_max: int, out: Output) -> int:
     """Add the entries of a file.
 
-    It may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. What is good is kept; what is damaged, forged or without its parents is named
-    by its line or its offset, and the exit code is 3. Entries may come in any order; those that
-    are there already count as known. A run that was interrupted can be
-    repeated.
+    It may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. What
+    is good is kept; what is damaged, forged or without its parents is named by its line or its offset, and the exit code is 3.
+    Entries may come in any order; those that are there already count as known. A run that was interrupted can be repeated.
 
     \b
     Examples
@@ -156,7 +158,10 @@ def import_(log: str, file: str, durability: str, expanded_bytes_max: int, value
 
     async def task() -> _Tally:
         tally = _Tally(out)
-        with ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max) as source, Progress("importing", source.size or None, is_shown=not out.is_strict) as progress:
+        with (
+            ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max) as source,
+            Progress("importing", source.size or None, is_shown=not out.is_strict) as progress,
+        ):
             async with opened(log, read_only=False, durability=durability, value_bytes_max=value_bytes_max) as opened_log:
                 for batch in _batches(source.records()):
                     await _insert(opened_log, batch, tally)

@@ -93,7 +93,7 @@ def verify(
     path = values if values is not None else log
     if path is None or (values is not None and log is not None):
         raise click.UsageError("give either a LOG or FILE, or --values FILE", click.get_current_context())
-    jobs = jobs or len(os.sched_getaffinity(0))
+    jobs = jobs or _cores()
 
     async def task() -> tuple[int, int]:
         if values is None and _is_log(path):
@@ -115,6 +115,11 @@ def verify(
     if not out.is_json:
         out.line(f"{count:,} {'entry' if count == 1 else 'entries'}, all valid")
     return ExitCode.DONE
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _is_log(path: str) -> bool:
@@ -209,7 +214,9 @@ async def _with_parents(log: GossipLog, findings: Sequence[Finding]) -> list[Fin
     out = []
     for finding in findings:
         missing = sum(parent not in present for parent in finding.parents)
-        out.append(Finding(finding.id, False, "parents", f"{missing} of {len(finding.parents)} parents are missing") if missing else finding)
+        out.append(
+            Finding(finding.id, False, "parents", f"{missing} of {len(finding.parents)} parents are missing") if missing else finding
+        )
     return out
 
 
@@ -254,12 +261,13 @@ class Pool:
             for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
                 yield finding
 
-
     def _submit(self, pool: ProcessPoolExecutor, chunk: list[Item]) -> Future[list[Finding]]:
         """Submit a chunk, for which the pool may start a process.
 
         Ctrl-C goes to all processes of a terminal; one that begins while it is blocked never sees it, and this one still does.
         """
+        if not hasattr(signal, "pthread_sigmask"):
+            return pool.submit(verify_items, chunk, self._topic, self._value_bytes_max)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return pool.submit(verify_items, chunk, self._topic, self._value_bytes_max)

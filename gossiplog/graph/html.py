@@ -24,7 +24,8 @@ body{grid-template-rows:auto 1fr}
 """
 _SCRIPT = """
 const rows=[...document.querySelectorAll("g.r")],panel=document.querySelector("pre"),box=document.querySelector("input");
-const choose=row=>{rows.forEach(other=>other.classList.toggle("chosen",other===row));panel.textContent=row.querySelector("title").textContent};
+const choose=row=>{rows.forEach(other=>other.classList.toggle("chosen",other===row));
+panel.textContent=row.querySelector("title").textContent};
 rows.forEach(row=>row.addEventListener("click",()=>choose(row)));
 box.addEventListener("input",()=>{const word=box.value.toLowerCase();
 rows.forEach(row=>row.classList.toggle("dim",!row.querySelector("title").textContent.toLowerCase().includes(word)))});
@@ -39,9 +40,10 @@ def draw_html(nodes: Iterable[GraphNode], *, title: str) -> Iterator[str]:
         title: The page's heading; escaped, as is everything from the log.
     """
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     yield (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><header><h1>{escape(title)}</h1>"
         '<input type="search" placeholder="id, author or payload" aria-label="Search"></header>\n<main>\n'

@@ -66,8 +66,7 @@ def _lines(rows: list[GraphRow]) -> Iterator[str]:
             colour = _colour(end if is_edge else start)
             middle = y + _ROW / 2
             yield (
-                f'<path class="l" stroke="{colour}" d="M{_x(start)} {y}C{_x(start)} {middle} {_x(end)} {middle} '
-                f'{_x(end)} {y + _ROW}"/>\n'
+                f'<path class="l" stroke="{colour}" d="M{_x(start)} {y}C{_x(start)} {middle} {_x(end)} {middle} {_x(end)} {y + _ROW}"/>\n'
             )
         for lane in [lane for lane in since if lane not in straight]:
             yield _straight(lane, since.pop(lane), y)

@@ -36,9 +36,7 @@ class TextStyle:
         self.lanes_max = lanes_max
 
 
-def draw_text(
-    nodes: Iterable[GraphNode], describe: Callable[[GraphNode, int], str], style: TextStyle | None = None
-) -> Iterator[str]:
+def draw_text(nodes: Iterable[GraphNode], describe: Callable[[GraphNode, int], str], style: TextStyle | None = None) -> Iterator[str]:
     """Yield the lines of the drawing, without newlines; `nodes` come newest first.
 
     Args:
@@ -65,7 +63,7 @@ def draw_text(
 
 def _node_line(row: GraphRow, style: TextStyle) -> tuple[str, int]:
     symbol = style.head if row.node.is_head else style.node
-    cells = {lane: style.lines[_UP | _DOWN] for lane in row.passing}
+    cells = dict.fromkeys(row.passing, style.lines[_UP | _DOWN])
     cells[row.column] = symbol
     return _paint(cells, {}, style, beyond=symbol if row.column >= style.lanes_max else style.beyond)
 

@@ -181,7 +181,7 @@ class _Batch:
 
     def append(self, index: int, piece: Append) -> Plan[None]:
         """Sign payloads one upon the other, and add them."""
-        entries: list[Entry] = []
+        entries: list[tuple[Entry, Sequence[bytes]]] = []
         heads = self._heads()
         try:
             for payload in piece.payloads:
@@ -190,15 +190,15 @@ class _Batch:
                 if len(entry.value) > self._value_bytes_max:
                     raise EncodeError(f"the entry has {len(entry.value)} bytes, at most {self._value_bytes_max} are allowed")
                 self._check_authorized(entry)
-                entries.append(entry)
+                entries.append((entry, parents))
                 del heads[:HEADS_MERGED_MAX]
                 insort(heads, entry.key)
         except GossipLogError as error:
             self.committed.outcomes.append(error)
             return
-        for entry in entries:
-            yield from self._add(index, entry)
-        self.committed.outcomes.append([Verdict(Outcome.ACCEPT, entry=entry, is_new=True) for entry in entries])
+        for entry, merged in entries:
+            yield from self._add(index, entry, next_clock(merged), merged)
+        self.committed.outcomes.append([Verdict(Outcome.ACCEPT, entry=entry, is_new=True) for entry, _ in entries])
 
     def insert(self, index: int, piece: Insert) -> Plan[None]:
         """Add those of these entries that are new and whose parents are here; set aside what is refused."""
@@ -206,7 +206,7 @@ class _Batch:
         for entry in piece.entries:
             verdict = self._judge(entry, piece.is_retry)
             if verdict.is_new:
-                yield from self._add(index, entry)
+                yield from self._add(index, entry, entry.envelope.clock, entry.parent_keys)
             verdicts.append(verdict)
         self.committed.outcomes.append(verdicts)
 
@@ -267,8 +267,8 @@ class _Batch:
             if not self._authorize(entry.message, did):
                 raise NotAuthorised(f"{did} is not authorised")
 
-    def _add(self, index: int, entry: Entry) -> Plan[None]:
-        key, clock, parent_keys = entry.key, entry.envelope.clock, entry.parent_keys
+    def _add(self, index: int, entry: Entry, clock: int, parent_keys: Sequence[bytes]) -> Plan[None]:
+        key = entry.key
         seq = self._next_seq
         self._next_seq += 1
         if len(parent_keys) == 1:

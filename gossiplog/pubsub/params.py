@@ -395,7 +395,7 @@ class EpisubParams(CommonParams):
     request_ticks: int = 3
     shuffle_ticks: int = 10
     probe_ticks: int = 1
-    improve_ticks: int = 5
+    improve_ticks: int = 10
     dials_max: int = 64
     flush_s: float = 0.1
     missing_s: float = 0.5

@@ -38,6 +38,7 @@ from ..plan import Plan, Request, run_plan
 from ..tree.memory import MemoryTree
 from ..tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 from .base import Reader, Transaction
+from .memory_fsck import FSCK_ANSWERS
 
 __all__ = ["MemoryState", "MemoryStore"]
 
@@ -292,4 +293,5 @@ _ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadSuccessor: MemoryState._successor,
     ReadTail: MemoryState._tail,
     ReadValues: MemoryState._read_values,
+    **FSCK_ANSWERS,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import LocalProtocolError
 from .base import Durability, Store
 
-__all__ = ["open_store"]
+__all__ = ["open_store", "pending_migrations"]
 
 
 @asynccontextmanager
@@ -36,3 +36,14 @@ async def open_store(
 
     async with SqliteStore.open(Path(text), topic=topic, create=create, read_only=read_only, durability=durability) as store:
         yield store
+
+
+def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]]:
+    """Return the version of a log's schema, and the names of the migrations that opening it for writing would apply.
+
+    Raises:
+        StoreError: There is no such file, or it cannot be read.
+    """
+    from .sqlite_file import find_pending
+
+    return find_pending(Path(location))

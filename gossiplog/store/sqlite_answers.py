@@ -32,6 +32,7 @@ from ..log.reads import (
 )
 from ..plan import Request
 from ..tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
+from .sqlite_fsck import FSCK_ANSWERS
 
 __all__ = ["answer"]
 
@@ -280,4 +281,5 @@ _ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
     WriteCursor: _write_cursor,
     WriteEntries: _write_entries,
     WriteQuarantine: _write_quarantine,
+    **FSCK_ANSWERS,
 }

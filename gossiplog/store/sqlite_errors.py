@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import CommitError, DamagedLog, ForeignFile, LogBusy, LogNotFound, ReadOnlyLog, StorageFull, StoreError
 
-__all__ = ["translated"]
+__all__ = ["translate"]
 
 
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Raise sqlite3's errors as `StoreError`s that name the file and what to do."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _translate(path, error) from error
-
-
-def _translate(path: Path, error: sqlite3.Error) -> StoreError:
+def translate(path: Path, error: sqlite3.Error) -> StoreError:
+    """Turn an error of sqlite3's into one that names the file and what to do; to be raised from it."""
     # The low byte is the primary code; Python's own errors, as for a closed connection, have none.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:

@@ -13,8 +13,9 @@ from ..log.envelope import is_topic
 from ..version import VERSION
 from .base import Durability
 from .migrate import load_migrations, split_statements
+from .sqlite_errors import translate
 
-__all__ = ["WriterLock", "check_file", "check_log", "connect", "create_log", "is_blank", "migrate_log", "read_version"]
+__all__ = ["WriterLock", "check_file", "check_log", "connect", "create_log", "find_pending", "is_blank", "migrate_log", "read_version"]
 
 APPLICATION_ID = 0x676C6F67
 """`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
@@ -150,6 +151,17 @@ def create_log(db: sqlite3.Connection, topic: str | None) -> None:
         with contextlib.suppress(sqlite3.Error):
             db.execute("ROLLBACK")
         raise
+
+
+def find_pending(path: Path) -> tuple[int, list[str]]:
+    """Return a file's schema version and the names of the migrations that it lacks; see `pending_migrations`."""
+    check_file(path, create=False, read_only=True)
+    try:
+        with contextlib.closing(connect(path, Durability.FULL, read_only=True)) as db:
+            version = read_version(db)
+    except sqlite3.Error as error:
+        raise translate(path, error) from error
+    return version, [name for name, _ in load_migrations("sqlite")[version:]]
 
 
 def read_version(db: sqlite3.Connection) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from ..log.fsck_reads import ClearDerived
 from ..log.message_id import clock_of
 from ..log.reads import Leaf, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, WriteEntries
 from ..plan import Request
@@ -59,6 +60,9 @@ class Tail:
                 self._note_entries(request)
                 self._note_tree(request)
                 return None
+            case ClearDerived():
+                self.forget()
+                return answer(db, request)
             case _:
                 return answer(db, request)
 

@@ -11,7 +11,7 @@ from blake3 import blake3
 from ..errors import LocalProtocolError
 from .node import ANCHOR_HASH, FANOUT, HASH_BYTES, Node, boundary_limit, leaf_hash, node_hash
 
-__all__ = ["Root", "build", "build_levels", "build_stream"]
+__all__ = ["Root", "StreamBuilder", "build", "build_levels", "build_stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +82,41 @@ def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
     Raises:
         LocalProtocolError: The keys do not ascend; what was yielded before is right as far as it goes.
     """
-    limit = boundary_limit(fanout)
-    upper = _Levels(limit)
-    key_open: bytes | None = None
-    hashes = [ANCHOR_HASH]
-    last: bytes | None = None
-    for key, digest in leaves:
-        if last is not None and key <= last:
-            raise LocalProtocolError(f"leaf {key.hex()} after leaf {last.hex()}, ascending keys expected")
-        last = key
-        if digest < limit:
-            yield from upper.add(1, key_open, hashes)
-            key_open = key
-            hashes = []
-        hashes.append(digest)
-    if last is None:
-        yield Node(0, None, ANCHOR_HASH)
-        return
-    yield from upper.add(1, key_open, hashes)
-    yield from upper.close()
+    builder = StreamBuilder(fanout)
+    yield from builder.add(leaves)
+    yield from builder.close()
+
+
+class StreamBuilder:
+    """What `build_stream` does, for leaves that come in several parts."""
+
+    def __init__(self, fanout: int = FANOUT) -> None:
+        self._limit = boundary_limit(fanout)
+        self._upper = _Levels(self._limit)
+        self._key_open: bytes | None = None
+        self._hashes = [ANCHOR_HASH]
+        self._last: bytes | None = None
+
+    def add(self, leaves: Iterable[tuple[bytes, bytes]]) -> Iterator[Node]:
+        """Take more leaves and yield the nodes that they finish. Raises as `build_stream`."""
+        limit, last = self._limit, self._last
+        for key, digest in leaves:
+            if last is not None and key <= last:
+                raise LocalProtocolError(f"leaf {key.hex()} after leaf {last.hex()}, ascending keys expected")
+            self._last = last = key
+            if digest < limit:
+                yield from self._upper.add(1, self._key_open, self._hashes)
+                self._key_open = key
+                self._hashes = []
+            self._hashes.append(digest)
+
+    def close(self) -> Iterator[Node]:
+        """Yield the rest of the nodes, the root last."""
+        if self._last is None:
+            yield Node(0, None, ANCHOR_HASH)
+            return
+        yield from self._upper.add(1, self._key_open, self._hashes)
+        yield from self._upper.close()
 
 
 class _Levels:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from gossiplog.cli.app import root
 from gossiplog.log import Ed25519Signer
 
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to be in, with a keyring that holds one key, alice's."""

@@ -67,7 +67,11 @@ def test_module_and_command_are_the_same(shell: Run) -> None:
 
 
 def test_help_takes_less_than_half_a_second_of_cpu(environment: dict[str, str]) -> None:
-    code = "import os, subprocess, sys; subprocess.run([sys.executable, '-m', 'gossiplog', '--help'], stdout=subprocess.DEVNULL, check=True); t = os.times(); print(t.children_user + t.children_system)"
+    code = (
+        "import os, subprocess, sys\n"
+        "subprocess.run([sys.executable, '-m', 'gossiplog', '--help'], stdout=subprocess.DEVNULL, check=True)\n"
+        "print(os.times().children_user + os.times().children_system)"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True).stdout
     assert float(out) < 0.5
 
@@ -107,7 +111,13 @@ def test_errors_under_json_are_one_object_on_stderr(shell: Run, app: str) -> Non
 
 
 def test_errors_are_at_most_two_lines(shell: Run, app: str) -> None:
-    for args in (["stat", "missing.db"], ["show", app, "0"], ["append", app, "{"], ["key", "show", "nobody"], ["import", app, "nothing.car"]):
+    for args in (
+        ["stat", "missing.db"],
+        ["show", app, "0"],
+        ["append", app, "{"],
+        ["key", "show", "nobody"],
+        ["import", app, "nothing.car"],
+    ):
         assert len(shell(*args, code=1).err.splitlines()) <= 2
 
 
@@ -146,7 +156,9 @@ def long_log(cli: Run) -> str:
     return "long.db"
 
 
-@pytest.mark.parametrize("command", [["log"], ["verify", "--jobs", "2"], ["verify", "--jobs", "1"], ["graph", "--limit", "2000"], ["export", "-o", "-"]])
+@pytest.mark.parametrize(
+    "command", [["log"], ["verify", "--jobs", "2"], ["verify", "--jobs", "1"], ["graph", "--limit", "2000"], ["export", "-o", "-"]]
+)
 def test_closed_pipe_ends_quietly(environment: dict[str, str], long_log: str, command: list[str]) -> None:
     name, *options = command
     with started(environment, name, long_log, *options) as process:
@@ -236,7 +248,10 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(environment: dict[str,
     cli("export", long_log, "-o", "long.jsonl")
     cli("init", "copy.db", "--topic", TOPIC)
     assert shell("import", "copy.db", "long.jsonl").err == ""
-    code = "import gossiplog.cli.progress as p; p._DELAY_S = 0.0; p._EVERY = 1; from gossiplog.cli import main; import sys; sys.argv[1:] = ['verify', 'long.db', '--jobs', '1', '--table']; main()"
+    code = (
+        "import gossiplog.cli.progress as progress, sys\nprogress._DELAY_S, progress._EVERY = 0.0, 1\n"
+        "from gossiplog.cli import main\nsys.argv[1:] = ['verify', 'long.db', '--jobs', '1', '--table']\nmain()"
+    )
     environment = {**environment, "TERM": "xterm-256color"}
     pid, terminal = pty.fork()
     if pid == 0:
@@ -294,16 +309,29 @@ def test_demo_does_what_it_says(shell: Run) -> None:
 
 def test_bench_measures_every_step(shell: Run) -> None:
     ran = shell("bench", "--entries", "200", "--durability", "off")
-    assert [line["what"].split(",")[0] for line in ran.lines] == ["append", "append", "append", "ingest", "sync into an empty log", "read in causal order", "read and decode"]
+    assert [line["what"].split(",")[0] for line in ran.lines] == [
+        "append",
+        "append",
+        "append",
+        "ingest",
+        "sync into an empty log",
+        "read in causal order",
+        "read and decode",
+    ]
     assert all(line["durability"] == "off" and line["cpuSeconds"] >= 0 for line in ran.lines)
     assert "durability off" in ran.err
 
 
 def test_internal_errors_are_reported_without_a_traceback(environment: dict[str, str]) -> None:
-    code = "import gossiplog.cli.lifecycle as m\nm.run = lambda task: 1 / 0\nimport sys\nsys.argv[1:] = ['stat', 'x']\nfrom gossiplog.cli import main\nmain()"
+    code = (
+        "import gossiplog.cli.lifecycle as lifecycle, sys\nlifecycle.run = lambda task: 1 / 0\n"
+        "sys.argv[1:] = ['stat', 'x']\nfrom gossiplog.cli import main\nmain()"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert ran.returncode == 1
     assert "ZeroDivisionError" in ran.stderr
     assert "Traceback" not in ran.stderr
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**environment, "GOSSIPLOG_DEBUG": "1"}, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**environment, "GOSSIPLOG_DEBUG": "1"}, check=False
+    )
     assert "Traceback" in ran.stderr

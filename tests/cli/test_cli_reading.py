@@ -68,7 +68,9 @@ def test_show_finds_an_entry_by_the_beginning_of_its_id(cli: Run, app: str) -> N
     assert f"id         {ids[2]}" in cli("show", app, ids[2], "--table").out
 
 
-@pytest.mark.parametrize(("prefix", "kind", "code"), [("0", "ambiguous-id", 1), ("vvv", "not-found", 1), ("xyz", "usage", 2), ("0" * 33, "usage", 2)])
+@pytest.mark.parametrize(
+    ("prefix", "kind", "code"), [("0", "ambiguous-id", 1), ("vvv", "not-found", 1), ("xyz", "usage", 2), ("0" * 33, "usage", 2)]
+)
 def test_prefix_that_names_no_single_entry_is_explained(cli: Run, app: str, prefix: str, kind: str, code: int) -> None:
     error = cli("show", app, prefix, "--json", code=code).error
     assert error["kind"] == kind

@@ -168,7 +168,11 @@ def test_verify_values_takes_each_topic_as_it_is(cli: Run, app: str) -> None:
     lines = cli("verify", "--json", "--values", "v.hex", code=3).lines
     assert [line["accepted"] for line in lines] == [True, True, True, False, False]
     assert [line["rule"] for line in lines[3:]] == ["file", "shape"]
-    assert [line["rule"] for line in cli("verify", "--json", "--values", "v.hex", "--topic", "a", code=3).lines][:3] == [None, "topic", "topic"]
+    assert [line["rule"] for line in cli("verify", "--json", "--values", "v.hex", "--topic", "a", code=3).lines][:3] == [
+        None,
+        "topic",
+        "topic",
+    ]
 
 
 def test_verify_agrees_with_every_vector(cli: Run) -> None:

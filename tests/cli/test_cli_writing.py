@@ -9,7 +9,6 @@ from cli_support import SEEDS, TOPIC, Run
 from gossiplog.log import Ed25519Signer
 
 
-
 def test_init_creates_a_log_once(cli: Run) -> None:
     assert cli("init", "app.db", "--topic", TOPIC).record == {"log": "app.db", "topic": TOPIC, "created": True}
     assert cli("init", "app.db", "--topic", TOPIC).record["created"] is False

@@ -75,7 +75,7 @@ def quick(value: bytes) -> object:
         return error.rule
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(entries())
 def test_what_is_signed_is_accepted_and_comes_back(entry):
     verdict = validate(entry.value, topic=entry.topic, key=entry.key)
@@ -89,7 +89,7 @@ def test_what_is_signed_is_accepted_and_comes_back(entry):
     assert [decode_id(parent) for parent in entry.message.parents] == list(entry.parent_keys)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(entries().map(lambda entry: entry.value) | damaged_values())
 def test_the_short_way_and_the_general_one_say_the_same(value):
     assert quick(value) == general(value)
@@ -128,14 +128,14 @@ def test_what_was_built_is_taken_apart(topic, parents, signature, codec, did):
     assert envelope[:6] == (codec, did, signature, topic, next_clock(parents), tuple(parents))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.integers(0, CLOCK_MAX), st.integers(0, CLOCK_MAX))
 def test_clocks_come_back_and_sort_as_numbers(one, other):
     assert decode_clock(encode_clock(one)) == (one, len(encode_clock(one)))
     assert (encode_clock(one) < encode_clock(other)) == (one < other)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=9))
 def test_any_bytes_are_a_clock_in_one_form_or_none(data):
     try:

@@ -11,6 +11,7 @@ from multiformats import CID
 
 from gossiplog.codec import dag_json, pcf
 from gossiplog.codec.javascript import float_text
+from gossiplog.codec.link import UnknownLink
 from gossiplog.errors import DecodeError, EncodeError
 
 CIDS = [
@@ -72,6 +73,18 @@ def oracle(data: bytes) -> bool:
         return False
 
 
+def names_unknown_codec(value: Any) -> bool:
+    """Whether a link in the value is outside the package's tables, so that the oracle has no opinion."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return any(map(names_unknown_codec, value)) if isinstance(value, list) else isinstance(value, UnknownLink)
+
+
+def agrees(data: bytes) -> bool:
+    accepted = accepts(data)
+    return accepted == oracle(data) or (accepted and names_unknown_codec(pcf.decode(data)))
+
+
 def accepts(data: bytes) -> bool:
     try:
         return pcf.check(data) == len(data)
@@ -101,19 +114,19 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(damaged())
 def test_the_checker_accepts_what_the_oracle_accepts(data):
-    assert accepts(data) == oracle(data)
+    assert agrees(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_judged_as_the_oracle_judges_them(data):
-    assert accepts(data) == oracle(data)
+    assert agrees(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(VALUES)
 def test_what_is_encoded_is_in_pcf_and_comes_back_normalised(value):
     try:
@@ -144,7 +157,7 @@ def changes_text(value: Any) -> bool:
     return False
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(damaged())
 def test_what_is_accepted_survives_dag_json(data):
     if accepts(data):
@@ -153,7 +166,7 @@ def test_what_is_accepted_survives_dag_json(data):
         assert dag_json.encode(dag_json.decode(text)) == text
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(FLOATS)
 def test_a_floats_text_is_the_shortest_that_reads_back(number):
     text = float_text(number + 0.0)
@@ -169,14 +182,14 @@ JSON_TEXTS = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(JSON_TEXTS, st.booleans(), st.sampled_from([None, 1]))
 def test_any_json_without_the_two_forms_reads_as_the_standard_library_reads_it(value, escaped, indent):
     text = json.dumps(value, ensure_ascii=escaped, indent=indent)
     assert dag_json.decode(text) == json.loads(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.text(alphabet='[]{}:,"\\/ 01.eE+-bytesnulltrf', max_size=20))
 def test_any_text_is_refused_or_read_as_the_standard_library_reads_it(text):
     try:

@@ -93,7 +93,15 @@ def test_length_that_makes_no_sense_ends_the_reading(length: bytes) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x00", b"\xff" * 20, b"{}", b"\x01\xa0", car_header([digest(b"")])[:-1], car_header([digest(b"")]).replace(b"\x01\x71", b"\x01\x55")],
+    [
+        b"",
+        b"\x00",
+        b"\xff" * 20,
+        b"{}",
+        b"\x01\xa0",
+        car_header([digest(b"")])[:-1],
+        car_header([digest(b"")]).replace(b"\x01\x71", b"\x01\x55"),
+    ],
 )
 def test_header_of_something_else_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):

@@ -1,0 +1,250 @@
+"""Every decoder as a target: a function of any bytes that returns, whatever they are, and seeds that lead into its depths.
+
+A target calls one decoder, swallows the one error that the decoder may raise, and asserts what must hold of a value that came out:
+it is in canonical form, so encoding it gives the same bytes, or the same value after another round.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gossiplog.archive.jsonl import entry_to_line
+from gossiplog.archive.source import ArchiveFormat, read_archive
+from gossiplog.codec import dag_json, pcf
+from gossiplog.codec.base32hex import decode_base32hex, encode_base32hex
+from gossiplog.codec.clock import decode_clock, encode_clock
+from gossiplog.codec.did import decode_did
+from gossiplog.codec.framing import FrameDecoder, encode_frame
+from gossiplog.codec.link import link_from_bytes, link_from_text, link_text, link_to_bytes
+from gossiplog.codec.protobuf import Field, Kind, Schema
+from gossiplog.codec.varint import decode_varint, encode_varint
+from gossiplog.errors import DecodeError, EncodeError, KeyFileError
+from gossiplog.log import Ed25519Signer, Entry, Outcome, decode_id, encode_id, sign_entry, validate, verify_signature
+from gossiplog.log.ed25519 import verify_fully
+
+__all__ = ["TARGETS", "Target"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A decoder under test.
+
+    Attributes:
+        name: What `run` and the test call it.
+        function: Takes any bytes, returns nothing, raises only when the decoder is wrong.
+        seeds: Inputs that the decoder accepts, from which mutation starts.
+    """
+
+    name: str
+    function: Callable[[bytes], None]
+    seeds: tuple[bytes, ...]
+
+
+SIGNERS = (Ed25519Signer.from_seed(bytes(32)), Ed25519Signer.from_seed(b"\1" * 32, codec="dag-json"))
+VALUES: tuple[object, ...] = (
+    None,
+    {"op": "set", "key": "a", "value": 1.5},
+    [0, 23, 24, -1, -25, 2**53, -(2**64), 2**64 - 1, True, False, None],
+    {"": b"\0\1", "a": "é\U0001f600", "k" * 24: [{"/": 1, "a": {}}], "/x": {"bytes": "AA"}},
+    [[[[[[]]]], {"a": {"b": {"c": {}}}}], "x" * 300, b"y" * 300, list(range(30))],
+    [1e300, 5e-324, 2.0**53, -1e-7, 1e21],
+)
+LINKS = tuple(bytes.fromhex(text) for text in ("01550000", "01551220" + "11" * 32, "1220" + "22" * 32, "01ffff030003616263"))
+PAYLOADS = (*map(pcf.encode, VALUES), pcf.encode([link_from_bytes(cid) for cid in LINKS]))
+
+
+def _entries() -> Iterator[Entry]:
+    parents: list[bytes] = []
+    for number, payload in enumerate(PAYLOADS):
+        entry = sign_entry(SIGNERS[number % 2], "app.example.com", number + 1, parents, payload)
+        parents = [entry.key] if number != 3 else [entry.key] * 30
+        yield entry
+
+
+ENTRIES = tuple(_entries())
+
+NODE = Schema("Node", Field(1, "level", Kind.UINT32), Field(2, "key", Kind.BYTES, optional=True), Field(3, "hash", Kind.BYTES))
+TREE = Schema(
+    "Tree",
+    Field(1, "nodes", NODE, repeated=True, repeated_max=8),
+    Field(2, "name", Kind.STRING),
+    Field(3, "at", Kind.UINT64, optional=True),
+    Field(4, "is_root", Kind.BOOL),
+    Field(5, "heads", Kind.BYTES, repeated=True, repeated_max=8),
+)
+
+
+def fuzz_clock(data: bytes) -> None:
+    try:
+        clock, size = decode_clock(data)
+    except DecodeError:
+        return
+    assert encode_clock(clock) == data[:size]
+
+
+def fuzz_varint(data: bytes) -> None:
+    try:
+        number, end = decode_varint(data)
+    except DecodeError:
+        return
+    assert encode_varint(number) == data[:end]
+
+
+def fuzz_id(data: bytes) -> None:
+    text = data.decode("latin-1")
+    try:
+        key = decode_base32hex(text)
+        assert decode_id(text) == key
+    except DecodeError:
+        return
+    assert encode_base32hex(key) == encode_id(key) == text
+
+
+def fuzz_did(data: bytes) -> None:
+    try:
+        decode_did.__wrapped__(data.decode("utf-8", "replace"))
+    except DecodeError:
+        return
+
+
+def fuzz_link(data: bytes) -> None:
+    try:
+        link = link_from_bytes(data)
+    except DecodeError:
+        return
+    assert link_to_bytes(link) == data
+    assert link_to_bytes(link_from_text(link_text(data))) == data
+
+
+def fuzz_link_text(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
+    try:
+        link = link_from_text(text)
+    except DecodeError:
+        return
+    assert link_text(link_to_bytes(link)) == text
+
+
+def fuzz_pcf(data: bytes) -> None:
+    try:
+        value = pcf.decode(data)
+    except DecodeError:
+        return
+    assert pcf.check(data) == len(data)
+    assert pcf.encode(value, depth_max=pcf.DEPTH_MAX) == data
+    assert pcf.encode(dag_json.decode(dag_json.encode(value)), depth_max=pcf.DEPTH_MAX) == data
+
+
+def fuzz_dag_json(data: bytes) -> None:
+    try:
+        value = dag_json.decode(data)
+    except DecodeError:
+        return
+    try:
+        text = dag_json.encode(value)
+    except EncodeError:
+        # Keys in another order can make a map that is misread when it is sorted.
+        return
+    assert dag_json.encode(dag_json.decode(text)) == text
+
+
+def fuzz_protobuf(data: bytes) -> None:
+    try:
+        values = TREE.decode(data)
+    except DecodeError:
+        return
+    assert TREE.decode(TREE.encode(values)) == values
+
+
+def fuzz_frames(data: bytes) -> None:
+    whole, pieces = FrameDecoder(1000), FrameDecoder(1000)
+    frames: list[bytes] = []
+    try:
+        for byte in data:
+            frames += pieces.feed(bytes((byte,)))
+        failed = False
+    except DecodeError:
+        failed = True
+    assert pieces.buffered_bytes <= 1000 + 9
+    try:
+        assert whole.feed(data) == frames
+        assert not failed
+    except DecodeError:
+        assert failed
+
+
+def fuzz_entry(data: bytes) -> None:
+    try:
+        entry = Entry.decode(data)
+    except DecodeError:
+        return
+    assert entry.key == Entry(entry.key, data).key
+    assert Entry(entry.key, data).message == entry.message
+    assert pcf.encode(entry.message.payload, depth_max=pcf.DEPTH_MAX) == entry.payload_bytes
+    line = entry_to_line(entry)
+    assert [record.value for record in read_archive(io.BytesIO(line), ArchiveFormat.JSONL)] == [data]
+
+
+def fuzz_validate(data: bytes) -> None:
+    verdict = validate(data, topic="app.example.com")
+    assert verdict.outcome in (Outcome.ACCEPT, Outcome.REJECT)
+    assert verdict.accepted == (verdict.rule is None)
+
+
+def fuzz_stored_entry(data: bytes) -> None:
+    """An entry from a damaged file: trusted, and wrong."""
+    entry = Entry(bytes(20), data)
+    try:
+        _ = (entry.message, entry.signature, entry.topic)
+    except DecodeError:
+        return
+
+
+def fuzz_signature(data: bytes) -> None:
+    key, signature, message = data[:32].ljust(32, b"\0"), data[32:96].ljust(64, b"\0"), data[96:]
+    assert isinstance(verify_fully(key, signature, message), bool)
+    assert verify_signature(data.decode("latin-1"), signature, message) is False
+
+
+def fuzz_key_file(data: bytes) -> None:
+    try:
+        signer = Ed25519Signer.from_pem(data)
+    except KeyFileError:
+        return
+    assert Ed25519Signer.from_pem(signer.to_pem()).did == signer.did
+
+
+def fuzz_archive(data: bytes) -> None:
+    for archive_format in ArchiveFormat:
+        for record in read_archive(io.BytesIO(data), archive_format):
+            assert (record.value is None) == (record.fault is not None)
+
+
+JSON_SEEDS = tuple(dag_json.encode(pcf.decode(payload)) for payload in PAYLOADS)
+TREE_VALUES = {
+    "nodes": [{"level": 1, "key": b"k", "hash": b"h"}, {"level": 2**32 - 1, "key": None, "hash": b""}],
+    "name": "é",
+    "at": 2**64 - 1,
+    "is_root": True,
+    "heads": [b"", b"a" * 20],
+}
+
+TARGETS = (
+    Target("clock", fuzz_clock, tuple(encode_clock(clock) for clock in (0, 127, 128, 2**20, 2**53 - 1))),
+    Target("varint", fuzz_varint, tuple(encode_varint(number) for number in (0, 127, 128, 2**63 - 1))),
+    Target("id", fuzz_id, tuple(entry.id.encode() for entry in ENTRIES)),
+    Target("did", fuzz_did, tuple(signer.did.encode() for signer in SIGNERS)),
+    Target("link", fuzz_link, LINKS),
+    Target("link-text", fuzz_link_text, tuple(link_text(cid).encode() for cid in LINKS)),
+    Target("pcf", fuzz_pcf, PAYLOADS),
+    Target("dag-json", fuzz_dag_json, JSON_SEEDS),
+    Target("protobuf", fuzz_protobuf, (TREE.encode(TREE_VALUES),)),
+    Target("frames", fuzz_frames, (b"".join(map(encode_frame, (b"", b"a", b"b" * 200))),)),
+    Target("entry", fuzz_entry, tuple(entry.value for entry in ENTRIES)),
+    Target("validate", fuzz_validate, tuple(entry.value for entry in ENTRIES)),
+    Target("stored-entry", fuzz_stored_entry, tuple(entry.value for entry in ENTRIES)),
+    Target("signature", fuzz_signature, tuple(signer.public_key + signer.sign(b"message") + b"message" for signer in SIGNERS)),
+    Target("key-file", fuzz_key_file, tuple(signer.to_pem() for signer in SIGNERS)),
+    Target("archive", fuzz_archive, (b"\n".join(map(entry_to_line, ENTRIES)), b"\n".join(entry.value.hex().encode() for entry in ENTRIES))),
+)
+"""In order of how much of the rest they contain."""
