@@ -6,15 +6,18 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import trio
 
+from . import integrity
 from .codec import pcf_encode
 from .errors import AmbiguousId, DecodeError, LocalProtocolError, NotFound, ReadOnlyLog, Reject, Rejected
 from .log.ancestry import AncestorWalk, children, is_ancestor, position
 from .log.commit import Append, Authorize, Committed, Insert
 from .log.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT, next_clock
+from .log.fsck import FsckReport
 from .log.message import Entry
 from .log.message_id import ID_CHARS, decode_id, encode_id
 from .log.reads import (
@@ -423,6 +426,25 @@ class GossipLog:
             verdicts += await self._submit(Insert(chunk, is_retry=True))
         return verdicts
 
+    async def fsck(self, *, repair: bool = False, on_progress: Callable[[int], None] | None = None) -> FsckReport:
+        """Check every entry and all that is derived from them, on one snapshot, on all cores. About 80 µs of CPU an entry.
+
+        Args:
+            repair: If something is wrong, build what is derived anew in one transaction, and check again. Entries that are damaged, or
+                have lost an ancestor, go to the quarantine under the rule `damaged`; sync from a peer and retry them. What `apply` wrote
+                for them stays: replay.
+            on_progress: Called now and then with the number of entries that were checked; anew from 0 for each pass.
+
+        Raises:
+            ReadOnlyLog: A repair was asked for in a log that is open read-only.
+            DamagedLog: The file cannot be repaired in place.
+            StoreError: The store failed.
+        """
+        if repair and self.read_only:
+            raise ReadOnlyLog(f"{self.location} is open read-only")
+        run = integrity.check_and_repair if repair else integrity.check
+        return await run(self._store, self._verify_stored, on_progress)
+
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that reads, on one snapshot, in one hop."""
         return await self._store.read(plan)
@@ -452,6 +474,10 @@ class GossipLog:
 
     async def _verify(self, values: Sequence[bytes]) -> list[Verdict]:
         return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
+
+    async def _verify_stored(self, values: Sequence[bytes]) -> list[Verdict]:
+        validator = partial(validate_many, values, topic=self.topic, schemes=self._schemes, value_bytes_max=VALUE_BYTES_LIMIT)
+        return await trio.to_thread.run_sync(validator, limiter=self._verifiers)
 
     def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
         return validate_many(values, topic=self.topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from .errors import ClosedError, CommitError, GossipLogError, LocalProtocolError, Reject, Rejected, StoreError
+from .errors import ClosedError, CommitError, DecodeError, GossipLogError, LocalProtocolError, Reject, Rejected, StoreError
 from .log.commit import Append, Authorize, Committed, Insert, Refusal, commit
 from .log.message import Entry
-from .log.message_id import decode_id, encode_id
+from .log.message_id import decode_id
 from .log.reads import WriteCursor
 from .log.validation import Verdict
 from .plan import Plan, ask
@@ -182,10 +182,10 @@ class Writer:
         """Note what the next attempt must leave out: an entry of somebody's, or a whole append of ours."""
         if reject.id is None and len(committed.entries) > 1:
             raise LocalProtocolError("Reject needs the id of the entry: apply was given several") from reject
-        key = committed.entries[0][1].key if reject.id is None else decode_id(reject.id)
+        key = committed.entries[0][1].key if reject.id is None else _decode(reject.id)
         index = committed.owners.get(key)
         if index is None:
-            raise LocalProtocolError(f"Reject names {encode_id(key)}, which apply was not given") from reject
+            raise LocalProtocolError(f"Reject names {reject.id}, which apply was not given") from reject
         works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
         if isinstance(works[index], Append):
             failed[index] = Rejected(f"apply refused the entry: {reject.reason}")
@@ -209,6 +209,13 @@ class Writer:
             if isinstance(request.work, WriteCursor):
                 yield from ask(request.work)
         return committed
+
+
+def _decode(id: str) -> bytes:
+    try:
+        return decode_id(id)
+    except DecodeError:
+        return b""
 
 
 def _finish(request: _Request, error: BaseException) -> None:

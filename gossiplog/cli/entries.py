@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..archive import entry_to_line
+from ..errors import DecodeError
 from .output import Column, Listing, Output, clean
 
 if TYPE_CHECKING:
@@ -36,8 +37,21 @@ def entry_cells(entry: Entry) -> tuple[str, str, str, str]:
     return entry.id[:ID_CHARACTERS], str(entry.clock), short_did(entry.signature.public_key), payload_text(entry)
 
 
-def add_entry(listing: Listing, out: Output, entry: Entry) -> None:
-    """Add an entry to a listing under `ENTRY_COLUMNS`; in JSON it is the line that `import` reads."""
+def add_entry(listing: Listing, out: Output, entry: Entry) -> bool:
+    """Add an entry to a listing under `ENTRY_COLUMNS`; in JSON it is the line that `import` reads.
+
+    Returns:
+        False if the entry is damaged: that was said on stderr, and nothing was added.
+    """
+    try:
+        _add_entry(listing, out, entry)
+    except DecodeError as error:
+        out.note(f"entry {entry.id} is damaged: {error}")
+        return False
+    return True
+
+
+def _add_entry(listing: Listing, out: Output, entry: Entry) -> None:
     if out.is_quiet:
         listing.add(b"", (), id=entry.id)
     elif out.is_json:

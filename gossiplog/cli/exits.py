@@ -96,7 +96,7 @@ def describe(error: BaseException) -> Problem | None:
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return Problem("file", f"{place}{error.strerror or error}", None, ExitCode.FAILED)
-    if isinstance(error, ImportError):
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("gossiplog"):
         return Problem("dependency", f"{error}", "install the package again: `pip install gossiplog`", ExitCode.FAILED)
     return None
 

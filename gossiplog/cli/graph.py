@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import DecodeError
 from ..graph import GraphNode, TextStyle, draw_dot, draw_html, draw_svg, draw_text
 from .entries import ID_CHARACTERS, payload_text, short_did
 from .options import log_argument
@@ -86,8 +87,11 @@ async def graph_nodes(log: GossipLog, limit: int) -> list[GraphNode]:
     heads = set(await log.heads())
     nodes = []
     async for entry in log.iterate(reverse=True, limit=limit):
-        did = entry.signature.public_key
-        nodes.append(GraphNode(entry.id, entry.message.parents, entry.clock, did, payload_text(entry), entry.id in heads))
+        try:
+            parents, did, payload = entry.message.parents, entry.signature.public_key, payload_text(entry)
+        except DecodeError as error:
+            parents, did, payload = (), "", f"damaged: {error}"
+        nodes.append(GraphNode(entry.id, parents, entry.clock, did, payload, entry.id in heads))
     return nodes
 
 

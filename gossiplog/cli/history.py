@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NotFound
+from ..errors import DecodeError, NotFound
 from .entries import ENTRY_COLUMNS, ID_CHARACTERS, add_entry, entry_cells, payload_text
 from .exits import ExitCode
 from .options import id_argument, log_argument, output_options
@@ -80,9 +80,10 @@ def ancestors(log: str, entry_id: str, other_id: str | None, limit: int | None, 
                     out.line(f"{id[:ID_CHARACTERS]} is {'an' if is_ancestor else 'no'} ancestor of {other[:ID_CHARACTERS]}")
                 return ExitCode.FAILED if exit_code and not is_ancestor else ExitCode.DONE
             with Listing(out, ENTRY_COLUMNS, empty="no ancestors: the entry has no parents") as listing:
+                is_whole = True
                 async for entry in opened_log.ancestors(id, limit=limit):
-                    add_entry(listing, out, entry)
-            return ExitCode.DONE
+                    is_whole &= add_entry(listing, out, entry)
+            return ExitCode.DONE if is_whole else ExitCode.INTEGRITY
 
     return run(task)
 
@@ -171,25 +172,18 @@ def _explain_quarantined(held: Quarantined, out: Output) -> int:
     from ..log.message import Entry
 
     entry = Entry(held.key, held.value)
-    record = {
-        "id": entry.id,
-        "clock": entry.clock,
-        "author": entry.signature.public_key,
-        "verdict": {"accepted": False, "rule": held.rule, "reason": held.reason},
-        "parents": [{"id": parent} for parent in entry.message.parents],
-        "quarantinedSince": held.since,
-    }
-    out.fields(
-        record,
-        [
-            ("id", out.style(entry.id, "yellow")),
-            ("verdict", out.style(f"in quarantine by rule {held.rule!r}: {clean(held.reason)}", "red")),
-            ("signed by", out.style(clean(entry.signature.public_key), "cyan")),
-            ("clock", f"{entry.clock:,}"),
-            *_list("parents", list(entry.message.parents), _PARENTS_SHOWN, "none"),
-            ("payload", payload_text(entry)),
-        ],
-    )
+    record: dict[str, Any] = {"id": entry.id, "verdict": {"accepted": False, "rule": held.rule, "reason": held.reason}}
+    verdict = f"in quarantine by rule {held.rule!r}: {clean(held.reason)}"
+    shown = [("id", out.style(entry.id, "yellow")), ("verdict", out.style(verdict, "red"))]
+    try:
+        author, parents, payload = entry.signature.public_key, list(entry.message.parents), payload_text(entry)
+    except DecodeError as error:
+        shown.append(("payload", f"unreadable: {clean(str(error))}"))
+    else:
+        record |= {"clock": entry.clock, "author": author, "parents": [{"id": parent} for parent in parents]}
+        shown += [("signed by", out.style(clean(author), "cyan")), ("clock", f"{entry.clock:,}")]
+        shown += [*_list("parents", parents, _PARENTS_SHOWN, "none"), ("payload", payload)]
+    out.fields({**record, "quarantinedSince": held.since}, shown)
     return ExitCode.INTEGRITY
 
 

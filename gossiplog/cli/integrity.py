@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from .exits import ExitCode
 from .options import log_argument, output_options
-from .output import Output, clean
+from .output import Column, Listing, Output, clean, counted
 from .progress import Progress
 from .session import load_apply, opened, run
 
+if TYPE_CHECKING:
+    from ..log.fsck import FsckReport
+
 __all__ = ["fsck", "replay"]
+
+_FINDING_COLUMNS = (Column("kind", style="red"), Column("where", style="yellow"), Column("what is wrong"))
 
 
 @click.command()
@@ -31,13 +38,49 @@ def fsck(log: str, repair: bool, out: Output) -> int:
       gossiplog fsck app.db --repair
     """
 
-    async def task() -> int:
+    async def task() -> FsckReport:
         async with opened(log, read_only=not repair) as opened_log:
             with Progress("checking", await opened_log.count(), is_shown=not out.is_strict) as progress:
-                report = await opened_log.fsck(repair=repair, progress=progress.at)
-        return 0
+                return await opened_log.fsck(repair=repair, on_progress=progress.at)
 
-    return run(task)
+    report = run(task)
+    before = report.repaired
+    if out.is_json:
+        out.record({**_record(report), "setAside": report.set_aside, "repaired": _record(before) if before else None})
+    else:
+        if before is not None:
+            _show(before, out)
+            aside = f"; {counted(report.set_aside, 'entry', 'entries')} set aside in quarantine" if report.set_aside else ""
+            out.line(f"repaired: built again what follows from {counted(report.valid, 'valid entry', 'valid entries')}{aside}")
+        _show(report, out)
+        summary = f"{counted(report.entries, 'entry', 'entries')}, {counted(report.problems, 'problem', 'problems')}"
+        out.line(out.style(f"ok: {summary}", "green") if report.is_clean else out.style(f"DAMAGED: {summary}", "red", bold=True))
+        if not report.is_clean and not repair:
+            out.note(f"`gossiplog fsck {log} --repair` builds again whatever follows from the entries")
+    return ExitCode.DONE if report.is_clean else ExitCode.INTEGRITY
+
+
+def _record(report: FsckReport) -> dict[str, Any]:
+    findings = [{"kind": each.kind, "where": each.where, "detail": each.detail} for each in report.findings]
+    return {
+        "clean": report.is_clean,
+        "entries": report.entries,
+        "valid": report.valid,
+        "problems": report.problems,
+        "duplicates": report.duplicates,
+        "findings": findings,
+    }
+
+
+def _show(report: FsckReport, out: Output) -> None:
+    if not report.findings:
+        return
+    with Listing(out, _FINDING_COLUMNS, empty="") as listing:
+        for each in report.findings:
+            listing.add({}, (each.kind, clean(each.where), clean(each.detail)))
+    left = report.problems + report.duplicates - len(report.findings)
+    if left > 0:
+        out.note(f"and {left:,} more")
 
 
 @click.command()
@@ -64,15 +107,17 @@ def replay(log: str, apply_name: str | None, out: Output) -> None:
 
     async def task() -> int:
         async with opened(log, read_only=apply is None, apply=apply) as opened_log:
-            if apply is not None:
-                return await opened_log.replay()
-            count = 0
-            async for _ in opened_log.iterate():
-                count += 1
-            return count
+            with Progress("replaying", await opened_log.count(), is_shown=not out.is_strict) as progress:
+                if apply is not None:
+                    return await opened_log.replay(on_progress=progress.at)
+                async for entry in opened_log.iterate():
+                    # Decoding is what would fail.
+                    assert entry.message is not None
+                    progress.step()
+                return progress.done
 
     count = run(task)
     if out.is_json:
         out.record({"count": count, "apply": apply_name and clean(apply_name)})
     else:
-        out.line(f"{count:,} entries replayed")
+        out.line(f"{counted(count, 'entry', 'entries')} replayed")

@@ -51,7 +51,9 @@ def _keyring() -> Keyring:
 @_name_argument
 @output_options(quiet="Print the did alone.")
 def new(name: str, out: Output) -> None:
-    """Make a new Ed25519 key and print its did, the public name that entries are signed with.
+    """Make a new key.
+
+    It is an Ed25519 key; its did, the public name that entries are signed with, is printed.
 
     \b
     Example
@@ -81,14 +83,14 @@ def list_(out: Output) -> None:
     columns = (Column("name", style="yellow"), Column("did", style="cyan"), Column("file"))
     with Listing(out, columns, empty=f"no keys in {keyring.path}; make one with `gossiplog key new NAME`") as listing:
         for name in keyring.names():
-            path = str(keyring.path_of(name))
+            path = keyring.path_of(name)
             try:
                 did = keyring.load(name).did
             except KeyFileError as error:
                 is_whole = False
-                listing.add({"name": name, "file": path, "error": str(error)}, (name, f"unusable: {error}", path), id="")
+                listing.add({"name": name, "file": str(path), "error": str(error)}, (name, f"unusable: {error}", _tilde(path)), id="")
             else:
-                listing.add({"name": name, "did": did, "file": path}, (name, did, path), id=did)
+                listing.add({"name": name, "did": did, "file": str(path)}, (name, did, _tilde(path)), id=did)
     if not is_whole:
         raise Failure("some keys cannot be used", hint="`gossiplog key show NAME` says what to do about one", kind="key")
 
@@ -113,9 +115,10 @@ def show(name: str, out: Output) -> None:
 @click.option("--passphrase", "has_passphrase", is_flag=True, help="Ask for a passphrase, and encrypt the key with it.")
 @click.option("--public", "is_public", is_flag=True, help="Write the public half only.")
 def export(name: str, output: str, has_passphrase: bool, is_public: bool) -> None:
-    """Write a key as PEM (PKCS #8), which OpenSSL and most libraries read.
+    """Write a key to a file.
 
-    Whoever has the file can sign as you: it is made readable for you alone. Into a terminal, a private key is not written.
+    The form is PEM (PKCS #8), which OpenSSL and most libraries read. Whoever has the file can sign as you: it is made readable
+    for you alone. Into a terminal, a private key is not written.
 
     \b
     Examples
@@ -144,10 +147,11 @@ def export(name: str, output: str, has_passphrase: bool, is_public: bool) -> Non
 @click.argument("file", default="-", metavar="[FILE|-]")
 @output_options(quiet="Print the did alone.")
 def import_(name: str, file: str, out: Output) -> None:
-    """Add a key from a PEM file (PKCS #8, Ed25519; an encrypted one asks for its passphrase) or from 64 hexadecimal digits.
+    """Add a key from a file.
 
-    The digits are the seed that other libraries call the private key. They are read from FILE or stdin: a private key in an
-    argument would be seen by everyone who lists processes.
+    It is PEM (PKCS #8, Ed25519; an encrypted one asks for its passphrase) or 64 hexadecimal digits. The digits are the seed
+    that other libraries call the private key. They are read from FILE or stdin: a private key in an argument would be seen by
+    everyone who lists processes.
 
     \b
     Examples
@@ -183,10 +187,15 @@ def _signer_of(data: bytes) -> Ed25519Signer:
     return Ed25519Signer.from_seed(seed)
 
 
+def _tilde(path: Path) -> str:
+    """A path as people write it, the home folder as `~`."""
+    return f"~/{path.relative_to(Path.home())}" if path.is_relative_to(Path.home()) else str(path)
+
+
 def _report_key(out: Output, name: str, signer: Ed25519Signer, path: Path) -> None:
     if out.is_quiet:
         out.line(signer.did)
         return
     public = signer.public_key.hex()
-    shown = [("name", name), ("did", signer.did), ("public key", public), ("file", str(path))]
+    shown = [("name", name), ("did", signer.did), ("public key", public), ("file", _tilde(path))]
     out.fields({"name": name, "did": signer.did, "publicKey": public, "file": str(path)}, shown)

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import click
 
-__all__ = ["Column", "Listing", "Output", "clean", "cut", "has_colour", "is_unicode"]
+__all__ = ["Column", "Listing", "Output", "clean", "counted", "cut", "has_colour", "is_unicode"]
 
 _MEASURED_ROWS = 200
 """A table's columns are as wide as the first rows ask for; later rows go out as they come."""
@@ -36,6 +36,11 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}" for c in text)
+
+
+def counted(number: int, one: str, several: str) -> str:
+    """A number with its noun: `1 entry`, `1,000 entries`."""
+    return f"{number:,} {one if number == 1 else several}"
 
 
 def cut(text: str, width: int) -> str:

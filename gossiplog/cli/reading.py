@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..archive import entry_to_line
+from ..errors import DamagedLog, DecodeError
 from .entries import ENTRY_COLUMNS, add_entry, payload_text
 from .options import id_argument, log_argument, output_options
-from .output import Listing, Output, clean
+from .output import Listing, Output, clean, counted
 from .session import opened, resolve, run
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def log(
 
     async def task() -> None:
         async with opened(log) as opened_log, contextlib.AsyncExitStack() as stack:
+            damaged = 0
             low = await resolve(opened_log, after) if after else None
             high = await resolve(opened_log, before) if before else None
             entries: AsyncGenerator[Entry, None]
@@ -62,13 +64,24 @@ def log(
             with Listing(out, ENTRY_COLUMNS, empty="no entries", is_live=follow) as listing:
                 await stack.enter_async_context(contextlib.aclosing(entries))
                 async for entry in entries:
-                    if author is not None and not entry.signature.public_key.endswith(author):
+                    if author is not None and not _is_by(entry, author):
                         continue
-                    add_entry(listing, out, entry)
+                    damaged += not add_entry(listing, out, entry)
                     if listing.count == limit:
                         break
+            if damaged:
+                hint = f"`gossiplog fsck {log}` says what else is affected"
+                raise DamagedLog(f"{counted(damaged, 'entry', 'entries')} of {log} left out, being damaged", hint=hint)
 
     run(task)
+
+
+def _is_by(entry: Entry, author: str) -> bool:
+    """Whether this did signed an entry; what is damaged so that nobody can tell is taken for a yes, so that it is reported."""
+    try:
+        return entry.signature.public_key.endswith(author)
+    except DecodeError:
+        return True
 
 
 @click.command()
@@ -88,24 +101,25 @@ def show(log: str, entry_id: str, is_hex: bool, out: Output) -> None:
     async def task() -> None:
         async with opened(log) as opened_log:
             entry = await opened_log.get(await resolve(opened_log, entry_id))
-        if is_hex:
-            out.line(entry.value.hex())
-        elif out.is_json:
-            out.raw(entry_to_line(entry))
-        else:
-            parents = entry.message.parents
-            out.fields(
-                {},
-                [
-                    ("id", out.style(entry.id, "yellow")),
-                    ("topic", clean(entry.message.topic)),
-                    ("clock", f"{entry.clock:,}"),
-                    ("author", out.style(clean(entry.signature.public_key), "cyan")),
-                    ("signature", f"{entry.signature.codec}, {entry.signature.signature.hex()}"),
-                    ("parents", " ".join(parents) or "none"),
-                    ("bytes", f"{len(entry.value):,}"),
-                    ("payload", payload_text(entry, None)),
-                ],
-            )
+            if is_hex:
+                out.line(entry.value.hex())
+            elif out.is_json:
+                out.raw(entry_to_line(entry))
+            else:
+                out.fields({}, _fields(entry, out))
 
     run(task)
+
+
+def _fields(entry: Entry, out: Output) -> list[tuple[str, str]]:
+    message, signature = entry.message, entry.signature
+    return [
+        ("id", out.style(entry.id, "yellow")),
+        ("topic", clean(message.topic)),
+        ("clock", f"{message.clock:,}"),
+        ("author", out.style(clean(signature.public_key), "cyan")),
+        ("signature", f"{signature.codec}, {signature.signature.hex()}"),
+        ("parents", " ".join(message.parents) or "none"),
+        ("bytes", f"{len(entry.value):,}"),
+        ("payload", payload_text(entry, None)),
+    ]

@@ -31,6 +31,7 @@ async def opened(path: str, *, read_only: bool = True, **options: Any) -> AsyncI
 
     Raises:
         LogNotFound: With a hint at `gossiplog init`.
+        DamagedLog: An entry that was read is malformed.
         GossipLogError: As `gossiplog.open` raises.
     """
     from ..gossip_log import open as open_log
@@ -42,8 +43,12 @@ async def opened(path: str, *, read_only: bool = True, **options: Any) -> AsyncI
         raise Failure(f"{path} is a folder", hint="LOG is the path of a SQLite file, say app.db in that folder")
     if not creates and not Path(path).exists():
         raise errors.LogNotFound(f"no log at {path}", hint=f"create it with `gossiplog init {path} --topic …`")
-    async with open_log(path, read_only=read_only, **options) as log:
-        yield log
+    try:
+        async with open_log(path, read_only=read_only, **options) as log:
+            yield log
+    except errors.DecodeError as error:
+        # What comes from the user is decoded before, so this is something stored.
+        raise errors.DamagedLog(f"{path}: {error}", hint=f"`gossiplog verify {path}` names the entries that are damaged") from error
 
 
 async def resolve(log: GossipLog, prefix: str) -> str:

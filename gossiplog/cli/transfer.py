@@ -16,7 +16,7 @@ from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, car
 from ..errors import StoreError
 from .exits import ExitCode, Failure
 from .options import DURABILITIES, archive_options, log_argument, output_options
-from .output import Output, clean
+from .output import Output, clean, counted
 from .progress import Progress
 from .session import opened, resolve, run
 
@@ -76,7 +76,7 @@ def export(log: str, output: str, range_: str | None, out: Output) -> None:
     if out.is_json:
         out.record({"file": output, "count": count, "bytes": size})
     else:
-        out.line(f"{count:,} entries, {size:,} bytes, in {output}")
+        out.line(f"{counted(count, 'entry', 'entries')}, {size:,} bytes, in {output}")
 
 
 async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | None]:

@@ -16,7 +16,7 @@ import click
 from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, format_of_name
 from .exits import ExitCode
 from .options import archive_options, output_options
-from .output import Column, Listing, Output, clean
+from .output import Column, Listing, Output, clean, counted
 from .progress import Progress
 from .session import opened, run
 
@@ -113,7 +113,7 @@ def verify(
         out.note(f"{failed:,} of {count:,} failed")
         return ExitCode.INTEGRITY
     if not out.is_json:
-        out.line(f"{count:,} {'entry' if count == 1 else 'entries'}, all valid")
+        out.line(f"{counted(count, 'entry', 'entries')}, all valid")
     return ExitCode.DONE
 
 

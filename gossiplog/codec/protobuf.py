@@ -114,7 +114,7 @@ class Schema:
             tag = _encode_varint(field.number << 3 | field.wire_type)
             for item in value if field.repeated else (value,):
                 encoded = self._encode_item(field, item)
-                if not field.repeated and not field.optional and not isinstance(field.kind, Schema) and encoded in (b"\0", b""):
+                if not field.repeated and item == field.default():
                     continue
                 out += tag
                 if field.wire_type == _BYTES:

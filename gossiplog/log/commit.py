@@ -37,7 +37,7 @@ from .reads import (
 from .signing import Signer, sign_entry
 from .validation import Outcome, Rule, Verdict
 
-__all__ = ["HEADS_MERGED_MAX", "Append", "Authorize", "Committed", "Insert", "Refusal", "commit"]
+__all__ = ["HEADS_MERGED_MAX", "Append", "Authorize", "Committed", "Insert", "Refusal", "commit", "restore"]
 
 HEADS_MERGED_MAX = 256
 """An append takes at most this many heads as its parents, lowest ids first; the next one takes the rest.
@@ -130,6 +130,23 @@ def commit(
     return batch.committed
 
 
+def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float) -> Plan[list[Verdict]]:
+    """Bring back entries that a repair took out, each with the `seq` that it had; return a verdict for each.
+
+    Args:
+        rows: `(seq, entry)` in order of seq, each valid.
+        topic: The log's.
+        now: Unix time in seconds, for the quarantine's records.
+    """
+    batch = _Batch(topic, now, None, {}, VALUE_BYTES_DEFAULT)
+    yield from batch.read([Insert([entry for _, entry in rows])])
+    verdicts = []
+    for seq, entry in rows:
+        verdicts.append((yield from batch.restore(seq, entry)))
+    yield from batch.write()
+    return verdicts
+
+
 class _Batch:
     """One transaction in the making: what was read, and what has been added since."""
 
@@ -209,6 +226,14 @@ class _Batch:
                 yield from self._add(index, entry, entry.envelope.clock, entry.parent_keys)
             verdicts.append(verdict)
         self.committed.outcomes.append(verdicts)
+
+    def restore(self, seq: int, entry: Entry) -> Plan[Verdict]:
+        """Add an entry under the `seq` that it had before, if its parents are here."""
+        verdict = self._judge(entry, is_retry=True)
+        if verdict.is_new:
+            self._next_seq = seq
+            yield from self._add(0, entry, entry.envelope.clock, entry.parent_keys)
+        return verdict
 
     def write(self) -> Plan[None]:
         """Write everything that was added."""

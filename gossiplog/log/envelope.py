@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 from ..codec import pcf
 from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
 from ..codec.clock import CLOCK_MAX
+from ..codec.link import UnknownLink
 from ..codec.pcf_encode import item_header
 from ..errors import DecodeError, LocalProtocolError
 from .message_id import KEY_BYTES, clock_of
@@ -198,7 +199,9 @@ def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes
         from ..codec import dag_json
 
         parents = [encode_base32hex(key) for key in parent_keys]
-        return dag_json.encode({"clock": clock, "parents": parents, "payload": pcf.decode(payload), "topic": topic})
+        # The text of a link needs its bytes only.
+        decoded = pcf.decode(payload, link=UnknownLink)
+        return dag_json.encode({"clock": clock, "parents": parents, "payload": decoded, "topic": topic})
     return b"%b%b\x65topic%b\x67parents%b%b\x67payload%b" % (
         b"\xa4\x65clock",
         item_header(0, clock),

@@ -84,7 +84,7 @@ class Ed25519Signer:
             KeyFileError: It is something else.
         """
         # Imported here: reading or writing a key's file is the only use of `cryptography`, and importing it takes 50 ms.
-        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.exceptions import InternalError, UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -92,8 +92,8 @@ class Ed25519Signer:
             key = load_pem_private_key(data, password=None)
         except TypeError:
             raise KeyFileError("the key is encrypted", hint="decrypt it first, e.g. with `openssl pkey`") from None
-        except (ValueError, UnsupportedAlgorithm):
-            # The cause may quote the document, so it is not passed on.
+        except (ValueError, UnsupportedAlgorithm, InternalError):
+            # A key of the wrong size is an InternalError. The cause may quote the document, so it is not passed on.
             raise KeyFileError("not a private key in PEM (PKCS #8)") from None
         if not isinstance(key, Ed25519PrivateKey):
             raise KeyFileError("the private key is not an Ed25519 key")

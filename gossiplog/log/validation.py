@@ -89,6 +89,8 @@ def validate(
         value_bytes_max: The size it may have; above 1 MiB has no effect.
     """
     entry = None
+    if type(value) is not bytes:
+        value = bytes(value)
     try:
         envelope = parse_envelope(value, value_bytes_max)
         entry = Entry.from_envelope(value, envelope)

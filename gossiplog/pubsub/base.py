@@ -89,6 +89,8 @@ class PubSub:
         if type(event) is RpcReceived:
             peer = self.peers.get(event.peer)
             if peer is not None:
+                if event.refused:
+                    self._on_refused(peer, event.refused)
                 self._on_rpc(peer, event.rpc)
         elif type(event) is Validated:
             self._on_validated(event)
@@ -142,6 +144,7 @@ class PubSub:
     def _topic_states(self) -> tuple[TopicState, ...]:
         raise NotImplementedError
 
+    def _on_refused(self, peer: Peer, count: int) -> None: ...
     def _on_start(self, me: PeerId) -> None: ...
     def _on_timer(self, token: TimerToken) -> None: ...
     def _on_connected(self, peer: Peer, address: str | None) -> None: ...

@@ -7,9 +7,9 @@ gone, the timer is stale, the verdict came twice) changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TypeAlias
 
+from ..log.validation import Outcome
 from .params import TopicScoreParams
 from .rpc import Message, Rpc
 from .types import MessageId, PeerId, TimerToken, Topic
@@ -33,17 +33,6 @@ __all__ = [
     "Unsubscribe",
     "Validated",
 ]
-
-
-class Outcome(Enum):
-    """What a validator found; the members have the names and values of the log's own."""
-
-    ACCEPT = "accept"
-    """Deliver and forward."""
-    IGNORE = "ignore"
-    """Drop without blame: an orphan, or a fault of ours."""
-    REJECT = "reject"
-    """Drop, and count it against everyone who sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +79,17 @@ class ConnectFailed:
 
 @dataclass(slots=True)
 class RpcReceived:
-    """A connected peer sent an RPC. Not frozen for speed (see `rpc.py`); treat it as if it were."""
+    """A connected peer sent an RPC. Not frozen for speed (see `rpc.py`); treat it as if it were.
+
+    Attributes:
+        peer: Who.
+        rpc: What, without the messages that `wire.py` refused.
+        refused: How many messages that were; misbehaviour (P7).
+    """
 
     peer: PeerId
     rpc: Rpc
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,9 @@ class Meshsub(PubSub):
     def _on_disconnected(self, peer: Peer) -> None:
         self.exchange.forget(peer.id)
 
+    def _on_refused(self, peer: Peer, count: int) -> None:
+        self.scoring.penalise(peer.id, count)
+
     def _on_control(self, peer: Peer, control: Control) -> None:
         if control.graft:
             self.mesh.on_graft(peer, control.graft)

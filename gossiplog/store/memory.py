@@ -230,8 +230,9 @@ class MemoryState:
         return [(key, self.values[self._leaves[key].seq - 1]) for key in keys]
 
     def _tail(self, request: ReadTail) -> list[tuple[int, bytes]]:
-        end = min(request.seq + request.limit, self._count(ReadCount())[0])
-        return [(seq, self.values[seq - 1]) for seq in range(request.seq + 1, end + 1)]
+        first = max(request.seq, 0)
+        end = min(first + request.limit, self._count(ReadCount())[0])
+        return [(seq, self.values[seq - 1]) for seq in range(first + 1, end + 1)]
 
     def _branch_tips(self, request: ReadBranchTips) -> dict[int, int]:
         tips = {branch: self._clocks[branch][-1] for branch in request.branches if branch in self._clocks}

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ..errors import LocalProtocolError
 from ..log.fsck_reads import (
+    ClearDerived,
     LeafRow,
     PositionRow,
     ReadCursors,
@@ -19,6 +21,7 @@ from ..log.fsck_reads import (
     ReadPositionRows,
     ReadTableCounts,
     TableCounts,
+    TakeEntries,
 )
 from ..log.reads import Link, Position
 from ..plan import Request
@@ -98,7 +101,12 @@ def _link_rows(state: MemoryState, request: ReadLinkRows) -> set[tuple[Position,
     return {(child, parent) for child, parent in request.between if child in state._links_to.get(parent, [])}
 
 
+def _refuse(state: MemoryState, request: Request[Any]) -> None:
+    raise LocalProtocolError("a log in memory is not repaired", hint="sync a new one from it")
+
+
 FSCK_ANSWERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
+    ClearDerived: _refuse,
     ReadCursors: lambda state, request: sorted(state._cursors.items()),
     ReadLeafPage: _leaf_page,
     ReadLinkPage: _link_page,
@@ -107,4 +115,5 @@ FSCK_ANSWERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     ReadPositionPage: _position_page,
     ReadPositionRows: _position_rows,
     ReadTableCounts: _counts,
+    TakeEntries: _refuse,
 }

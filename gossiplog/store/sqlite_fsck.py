@@ -80,7 +80,10 @@ def _link_page(db: sqlite3.Connection, request: ReadLinkPage) -> list[Link]:
         where, parameters = f"WHERE ({_LINK_KEY}) > (?, ?, ?, ?) ", [child.branch, parent.branch, child.clock, parent.clock]
     statement = f"SELECT {_LINK_KEY}, reach FROM gossiplog_links {where}ORDER BY {_LINK_KEY} LIMIT ?"
     rows = db.execute(statement, (*parameters, request.limit))
-    return [Link(Position(child, child_clock), Position(parent, parent_clock), reach) for child, parent, child_clock, parent_clock, reach in rows]
+    return [
+        Link(Position(child, child_clock), Position(parent, parent_clock), reach)
+        for child, parent, child_clock, parent_clock, reach in rows
+    ]
 
 
 def _cursors(db: sqlite3.Connection, request: ReadCursors) -> list[tuple[str, int]]:

@@ -328,3 +328,51 @@ trio.run(main)
         assert cli("append", app, "6", "--json", code=1).error["kind"] == "busy"
         assert len(cli("log", app).lines) == 5
         holder.communicate("")
+
+
+def test_fsck_finds_and_repairs_what_follows_from_the_entries(cli: Run, app: str) -> None:
+    before = root_of(cli, app)
+    assert cli("fsck", app).record["clean"] is True
+    database = sqlite3.connect(app)
+    with database:
+        database.execute("DELETE FROM gossiplog_heads")
+        database.execute("UPDATE gossiplog_nodes SET hash = x'00112233445566778899aabbccddeeff' WHERE level = 1")
+    database.close()
+    record = cli("fsck", app, code=3).record
+    assert record["clean"] is False
+    assert {finding["kind"] for finding in record["findings"]} >= {"heads", "node"}
+    text = cli("fsck", app, "--table", code=3)
+    assert "DAMAGED: 5 entries" in text.out
+    assert f"gossiplog fsck {app} --repair" in text.err
+    repaired = cli("fsck", app, "--repair").record
+    assert repaired["clean"] is True
+    assert repaired["repaired"]["problems"] == record["problems"]
+    assert root_of(cli, app) == before
+    assert cli("fsck", app, "--table").out == "ok: 5 entries, 0 problems\n"
+
+
+def test_reading_goes_on_around_a_damaged_entry(cli: Run, app: str) -> None:
+    id = cli("append", "-q", app, '"the original"').out.strip()
+    cli("append", app, '"after it"')
+    tamper(app, b"\x6cthe original", b"\xffthe original")
+    ran = cli("log", app, code=3)
+    assert [line["message"]["payload"] for line in ran.lines] == [1, 2, 3, 4, 5, "after it"]
+    assert f"entry {id} is damaged" in ran.err
+    assert cli("log", app, "--json", code=3).error["kind"] == "damaged-log"
+    assert cli("show", app, id, "--json", code=3).error["kind"] == "damaged-log"
+    assert "damaged:" in cli("graph", app).out
+    assert cli("explain", app, id, code=3).record["verdict"]["accepted"] is False
+    cli("ancestors", app, cli("heads", app).lines[0]["id"], code=3)
+
+
+def test_damaged_entry_comes_back_from_another_replica(cli: Run, app: str) -> None:
+    cli("init", "other.db", "--topic", TOPIC)
+    cli("append", app, '"the original"')
+    cli("sync", app, "other.db")
+    tamper(app, b"original", b"tampered")
+    report = cli("fsck", app, "--repair").record
+    assert report["setAside"] == 1
+    held = cli("quarantine", "ls", app).record
+    cli("explain", app, held["id"], code=3)
+    cli("sync", app, "other.db")
+    assert root_of(cli, app) == root_of(cli, "other.db")

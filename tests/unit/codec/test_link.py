@@ -16,6 +16,22 @@ def test_a_known_cid_becomes_the_librarys_object():
     assert is_link(link)
 
 
+def test_links_are_those_that_the_library_decodes():
+    for cid in (
+        RAW_SHA256,
+        V0,
+        bytes.fromhex("01550000"),
+        bytes.fromhex("01711220") + bytes(32),
+        bytes.fromhex("0171111401")[:4] + bytes(20),
+    ):
+        link = link_from_bytes(cid)
+        assert link == CID.decode(cid)
+        assert (link.version, link.codec, link.hashfun, link.raw_digest) == (lambda c: (c.version, c.codec, c.hashfun, c.raw_digest))(
+            CID.decode(cid)
+        )
+        assert str(link) == str(CID.decode(cid))
+
+
 def test_an_unknown_codec_or_hash_keeps_its_bytes():
     for cid in (UNKNOWN_CODEC, bytes.fromhex("0155b2960200"), bytes.fromhex("0155120107")):
         link = link_from_bytes(cid)
@@ -64,7 +80,20 @@ def test_malformed_cids_are_refused(cid):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "b", "Qm", "x", "bafk!", "BAFKQAAA", "zb2rhXnuDbU9Y65UfpjeuDZwzzWcENg9WRU9QNKegaCvmsXkk", "Qm" + "1" * 44, "bafkqaab"]
+    "text",
+    [
+        "",
+        "b",
+        "Qm",
+        "x",
+        "bafk!",
+        "BAFKQAAA",
+        "zb2rhXnuDbU9Y65UfpjeuDZwzzWcENg9WRU9QNKegaCvmsXkk",
+        "Qm" + "1" * 44,
+        "Qm" + "0" * 44,
+        "ba",
+        "bafkqaab",
+    ],
 )
 def test_other_texts_are_refused(text):
     with pytest.raises(DecodeError):

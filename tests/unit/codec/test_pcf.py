@@ -118,6 +118,7 @@ def test_links_are_library_objects_or_keep_their_bytes():
         "d8",
         "d82a5801" + "00",
         "d82a40",
+        "d82a4500015500",
         "d92a2a",
         "da0000002a",
         "db",

@@ -5,6 +5,7 @@ import pytest
 from multiformats import CID
 
 from gossiplog.codec import pcf
+from gossiplog.codec.link import UnknownLink
 from gossiplog.codec.pcf_encode import item_header
 from gossiplog.errors import EncodeError
 
@@ -78,6 +79,8 @@ def test_the_payload_is_not_changed():
 
 
 def test_links_are_checked_before_they_are_written():
+    with pytest.raises(EncodeError, match="neither 0 nor 1"):
+        pcf.encode([UnknownLink(b"junk")])
     assert pcf.encode(CID.decode(bytes.fromhex("01550000"))).hex() == "d82a450001550000"
 
 

@@ -30,6 +30,10 @@ def test_defaults_are_left_out_and_presence_is_kept():
     assert MIXED.encode({"backoff": 0, "flag": False}).hex() == "1800"
 
 
+def test_a_byte_of_zero_is_no_default():
+    assert NODE.decode(NODE.encode({"hash": b"\0", "level": 0}))["hash"] == b"\0"
+
+
 def test_everything_comes_back():
     values = {
         "flag": True,

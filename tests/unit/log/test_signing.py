@@ -1,6 +1,7 @@
 import os
 import pickle
 import stat
+from base64 import b64encode
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -78,6 +79,10 @@ def test_other_files_are_refused_without_quoting_them(tmp_path):
         "binary": bytes(range(256)),
         "too large": b"x" * 70_000,
         "truncated": signer.to_pem()[:80],
+        "a short key": b"-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAA\n-----END PRIVATE KEY-----\n",
+        "a seed of 30 bytes": b"-----BEGIN PRIVATE KEY-----\n"
+        + b64encode(bytes.fromhex("302c020100300506032b65700420041e") + bytes(30))
+        + b"\n-----END PRIVATE KEY-----\n",
         "another kind": pem(ec.generate_private_key(ec.SECP256R1())),
         "encrypted": pem(ed25519_key, BestAvailableEncryption(b"password")),
     }

@@ -98,6 +98,11 @@ def test_without_a_topic_any_is_accepted():
     assert refused.entry == ENTRY
 
 
+def test_bytes_like_values_are_taken():
+    assert validate(bytearray(ENTRY.value)).accepted
+    assert validate(memoryview(ENTRY.value)).entry == ENTRY
+
+
 def test_the_size_is_the_logs_to_choose_up_to_a_mebibyte():
     value = sign_entry(SIGNER, TOPIC, 1, [], pcf.encode(b"x" * 70_000)).value
     assert validate(value).rule == "size"

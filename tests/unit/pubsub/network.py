@@ -40,7 +40,9 @@ def message(data: bytes | str, topic: Topic = T, **fields: Any) -> Message:
 class Network:
     """Routers, the links between them and one queue of events."""
 
-    def __init__(self, make: Callable[[random.Random], Router], count: int, *, seed: int = 1, latency_s: tuple[float, float] = (0.01, 0.15)) -> None:
+    def __init__(
+        self, make: Callable[[random.Random], Router], count: int, *, seed: int = 1, latency_s: tuple[float, float] = (0.01, 0.15)
+    ) -> None:
         self.rng = random.Random(seed)
         self.now = 0.0
         self.names: list[PeerId] = []

@@ -253,7 +253,7 @@ def test_clock_that_runs_wrong_fires_its_own_timers_on_time() -> None:
     assert world.seen(0, Start) == [(100.0, Start(0))]
     world.do(0, SetTimer("tick", 111.0))
     world.pass_time(20.0)
-    ((at, event),) = [(now, event) for now, event in world.router(0).log if isinstance(event, TimerFired) and event.token == "tick"]
+    ((at, _),) = [(now, event) for now, event in world.router(0).log if isinstance(event, TimerFired) and event.token == "tick"]
     assert 111.0 <= at < 111.0 + 1e-6
 
 

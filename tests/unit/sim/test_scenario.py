@@ -120,7 +120,8 @@ def test_key_is_set_by_its_path() -> None:
 def test_sweep_runs_every_combination_with_every_seed(tmp_path: Path) -> None:
     grid = tmp_path / "grid.toml"
     grid.write_text(
-        'scenario = "sparse"\nseeds = 2\n[grid]\nnodes = [10]\nrouter = ["floodsub", "meshsub"]\n"publish.messages" = [2]\n"topology.connect" = [2, 3]\n'
+        'scenario = "sparse"\nseeds = 2\n[grid]\nnodes = [10]\nrouter = ["floodsub", "meshsub"]\n'
+        '"publish.messages" = [2]\n"topology.connect" = [2, 3]\n'
     )
     sweep = load_sweep(grid)
     done: list[int] = []

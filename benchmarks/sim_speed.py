@@ -1,0 +1,62 @@
+"""How fast the engines are and how cost grows: `python benchmarks/sim_speed.py`. Each row is a process of its own; CPU seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+from sim_record import peak_mib, write
+
+ROUTERS = ("floodsub", "randomsub", "meshsub", "gossipsub", "choke", "episub")
+CASES: list[tuple[str, int, int, float]] = [
+    ("simsub 2018", 100, 1000, 0.1),
+    ("simsub 2018", 1000, 1000, 0.1),
+    ("simsub 2018, numpy", 1000, 1000, 0.1),
+    ("simsub 2018, numpy", 10_000, 1000, 0.1),
+    *((router, nodes, messages, 0.1) for router in ROUTERS for nodes, messages in ((100, 1000), (1000, 100), (10_000, 10))),
+    ("gossipsub", 1000, 10, 0.1),
+    ("gossipsub", 1000, 1000, 0.1),
+]
+
+
+def measure(engine: str, nodes: int, messages: int, interval_s: float) -> dict[str, Any]:
+    from gossiplog.sim.run import Run
+    from gossiplog.sim.scenario import PublishSpec, Scenario
+    from gossiplog.sim.simsub import RULES_2018, run_simsub
+    from gossiplog.sim.vector import run_vector
+
+    begun = time.process_time()
+    if engine in ROUTERS:
+        run = Run(Scenario("speed", router=engine, nodes=nodes, publish=PublishSpec(messages=messages, interval_s=interval_s)), 1)
+        run.work()
+        events = run.network.events
+    else:
+        work = run_vector if engine.endswith("numpy") else run_simsub
+        events = work(RULES_2018, nodes, messages, interval_s, 1).events
+    cpu_s = time.process_time() - begun
+    return {"engine": engine, "nodes": nodes, "messages": messages, "events": events, "cpu_s": round(cpu_s, 2), "peak_mib": peak_mib()}
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        print(json.dumps(measure(*json.loads(sys.argv[1]))))
+        return
+    rows = []
+    lines = [f"{'engine':<20}{'nodes':>7}{'messages':>10}{'events':>12}{'CPU s':>8}{'events/CPU s':>14}{'peak MiB':>10}"]
+    for case in CASES:
+        done = subprocess.run([sys.executable, __file__, json.dumps(case)], capture_output=True, text=True, check=True)
+        row = json.loads(done.stdout)
+        rows.append(row)
+        lines.append(
+            f"{row['engine']:<20}{row['nodes']:>7}{row['messages']:>10}{row['events']:>12,}{row['cpu_s']:>8.1f}"
+            f"{row['events'] / row['cpu_s']:>14,.0f}{row['peak_mib']:>10}"
+        )
+        print(lines[-1], file=sys.stderr, flush=True)
+    write("sim-speed", "Events per CPU second, memory, and growth with nodes and messages", rows, "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Reliable causal broadcast as one sans-IO machine: a pubsub router, the push of heads, and the choice of syncs."""
+
+from .actions import Action, Ask, Ban, ClosePush, InsertEntry, OpenPush, Push, StartSync
+from .events import (
+    Answered,
+    Appended,
+    Connected,
+    Disconnected,
+    Event,
+    Inserted,
+    PeerKind,
+    PushClosed,
+    PushDropped,
+    PushOpened,
+    PushReceived,
+    Start,
+    SyncFinished,
+)
+from .machine import Broadcast
+from .state import BroadcastState
+
+__all__ = [
+    "Action",
+    "Answered",
+    "Appended",
+    "Ask",
+    "Ban",
+    "Broadcast",
+    "BroadcastState",
+    "ClosePush",
+    "Connected",
+    "Disconnected",
+    "Event",
+    "InsertEntry",
+    "Inserted",
+    "OpenPush",
+    "PeerKind",
+    "Push",
+    "PushClosed",
+    "PushDropped",
+    "PushOpened",
+    "PushReceived",
+    "Start",
+    "StartSync",
+    "SyncFinished",
+]

@@ -1,0 +1,90 @@
+"""What a broadcast machine asks its driver to do: the results of `Broadcast.handle`, to be carried out in order.
+
+The router's own actions come through as they are, but for `Validate` and `AnotherSource`, which end here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..plan import Plan
+from ..pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
+from ..pubsub.types import PeerId
+from ..sync.schedule import StartSync
+
+__all__ = ["Action", "Ask", "Ban", "ClosePush", "InsertEntry", "OpenPush", "Push", "RouterAction", "StartSync"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Run a plan on our own log, on its latest committed state, and come back with `Answered`."""
+
+    token: int
+    plan: Plan[Any]
+
+
+@dataclass(slots=True)
+class InsertEntry:
+    """Validate an entry, insert it if it passes, and come back with `Inserted`. Not frozen for speed (as pubsub's `Validate`).
+
+    Attributes:
+        token: For the answer.
+        key: 20 bytes that it was sent under, unchecked.
+        value: VALUE, unchecked.
+        source: Who brought it, for logs.
+    """
+
+    token: int
+    key: bytes
+    value: bytes
+    source: PeerId
+
+
+@dataclass(slots=True)
+class Push:
+    """Write one message, length-prefixed, to the push stream of each of these peers.
+
+    The driver answers with `PushDropped` for a peer whose queue is full, and says nothing otherwise.
+
+    Attributes:
+        peers: Distinct, in the order of sending; at least one.
+        data: An encoded Event of the push protocol.
+    """
+
+    peers: tuple[PeerId, ...]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPush:
+    """Open a push stream to a connected peer and come back with `PushOpened` or `PushClosed`. Never asked for a `CLIENT`."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePush:
+    """Reset the push stream, on which the peer broke the protocol, and come back with `PushClosed`."""
+
+    peer: PeerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """Close all connections with a peer and refuse new ones until a time; it counts as disconnected from now on.
+
+    Attributes:
+        peer: Who.
+        until: Seconds on the driver's clock.
+        reason: Why, for the log.
+    """
+
+    peer: PeerId
+    until: float
+    reason: str
+
+
+RouterAction: TypeAlias = SendRpc | Deliver | Published | SetTimer | Connect | Disconnect | Probe | SlowPeer
+Action: TypeAlias = RouterAction | Ask | InsertEntry | Push | OpenPush | ClosePush | StartSync | Ban

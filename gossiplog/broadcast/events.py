@@ -1,0 +1,171 @@
+"""What may happen to a broadcast machine: the arguments of `Broadcast.handle`.
+
+The router's own events that concern neither peers nor verdicts are passed through as they are. An event that no longer makes sense
+(the peer has gone, the token is unknown) changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from ..log.message import Entry
+from ..log.validation import Verdict
+from ..pubsub.events import AppScored, ConnectFailed, PeerRecordLearned, Probed, RpcReceived, SendFailed, TimerFired, TopicScored
+from ..pubsub.types import PeerId
+from ..sync.result import SyncResult
+
+__all__ = [
+    "Answered",
+    "Appended",
+    "Connected",
+    "Disconnected",
+    "Event",
+    "Inserted",
+    "PeerKind",
+    "PushClosed",
+    "PushDropped",
+    "PushOpened",
+    "PushReceived",
+    "RouterEvent",
+    "Start",
+    "SyncFinished",
+]
+
+
+class PeerKind(Enum):
+    """What a connection is good for. Source: spec/sync.md, "Mode A" and "Mode B"."""
+
+    MESH = "mesh"
+    """A server: pubsub, a push stream that whoever dialled opens, syncs both ways."""
+    CLIENT = "client"
+    """A WebSocket client of ours. It opens the push stream; a push stream opened by us would end its process."""
+    HUB = "hub"
+    """The WebSocket server that we are a client of. We open the push stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first event of all.
+
+    Attributes:
+        me: Our own peer id.
+    """
+
+    me: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A peer's first connection is open.
+
+    Attributes:
+        peer: Who.
+        kind: What the connection is good for.
+        is_outbound: We dialled.
+        protocol: The pubsub protocol that both speak; None without pubsub, as over a plain WebSocket.
+        address: The remote IP address; None when it has none or is exempt from counting.
+        has_push: It speaks our push protocol; False for a stranger who takes part in pubsub alone.
+    """
+
+    peer: PeerId
+    kind: PeerKind
+    is_outbound: bool
+    protocol: str | None = None
+    address: str | None = None
+    has_push: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A peer's last connection closed. A sync with it that is running is the driver's to end, without `SyncFinished`."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Entries of our own are committed, as durably as the log promises; so are signed entries that came by HTTP.
+
+    Attributes:
+        entries: In their order, parents first.
+    """
+
+    entries: Sequence[Entry]
+
+
+@dataclass(slots=True)
+class Inserted:
+    """The answer to an `InsertEntry`: the verdict of validation, or, if that accepted it, of the log after its commit."""
+
+    token: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class PushOpened:
+    """A push stream to the peer stands, whoever opened it."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class PushClosed:
+    """The push stream ended, or `OpenPush` came to nothing, while the connection goes on."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class PushReceived:
+    """One message came on a push stream.
+
+    Attributes:
+        peer: From whom.
+        data: Its bytes without the length prefix, at most 4 MiB, unchecked.
+    """
+
+    peer: PeerId
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PushDropped:
+    """A `Push` was dropped for one peer because its queue was full."""
+
+    peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The plan of an `Ask` returned this."""
+
+    token: int
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFinished:
+    """The session of a `StartSync` is over."""
+
+    peer: PeerId
+    result: SyncResult
+
+
+RouterEvent: TypeAlias = RpcReceived | TimerFired | SendFailed | ConnectFailed | AppScored | TopicScored | PeerRecordLearned | Probed
+Event: TypeAlias = (
+    RouterEvent
+    | Start
+    | Connected
+    | Disconnected
+    | Appended
+    | Inserted
+    | PushOpened
+    | PushClosed
+    | PushReceived
+    | PushDropped
+    | Answered
+    | SyncFinished
+)

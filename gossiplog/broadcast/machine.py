@@ -1,0 +1,421 @@
+"""The whole protocol of a replica: what arrives, what is forwarded, who is told of our heads, whom we sync with.
+
+    pubsub      the router asks to validate → InsertEntry → ACCEPT: it forwards · IGNORE: sync with the source · REJECT: penalty
+    push        an insert → InsertEntry → new: published, and pushed to WebSocket clients · an update → what is missing → sync
+    sync        StartSync → SyncFinished → with new entries: update(heads) to everybody but the source
+    own entries published, pushed to WebSocket clients and to the hubs whose client we are
+
+Source: spec/sync.md, "Reliable causal broadcast" and "Mode A".
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from random import Random
+from typing import Any, NamedTuple, assert_never
+
+from ..errors import DecodeError
+from ..log.message import Entry
+from ..log.validation import Outcome, Rule, Verdict
+from ..plan import Plan
+from ..pubsub.actions import Action as RouterAction
+from ..pubsub.actions import AnotherSource, Connect, SetTimer, Validate
+from ..pubsub.events import (
+    AppScored,
+    ConnectFailed,
+    PeerConnected,
+    PeerDisconnected,
+    PeerRecordLearned,
+    Probed,
+    Publish,
+    RpcReceived,
+    SendFailed,
+    Subscribe,
+    TimerFired,
+    TopicScored,
+    Validated,
+)
+from ..pubsub.events import Event as PubsubEvent
+from ..pubsub.events import Outcome as PubsubOutcome
+from ..pubsub.events import Start as StartRouter
+from ..pubsub.router import Router
+from ..pubsub.rpc import Message
+from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
+from ..sync.result import Ending
+from ..sync.rpc import Insert, Update
+from ..sync.wire import decode_event, encode_event
+from .actions import Action, Ask, Ban, ClosePush, InsertEntry
+from .events import (
+    Answered,
+    Appended,
+    Connected,
+    Disconnected,
+    Event,
+    Inserted,
+    PeerKind,
+    PushClosed,
+    PushDropped,
+    PushOpened,
+    PushReceived,
+    Start,
+    SyncFinished,
+)
+from .needs import Needs, missing
+from .offences import Offences, RejectedIds
+from .peers import PUSHED_MAX, Peer
+from .pushes import PUSH_TIMER, Pushes
+from .state import BroadcastState
+
+__all__ = ["Broadcast"]
+
+SYNC_TIMER = TimerToken("broadcast.sync")
+ORPHANS_MAX = 4_096
+"""Messages that were ignored and whose further sources we would sync with."""
+_OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
+
+
+class _Pending(NamedTuple):
+    """An `InsertEntry` that is under way.
+
+    Attributes:
+        source: Who brought it.
+        key: The key that it came under.
+        digest: SHA-256 of the message it came in.
+        message_id: The router's name for that message; None when the entry was pushed.
+        pusher: The peer that pushed it; None when the router brought it.
+        is_usual: The message is the one that we would have made of this entry.
+    """
+
+    source: PeerId
+    key: bytes
+    digest: bytes
+    message_id: MessageId | None = None
+    pusher: Peer | None = None
+    is_usual: bool = True
+
+
+class Broadcast:
+    """Reliable causal broadcast for one log.
+
+    A driver hands it `Start`, then everything that happens, with a time that never goes back, and carries out the actions in order.
+
+    Args:
+        router: A new router that validates (`is_validating`), under the StrictNoSign policy.
+        topic: The log's.
+        random: The only source of chance.
+    """
+
+    def __init__(self, router: Router, topic: str, random: Random) -> None:
+        self.router = router
+        self._topic = Topic(topic)
+        self._random = random
+        self._now = 0.0
+        self._out: list[Action] = []
+        self._peers: dict[PeerId, Peer] = {}
+        self._rejected = RejectedIds()
+        self._offences = Offences()
+        self._orphans: OrderedDict[MessageId, bytes] = OrderedDict()
+        self._needs = Needs(random, self._ask, self._emit)
+        self._pushes = Pushes(self._peers, self._ask, self._emit)
+        self._pending: dict[int, _Pending] = {}
+        self._asked: dict[int, tuple[PeerId | None, Callable[[Any], None]]] = {}
+        self._tokens = 0
+        self._sync_timer: float | None = None
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The pubsub protocol ids it speaks, the preferred one first."""
+        return self.router.protocols
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
+
+        Args:
+            event: What happened.
+            now: Seconds on the driver's clock; not less than in the call before.
+        """
+        self._now = self._needs.now = self._pushes.now = now
+        self._out = out = list[Action]()
+        if type(event) is RpcReceived:
+            if event.peer in self._peers:
+                self._route(event)
+        elif type(event) is Inserted:
+            self._on_inserted(event)
+        else:
+            self._on_event(event)
+        if self._needs.has_changed:
+            self._needs.has_changed = False
+            wake = self._needs.wake_at
+            if wake is not None and wake != self._sync_timer:
+                self._sync_timer = wake
+                out.append(SetTimer(SYNC_TIMER, wake))
+        return out
+
+    def state(self) -> BroadcastState:
+        """Show the machine as values. O(peers); changes nothing."""
+        sizes = {
+            "pending": len(self._pending),
+            "pushed_per_peer": max((peer.pushed for peer in self._peers.values()), default=0),
+            "asked": len(self._asked),
+            "rejected": len(self._rejected),
+            "offenders": len(self._offences),
+            "banned": self._offences.banned,
+            "orphans": len(self._orphans),
+            **self._needs.sizes(),
+        }
+        sizes_max = {
+            "pending": self.router.state().sizes_max["pending"] + PUSHED_MAX * len(self._peers),
+            "pushed_per_peer": PUSHED_MAX,
+            "asked": 1 + 2 * len(self._peers),
+            "rejected": self._rejected.size_max,
+            "offenders": self._offences.size_max,
+            "banned": self._offences.size_max,
+            "orphans": ORPHANS_MAX,
+            **self._needs.sizes_max(),
+        }
+        kinds = {peer.id: peer.kind for peer in self._peers.values()}
+        pushing = tuple(peer.id for peer in self._peers.values() if peer.is_push_open)
+        return BroadcastState(self.router.state(), kinds, pushing, sizes, sizes_max)
+
+    # The turn
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Answered(token, answer):
+                if token in self._asked:
+                    self._asked.pop(token)[1](answer)
+            case TimerFired(token):
+                self._on_timer(token, event)
+            case Appended(entries):
+                self._on_appended(entries)
+            case PushReceived(peer, data):
+                self._on_push_received(peer, data)
+            case SyncFinished():
+                self._on_sync_finished(event)
+            case Connected():
+                self._on_connected(event)
+            case Disconnected(peer):
+                self._on_disconnected(peer)
+            case PushOpened() | PushClosed() | PushDropped():
+                self._on_push_stream(event)
+            case Start(me):
+                self._route(StartRouter(me))
+                self._route(Subscribe(self._topic))
+            case SendFailed() | ConnectFailed() | AppScored() | TopicScored() | PeerRecordLearned() | Probed():
+                self._route(event)
+            case RpcReceived() | Inserted():  # pragma: no cover - taken by `handle`
+                raise AssertionError(event)
+            case _:
+                assert_never(event)
+
+    def _emit(self, action: Action) -> None:
+        self._out.append(action)
+
+    def _ask(self, plan: Plan[Any], then: Callable[[Any], None], peer: PeerId | None) -> None:
+        """Ask our log on behalf of a peer, and go on with the answer unless the peer has left by then; None: of nobody."""
+        self._tokens += 1
+        self._asked[self._tokens] = (peer, then)
+        self._out.append(Ask(self._tokens, plan))
+
+    def _route(self, event: PubsubEvent) -> None:
+        """Hand an event to the router and take what it asks for."""
+        actions: list[RouterAction] = self.router.handle(event, self._now)
+        for action in actions:
+            if isinstance(action, Validate):
+                self._on_validate(action)
+            elif isinstance(action, AnotherSource):
+                key = self._orphans.get(action.message_id)
+                if key is not None and action.source in self._peers:
+                    self._needs.want(action.source, [key])
+            elif isinstance(action, Connect) and self._offences.banned_until(action.peer, self._now) is not None:
+                self._route(ConnectFailed(action.peer))
+            else:
+                self._out.append(action)
+
+    def _on_timer(self, token: TimerToken, event: TimerFired) -> None:
+        if token == SYNC_TIMER:
+            self._sync_timer = None
+            self._needs.on_timer()
+        elif token == PUSH_TIMER:
+            self._pushes.on_timer()
+        else:
+            self._route(event)
+
+    # Peers
+
+    def _on_connected(self, event: Connected) -> None:
+        if event.peer in self._peers:
+            return
+        until = self._offences.banned_until(event.peer, self._now)
+        if until is not None:
+            self._emit(Ban(event.peer, until, "banned before"))
+            return
+        peer = self._peers[event.peer] = Peer(event, self._random)
+        if event.kind is PeerKind.MESH and event.protocol is not None:
+            self._route(PeerConnected(event.peer, event.protocol, event.is_outbound, event.address))
+        self._pushes.on_connected(peer)
+
+    def _on_disconnected(self, peer_id: PeerId) -> None:
+        peer = self._peers.pop(peer_id, None)
+        if peer is None:
+            return
+        for token in [token for token, (asker, _) in self._asked.items() if asker == peer_id]:
+            del self._asked[token]
+        self._needs.on_left(peer_id)
+        if peer.kind is PeerKind.MESH:
+            self._route(PeerDisconnected(peer_id))
+
+    def _on_push_stream(self, event: PushOpened | PushClosed | PushDropped) -> None:
+        peer = self._peers.get(event.peer)
+        if peer is None:
+            return
+        match event:
+            case PushOpened():
+                self._pushes.on_opened(peer)
+            case PushClosed():
+                self._pushes.on_closed(peer)
+            case PushDropped():
+                self._pushes.on_dropped(peer)
+            case _:
+                assert_never(event)
+
+    def _blame(self, peer_id: PeerId, reason: str) -> None:
+        until = self._offences.add(peer_id, self._now)
+        if until is not None:
+            self._emit(Ban(peer_id, until, reason))
+            self._on_disconnected(peer_id)
+
+    # Entries
+
+    def _on_appended(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            data = encode_event(Insert(entry.key, entry.value))
+            self._publish(data)
+            self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), None)
+
+    def _publish(self, data: bytes) -> None:
+        self._route(Publish(Message(MessageId(sha256(data).digest()), self._topic, data)))
+
+    def _on_validate(self, action: Validate) -> None:
+        """A message of the mesh: take out the entry, or answer at once where there is none to insert."""
+        message, source = action.message, action.source
+        try:
+            event = decode_event(message.data)
+        except DecodeError as error:
+            self._blame(source, f"malformed message: {error}")
+            self._route(Validated(message.id, PubsubOutcome.REJECT))
+            return
+        if isinstance(event, Update):
+            # Heads have no place in pubsub; the reference ignores them there and so does not penalise their sender.
+            self._route(Validated(message.id, PubsubOutcome.IGNORE))
+            return
+        if message.id in self._rejected or event.key in self._rejected:
+            # Under the key of what was rejected there is either that again, in whatever wrapping, or something else under a false key.
+            self._blame(source, "an entry that was rejected before")
+            self._route(Validated(message.id, PubsubOutcome.REJECT))
+            return
+        is_usual = encode_event(event) == message.data
+        self._insert(event, _Pending(source, event.key, message.id, message.id, is_usual=is_usual))
+
+    def _insert(self, event: Insert, pending: _Pending) -> None:
+        self._tokens += 1
+        self._pending[self._tokens] = pending
+        self._out.append(InsertEntry(self._tokens, event.key, event.value, pending.source))
+
+    def _on_inserted(self, event: Inserted) -> None:
+        pending = self._pending.pop(event.token, None)
+        if pending is None:
+            return
+        verdict = event.verdict
+        if pending.pusher is not None:
+            pending.pusher.pushed -= 1
+        if verdict.accepted:
+            if verdict.is_new and verdict.entry is not None:
+                self._spread(pending, verdict.entry)
+        elif verdict.outcome is Outcome.REJECT:
+            self._on_rejected(pending, verdict)
+        elif verdict.rule in (Rule.PARENTS, Rule.STORAGE):
+            # What our own disk refused has to come again as well, although nobody is to blame.
+            self._on_orphan(pending)
+        if pending.message_id is not None:
+            # One entry can be wrapped in any number of ways, each with an id of its own; only one of them is worth forwarding.
+            outcome = _OUTCOMES[verdict.outcome] if pending.is_usual or not verdict.accepted else PubsubOutcome.IGNORE
+            self._route(Validated(pending.message_id, outcome))
+
+    def _spread(self, pending: _Pending, entry: Entry) -> None:
+        """Pass on a new entry by the ways that the router does not serve by itself."""
+        data = encode_event(Insert(entry.key, entry.value))
+        if pending.message_id is None or not pending.is_usual:
+            self._publish(data)
+        self._pushes.insert(data, (PeerKind.CLIENT,), pending.source)
+
+    def _on_rejected(self, pending: _Pending, verdict: Verdict) -> None:
+        self._rejected.add(pending.digest)
+        if verdict.entry is not None and verdict.rule != Rule.KEY:
+            # Under a wrong key the entry itself may be valid.
+            self._rejected.add(verdict.entry.key)
+        self._blame(pending.source, f"{verdict.rule}: {verdict.reason}")
+
+    def _on_orphan(self, pending: _Pending) -> None:
+        if pending.message_id is not None:
+            self._orphans[pending.message_id] = pending.key
+            if len(self._orphans) > ORPHANS_MAX:
+                self._orphans.popitem(last=False)
+        if pending.source in self._peers:
+            self._needs.want(pending.source, [pending.key])
+
+    # What peers push
+
+    def _on_push_received(self, peer_id: PeerId, data: bytes) -> None:
+        peer = self._peers.get(peer_id)
+        if peer is None:
+            return
+        try:
+            event = decode_event(data)
+        except DecodeError as error:
+            self._emit(ClosePush(peer_id, str(error)))
+            self._blame(peer_id, f"malformed push: {error}")
+            return
+        if isinstance(event, Update):
+            peer.update = event.heads
+            self._check_update(peer)
+            return
+        digest = sha256(data).digest()
+        if digest in self._rejected or event.key in self._rejected:
+            self._blame(peer_id, "an entry that was rejected before")
+        elif peer.pushed >= PUSHED_MAX:
+            self._needs.want(peer_id, [event.key])
+        else:
+            peer.pushed += 1
+            self._insert(event, _Pending(peer_id, event.key, digest, pusher=peer))
+
+    def _check_update(self, peer: Peer) -> None:
+        """Ask our log about the heads of a peer's latest update, one question a peer at a time."""
+        if peer.is_checking or peer.update is None:
+            return
+        heads = [key for key in dict.fromkeys(peer.update) if key not in self._rejected]
+        peer.update = None
+        if heads:
+            peer.is_checking = True
+            self._ask(missing(heads), lambda absent: self._on_checked(peer, absent), peer.id)
+
+    def _on_checked(self, peer: Peer, absent: list[bytes]) -> None:
+        peer.is_checking = False
+        if absent:
+            self._needs.want(peer.id, absent)
+        self._check_update(peer)
+
+    # Syncs
+
+    def _on_sync_finished(self, event: SyncFinished) -> None:
+        result = event.result
+        for key in result.rejected_keys:
+            self._rejected.add(key)
+        if event.peer in self._peers:
+            self._needs.on_finished(event.peer, result)
+            if result.ending is Ending.VIOLATION:
+                self._blame(event.peer, result.reason)
+        if result.entries:
+            self._pushes.heads_to_all_but(event.peer)

@@ -1,0 +1,45 @@
+"""What the broadcast machine knows of one connected peer, and its push stream."""
+
+from __future__ import annotations
+
+from random import Random
+
+from ..pubsub.types import PeerId
+from ..sync.pace import Backoff
+from .events import Connected, PeerKind
+
+__all__ = ["PUSHED_MAX", "Peer"]
+
+PUSHED_MAX = 64
+"""Entries that one peer has pushed and that are being inserted; of what comes faster only the key is kept, and a sync brings it."""
+
+
+class Peer:
+    """One connected peer.
+
+    Attributes:
+        id: Who.
+        kind: What the connection is good for.
+        is_push_open: A push stream stands.
+        opens_push: It is ours to open.
+        reopen_at: When we try again to open it; None while there is nothing to wait for.
+        reopening: How long we wait for that.
+        is_behind: A push was dropped: it has to be told our heads again.
+        pushed: Entries it pushed that are being inserted.
+        is_checking: Our log is being asked about the heads in its last update.
+        update: The update that came meanwhile; a later one takes its place, for heads stand for all before them.
+    """
+
+    __slots__ = ("id", "is_behind", "is_checking", "is_push_open", "kind", "opens_push", "pushed", "reopen_at", "reopening", "update")
+
+    def __init__(self, event: Connected, random: Random) -> None:
+        self.id: PeerId = event.peer
+        self.kind = event.kind
+        self.is_push_open = False
+        self.opens_push = event.has_push and (event.kind is PeerKind.HUB or (event.kind is PeerKind.MESH and event.is_outbound))
+        self.reopen_at: float | None = None
+        self.reopening = Backoff(random)
+        self.is_behind = False
+        self.pushed = 0
+        self.is_checking = False
+        self.update: list[bytes] | None = None

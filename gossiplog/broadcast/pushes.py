@@ -1,0 +1,117 @@
+"""The push streams: when they are opened, who is told our heads, and who is sent an entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from ..log.reads import ReadHeads
+from ..plan import ask
+from ..pubsub.actions import SetTimer
+from ..pubsub.types import PeerId, TimerToken
+from ..sync.rpc import HEADS_MAX, Update
+from ..sync.wire import encode_event
+from .actions import Action, OpenPush, Push
+from .events import PeerKind
+from .needs import Asker
+from .peers import Peer
+
+__all__ = ["PUSH_TIMER", "Pushes"]
+
+PUSH_TIMER = TimerToken("broadcast.push")
+PUSH_AGAIN_S = 1.0
+"""How long a peer whose queue was full is left alone before it is told our heads."""
+
+
+class Pushes:
+    """What leaves by push streams.
+
+    Heads are read once for all who are to be told before the answer is here, but never before they were to be told, or they might
+    be told heads older than what made us tell them. A push that was dropped is made good by an update: the peer will sync.
+
+    Args:
+        peers: The connected peers, kept by the machine.
+        log: Asks our log.
+        emit: Takes an action.
+
+    Attributes:
+        now: Seconds; the caller sets it before any call.
+
+    Source: spec/sync.md, "Reliable causal broadcast" and "Mode A".
+    """
+
+    def __init__(self, peers: Mapping[PeerId, Peer], log: Asker, emit: Callable[[Action], None]) -> None:
+        self._peers = peers
+        self._ask = log
+        self._emit = emit
+        self._reading_for: dict[PeerId, None] = {}
+        self._waiting: dict[PeerId, None] = {}
+        self._timer: float | None = None
+        self.now = 0.0
+
+    def insert(self, data: bytes, kinds: Collection[PeerKind], source: PeerId | None) -> None:
+        """Send an encoded insert to all peers of these kinds but the one that it came from."""
+        peers = [peer.id for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds and peer.id != source]
+        if peers:
+            self._emit(Push(tuple(peers), data))
+
+    def heads(self, peers: Iterable[PeerId]) -> None:
+        """Tell some peers our heads, at most 1,000, the lowest first."""
+        self._waiting.update(dict.fromkeys(peers))
+        if self._waiting and not self._reading_for:
+            self._reading_for, self._waiting = self._waiting, {}
+            self._ask(ask(ReadHeads(HEADS_MAX)), self._on_heads, None)
+
+    def heads_to_all_but(self, source: PeerId) -> None:
+        """Tell everybody but one our heads."""
+        self.heads([peer.id for peer in self._peers.values() if peer.is_push_open and peer.id != source])
+
+    def on_connected(self, peer: Peer) -> None:
+        """Open the stream if that is our part."""
+        if peer.opens_push:
+            self._emit(OpenPush(peer.id))
+
+    def on_opened(self, peer: Peer) -> None:
+        """Tell the peer our heads; it does the same."""
+        peer.is_push_open, peer.reopen_at = True, None
+        self.heads([peer.id])
+
+    def on_closed(self, peer: Peer) -> None:
+        """Stop writing; open it again in a while if it was ours to open, each time after a longer one."""
+        peer.is_push_open = False
+        if peer.opens_push and peer.reopen_at is None:
+            peer.reopen_at = self.now + peer.reopening.next()
+            self._set_timer()
+
+    def on_dropped(self, peer: Peer) -> None:
+        """Make good for a push that the peer did not get."""
+        if not peer.is_behind:
+            peer.is_behind = True
+            self._set_timer()
+
+    def on_timer(self) -> None:
+        """Do what was put off."""
+        self._timer = None
+        behind = [peer for peer in self._peers.values() if peer.is_behind]
+        for peer in behind:
+            peer.is_behind = False
+        self.heads([peer.id for peer in behind])
+        for peer in self._peers.values():
+            if peer.reopen_at is not None and peer.reopen_at <= self.now:
+                peer.reopen_at = None
+                self._emit(OpenPush(peer.id))
+        self._set_timer()
+
+    def _on_heads(self, heads: list[bytes]) -> None:
+        wanted, self._reading_for = self._reading_for, {}
+        peers = [id for id in wanted if (peer := self._peers.get(id)) is not None and peer.is_push_open]
+        if peers:
+            self._emit(Push(tuple(peers), encode_event(Update(heads))))
+        self.heads(())
+
+    def _set_timer(self) -> None:
+        times = [peer.reopen_at for peer in self._peers.values() if peer.reopen_at is not None]
+        if any(peer.is_behind for peer in self._peers.values()):
+            times.append(self.now + PUSH_AGAIN_S)
+        if times and (self._timer is None or min(times) < self._timer):
+            self._timer = min(times)
+            self._emit(SetTimer(PUSH_TIMER, self._timer))

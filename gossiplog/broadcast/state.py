@@ -1,0 +1,31 @@
+"""What a broadcast machine shows of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..pubsub.router import RouterState
+from ..pubsub.types import PeerId
+from .events import PeerKind
+
+__all__ = ["BroadcastState"]
+
+
+@dataclass(frozen=True, slots=True)
+class BroadcastState:
+    """The machine at one moment, as values that a page or a terminal can draw.
+
+    Attributes:
+        router: The router's own.
+        kinds: Connected peers by kind.
+        pushing: Peers that a push stream stands with.
+        sizes: How much is in each container that a peer can feed, by name.
+        sizes_max: The maximum of each.
+    """
+
+    router: RouterState
+    kinds: Mapping[PeerId, PeerKind]
+    pushing: tuple[PeerId, ...]
+    sizes: Mapping[str, int]
+    sizes_max: Mapping[str, int]

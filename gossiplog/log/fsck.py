@@ -1,0 +1,364 @@
+"""What is checked of a stored log: plans that look at it a page at a time and note what they find.
+
+Everything but the entries follows from them, so each check goes from the entries to what must be there, and rows that nothing leads to
+give themselves away by their number. Only if a table's number of rows is not the expected one is it read through for the foreign ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..codec.did import decode_did, encode_did
+from ..errors import DecodeError
+from ..plan import Plan, ask
+from ..tree.builder import StreamBuilder
+from ..tree.node import FANOUT, HASH_BYTES, Node, ReadNodes, ReadRoot, boundary_limit, leaf_hash
+from .envelope import VALUE_BYTES_LIMIT, build_value
+from .fsck_reads import (
+    LeafRow,
+    ReadCursors,
+    ReadLeafPage,
+    ReadLinkPage,
+    ReadLinkRows,
+    ReadNodePage,
+    ReadPositionPage,
+    ReadPositionRows,
+    ReadTableCounts,
+    TableCounts,
+)
+from .message import Entry
+from .message_id import KEY_BYTES, clock_of, encode_id, message_key
+from .reads import Leaf, Link, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadTail, ReadValues
+from .validation import Verdict, validate
+
+__all__ = ["FINDINGS_MAX", "Audit", "Finding", "FsckReport", "Kind"]
+
+FINDINGS_MAX = 1_000
+"""Findings that a report names; the rest are counted."""
+_PAGE = 1_000
+
+
+class Kind:
+    """What a finding is about."""
+
+    ENTRY = "entry"
+    """An entry's bytes are damaged or invalid, or stored twice."""
+    PARENTS = "parents"
+    """An entry's parent is missing, or comes later."""
+    LEAF = "leaf"
+    """The index by key lacks an entry, contradicts it, or has a row of its own."""
+    NODE = "node"
+    """The tree above the leaves is not the one built anew."""
+    HEADS = "heads"
+    """The heads are not the entries without children."""
+    POSITION = "position"
+    """The graph's index lacks an entry, contradicts it, or has a row of its own."""
+    LINK = "link"
+    """An edge of the graph's index is missing, foreign or wrong."""
+    CURSOR = "cursor"
+    """A follower's cursor is beyond the end of the log."""
+    QUARANTINE = "quarantine"
+    """A record of the quarantine is damaged, or of an entry that is in the log."""
+    UNREADABLE = "unreadable"
+    """The database cannot read a part of the file."""
+    DUPLICATE = "duplicate"
+    """An entry says what another one says, under another spelling of the same signer: valid, and worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that `fsck` found.
+
+    Attributes:
+        kind: One of `Kind`.
+        where: The table's row: an id, a seq, a position.
+        detail: What is wrong with it.
+    """
+
+    kind: str
+    where: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class FsckReport:
+    """What `fsck` found, and what a repair did.
+
+    Attributes:
+        entries: How many rows of entries were read.
+        valid: How many of them are valid.
+        problems: How many findings there are, duplicates not included.
+        duplicates: How many entries say what another one says.
+        findings: The first 1,000 of both, in the order in which they were found.
+        repaired: The report from before the repair, which made the repair necessary; None if none was made.
+        set_aside: How many entries the repair moved to the quarantine.
+    """
+
+    entries: int
+    valid: int
+    problems: int
+    duplicates: int
+    findings: tuple[Finding, ...]
+    repaired: FsckReport | None = None
+    set_aside: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong, after the repair if there was one."""
+        return self.problems == 0
+
+
+class Audit:
+    """One check of one state of a log. Run its plans in the order of their definition, all against the same snapshot.
+
+    What is named `…_page` takes the place where the page before ended, None for the first, and returns where it ended itself, None after
+    the last one. Memory is O(heads) and a page of 1,000 rows.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._findings: list[Finding] = []
+        self._entries = self._valid = self._problems = self._duplicates = 0
+        # The entries without children so far. Parents come first, so it is never much larger than it is in the end.
+        self._sinks: set[bytes] = set()
+        # What must be there, counted one by one, and how many rows there are.
+        self._leaves = self._positions = self._links = self._nodes = 0
+        self._counts = TableCounts(0, 0, 0, 0)
+        self._builder = StreamBuilder()
+        self._root: Node | None = None
+        self._twins: dict[bytes, str] = {}
+        # The pair of branches whose links are being read, and how far they reached so far.
+        self._pair = (-1, -1)
+        self._reach = 0
+
+    def report(self) -> FsckReport:
+        """Return what was found up to now."""
+        return FsckReport(self._entries, self._valid, self._problems, self._duplicates, tuple(self._findings))
+
+    def note(self, kind: str, where: str, detail: str) -> None:
+        """Add a finding."""
+        if kind == Kind.DUPLICATE:
+            self._duplicates += 1
+        else:
+            self._problems += 1
+        if len(self._findings) < FINDINGS_MAX:
+            self._findings.append(Finding(kind, where, detail))
+
+    def check_entries(self, rows: Sequence[tuple[int, Verdict]]) -> Plan[None]:
+        """Check a page of entries, in order of `seq`, each with the verdict of its validation, against the index."""
+        self._entries += len(rows)
+        valid: list[tuple[int, Entry]] = []
+        for seq, verdict in rows:
+            if verdict.accepted and verdict.entry is not None:
+                valid.append((seq, verdict.entry))
+            else:
+                self.note(Kind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
+        self._valid += len(valid)
+        for _, entry in valid:
+            self._sinks.difference_update(entry.parent_keys)
+            self._sinks.add(entry.key)
+        wanted = dict.fromkeys(key for _, entry in valid for key in (entry.key, *entry.parent_keys))
+        leaves = yield from ask(ReadLeaves(list(wanted)))
+        nodes = yield from ask(ReadNodes([(0, entry.key) for _, entry in valid]))
+        places = [Position(leaves[entry.key].branch, entry.clock) for _, entry in valid if entry.key in leaves]
+        positions = yield from ask(ReadPositionRows(places))
+        between: list[tuple[Position, Position]] = []
+        for (seq, entry), node in zip(valid, nodes, strict=True):
+            leaf = leaves.get(entry.key)
+            self._check_leaf(seq, entry, leaf, node)
+            self._check_parents(seq, entry, leaves)
+            if leaf is None or leaf.seq != seq:
+                continue
+            at = Position(leaf.branch, entry.clock)
+            parents = {Position(leaves[key].branch, clock_of(key)) for key in entry.parent_keys if key in leaves}
+            row = positions.get(at)
+            if row is None or row.seq != seq:
+                self.note(Kind.POSITION, entry.id, f"not at branch {at.branch}, clock {at.clock}")
+            else:
+                before = Position(at.branch, row.previous)
+                if row.previous and before not in parents:
+                    self.note(Kind.POSITION, entry.id, f"follows {before.clock} on branch {at.branch}, which is no parent of it")
+                self._positions += 1
+                parents.discard(before)
+            between += [(at, parent) for parent in parents]
+        self._links += len(between)
+        linked = yield from ask(ReadLinkRows(between))
+        for child, parent in between:
+            if (child, parent) not in linked:
+                self.note(Kind.LINK, _edge(child, parent), "missing")
+        yield from self._check_duplicates([entry for _, entry in valid])
+
+    def count_rows(self) -> Plan[None]:
+        """Read how many rows there are, which decides what the pages after it look for."""
+        self._counts = yield from ask(ReadTableCounts())
+
+    def leaf_page(self, after: bytes | None) -> Plan[bytes | None]:
+        """Check a page of the index by key, and the nodes of the tree that it makes."""
+        page = yield from ask(ReadLeafPage(after, _PAGE))
+        whole = [row for row in page if self._is_leaf(row)]
+        if self._counts.leaves != self._leaves:
+            for row in whole:
+                found = yield from ask(ReadTail(row.seq - 1, 1))
+                if not found or found[0][0] != row.seq or _key_of(found[0][1]) != row.key:
+                    self.note(Kind.LEAF, encode_id(row.key), f"leads to seq {row.seq}, which is not its entry")
+        yield from self._check_nodes(list(self._builder.add((row.key, row.hash) for row in whole)))
+        return page[-1].key if len(page) == _PAGE else None
+
+    def check_root(self) -> Plan[None]:
+        """Check the last nodes of each level, and the root."""
+        nodes = list(self._builder.close())
+        yield from self._check_nodes(nodes)
+        self._root = nodes[-1]
+        root = yield from ask(ReadRoot())
+        if root != nodes[-1]:
+            expected = f"level {nodes[-1].level}, {nodes[-1].hash.hex()}"
+            self.note(Kind.NODE, "root", f"level {root.level}, {root.hash.hex()}; built anew it is {expected}")
+
+    def node_page(self, after: tuple[int, bytes] | None) -> Plan[tuple[int, bytes] | None]:
+        """Look for nodes that should not be there, if there are too many."""
+        if self._root is None or self._counts.nodes == self._nodes:
+            return None
+        page = yield from ask(ReadNodePage(after, _PAGE))
+        below = yield from ask(ReadNodes([(level - 1, key or None) for level, key in page]))
+        limit = boundary_limit(FANOUT)
+        for (level, key), node in zip(page, below, strict=True):
+            is_due = 1 <= level <= self._root.level and node is not None and (not key or node.hash < limit)
+            if not is_due:
+                self.note(Kind.NODE, _place(level, key), "should not be there")
+        return page[-1] if len(page) == _PAGE else None
+
+    def position_page(self, after: Position | None) -> Plan[Position | None]:
+        """Look for positions that should not be there, if there are too many."""
+        if self._counts.positions == self._positions:
+            return None
+        page = yield from ask(ReadPositionPage(after, _PAGE))
+        for at, seq in page:
+            found = yield from ask(ReadTail(seq - 1, 1))
+            key = _key_of(found[0][1]) if found and found[0][0] == seq else None
+            leaves = yield from ask(ReadLeaves([key] if key else []))
+            if key is None or clock_of(key) != at.clock or key not in leaves or leaves[key] != Leaf(seq, at.branch):
+                self.note(Kind.POSITION, f"branch {at.branch}, clock {at.clock}", f"leads to seq {seq}, which is not there")
+        return page[-1][0] if len(page) == _PAGE else None
+
+    def link_page(self, after: Link | None) -> Plan[Link | None]:
+        """Check how far links reach, and look for those that should not be there, if there are too many."""
+        page = yield from ask(ReadLinkPage(after, _PAGE))
+        for link in page:
+            child, parent, reach = link
+            if self._pair != (child.branch, parent.branch):
+                self._pair, self._reach = (child.branch, parent.branch), 0
+            self._reach = max(self._reach, parent.clock)
+            if reach != self._reach:
+                self.note(Kind.LINK, _edge(child, parent), f"reach {reach}, expected {self._reach}")
+            if self._counts.links != self._links and not (yield from _is_link(link)):
+                self.note(Kind.LINK, _edge(child, parent), "should not be there")
+        return page[-1] if len(page) == _PAGE else None
+
+    def check_heads(self) -> Plan[None]:
+        """Compare the heads with the entries that have no children."""
+        heads = set((yield from ask(ReadHeads())))
+        for key in sorted(self._sinks - heads):
+            self.note(Kind.HEADS, encode_id(key), "has no children and is not among the heads")
+        for key in sorted(heads - self._sinks):
+            self.note(Kind.HEADS, encode_id(key), "is among the heads and has children, or is not there")
+
+    def check_cursors(self) -> Plan[None]:
+        """Look for cursors beyond the end."""
+        _, last = yield from ask(ReadCount(counted=False))
+        for name, seq in (yield from ask(ReadCursors())):
+            if seq > last:
+                self.note(Kind.CURSOR, name, f"stands at seq {seq}, and the last is {last}")
+
+    def quarantine_page(self, after: bytes | None) -> Plan[bytes | None]:
+        """Check a page of the quarantine."""
+        page = yield from ask(ReadQuarantine(after, _PAGE))
+        leaves = yield from ask(ReadLeaves([record.key for record in page]))
+        for record in page:
+            if record.key in leaves:
+                self.note(Kind.QUARANTINE, encode_id(record.key), "is in the log, too")
+            if record.rule != "damaged":
+                verdict = validate(record.value, topic=self._topic, key=record.key, value_bytes_max=VALUE_BYTES_LIMIT)
+                if not verdict.accepted:
+                    self.note(Kind.QUARANTINE, encode_id(record.key), f"{verdict.rule}: {verdict.reason}")
+        return page[-1].key if len(page) == _PAGE else None
+
+    def _check_leaf(self, seq: int, entry: Entry, leaf: Leaf | None, node: Node | None) -> None:
+        if leaf is None:
+            self.note(Kind.LEAF, entry.id, "missing")
+            return
+        if leaf.seq != seq:
+            self.note(Kind.LEAF, entry.id, f"leads to seq {leaf.seq}, and the entry is at {seq}")
+            return
+        self._leaves += 1
+        if node is None or node.hash != leaf_hash(entry.key, entry.value):
+            self.note(Kind.LEAF, entry.id, "has another hash than its entry")
+
+    def _check_parents(self, seq: int, entry: Entry, leaves: dict[bytes, Leaf]) -> None:
+        for key in entry.parent_keys:
+            leaf = leaves.get(key)
+            if leaf is None:
+                self.note(Kind.PARENTS, entry.id, f"parent {encode_id(key)} is missing")
+            elif leaf.seq >= seq:
+                self.note(Kind.PARENTS, entry.id, f"parent {encode_id(key)} comes later, at seq {leaf.seq}")
+
+    def _check_duplicates(self, entries: Sequence[Entry]) -> Plan[None]:
+        """A padded did:key is another name of the same signer, under which the same signature makes another entry."""
+        for entry in entries:
+            envelope = entry.envelope
+            if envelope.did.startswith(_USUAL_DID) and len(envelope.did) == _USUAL_DID_CHARS:
+                continue
+            did = encode_did(*decode_did(envelope.did))
+            if did == envelope.did:
+                continue
+            parts = (envelope.codec, did, envelope.signature, envelope.topic, envelope.clock, envelope.parent_keys, entry.payload_bytes)
+            twin = message_key(envelope.clock, build_value(*parts))
+            if twin in (yield from ask(ReadLeaves([twin]))):
+                self.note(Kind.DUPLICATE, entry.id, f"says what {encode_id(twin)} says, by the same signer")
+            elif twin in self._twins:
+                self.note(Kind.DUPLICATE, entry.id, f"says what {self._twins[twin]} says, by the same signer")
+            elif len(self._twins) < _TWINS_MAX:
+                self._twins[twin] = entry.id
+
+    def _check_nodes(self, nodes: Sequence[Node]) -> Plan[None]:
+        above = [node for node in nodes if node.level > 0]
+        self._nodes += len(above)
+        stored = yield from ask(ReadNodes([(node.level, node.key) for node in above]))
+        for node, found in zip(above, stored, strict=True):
+            if found != node:
+                self.note(Kind.NODE, _place(node.level, node.key), "missing" if found is None else "has another hash than when built anew")
+
+    def _is_leaf(self, row: LeafRow) -> bool:
+        is_whole = [type(part) for part in row] == [bytes, bytes, int, int] and len(row.key) == KEY_BYTES and len(row.hash) == HASH_BYTES
+        if not is_whole:
+            self.note(Kind.LEAF, repr(row.key)[:80], "the row is damaged")
+        return is_whole
+
+
+_USUAL_DID = "did:key:z6Mk"
+_USUAL_DID_CHARS = 56
+_TWINS_MAX = 10_000
+
+
+def _is_link(link: Link) -> Plan[bool]:
+    child, parent, _ = link
+    keys = yield from ask(ReadPositions([child, parent]))
+    if child not in keys or parent not in keys:
+        return False
+    values = yield from ask(ReadValues([keys[child]]))
+    return keys[child] in values and keys[parent] in Entry(keys[child], values[keys[child]]).parent_keys
+
+
+def _key_of(value: bytes) -> bytes | None:
+    try:
+        return Entry.stored(value).key
+    except DecodeError:
+        return None
+
+
+def _edge(child: Position, parent: Position) -> str:
+    return f"branch {child.branch}, clock {child.clock} → branch {parent.branch}, clock {parent.clock}"
+
+
+def _place(level: int, key: bytes | None) -> str:
+    return f"level {level}, {encode_id(key) if key and len(key) == KEY_BYTES else key.hex() if key else 'anchor'}"

@@ -1,0 +1,293 @@
+"""RPCs as bytes: the protobuf of pubsub, its limits, and splitting what is too large for one frame.
+
+Choke's and episub's messages travel in one extension field of RPC, whose number lies above 0x200000 as the specification asks of
+experiments; other implementations skip it.
+
+Source: spec/pubsub.md, "Protobuf"; gossipsub v1.0 to v1.3, `rpc.proto` and `extensions.proto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..codec.framing import FRAME_BYTES_MAX, encode_frame
+from ..codec.protobuf import Field, Kind, Schema
+from ..errors import DecodeError
+from .base58 import decode_base58, encode_base58
+from .policy import MESSAGE, Policy
+from .rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
+from .types import MessageId, PeerId, Topic
+from .wire_overlay import OVERLAY, decode_overlay, encode_overlay
+
+__all__ = ["RPC", "Decoded", "Wire", "WireLimits"]
+
+_SUB_OPTS = Schema("SubOpts", Field(1, "subscribe", Kind.BOOL, optional=True), Field(2, "topicid", Kind.STRING, optional=True))
+_IHAVE = Schema(
+    "ControlIHave", Field(1, "topicID", Kind.STRING, optional=True), Field(2, "messageIDs", Kind.BYTES, repeated=True, repeated_max=16_384)
+)
+_IWANT = Schema("ControlIWant", Field(1, "messageIDs", Kind.BYTES, repeated=True, repeated_max=16_384))
+_GRAFT = Schema("ControlGraft", Field(1, "topicID", Kind.STRING, optional=True))
+_PEER_INFO = Schema("PeerInfo", Field(1, "peerID", Kind.BYTES, optional=True), Field(2, "signedPeerRecord", Kind.BYTES, optional=True))
+_PRUNE = Schema(
+    "ControlPrune",
+    Field(1, "topicID", Kind.STRING, optional=True),
+    Field(2, "peers", _PEER_INFO, repeated=True, repeated_max=256),
+    Field(3, "backoff", Kind.UINT64, optional=True),
+)
+_CONTROL = Schema(
+    "ControlMessage",
+    Field(1, "ihave", _IHAVE, repeated=True),
+    Field(2, "iwant", _IWANT, repeated=True),
+    Field(3, "graft", _GRAFT, repeated=True),
+    Field(4, "prune", _PRUNE, repeated=True),
+    Field(5, "idontwant", _IWANT, repeated=True),
+)
+_EXTENSION = Schema(
+    "GossipLogExtension",
+    Field(1, "overlay", OVERLAY, repeated=True),
+    Field(2, "hops", Kind.UINT32),
+    Field(3, "choke", Kind.STRING, repeated=True),
+    Field(4, "unchoke", Kind.STRING, repeated=True),
+)
+RPC = Schema(
+    "RPC",
+    Field(1, "subscriptions", _SUB_OPTS, repeated=True, repeated_max=8_192),
+    Field(2, "publish", MESSAGE, repeated=True, repeated_max=16_384),
+    Field(3, "control", _CONTROL),
+    Field(5_283_491, "gossiplog", _EXTENSION),
+)
+_CHUNK_IDS = 512
+_FRAME_PREFIX_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    """What a frame may hold.
+
+    Attributes:
+        out_bytes_max: Of a frame that we send, its prefix included.
+        in_bytes_max: Of a frame that is read, without its prefix; checked before anything is decoded.
+        topic_bytes_max: Of a topic's name in UTF-8.
+        id_bytes_max: Of a message id.
+        record_bytes_max: Of a signed peer record.
+    """
+
+    out_bytes_max: int = 1024 * 1024
+    in_bytes_max: int = FRAME_BYTES_MAX
+    topic_bytes_max: int = 1024
+    id_bytes_max: int = 128
+    record_bytes_max: int = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """An RPC, and why messages were left out of it.
+
+    Attributes:
+        rpc: Without the refused messages.
+        refusals: One reason for each refused message; their number goes into `RpcReceived.refused`.
+    """
+
+    rpc: Rpc
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Encode and decode under one signature policy.
+
+    Attributes:
+        policy: Which fields messages have, and their ids.
+        limits: Of frames.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    limits: WireLimits = field(default_factory=WireLimits)
+
+    def encode(self, rpc: Rpc) -> list[bytes]:
+        """Return the frames of an RPC, each with its length prefix and within `out_bytes_max`; one, as a rule.
+
+        A single message or control item that is too large for a frame of its own is left out: nobody could be sent it.
+        """
+        body = RPC.encode(_to_values(rpc))
+        if len(body) + _FRAME_PREFIX_MAX <= self.limits.out_bytes_max:
+            return [encode_frame(body)]
+        return [encode_frame(RPC.encode(_to_values(part))) for part in self.split(rpc)]
+
+    def split(self, rpc: Rpc) -> Iterator[Rpc]:
+        """Cut an RPC into ones that fit, in order, each as full as it gets."""
+        room_max = self.limits.out_bytes_max - _FRAME_PREFIX_MAX
+        parts: list[Rpc] = []
+        used = 0
+        for part in _atoms(rpc):
+            size = len(RPC.encode(_to_values(part)))
+            if size > room_max:
+                continue
+            if used + size > room_max:
+                yield _merge(parts)
+                parts, used = [], 0
+            parts.append(part)
+            used += size
+        if parts:
+            yield _merge(parts)
+
+    def decode(self, body: bytes) -> Decoded:
+        """Read the body of one frame. Messages that break the policy are left out and counted.
+
+        Raises:
+            DecodeError: It is too long, no RPC, or breaks a limit.
+        """
+        if len(body) > self.limits.in_bytes_max:
+            raise DecodeError(f"an rpc of {len(body)} bytes, at most {self.limits.in_bytes_max} are allowed")
+        values = RPC.decode(body)
+        extension = values["gossiplog"] or {"overlay": [], "hops": 0, "choke": [], "unchoke": []}
+        messages: list[Message] = []
+        refusals: list[str] = []
+        for item in values["publish"]:
+            message = self._message(item)
+            refusal = self._refusal(message)
+            if refusal is None:
+                message.id = self.policy.id_of(message)
+                messages.append(message)
+            else:
+                refusals.append(refusal)
+        subscriptions = tuple(Subscription(self._topic(item["topicid"]), bool(item["subscribe"])) for item in values["subscriptions"])
+        overlay = tuple(decode_overlay(item, self._topic, self._ids) for item in extension["overlay"])
+        rpc = Rpc(tuple(messages), subscriptions, self._control(values["control"], extension), overlay, min(extension["hops"], 255))
+        return Decoded(rpc, tuple(refusals))
+
+    def _message(self, item: dict[str, Any]) -> Message:
+        origin = None if item["from"] is None else PeerId(encode_base58(item["from"]))
+        data = b"" if item["data"] is None else item["data"]
+        return Message(MessageId(b""), self._topic(item["topic"]), data, origin, item["seqno"], item["signature"], item["key"])
+
+    def _refusal(self, message: Message) -> str | None:
+        if len(message.data) + 2048 > self.limits.out_bytes_max:
+            return f"{len(message.data)} bytes of data, which cannot be forwarded"
+        if message.seqno is not None and len(message.seqno) > 64:
+            return f"a sequence number of {len(message.seqno)} bytes"
+        return self.policy.refusal(message)
+
+    def _control(self, values: dict[str, Any] | None, extension: dict[str, Any]) -> Control | None:
+        choke = tuple(self._topic(topic) for topic in extension["choke"])
+        unchoke = tuple(self._topic(topic) for topic in extension["unchoke"])
+        if values is None:
+            return Control(choke=choke, unchoke=unchoke) if choke or unchoke else None
+        return Control(
+            tuple(IHave(self._topic(item["topicID"]), self._ids(item["messageIDs"])) for item in values["ihave"]),
+            tuple(message_id for item in values["iwant"] for message_id in self._ids(item["messageIDs"])),
+            tuple(self._topic(item["topicID"]) for item in values["graft"]),
+            tuple(self._prune(item) for item in values["prune"]),
+            tuple(message_id for item in values["idontwant"] for message_id in self._ids(item["messageIDs"])),
+            choke,
+            unchoke,
+        )
+
+    def _prune(self, item: dict[str, Any]) -> Prune:
+        peers = []
+        for info in item["peers"]:
+            record = info["signedPeerRecord"]
+            if record is not None and len(record) > self.limits.record_bytes_max:
+                raise DecodeError(f"a peer record of {len(record)} bytes, at most {self.limits.record_bytes_max} are allowed")
+            peers.append(PeerRecord(PeerId(encode_base58(info["peerID"] or b"")), record))
+        return Prune(self._topic(item["topicID"]), tuple(peers), item["backoff"])
+
+    def _topic(self, topic: str | None) -> Topic:
+        if not topic or len(topic.encode()) > self.limits.topic_bytes_max:
+            raise DecodeError(f"a topic of {len(topic or '')} characters, expected 1 to {self.limits.topic_bytes_max} bytes")
+        return Topic(topic)
+
+    def _ids(self, ids: list[bytes]) -> tuple[MessageId, ...]:
+        for message_id in ids:
+            if not 1 <= len(message_id) <= self.limits.id_bytes_max:
+                raise DecodeError(f"a message id of {len(message_id)} bytes, expected 1 to {self.limits.id_bytes_max}")
+        return tuple(map(MessageId, ids))
+
+
+def _to_values(rpc: Rpc) -> dict[str, Any]:
+    """An RPC as the schema's dicts."""
+    values: dict[str, Any] = {
+        "subscriptions": [{"subscribe": one.subscribe, "topicid": one.topic} for one in rpc.subscriptions],
+        "publish": [_message_values(message) for message in rpc.messages],
+    }
+    control = rpc.control
+    if control is not None:
+        values["control"] = {
+            "ihave": [{"topicID": one.topic, "messageIDs": one.ids} for one in control.ihave],
+            "iwant": [{"messageIDs": control.iwant}] if control.iwant else [],
+            "graft": [{"topicID": topic} for topic in control.graft],
+            "prune": [_prune_values(prune) for prune in control.prune],
+            "idontwant": [{"messageIDs": control.idontwant}] if control.idontwant else [],
+        }
+    choke, unchoke = ((), ()) if control is None else (control.choke, control.unchoke)
+    if rpc.overlay or rpc.hops or choke or unchoke:
+        overlay = [encode_overlay(message) for message in rpc.overlay]
+        values["gossiplog"] = {"overlay": overlay, "hops": rpc.hops, "choke": choke, "unchoke": unchoke}
+    return values
+
+
+def _message_values(message: Message) -> dict[str, Any]:
+    return {
+        "from": None if message.origin is None else decode_base58(message.origin),
+        "data": message.data,
+        "seqno": message.seqno,
+        "topic": message.topic,
+        "signature": message.signature,
+        "key": message.key,
+    }
+
+
+def _prune_values(prune: Prune) -> dict[str, Any]:
+    peers = [{"peerID": decode_base58(one.peer), "signedPeerRecord": one.record} for one in prune.peers]
+    return {"topicID": prune.topic, "peers": peers, "backoff": prune.backoff_s}
+
+
+def _atoms(rpc: Rpc) -> Iterator[Rpc]:
+    """The smallest RPCs that an RPC can be cut into, in its order."""
+    for subscription in rpc.subscriptions:
+        yield Rpc(subscriptions=(subscription,))
+    for message in rpc.messages:
+        yield Rpc((message,), hops=rpc.hops)
+    control = rpc.control or Control()
+    for ihave in control.ihave:
+        for start in range(0, len(ihave.ids), _CHUNK_IDS):
+            yield Rpc(control=Control(ihave=(IHave(ihave.topic, ihave.ids[start : start + _CHUNK_IDS]),)))
+    for start in range(0, len(control.iwant), _CHUNK_IDS):
+        yield Rpc(control=Control(iwant=control.iwant[start : start + _CHUNK_IDS]))
+    for topic in control.graft:
+        yield Rpc(control=Control(graft=(topic,)))
+    for prune in control.prune:
+        yield Rpc(control=Control(prune=(prune,)))
+    for start in range(0, len(control.idontwant), _CHUNK_IDS):
+        yield Rpc(control=Control(idontwant=control.idontwant[start : start + _CHUNK_IDS]))
+    for topic in control.choke:
+        yield Rpc(control=Control(choke=(topic,)))
+    for topic in control.unchoke:
+        yield Rpc(control=Control(unchoke=(topic,)))
+    for part in rpc.overlay:
+        yield Rpc(overlay=(part,))
+
+
+def _merge(parts: list[Rpc]) -> Rpc:
+    """Put atoms back together. Never larger than they were one by one, since they share their wrappers."""
+    controls = [part.control for part in parts if part.control is not None]
+    control = None
+    if controls:
+        control = Control(
+            tuple(item for one in controls for item in one.ihave),
+            tuple(item for one in controls for item in one.iwant),
+            tuple(item for one in controls for item in one.graft),
+            tuple(item for one in controls for item in one.prune),
+            tuple(item for one in controls for item in one.idontwant),
+            tuple(item for one in controls for item in one.choke),
+            tuple(item for one in controls for item in one.unchoke),
+        )
+    return Rpc(
+        tuple(message for part in parts for message in part.messages),
+        tuple(subscription for part in parts for subscription in part.subscriptions),
+        control,
+        tuple(message for part in parts for message in part.overlay),
+        max(part.hops for part in parts),
+    )

@@ -1,0 +1,322 @@
+"""The application's side: apply, authorize, the quarantine, replay."""
+
+import pytest
+import trio
+from log_support import SIGNERS, TOPIC, all_of, assert_log_is, assert_whole, make
+
+from gossiplog import Reject
+from gossiplog.errors import LocalProtocolError, NotAuthorised, Rejected
+from gossiplog.log import Entry, Outcome
+
+
+class Recorder:
+    """An `apply` that keeps what it was given, and refuses the payloads that it is told to."""
+
+    def __init__(self, *refused: object) -> None:
+        self.calls: list[list[Entry]] = []
+        self.refused = set(refused)
+
+    async def __call__(self, entries, tx) -> None:
+        for entry in entries:
+            if entry.message.payload in self.refused:
+                raise Reject(f"{entry.message.payload} is refused", id=entry.id)
+        self.calls.append(list(entries))
+
+    @property
+    def payloads(self) -> list[object]:
+        return [entry.message.payload for call in self.calls for entry in call]
+
+
+def family() -> dict[str, Entry]:
+    """a ← b ← c, a ← d, e alone, f over c and d."""
+    a = make("a")
+    b = make("b", [a], SIGNERS[1])
+    c = make("c", [b])
+    d = make("d", [a])
+    return {"a": a, "b": b, "c": c, "d": d, "e": make("e"), "f": make("f", [c, d])}
+
+
+async def test_apply_sees_each_entry_once_with_its_parents_before_it(open_log) -> None:
+    apply = Recorder()
+    entries = family()
+    async with open_log(apply=apply) as log:
+        await log.insert_many([entry.value for entry in entries.values()])
+        await log.insert_many([entry.value for entry in entries.values()])
+        await log.append("g")
+        assert apply.payloads == ["a", "b", "c", "d", "e", "f", "g"]
+        assert [len(call) for call in apply.calls] == [6, 1]
+
+
+async def test_what_apply_refuses_goes_to_the_quarantine_with_its_descendants(open_log) -> None:
+    apply = Recorder("b")
+    entries = family()
+    async with open_log(apply=apply) as log:
+        verdicts = await log.insert_many([entry.value for entry in entries.values()])
+        outcomes = {name: (verdict.outcome, verdict.rule) for name, verdict in zip(entries, verdicts, strict=True)}
+        accepted, quarantined = (Outcome.ACCEPT, None), (Outcome.IGNORE, "quarantined")
+        assert outcomes == {"a": accepted, "b": quarantined, "c": quarantined, "d": accepted, "e": accepted, "f": quarantined}
+        assert verdicts[1].reason == "b is refused"
+        records = [record async for record in log.quarantine()]
+        assert {record.key: record.rule for record in records} == {
+            entries["b"].key: "apply",
+            entries["c"].key: "ancestor",
+            entries["f"].key: "ancestor",
+        }
+        assert [record.key for record in records] == sorted(record.key for record in records)
+        assert all(record.value == next(entry.value for entry in entries.values() if entry.key == record.key) for record in records)
+        assert apply.payloads == ["a", "d", "e"]
+        # Again, later, and a child of a quarantined one alone.
+        assert {verdict.rule for verdict in await log.insert_many([entries["b"].value, entries["f"].value])} == {"quarantined"}
+        late = make("late", [entries["f"]])
+        assert (await log.insert(late.value)).rule == "quarantined"
+        await assert_log_is(log, [entries["a"], entries["d"], entries["e"]])
+
+
+async def test_a_retry_releases_what_passes_now(open_log) -> None:
+    apply = Recorder("b")
+    entries = family()
+    async with open_log(apply=apply) as log:
+        await log.insert_many([entry.value for entry in entries.values()])
+        assert {verdict.rule for verdict in await log.retry_quarantine()} == {"quarantined"}
+        assert len([record async for record in log.quarantine()]) == 3
+        apply.refused.clear()
+        # A descendant alone stays where it is.
+        assert [verdict.rule for verdict in await log.retry_quarantine([entries["c"].id])] == ["quarantined"]
+        assert all(verdict.is_new for verdict in await log.retry_quarantine())
+        assert [record async for record in log.quarantine()] == []
+        assert apply.payloads == ["a", "d", "e", "b", "c", "f"]
+        await assert_log_is(log, entries.values())
+
+
+async def test_a_refused_append_raises_and_stores_nothing_and_others_go_on(open_log) -> None:
+    apply = Recorder("bad")
+    async with open_log(apply=apply) as log:
+        with pytest.raises(Rejected, match="bad is refused"):
+            await log.append_many(["fine", "bad"])
+        assert await log.count() == 0
+        outcomes = []
+
+        async def append(payload: str) -> None:
+            try:
+                outcomes.append((await log.append(payload)).message.payload)
+            except Rejected:
+                outcomes.append("refused")
+
+        async with trio.open_nursery() as nursery:
+            for payload in ["x", "bad", "y", "bad", "z"]:
+                nursery.start_soon(append, payload)
+        assert sorted(outcomes) == ["refused", "refused", "x", "y", "z"]
+        assert [record async for record in log.quarantine()] == []
+        await assert_whole(log)
+        assert sorted(apply.payloads) == ["x", "y", "z"]
+
+
+async def test_a_reject_without_an_id_means_the_only_entry(open_log) -> None:
+    async def apply(entries, tx) -> None:
+        raise Reject("no")
+
+    async with open_log(apply=apply) as log:
+        assert (await log.insert(make("a").value)).reason == "no"
+        with pytest.raises(LocalProtocolError, match="id"):
+            await log.insert_many([make("b").value, make("c").value])
+        with pytest.raises(Rejected):
+            await log.append("d")
+        assert await log.count() == 0
+
+
+@pytest.mark.parametrize("id", [make("not among them").id, "nonsense"])
+async def test_a_reject_of_an_entry_that_apply_was_not_given_is_a_mistake(open_log, id) -> None:
+    async def apply(entries, tx) -> None:
+        raise Reject("no", id=id)
+
+    async with open_log(apply=apply) as log:
+        with pytest.raises(LocalProtocolError, match="not given"):
+            await log.append("d")
+        assert await log.count() == 0
+
+
+async def test_any_other_exception_of_apply_rolls_back_and_reaches_its_caller_alone(open_log) -> None:
+    async def apply(entries, tx) -> None:
+        if any(entry.message.payload == "bad" for entry in entries):
+            raise ZeroDivisionError("mine")
+
+    async with open_log(apply=apply) as log:
+        outcomes = []
+
+        async def append(payload: str) -> None:
+            try:
+                outcomes.append((await log.append(payload)).message.payload)
+            except ZeroDivisionError:
+                outcomes.append("raised")
+
+        async with trio.open_nursery() as nursery:
+            for payload in ["x", "bad", "y"]:
+                nursery.start_soon(append, payload)
+        assert sorted(outcomes) == ["raised", "x", "y"]
+        with pytest.raises(ZeroDivisionError):
+            await log.insert_many([make(1).value, make("bad").value])
+        assert sorted(entry.message.payload for entry in await all_of(log)) == ["x", "y"]
+        await assert_whole(log)
+
+
+async def test_the_access_rule_refuses_appends_and_sets_others_aside(open_log) -> None:
+    seen = []
+
+    def authorize(message, did) -> bool:
+        seen.append((message.payload, did))
+        return did == SIGNERS[0].did
+
+    entries = family()
+    async with open_log(authorize=authorize) as log:
+        await log.append("mine")
+        with pytest.raises(NotAuthorised, match=SIGNERS[1].did):
+            await log.append("theirs", signer=SIGNERS[1])
+        verdicts = await log.insert_many([entry.value for entry in entries.values()])
+        assert [verdict.rule for verdict in verdicts] == [None, "quarantined", "quarantined", None, None, "quarantined"]
+        assert [record.rule async for record in log.quarantine() if record.key == entries["b"].key] == ["authorize"]
+        assert ("b", SIGNERS[1].did) in seen
+        await assert_whole(log)
+
+
+async def test_an_access_rule_that_raises_reaches_the_caller_and_stores_nothing(open_log) -> None:
+    def authorize(message, did) -> bool:
+        raise ZeroDivisionError("mine")
+
+    async with open_log(authorize=authorize) as log:
+        with pytest.raises(ZeroDivisionError):
+            await log.append(1)
+        with pytest.raises(ZeroDivisionError):
+            await log.insert(make(1).value)
+        assert await log.count() == 0
+
+
+async def test_replay_gives_apply_everything_in_causal_order(open_log) -> None:
+    apply = Recorder()
+    async with open_log(apply=apply) as log:
+        await log.append_many(range(2_300))
+        apply.calls.clear()
+        progress: list[int] = []
+        assert await log.replay(on_progress=progress.append) == 2_300
+        assert apply.payloads == list(range(2_300))
+        assert max(len(call) for call in apply.calls) <= 1_024
+        assert progress[-1] == 2_300
+        apply.refused.add(1_500)
+        with pytest.raises(Rejected, match="1500 is refused"):
+            await log.replay()
+        await assert_whole(log)
+
+
+async def test_replay_without_apply_is_the_callers_mistake(open_log) -> None:
+    async with open_log() as log:
+        with pytest.raises(LocalProtocolError, match="apply"):
+            await log.replay()
+
+
+async def test_apply_writes_its_own_tables_with_the_entries_or_not_at_all(open_durable) -> None:
+    async def apply(entries, tx) -> None:
+        await tx.execute("CREATE TABLE IF NOT EXISTS app (clock INTEGER PRIMARY KEY, payload TEXT)")
+        await tx.execute_many("INSERT INTO app VALUES (?, ?)", [(entry.clock, str(entry.message.payload)) for entry in entries])
+        rows = await tx.execute("SELECT count(*) FROM app")
+        assert rows[0][0] >= len(entries)
+        if any(entry.message.payload == "bad" for entry in entries):
+            raise ZeroDivisionError("mine")
+
+    tables: list[list[tuple]] = []
+
+    async def look(entries, tx) -> None:
+        tables.append(await tx.execute("SELECT clock, payload FROM app ORDER BY clock"))
+
+    async with open_durable(apply=apply) as log:
+        await log.append_many(["a", "b"])
+        with pytest.raises(ZeroDivisionError):
+            await log.append_many(["c", "bad"])
+        await log.append("d")
+    async with open_durable(apply=look) as log:
+        await log.append("look")
+        assert tables == [[(1, "a"), (2, "b"), (3, "d")]]
+        assert await log.count() == 4
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COMMIT",
+        "ROLLBACK",
+        "BEGIN",
+        "SAVEPOINT x",
+        "DELETE FROM gossiplog_entries",
+        "UPDATE gossiplog_heads SET key = x'00'",
+        "INSERT INTO gossiplog_cursors VALUES ('x', 1)",
+        "DROP TABLE gossiplog_leaves",
+        "DROP INDEX gossiplog_links_up",
+        "ALTER TABLE gossiplog_leaves RENAME TO mine",
+        "CREATE TRIGGER mine AFTER INSERT ON gossiplog_entries BEGIN SELECT 1; END",
+        "CREATE INDEX mine ON gossiplog_leaves (seq)",
+        "CREATE TABLE gossiplog_mine (a)",
+        "CREATE VIEW gossiplog_view AS SELECT 1",
+        "CREATE TEMP TABLE gossiplog_heads (key)",
+        "CREATE TEMP VIEW gossiplog_heads AS SELECT 1",
+        "ATTACH ':memory:' AS other",
+        "PRAGMA user_version = 9",
+        "PRAGMA journal_mode = DELETE",
+        "PRAGMA writable_schema = 1",
+        "UPDATE sqlite_master SET sql = ''",
+        "DELETE FROM sqlite_master",
+        "VACUUM",
+        "REINDEX gossiplog_links_up",
+        "WITH x AS (SELECT 1) DELETE FROM gossiplog_nodes",
+        "delete from GOSSIPLOG_ENTRIES",
+        'DELETE FROM "Gossiplog_Entries"',
+        "DELETE FROM main.gossiplog_entries",
+        "SELECT 1; DELETE FROM gossiplog_entries",
+        "nonsense",
+        "",
+    ],
+)
+async def test_apply_cannot_harm_the_log(open_durable, statement) -> None:
+    raised: list[BaseException] = []
+
+    async def apply(entries, tx) -> None:
+        try:
+            await tx.execute(statement)
+        except Exception as error:
+            raised.append(error)
+
+    async with open_durable(apply=apply) as log:
+        await log.append_many(range(40))
+        await log.append("b")
+        assert all(isinstance(error, LocalProtocolError) or type(error).__name__ == "CommitError" for error in raised), raised
+        assert raised or statement == ""
+        await assert_whole(log)
+        assert await log.count() == 41
+    async with open_durable() as log:
+        await assert_whole(log)
+        assert (log.topic, await log.count()) == (TOPIC, 41)
+
+
+async def test_a_log_without_tables_says_so_to_apply() -> None:
+    async def apply(entries, tx) -> None:
+        await tx.execute("SELECT 1")
+
+    from log_support import opened
+
+    async with opened(":memory:", apply=apply) as log:
+        with pytest.raises(LocalProtocolError, match="no tables"):
+            await log.append(1)
+
+
+async def test_apply_that_hangs_and_is_cancelled_leaves_nothing_behind(open_log) -> None:
+    hanging = trio.Event()
+
+    async def apply(entries, tx) -> None:
+        if entries[0].message.payload == "hang":
+            hanging.set()
+            await trio.sleep_forever()
+
+    with trio.CancelScope() as scope:
+        async with open_log(apply=apply) as log, trio.open_nursery() as nursery:
+            await log.append("a")
+            nursery.start_soon(log.append, "hang")
+            await hanging.wait()
+            scope.cancel()
+    assert scope.cancelled_caught

@@ -1,0 +1,128 @@
+"""Following a log: subscriptions and durable cursors."""
+
+import pytest
+import trio
+import trio.testing
+from log_support import make
+
+from gossiplog.errors import LocalProtocolError
+from gossiplog.log import Entry
+from gossiplog.subscription import UNACKED_MAX
+
+
+async def take(events, count: int) -> list[Entry]:
+    return [await anext(events) for _ in range(count)]
+
+
+async def test_a_follower_gets_what_is_there_and_what_comes(open_log) -> None:
+    async with open_log() as log, trio.open_nursery() as nursery:
+        await log.append_many(range(300))
+        got: list[object] = []
+
+        async def follow() -> None:
+            async with log.subscribe() as events:
+                async for entry in events:
+                    got.append(entry.message.payload)
+                    if len(got) == 303:
+                        return
+
+        nursery.start_soon(follow)
+        await trio.testing.wait_all_tasks_blocked()
+        for number in range(300, 303):
+            await log.append(number)
+    assert got == list(range(303))
+
+
+async def test_a_follower_from_now_gets_only_what_comes(open_log) -> None:
+    async with open_log() as log:
+        await log.append_many(range(10))
+        async with log.subscribe(from_now=True) as events:
+            await log.append("next")
+            assert [entry.message.payload for entry in await take(events, 1)] == ["next"]
+
+
+async def test_followers_get_entries_in_the_order_of_their_arrival(open_log) -> None:
+    async with open_log() as log:
+        await log.append_many(range(5))
+        late = make("low clock, late arrival")
+        await log.insert(late.value)
+        async with log.subscribe() as events:
+            assert (await take(events, 6))[-1].key == late.key
+
+
+async def test_a_cursor_goes_on_behind_what_was_acknowledged(open_log) -> None:
+    async with open_log() as log:
+        entries = await log.append_many(range(20))
+        async with log.subscribe(cursor="indexer") as events:
+            got = await take(events, 10)
+            await events.ack(got[4])
+        async with log.subscribe(cursor="indexer") as events:
+            assert [entry.key for entry in await take(events, 15)] == [entry.key for entry in entries[5:]]
+        async with log.subscribe(cursor="other") as events:
+            assert (await take(events, 1))[0].key == entries[0].key
+
+
+async def test_a_cursor_survives_the_end_of_the_process(open_durable) -> None:
+    async with open_durable() as log:
+        entries = await log.append_many(range(6))
+        async with log.subscribe(cursor="indexer") as events:
+            got = await take(events, 4)
+            await events.ack(got[2])
+    async with open_durable() as log, log.subscribe(cursor="indexer", from_now=True) as events:
+        assert [entry.key for entry in await take(events, 3)] == [entry.key for entry in entries[3:]]
+
+
+async def test_a_name_that_is_new_begins_with_now_if_that_is_wanted(open_log) -> None:
+    async with open_log() as log:
+        await log.append(1)
+        async with log.subscribe(cursor="indexer", from_now=True) as events:
+            await log.append(2)
+            assert (await take(events, 1))[0].message.payload == 2
+
+
+async def test_acknowledging_what_was_not_delivered_is_a_mistake(open_log) -> None:
+    async with open_log() as log:
+        entries = await log.append_many(range(3))
+        async with log.subscribe() as events:
+            with pytest.raises(LocalProtocolError, match="no cursor|without a cursor"):
+                await events.ack((await take(events, 1))[0])
+        async with log.subscribe(cursor="indexer") as events:
+            (first,) = await take(events, 1)
+            with pytest.raises(LocalProtocolError, match="not waiting"):
+                await events.ack(entries[2])
+            await events.ack(first)
+            with pytest.raises(LocalProtocolError, match="not waiting"):
+                await events.ack(first)
+
+
+async def test_two_followers_cannot_have_one_cursor(open_log) -> None:
+    async with open_log() as log, log.subscribe(cursor="indexer"):
+        with pytest.raises(LocalProtocolError, match="in use"):
+            async with log.subscribe(cursor="indexer"):
+                pass
+        async with log.subscribe(cursor="other"), log.subscribe(), log.subscribe():
+            pass
+
+
+async def test_a_follower_that_never_acknowledges_is_stopped(open_log) -> None:
+    async with open_log() as log:
+        await log.append_many(range(UNACKED_MAX + 1))
+        async with log.subscribe(cursor="indexer") as events:
+            got = await take(events, UNACKED_MAX)
+            with pytest.raises(LocalProtocolError, match="without an ack"):
+                await anext(events)
+            await events.ack(got[-1])
+            assert (await anext(events)).message.payload == UNACKED_MAX
+
+
+async def test_a_cancelled_wait_loses_nothing(open_log) -> None:
+    async with open_log() as log, log.subscribe() as events:
+        for number in range(5):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await anext(events)
+            await log.append(number)
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await anext(events)
+            assert (await anext(events)).message.payload == number
