@@ -207,7 +207,7 @@ class Broadcast:
                 self._route(event)
             case RpcReceived() | Inserted():  # pragma: no cover - taken by `handle`
                 raise AssertionError(event)
-            case _:
+            case _:  # pragma: no cover - mypy proves it
                 assert_never(event)
 
     def _emit(self, action: Action) -> None:
@@ -271,15 +271,12 @@ class Broadcast:
         peer = self._peers.get(event.peer)
         if peer is None:
             return
-        match event:
-            case PushOpened():
-                self._pushes.on_opened(peer)
-            case PushClosed():
-                self._pushes.on_closed(peer)
-            case PushDropped():
-                self._pushes.on_dropped(peer)
-            case _:
-                assert_never(event)
+        if isinstance(event, PushOpened):
+            self._pushes.on_opened(peer)
+        elif isinstance(event, PushClosed):
+            self._pushes.on_closed(peer)
+        else:
+            self._pushes.on_dropped(peer)
 
     def _blame(self, peer_id: PeerId, reason: str) -> None:
         until = self._offences.add(peer_id, self._now)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
-from ..errors import EncodeError, GossipLogError, NotAuthorised
+from ..errors import GossipLogError, NotAuthorised
 from ..plan import Plan, ask
 from ..tree.node import Node, leaf_hash
 from ..tree.writer import update
@@ -198,24 +198,23 @@ class _Batch:
 
     def append(self, index: int, piece: Append) -> Plan[None]:
         """Sign payloads one upon the other, and add them."""
-        entries: list[tuple[Entry, Sequence[bytes]]] = []
+        entries: list[tuple[Entry, int, list[bytes]]] = []
         heads = self._heads()
         try:
             for payload in piece.payloads:
                 parents = heads[:HEADS_MERGED_MAX]
-                entry = sign_entry(piece.signer, self._topic, next_clock(parents), parents, payload)
-                if len(entry.value) > self._value_bytes_max:
-                    raise EncodeError(f"the entry has {len(entry.value)} bytes, at most {self._value_bytes_max} are allowed")
+                clock = next_clock(parents)
+                entry = sign_entry(piece.signer, self._topic, clock, parents, payload, value_bytes_max=self._value_bytes_max)
                 self._check_authorized(entry)
-                entries.append((entry, parents))
+                entries.append((entry, clock, parents))
                 del heads[:HEADS_MERGED_MAX]
                 insort(heads, entry.key)
         except GossipLogError as error:
             self.committed.outcomes.append(error)
             return
-        for entry, merged in entries:
-            yield from self._add(index, entry, next_clock(merged), merged)
-        self.committed.outcomes.append([Verdict(Outcome.ACCEPT, entry=entry, is_new=True) for entry, _ in entries])
+        for entry, clock, merged in entries:
+            yield from self._add(index, entry, clock, merged)
+        self.committed.outcomes.append([Verdict(Outcome.ACCEPT, entry=entry, is_new=True) for entry, _, _ in entries])
 
     def insert(self, index: int, piece: Insert) -> Plan[None]:
         """Add those of these entries that are new and whose parents are here; set aside what is refused."""

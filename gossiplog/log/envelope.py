@@ -354,6 +354,7 @@ def _ids_items(keys: Sequence[bytes]) -> bytes:
     return b"".join([b"\x78\x20" + encode_base32hex_ascii(key) for key in keys])
 
 
+@lru_cache(maxsize=256)
 def _text_item(text: str) -> bytes:
     data = text.encode()
     return item_header(3, len(data)) + data

@@ -138,9 +138,9 @@ class Gossipsub(Meshsub):
 
     def _on_heartbeat(self) -> None:
         gossip = self.gossip
-        gossip.begin_tick(self.tick)
         if self.scores is not None:
             self.scores.decay(self.now)
+        gossip.begin_tick(self.tick)
         super()._on_heartbeat()
         for topic in self.mesh.links:
             gossip.emit(topic, self._pushed(topic))

@@ -68,6 +68,8 @@ class Seen:
 
     def add(self, message_id: MessageId, held: Held | None, now: float) -> None:
         """Remember an id that is not remembered. O(1) amortised."""
+        if now >= self.due:
+            self.expire(now)
         self.entries[message_id] = held
         self._current.append(message_id)
         if len(self._current) >= self._generation_max:
@@ -83,7 +85,7 @@ class Seen:
         closed, entries = self._closed, self.entries
         if close or now >= self.due:
             if self._current:
-                closed.append((now, self._current))
+                closed.append((min(now, self.due), self._current))  # nothing was added after `due`
                 self._current = []
             self.due = now + self._span_s
         while closed and (closed[0][0] + self._ttl_s <= now or len(entries) > self.size_max - self._generation_max):

@@ -321,8 +321,6 @@ def test_keys_held_for_a_peer_are_bounded():
 
 def test_orphans_are_bounded():
     node = harness("a")
-    entries = chain(2)
-
     for number in range(ORPHANS_MAX + 20):
         node.receive("a", sign_entry(BOB, TOPIC, 2, [FIRST.key], pcf_encode.encode(number)))
     assert node.sizes()["orphans"] == ORPHANS_MAX
