@@ -1,6 +1,5 @@
 """Two replicas under any history of appends, inserts, syncs and restarts, against plain sets and a search by brute force."""
 
-from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -30,18 +29,31 @@ OPERATIONS = st.one_of(
 class Replicas:
     """Two logs, and what each of them must hold."""
 
-    def __init__(self, store: str, folder: Path) -> None:
+    def __init__(self, nursery: trio.Nursery, store: str, folder: Path) -> None:
+        self.nursery = nursery
         self.store = store
         self.folder = folder
         self.logs: dict[str, object] = {}
-        self.stacks: dict[str, AsyncExitStack] = {}
+        self.closing: dict[str, tuple[trio.Event, trio.Event]] = {}
         self.expected: dict[str, dict[bytes, Entry]] = {"a": {}, "b": {}}
         self.made = 0
 
     async def open(self, side: str) -> None:
-        self.stacks[side] = AsyncExitStack()
-        location = ":memory:" if self.store == "memory" else self.folder / f"{side}.db"
-        self.logs[side] = await self.stacks[side].enter_async_context(opened(location))
+        """Hold each log open in a task of its own, so that any of them can be closed first."""
+        self.closing[side] = (trio.Event(), trio.Event())
+        self.logs[side] = await self.nursery.start(self.hold, side)
+
+    async def hold(self, side: str, task_status=trio.TASK_STATUS_IGNORED) -> None:
+        close, closed = self.closing[side]
+        async with opened(":memory:" if self.store == "memory" else self.folder / f"{side}.db") as log:
+            task_status.started(log)
+            await close.wait()
+        closed.set()
+
+    async def close(self, side: str) -> None:
+        close, closed = self.closing[side]
+        close.set()
+        await closed.wait()
 
     async def do(self, kind: str, side: str, argument, index: int) -> None:
         log, expected = self.logs[side], self.expected[side]
@@ -76,7 +88,7 @@ class Replicas:
                 expected.update(self.expected[other])
             case "restart":
                 if self.store != "memory":
-                    await self.stacks[side].aclose()
+                    await self.close(side)
                     await self.open(side)
 
     async def append_one(self, side: str) -> None:
@@ -100,10 +112,10 @@ class Replicas:
 
 
 async def play(store: str, operations: list, folder: Path) -> None:
-    replicas = Replicas(store, folder)
-    for side in "ab":
-        await replicas.open(side)
-    try:
+    async with trio.open_nursery() as nursery:
+        replicas = Replicas(nursery, store, folder)
+        for side in "ab":
+            await replicas.open(side)
         for operation in operations:
             await replicas.do(*operation)
         for side in "ab":
@@ -116,9 +128,8 @@ async def play(store: str, operations: list, folder: Path) -> None:
         if replicas.expected["a"]:
             merged = await replicas.logs["a"].append("merged")
             assert len(await replicas.logs["a"].heads()) == 1 or len(merged.parent_keys) == 256
-    finally:
-        for stack in replicas.stacks.values():
-            await stack.aclose()
+        for side in "ab":
+            await replicas.close(side)
 
 
 async def check_graph(log, expected: dict[bytes, Entry]) -> None:
