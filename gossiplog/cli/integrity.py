@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import DamagedLog
 from .exits import ExitCode
 from .options import log_argument, output_options
 from .output import Column, Listing, Output, clean, counted
@@ -43,7 +44,12 @@ def fsck(log: str, repair: bool, out: Output) -> int:
             with Progress("checking", await opened_log.count(), is_shown=not out.is_strict) as progress:
                 return await opened_log.fsck(repair=repair, on_progress=progress.at)
 
-    report = run(task)
+    try:
+        report = run(task)
+    except DamagedLog as error:
+        # Its usual hint is to run this command.
+        error.hint = f"make a new log with `gossiplog init`, and `gossiplog sync` it with another replica; keep {log} until that is done"
+        raise
     before = report.repaired
     if out.is_json:
         out.record({**_record(report), "setAside": report.set_aside, "repaired": _record(before) if before else None})

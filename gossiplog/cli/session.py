@@ -46,6 +46,10 @@ async def opened(path: str, *, read_only: bool = True, **options: Any) -> AsyncI
     try:
         async with open_log(path, read_only=read_only, **options) as log:
             yield log
+    except errors.DamagedLog as error:
+        if error.hint == errors.DamagedLog.hint:
+            error.hint = f"`gossiplog fsck {path}` says what is affected; reading what is whole goes on"
+        raise
     except errors.DecodeError as error:
         # What comes from the user is decoded before, so this is something stored.
         raise errors.DamagedLog(f"{path}: {error}", hint=f"`gossiplog verify {path}` names the entries that are damaged") from error

@@ -122,7 +122,7 @@ class View:
             if len(self.active) < params.active_max:
                 self._link(peer, is_random=True)
                 self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=True)
-                for other in choose(steps, 1, self._core.rng):
+                for other in choose([other for other in self.active if other != peer], 1, self._core.rng):
                     self._dialler.say(other, ForwardJoin(self._topic, peer, params.forward_join_ttl))
             else:
                 self.on_get_nodes(peer)

@@ -1,0 +1,179 @@
+"""One suite for every router: the door, determinism under any PYTHONHASHSEED, and what all of them owe their driver."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from unit.pubsub.network import Network, Solo, T, message, of, recipients
+
+from gossiplog.pubsub import (
+    ChokeParams,
+    EpisubParams,
+    FloodsubParams,
+    GossipsubParams,
+    MeshsubParams,
+    Outcome,
+    RandomsubParams,
+    Router,
+    Rpc,
+    ScoreParams,
+)
+from gossiplog.pubsub.actions import AnotherSource, Deliver, Published, SlowPeer, Validate
+from gossiplog.pubsub.choke import Choke
+from gossiplog.pubsub.episub import Episub
+from gossiplog.pubsub.events import (
+    AppScored,
+    ConnectFailed,
+    PeerDisconnected,
+    PeerRecordLearned,
+    Probed,
+    Publish,
+    SendFailed,
+    Subscribe,
+    TimerFired,
+    TopicScored,
+    Unsubscribe,
+    Validated,
+)
+from gossiplog.pubsub.floodsub import Floodsub
+from gossiplog.pubsub.gossipsub import Gossipsub
+from gossiplog.pubsub.meshsub import Meshsub
+from gossiplog.pubsub.randomsub import Randomsub
+
+MAKERS = {
+    "floodsub": lambda rng: Floodsub(FloodsubParams(), rng),
+    "randomsub": lambda rng: Randomsub(RandomsubParams(), rng),
+    "meshsub": lambda rng: Meshsub(MeshsubParams(), rng),
+    "gossipsub": lambda rng: Gossipsub(GossipsubParams(score=ScoreParams(), px_enabled=True), rng),
+    "choke": lambda rng: Choke(ChokeParams(choke_threshold=1, choke_ticks=2, choke_samples_min=1), rng),
+    "episub": lambda rng: Episub(EpisubParams(), rng),
+}
+every_router = pytest.mark.parametrize("name", MAKERS)
+
+
+def joined(name, *peers):
+    driver = Solo(MAKERS[name](random.Random(1)))
+    driver.connect(*peers)
+    driver.tell(Subscribe(T))
+    if name == "episub":
+        from gossiplog.pubsub.overlay import Neighbor, NeighborKind
+
+        for peer in peers:
+            driver.say(peer, Rpc(overlay=(Neighbor(T, NeighborKind.REQUEST, True, 0, ()),)))
+    return driver
+
+
+def trace(name: str) -> str:
+    """Run one scenario and digest everything that was sent, with its time."""
+    net = Network(MAKERS[name], 16, seed=5)
+    net.connect_some(5)
+    net.subscribe()
+    net.run(5)
+    for number in range(8):
+        net.publish(net.names[number], f"message {number}" * 60)
+        net.run(0.3)
+    net.kill(net.names[12:])
+    net.publish(net.names[0], "after")
+    net.unsubscribe(net.names[1])
+    net.run(8)
+    return hashlib.sha256(repr(net.sent).encode()).hexdigest()
+
+
+@every_router
+def test_router_has_the_protocol_s_door(name):
+    router: Router = MAKERS[name](random.Random(1))
+    assert router.protocols
+    assert router.state().router == name
+
+
+@every_router
+def test_same_seed_gives_the_same_trace(name):
+    assert trace(name) == trace(name)
+
+
+def test_trace_does_not_depend_on_the_hash_seed():
+    root = Path(__file__).parents[2]
+    code = "from conformance.test_routers import MAKERS, trace; print([trace(name) for name in MAKERS])"
+    outputs = []
+    for seed in ("1", "2"):
+        env = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join((str(root), str(root / "tests")))}
+        outputs.append(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout)
+    assert outputs[0] == outputs[1] != ""
+
+
+@every_router
+def test_accepted_message_is_delivered_once_and_forwarded_to_others(name):
+    driver = joined(name, "a", "b", "c")
+    actions = driver.push("a", message("m"))
+    assert of(actions, Deliver) == [Deliver(message("m"), "a")]
+    assert sorted(recipients(actions, message("m"))) == ["b", "c"]
+    assert not of(driver.push("b", message("m")), Deliver)
+
+
+@every_router
+@pytest.mark.parametrize("outcome", [Outcome.IGNORE, Outcome.REJECT])
+def test_message_that_is_not_accepted_goes_nowhere(name, outcome):
+    driver = joined(name, "a", "b", "c")
+    actions = driver.push("a", message("m"), outcome=outcome)
+    assert not of(actions, Deliver)
+    assert not recipients(actions, message("m"))
+    copies = of(driver.say("b", Rpc((message("m"),))), AnotherSource)
+    assert bool(copies) is (outcome is Outcome.IGNORE)
+
+
+@every_router
+def test_message_never_returns_to_its_author(name):
+    driver = joined(name, "a", "author")
+    one = message("m", origin="author")
+    assert recipients(driver.push("a", one), one) == []
+
+
+@every_router
+def test_publish_is_reported_and_reaches_every_neighbour(name):
+    driver = joined(name, "a", "b")
+    actions = driver.tell(Publish(message("m")))
+    (report,) = of(actions, Published)
+    assert [peer for peer, _ in report.fates] == ["a", "b"]
+    assert sorted(recipients(actions, message("m"))) == ["a", "b"]
+
+
+@every_router
+def test_readiness_and_state_follow_the_topic(name):
+    driver = joined(name, "a", "b")
+    assert driver.router.is_ready(T)
+    assert not driver.router.is_ready(T, 3)
+    assert set(driver.mesh()) == {"a", "b"}
+    driver.tell(Unsubscribe(T))
+    assert driver.mesh() == ()
+
+
+@every_router
+def test_full_queues_are_told_of(name):
+    driver = joined(name, "a")
+    driver.tell(SendFailed("a", Rpc((message("m"),))))
+    assert SlowPeer("a", 1) in driver.run(1.5)
+    assert driver.router.state().peers[0].dropped == 1
+
+
+@every_router
+def test_events_that_make_no_sense_change_nothing(name):
+    driver = joined(name, "a")
+    before = driver.router.state()
+    for event in (
+        TimerFired("nonsense"),
+        Validated(b"unknown", Outcome.ACCEPT),
+        PeerDisconnected("stranger"),
+        ConnectFailed("stranger"),
+        Probed("stranger", 0.1),
+        Probed("stranger", None),
+        AppScored("stranger", 1.0),
+        TopicScored(T, None),
+        PeerRecordLearned("stranger", b"record"),
+        SendFailed("stranger", Rpc()),
+    ):
+        assert not of(driver.tell(event), Validate)
+    assert driver.router.state().topics == before.topics

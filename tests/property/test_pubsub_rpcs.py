@@ -1,0 +1,111 @@
+"""RPCs survive the wire whatever they hold, splitting loses nothing, and no bytes break the decoder."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.errors import DecodeError
+from gossiplog.pubsub import Message, MessageId, Rpc, Topic
+from gossiplog.pubsub.base58 import encode_base58
+from gossiplog.pubsub.overlay import Neighbor, NeighborKind, Nodes, Shuffle, TreeGraft, TreeIHave, WalkJoin
+from gossiplog.pubsub.policy import hash_data
+from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
+from gossiplog.pubsub.wire import Wire, WireLimits
+
+TOPICS = st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable()).map(Topic)
+IDS = st.binary(min_size=1, max_size=64).map(MessageId)
+SMALL = st.integers(0, 2**32 - 1)
+PEERS = st.binary(min_size=1, max_size=40).map(encode_base58)
+
+
+def tuples(items, size=4):
+    return st.lists(items, max_size=size).map(tuple)
+
+
+MESSAGES = st.builds(lambda topic, data: Message(hash_data(topic, data), topic, data), TOPICS, st.binary(max_size=600))
+PRUNES = st.builds(Prune, TOPICS, tuples(st.builds(PeerRecord, PEERS, st.none() | st.binary(max_size=50))), st.none() | SMALL)
+CONTROLS = st.builds(
+    Control,
+    tuples(st.builds(IHave, TOPICS, tuples(IDS, 20))),
+    tuples(IDS, 30),
+    tuples(TOPICS),
+    tuples(PRUNES),
+    tuples(IDS, 30),
+    tuples(TOPICS),
+    tuples(TOPICS),
+)
+OVERLAYS = st.one_of(
+    st.builds(Nodes, TOPICS, tuples(PEERS)),
+    st.builds(WalkJoin, TOPICS, PEERS, SMALL),
+    st.builds(Neighbor, TOPICS, st.sampled_from(NeighborKind), st.booleans(), SMALL, tuples(PEERS)),
+    st.builds(Shuffle, TOPICS, PEERS, tuples(PEERS), SMALL),
+    st.builds(TreeIHave, TOPICS, tuples(st.tuples(IDS, SMALL), 10)),
+    st.builds(TreeGraft, TOPICS, tuples(IDS, 10)),
+)
+RPCS = st.builds(
+    Rpc,
+    tuples(MESSAGES, 6),
+    tuples(st.builds(Subscription, TOPICS, st.booleans())),
+    CONTROLS | st.none(),
+    tuples(OVERLAYS),
+    st.integers(0, 255),
+)
+
+
+def bodies(frames):
+    decoder = FrameDecoder()
+    return [body for frame in frames for body in decoder.feed(frame)]
+
+
+def flatten(rpc):
+    """Everything an RPC says, item by item; its hops belong to its messages."""
+    control = rpc.control or Control()
+    ihave = [(one.topic, message_id) for one in control.ihave for message_id in one.ids]
+    parts = [getattr(control, name) for name in ("iwant", "graft", "prune", "idontwant", "choke", "unchoke")]
+    return [[(one, rpc.hops) for one in rpc.messages], list(rpc.subscriptions), ihave, *map(list, parts), list(rpc.overlay)]
+
+
+@given(RPCS)
+@settings(max_examples=150, deadline=None)
+def test_rpc_survives_the_wire(rpc):
+    wire = Wire()
+    (body,) = bodies(wire.encode(rpc))
+    decoded = wire.decode(body)
+    assert decoded.refusals == ()
+    assert flatten(decoded.rpc) == flatten(rpc)
+    assert bodies(wire.encode(decoded.rpc)) == [body]
+
+
+@given(RPCS, st.integers(3000, 4000))
+@settings(max_examples=150, deadline=None)
+def test_splitting_keeps_everything_in_order_and_each_frame_within_the_limit(rpc, out_bytes_max):
+    wire = Wire(limits=WireLimits(out_bytes_max=out_bytes_max))
+    frames = wire.encode(rpc)
+    assert all(len(frame) <= out_bytes_max for frame in frames)
+    parts = [flatten(wire.decode(body).rpc) for body in bodies(frames)]
+    together = [[item for part in parts for item in part[index]] for index in range(len(flatten(rpc)))]
+    assert together == flatten(rpc)
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=400, deadline=None)
+def test_any_bytes_are_an_rpc_or_a_decode_error(data):
+    try:
+        Wire().decode(data)
+    except DecodeError:
+        pass
+
+
+@given(RPCS, st.data())
+@settings(max_examples=200, deadline=None)
+def test_damaged_rpcs_are_rpcs_or_decode_errors(rpc, data):
+    (body,) = bodies(Wire().encode(rpc))
+    damaged = bytearray(body)
+    for _ in range(data.draw(st.integers(1, 4))):
+        if damaged:
+            position = data.draw(st.integers(0, len(damaged) - 1))
+            damaged[position : position + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+    try:
+        Wire().decode(bytes(damaged))
+    except DecodeError:
+        pass

@@ -1,0 +1,109 @@
+import json
+
+import click
+import pytest
+
+from gossiplog import errors
+from gossiplog.cli.exits import ExitCode, Failure, describe
+from gossiplog.cli.output import Column, Listing, Output, clean, counted, cut
+
+
+def test_clean_leaves_printable_text_alone_and_spells_out_the_rest() -> None:
+    assert clean("héllo 🌍 {}") == "héllo 🌍 {}"
+    assert clean("\x1b[31m\u202e\n\x9b\U000e0001") == "\\u001b[31m\\u202e\\u000a\\u009b\\U000e0001"
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "expected"),
+    [("short", 10, "short"), ("abcdef", 4, "abc…"), ("日本語", 6, "日本語"), ("日本語", 5, "日本…"), ("x", 0, "")],
+)
+def test_cut_counts_columns_not_characters(text: str, width: int, expected: str) -> None:
+    assert cut(text, width) == expected
+
+
+def test_counted_knows_one_from_many() -> None:
+    assert [counted(n, "entry", "entries") for n in (0, 1, 1234)] == ["0 entries", "1 entry", "1,234 entries"]
+
+
+def test_columns_are_as_wide_as_the_first_rows_and_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (Column("id"), Column("n", is_right=True), Column("text"))
+    with Listing(Output(is_json=False), columns) as listing:
+        listing.add({}, ("a", "1", "x"))
+        listing.add({}, ("bbb", "1000", "y" * 300))
+    heading, first, second = capsys.readouterr().out.splitlines()
+    assert heading == "id      n  text"
+    assert first == "a       1  x"
+    assert second.startswith("bbb  1000  yyy")
+    assert len(second) == 120
+
+
+def test_rows_beyond_the_first_go_out_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:
+    with Listing(Output(is_json=False), (Column("n"),)) as listing:
+        for number in range(199):
+            listing.add({}, (str(number),))
+        assert capsys.readouterr().out == ""
+        listing.add({}, ("199",))
+        assert len(capsys.readouterr().out.splitlines()) == 201
+        listing.add({}, ("200",))
+        assert capsys.readouterr().out == "200\n"
+
+
+def test_live_rows_wait_for_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Listing(Output(is_json=False), (Column("n"),), is_live=True) as listing:
+        listing.add({}, ("1",))
+        assert capsys.readouterr().out == "n\n1\n"
+
+
+def test_json_and_quiet_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    with Listing(Output(is_json=True), (Column("n"),)) as listing:
+        listing.add({"n": "é"}, ())
+        listing.add(b'{"n":2}', ())
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{"n": "é"}, {"n": 2}]
+    with Listing(Output(is_json=True, is_quiet=True), (Column("n"),)) as listing:
+        listing.add({"n": 1}, (), id="the-id")
+    assert capsys.readouterr().out == "the-id\n"
+
+
+def test_nothing_to_show_is_said_on_stderr_and_not_under_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with Listing(Output(is_json=False), (), empty="none"):
+        pass
+    assert capsys.readouterr() == ("", "none\n")
+    with Listing(Output(is_json=True), (), empty="none"):
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (errors.LogNotFound("x"), "log-not-found", ExitCode.FAILED),
+        (errors.DamagedLog("x"), "damaged-log", ExitCode.INTEGRITY),
+        (errors.DecodeError("x"), "malformed", ExitCode.INTEGRITY),
+        (errors.SyncAborted("x"), "sync-aborted", ExitCode.INCOMPLETE),
+        (errors.RemoteProtocolError("x"), "protocol", ExitCode.NETWORK),
+        (ConnectionResetError("x"), "network", ExitCode.NETWORK),
+        (errors.NotAuthorised("x"), "unauthorised", ExitCode.UNAUTHORISED),
+        (errors.LogBusy("x"), "busy", ExitCode.FAILED),
+        (errors.CommitError("x"), "storage", ExitCode.FAILED),
+        (errors.GossipLogError("x"), "failed", ExitCode.FAILED),
+        (FileNotFoundError(2, "No such file", "a.car"), "file", ExitCode.FAILED),
+        (click.BadParameter("x"), "usage", ExitCode.USAGE),
+        (Failure("x", code=ExitCode.INCOMPLETE), "incomplete", ExitCode.INCOMPLETE),
+    ],
+)
+def test_every_error_has_its_exit_code(error: BaseException, kind: str, code: ExitCode) -> None:
+    problem = describe(error)
+    assert problem is not None
+    assert (problem.kind, problem.code) == (kind, code)
+
+
+def test_fault_of_the_program_is_none_of_the_users() -> None:
+    assert describe(ZeroDivisionError()) is None
+
+
+def test_every_error_of_the_tree_is_described() -> None:
+    waiting = [errors.GossipLogError]
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        assert describe(kind.__new__(kind)) is not None

@@ -1,0 +1,310 @@
+"""Bytes of RPCs, limits, splitting; base58; signature policies."""
+
+import hashlib
+
+import pytest
+from nacl.signing import SigningKey
+from unit.pubsub.network import T
+
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.errors import DecodeError
+from gossiplog.pubsub import Message, MessageId, Rpc, Topic
+from gossiplog.pubsub.base58 import decode_base58, encode_base58
+from gossiplog.pubsub.outbox import Outbox
+from gossiplog.pubsub.overlay import (
+    Disconnected,
+    ForwardJoin,
+    GetNodes,
+    Leaving,
+    Neighbor,
+    NeighborKind,
+    Nodes,
+    Shuffle,
+    ShuffleReply,
+    TreeGraft,
+    TreeIHave,
+    TreePrune,
+    WalkJoin,
+)
+from gossiplog.pubsub.policy import Policy, SignaturePolicy, ed25519_peer_id, hash_data, is_signature_valid, sign_message, signed_bytes
+from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
+from gossiplog.pubsub.wire import RPC, Wire, WireLimits
+
+KEY = SigningKey(bytes(32))
+ME = ed25519_peer_id(bytes(KEY.verify_key))
+OTHER = encode_base58(b"\x12\x20" + bytes(range(32)))
+A, B = MessageId(b"a" * 32), MessageId(b"b" * 32)
+WIRE = Wire()
+SIGNED = Wire(Policy(SignaturePolicy.STRICT_SIGN))
+
+
+def body(frame):
+    (decoded,) = FrameDecoder().feed(frame)
+    return decoded
+
+
+def anonymous(data):
+    return Message(hash_data(T, data), T, data)
+
+
+def signed(data=b"data", seqno=b"\0\0\0\0\0\0\0\1"):
+    unsigned = Message(MessageId(decode_base58(ME) + seqno), T, data, ME, seqno)
+    return sign_message(unsigned, lambda text: KEY.sign(text).signature)
+
+
+def decode(wire, rpc):
+    (frame,) = wire.encode(rpc)
+    return wire.decode(body(frame))
+
+
+FULL = Rpc(
+    (anonymous(b"data"), anonymous(b"")),
+    (Subscription(T, True), Subscription(Topic("u"), False)),
+    Control(
+        (IHave(T, (A, B)), IHave(Topic("u"), (A,))),
+        (A,),
+        (T,),
+        (Prune(T, (PeerRecord(OTHER, b"record"), PeerRecord(ME)), 60), Prune(Topic("u"))),
+        (B,),
+        (T,),
+        (Topic("u"),),
+    ),
+    (
+        GetNodes(T),
+        Nodes(T, (ME, OTHER)),
+        WalkJoin(T, ME, 6),
+        ForwardJoin(T, ME, 3),
+        Neighbor(T, NeighborKind.LINKS, True, 4, (ME,)),
+        Disconnected(T),
+        Leaving(T, ME, 0),
+        Shuffle(T, ME, (OTHER,), 6),
+        ShuffleReply(T, ()),
+        TreeIHave(T, ((A, 3), (B, 0))),
+        TreeGraft(T, (A,)),
+        TreePrune(T),
+    ),
+    7,
+)
+
+
+def test_every_part_of_an_rpc_survives_the_wire():
+    assert decode(WIRE, FULL).rpc == FULL
+
+
+def test_empty_rpc_is_an_empty_frame():
+    assert WIRE.encode(Rpc()) == [b"\0"]
+    assert WIRE.decode(b"").rpc == Rpc()
+
+
+def test_bytes_are_the_specification_s():
+    rpc = Rpc(
+        (anonymous(b"hi"),),
+        (Subscription(T, True), Subscription(T, False)),
+        Control((IHave(T, (b"id",)),), (b"id",), (T,), (Prune(T, (), 60),), (b"id",)),
+    )
+    expected = (
+        b"\x0a\x05\x08\x01\x12\x01t" b"\x0a\x05\x08\x00\x12\x01t"
+        b"\x12\x07\x12\x02hi\x22\x01t"
+        b"\x1a\x23" b"\x0a\x07\x0a\x01t\x12\x02id" b"\x12\x04\x0a\x02id" b"\x1a\x03\x0a\x01t" b"\x22\x05\x0a\x01t\x18\x3c" b"\x2a\x04\x0a\x02id"
+    )  # fmt: skip
+    assert body(WIRE.encode(rpc)[0]) == expected
+
+
+def test_choke_alone_travels_without_control():
+    rpc = Rpc(control=Control(choke=(T,)))
+    values = RPC.decode(body(WIRE.encode(rpc)[0]))
+    assert WIRE.decode(RPC.encode({"gossiplog": values["gossiplog"]})).rpc == rpc
+    assert WIRE.decode(RPC.encode({"gossiplog": {"hops": 3}})).rpc == Rpc(hops=3)
+    assert WIRE.decode(RPC.encode({"gossiplog": {"hops": 3000}})).rpc.hops == 255
+
+
+def test_id_is_computed_and_never_read():
+    forged = Message(MessageId(b"forged"), T, b"data")
+    assert decode(WIRE, Rpc((forged,))).rpc.messages[0].id == hashlib.sha256(b"data").digest()
+
+
+def test_unknown_fields_are_skipped():
+    assert WIRE.decode(b"\x7a\x03abc").rpc == Rpc()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"subscriptions": [{"subscribe": True, "topicid": ""}]},
+        {"subscriptions": [{"subscribe": True}]},
+        {"subscriptions": [{"subscribe": True, "topicid": "x" * 1025}]},
+        {"publish": [{"data": b"no topic"}]},
+        {"publish": [{"from": b"", "data": b"", "topic": "t"}]},
+        {"control": {"iwant": [{"messageIDs": [b""]}]}},
+        {"control": {"ihave": [{"topicID": "t", "messageIDs": [b"x" * 129]}]}},
+        {"control": {"prune": [{"topicID": "t", "peers": [{"signedPeerRecord": b"x"}]}]}},
+        {"control": {"prune": [{"topicID": "t", "peers": [{"peerID": b"x", "signedPeerRecord": b"x" * 16_385}]}]}},
+        {"gossiplog": {"overlay": [{"kind": 0, "topic": "t"}]}},
+        {"gossiplog": {"overlay": [{"kind": 13, "topic": "t"}]}},
+        {"gossiplog": {"overlay": [{"kind": 5, "topic": "t", "neighbor": 3}]}},
+        {"gossiplog": {"overlay": [{"kind": 3, "topic": "t"}]}},
+    ],
+)
+def test_rpcs_that_break_a_limit_are_no_rpcs(values):
+    with pytest.raises(DecodeError):
+        WIRE.decode(RPC.encode(values))
+
+
+def test_frames_too_long_are_refused_before_they_are_decoded():
+    with pytest.raises(DecodeError, match="at most 10 are allowed"):
+        Wire(limits=WireLimits(in_bytes_max=10)).decode(bytes(11))
+
+
+# Splitting
+
+
+def test_large_rpc_is_split_in_order_and_nothing_is_lost():
+    wire = Wire(limits=WireLimits(out_bytes_max=20_000))
+    ids = tuple(MessageId(b"%032d" % number) for number in range(3000))
+    rpc = Rpc(
+        tuple(anonymous(b"%d" % number * 500) for number in range(60)),
+        FULL.subscriptions,
+        Control((IHave(T, ids),), ids, FULL.control.graft, FULL.control.prune, ids, (T,), (Topic("u"),)),
+        FULL.overlay,
+        7,
+    )
+    frames = wire.encode(rpc)
+    assert all(len(frame) <= 20_000 for frame in frames)
+    parts = [wire.decode(body(frame)).rpc for frame in frames]
+    assert tuple(message for part in parts for message in part.messages) == rpc.messages
+    assert tuple(one for part in parts for one in part.overlay) == rpc.overlay
+    assert tuple(one for part in parts for one in part.subscriptions) == rpc.subscriptions
+    controls = [part.control for part in parts if part.control]
+    for kind in ("iwant", "graft", "prune", "idontwant", "choke", "unchoke"):
+        assert tuple(one for control in controls for one in getattr(control, kind)) == getattr(rpc.control, kind)
+    assert tuple(one for control in controls for ihave in control.ihave for one in ihave.ids) == ids
+
+
+def test_message_too_large_for_any_frame_is_left_out():
+    wire = Wire(limits=WireLimits(out_bytes_max=5_000))
+    frames = wire.encode(Rpc((anonymous(bytes(6000)), anonymous(b"small"))))
+    assert [wire.decode(body(frame)).rpc.messages for frame in frames] == [(anonymous(b"small"),)]
+    assert wire.encode(Rpc((anonymous(bytes(6000)),))) == []
+
+
+def test_message_that_could_not_be_forwarded_is_refused():
+    wire = Wire(limits=WireLimits(out_bytes_max=5_000))
+    (frame,) = WIRE.encode(Rpc((anonymous(bytes(6000)), anonymous(b"small"))))
+    decoded = wire.decode(body(frame))
+    assert decoded.rpc.messages == (anonymous(b"small"),)
+    assert decoded.refusals == ("6000 bytes of data, which cannot be forwarded",)
+
+
+# Policies
+
+
+def test_signed_messages_survive_the_wire_and_verify():
+    (message,) = decode(SIGNED, Rpc((signed(),))).rpc.messages
+    assert message == signed()
+    assert is_signature_valid(message)
+
+
+def test_signature_covers_every_field():
+    good = signed()
+    for field, value in (
+        ("topic", Topic("u")),
+        ("data", b"other"),
+        ("seqno", b"\0"),
+        ("signature", bytes(64)),
+        ("signature", b""),
+        ("signature", None),
+    ):
+        fields = {name: getattr(good, name) for name in good.__slots__} | {field: value}
+        assert not is_signature_valid(Message(**fields))
+
+
+def test_public_key_beside_the_message_must_be_its_author_s():
+    encoded = decode_base58(ME)[2:]
+    good = signed()
+    good = Message(good.id, T, good.data, ME, good.seqno, good.signature, encoded)
+    assert is_signature_valid(good)
+    assert not is_signature_valid(Message(good.id, T, good.data, OTHER, good.seqno, good.signature, encoded))
+    assert not is_signature_valid(Message(good.id, T, good.data, OTHER, good.seqno, good.signature))
+    long_key = encoded + b"\x1a\x10" + bytes(16)
+    hashed = encode_base58(b"\x12\x20" + hashlib.sha256(long_key).digest())
+    unsigned = Message(good.id, T, good.data, hashed, good.seqno)
+    signature = KEY.sign(signed_bytes(unsigned)).signature
+    assert is_signature_valid(Message(good.id, T, good.data, hashed, good.seqno, signature, long_key))
+
+
+def test_author_that_is_no_key_and_keys_of_other_kinds_are_refused():
+    good = signed()
+    for origin in (encode_base58(b"\x00\x02\xff\xff"), encode_base58(b"\x00\x02\x08\x02"), "not base58!"):
+        assert not is_signature_valid(Message(good.id, T, good.data, origin, good.seqno, good.signature))
+
+
+@pytest.mark.parametrize(
+    ("policy", "takes_signed", "takes_anonymous"),
+    [
+        (SignaturePolicy.STRICT_SIGN, True, False),
+        (SignaturePolicy.STRICT_NO_SIGN, False, True),
+        (SignaturePolicy.LAX_SIGN, True, True),
+        (SignaturePolicy.LAX_NO_SIGN, True, True),
+    ],
+)
+def test_each_policy_takes_what_it_should(policy, takes_signed, takes_anonymous):
+    wire = Wire(Policy(policy))
+    assert bool(decode(wire, Rpc((signed(),))).rpc.messages) is takes_signed
+    assert bool(decode(wire, Rpc((anonymous(b"x"),))).rpc.messages) is takes_anonymous
+
+
+@pytest.mark.parametrize("wire", [WIRE, SIGNED, Wire(Policy(SignaturePolicy.LAX_SIGN))])
+def test_fields_that_do_not_go_together_are_refused(wire):
+    odd = Message(A, T, b"data", signature=bytes(64))
+    assert decode(wire, Rpc((odd,))).refusals
+    long = Message(A, T, b"data", ME, bytes(65), bytes(64))
+    assert decode(wire, Rpc((long,))).refusals
+
+
+def test_messages_without_author_are_identified_by_their_data_and_others_by_their_number():
+    lax = Policy(SignaturePolicy.LAX_SIGN)
+    assert lax.id_of(anonymous(b"x")) == hashlib.sha256(b"x").digest()
+    assert lax.id_of(signed()) == decode_base58(ME) + b"\0\0\0\0\0\0\0\1"
+
+
+# Peer ids
+
+
+def test_peer_ids_are_base58():
+    assert ME.startswith("12D3KooW")
+    assert OTHER.startswith("Qm")
+    assert encode_base58(b"\0\0\1") == "112"
+    for data in (b"\0", b"\0\0\xff", bytes(range(40)), bytes(64)):
+        assert decode_base58(encode_base58(data)) == data
+
+
+@pytest.mark.parametrize("text", ["", "0", "é", "z" * 129, "z" * 100])
+def test_text_that_is_no_peer_id_is_refused(text):
+    with pytest.raises(DecodeError):
+        decode_base58(text)
+
+
+@pytest.mark.parametrize("data", [b"", bytes(65)])
+def test_bytes_that_are_no_peer_id_are_refused(data):
+    with pytest.raises(DecodeError):
+        encode_base58(data)
+
+
+# The outbox
+
+
+def test_outbox_sends_urgent_rpcs_first_and_drops_forwarded_ones():
+    outbox = Outbox(3)
+    rpcs = [Rpc(hops=number) for number in range(6)]
+    assert outbox.pop() is None
+    assert outbox.put(rpcs[0], is_urgent=False) is None
+    assert outbox.put(rpcs[1], is_urgent=False) is None
+    assert outbox.put(rpcs[2], is_urgent=True) is None
+    assert outbox.put(rpcs[3], is_urgent=False) is rpcs[3]
+    assert outbox.put(rpcs[3], is_urgent=True) is rpcs[1]
+    assert outbox.put(rpcs[4], is_urgent=True) is rpcs[0]
+    assert outbox.put(rpcs[5], is_urgent=True) is rpcs[5]
+    assert len(outbox) == 3
+    assert [outbox.pop() for _ in range(3)] == [rpcs[2], rpcs[3], rpcs[4]]
+    outbox.put(rpcs[0], is_urgent=False)
+    assert outbox.pop() is rpcs[0]
