@@ -57,13 +57,15 @@ def main() -> None:
             load = round(os.getloadavg()[0], 2)
             begun = time.perf_counter()
             found = trio.run(BENCHMARKS[name], setup)
-            loads = [load, round(os.getloadavg()[0], 2)]
-            figures += [replace(figure, load=loads) for figure in found]
+            after = round(os.getloadavg()[0], 2)
+            figures += [replace(figure, load=[load, after]) for figure in found]
             print("\n".join(str(figure) for figure in found), flush=True)
-            print(f"  {name}: {time.perf_counter() - begun:.1f} s, load {loads[0]} to {loads[1]}", file=sys.stderr, flush=True)
-            for file in place.iterdir():
-                file.unlink() if store != place else None
+            print(f"  {name}: {time.perf_counter() - begun:.1f} s, load {load} to {after}", file=sys.stderr, flush=True)
+            if store != place:
+                for file in place.iterdir():
+                    file.unlink()
         disk = _filesystem(store)
+    loads = [load for figure in figures for load in figure.load]
     header = {
         "command": " ".join(["python -m benchmarks.figures", *sys.argv[1:]]),
         "measured": started,
@@ -71,7 +73,7 @@ def main() -> None:
         "disk": disk,
         "versions": versions(),
         "settings": f"durability {setup.durability}, payload {PAYLOAD_BYTES} B, {setup.repetitions} repetitions, seed {setup.seed}",
-        "load_average_between": sorted({load for figure in figures for load in figure.load})[:: max(1, len(figures))],
+        "load_average": f"{min(loads)} to {max(loads)} while it was measured",
     }
     if options.json:
         write_json(Path(options.json), header, figures)

@@ -17,7 +17,7 @@ import gossiplog
 from gossiplog.codec.did import decode_did
 from gossiplog.log.envelope import signature_and_signed_bytes
 
-from .material import BATCH, Setup, entries, payload
+from .material import BATCH, SHAPES, Setup, entries, payload
 from .measure import Figure, Goal, Stopwatch
 
 __all__ = ["append", "append_large", "concurrent", "ingest", "sync", "validate"]
@@ -119,7 +119,8 @@ async def ingest(setup: Setup) -> list[Figure]:
     made = list(entries(setup, setup.entries))
     values = [entry.value for entry in made]
     signed = _signed(made)
-    rate, wall_rate, bare, cores, whole_rate, whole_cores = [], [], [], [], [], []
+    forked = [entry.value for entry in SHAPES["ten-writers"](setup, setup.entries)]
+    rate, wall_rate, bare, cores, whole_rate, whole_cores, forked_rate = [], [], [], [], [], [], []
     for _ in range(setup.repetitions):
         bare.append(len(signed) / _verify_all(signed))
         async with setup.open(setup.new("ingest.db")) as log:
@@ -136,6 +137,12 @@ async def ingest(setup: Setup) -> list[Figure]:
                 await log.insert_many(values)
         whole_rate.append(len(values) / watch.wall_s)
         whole_cores.append(watch.cpu_s / watch.wall_s)
+        async with setup.open(setup.new("ingest.db")) as log:
+            with Stopwatch() as watch:
+                for first in range(0, len(forked), BATCH):
+                    await log.insert_many(forked[first : first + BATCH])
+            assert await log.count() == len(forked)
+        forked_rate.append(len(forked) / watch.cpu_s)
     share = [100 * ours / theirs for ours, theirs in zip(rate, bare, strict=True)]
     return [
         Figure("ingest.rate", f"ingest, {len(values):,} entries in batches of {BATCH:,}", "entries/s CPU", rate, Goal(at_least=7_000)),
@@ -145,6 +152,7 @@ async def ingest(setup: Setup) -> list[Figure]:
         Figure("ingest.cores", "CPU over wall, batch after batch", "cores", cores),
         Figure("ingest.whole-wall-rate", "all in one call", "entries/s wall", whole_rate),
         Figure("ingest.whole-cores", "CPU over wall, all in one call", "cores", whole_cores),
+        Figure("ingest.forked-rate", "ten writers, always ten heads, two parents an entry", "entries/s CPU", forked_rate),
     ]
 
 

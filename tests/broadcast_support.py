@@ -91,6 +91,7 @@ class Harness:
         self.machine = Broadcast(Floodsub(self.params, Random(1)), TOPIC, Random(2))
         self.actions: list[Any] = []
         self.timers: dict[str, float] = {}
+        self.sessions: dict[str, int] = {}
         self.tell(Start("me"))
 
     def tell(self, event: Any) -> list[Any]:
@@ -104,6 +105,8 @@ class Harness:
             else:
                 if isinstance(action, SetTimer):
                     self.timers[action.token] = action.at
+                elif isinstance(action, StartSync):
+                    self.sessions[action.peer] = action.token
                 self.actions.append(action)
         return self.actions
 
@@ -141,7 +144,7 @@ class Harness:
         return self.tell(PushReceived(peer, encode_event(Update(list(heads)))))
 
     def finish(self, peer: str, result: SyncResult = COMPLETE) -> list[Any]:
-        return self.tell(SyncFinished(peer, result))
+        return self.tell(SyncFinished(peer, result, self.sessions.get(peer, 0)))
 
     def of(self, kind: type) -> list[Any]:
         return [action for action in self.actions if isinstance(action, kind)]

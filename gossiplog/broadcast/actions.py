@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from ..plan import Plan
 from ..pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
 from ..pubsub.types import PeerId
-from ..sync.schedule import StartSync
+from ..sync.source import Source
 
 __all__ = ["Action", "Ask", "Ban", "ClosePush", "InsertEntry", "OpenPush", "Push", "RouterAction", "StartSync"]
 
@@ -69,6 +69,21 @@ class ClosePush:
 
     peer: PeerId
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartSync:
+    """Begin one session with a connected peer, as its client, and come back with `SyncFinished`.
+
+    Attributes:
+        peer: With whom.
+        source: What earlier sessions with this peer have taught us, for the `SyncClient`.
+        token: For the answer.
+    """
+
+    peer: PeerId
+    source: Source
+    token: int
 
 
 @dataclass(frozen=True, slots=True)

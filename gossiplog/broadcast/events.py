@@ -80,7 +80,9 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A peer's last connection closed. A sync with it that is running is the driver's to end, without `SyncFinished`."""
+    """A peer's last connection closed. A sync with it that is running ends as well; its `SyncFinished` is still needed, even late, for
+    what it brought before is to be told to the others.
+    """
 
     peer: PeerId
 
@@ -148,10 +150,17 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class SyncFinished:
-    """The session of a `StartSync` is over."""
+    """The session of a `StartSync` is over, however it ended.
+
+    Attributes:
+        peer: With whom it was.
+        result: Of this one session.
+        token: Of the `StartSync`; the peer may have come back and another session with it begun.
+    """
 
     peer: PeerId
     result: SyncResult
+    token: int
 
 
 RouterEvent: TypeAlias = RpcReceived | TimerFired | SendFailed | ConnectFailed | AppScored | TopicScored | PeerRecordLearned | Probed

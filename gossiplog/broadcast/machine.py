@@ -411,7 +411,7 @@ class Broadcast:
         for key in result.rejected_keys:
             self._rejected.add(key)
         if event.peer in self._peers:
-            self._needs.on_finished(event.peer, result)
+            self._needs.on_finished(event.peer, result, event.token)
             if result.ending is Ending.VIOLATION:
                 self._blame(event.peer, result.reason)
         if result.entries:

@@ -11,8 +11,9 @@ from ..log.reads import ReadLeaves, ReadQuarantined
 from ..plan import Plan, ask
 from ..pubsub.types import PeerId
 from ..sync.result import Ending, SyncResult
-from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, StartSync, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
+from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
 from ..sync.source import Source
+from .actions import StartSync
 
 __all__ = ["KEYS_MAX", "Asker", "Needs", "missing"]
 
@@ -43,11 +44,13 @@ class _Need:
         keys: What it has and we lack, as far as it was said since its last sync began.
         running: What the sync that runs now is for; None while none does.
         deferred_until: Until when other syncs may bring the keys; None while nothing is put off.
+        token: Of the session that runs; 0 before it has begun.
     """
 
     keys: dict[bytes, None] = field(default_factory=dict)
     running: dict[bytes, None] | None = None
     deferred_until: float | None = None
+    token: int = 0
 
     def add(self, keys: Iterable[bytes]) -> None:
         for key in keys:
@@ -82,6 +85,7 @@ class Needs:
         self._started = started
         self._needs: dict[PeerId, _Need] = {}
         self._schedule_wake: float | None = None
+        self._sessions = 0
         self.now = 0.0
         self.has_changed = False
 
@@ -119,11 +123,12 @@ class Needs:
         else:
             self._tell(SyncWanted(peer))
 
-    def on_finished(self, peer: PeerId, result: SyncResult) -> None:
+    def on_finished(self, peer: PeerId, result: SyncResult, token: int) -> None:
         """Take the result of a sync; what it was for is looked for before anything is concluded."""
         need = self._needs.get(peer)
-        if need is None or need.running is None:
+        if need is None or need.running is None or need.token != token:
             return
+        need.token = 0
         running = list(need.running)
         if running:
             self._ask(missing(running), lambda absent: self._conclude(peer, need, result, absent), peer)
@@ -175,12 +180,17 @@ class Needs:
             self._ask(missing(list(need.running)), lambda absent: self._begin_unless_done(peer, need, source, absent), peer)
         else:
             # A session that goes on from where an earlier one was cut off, or that asks again for what was set aside an hour ago.
-            self._started(StartSync(peer, source))
+            self._start(peer, need, source)
+
+    def _start(self, peer: PeerId, need: _Need, source: Source) -> None:
+        self._sessions += 1
+        need.token = self._sessions
+        self._started(StartSync(peer, source, need.token))
 
     def _begin_unless_done(self, peer: PeerId, need: _Need, source: Source, absent: list[bytes]) -> None:
         if absent:
             need.running = dict.fromkeys(absent)
-            self._started(StartSync(peer, source))
+            self._start(peer, need, source)
         else:
             self._conclude(peer, need, SyncResult(ending=Ending.COMPLETE), [])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
 from typing import assert_never
@@ -41,7 +42,7 @@ RETRY = TimerToken("retry")
 SENT = frozenset((Fate.MESH, Fate.FANOUT, Fate.FLOOD, Fate.FLOODSUB, Fate.DIRECT))
 
 
-class PubSub:
+class PubSub(ABC):
     """The part of a router that does not depend on where messages are routed.
 
     A router derives from it and fills in the methods under "What a router decides". They add to `self.out`, or to the draft of a
@@ -125,24 +126,25 @@ class PubSub:
 
     # What a router decides
 
+    @abstractmethod
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
         """Whom an accepted message is forwarded to; never its source or its origin."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
         """What becomes of an own message, for each peer of its topic."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ready_min(self) -> int:
         """How many peers the router wants at least."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ready_count(self, topic: Topic) -> int:
         """How many peers would be sent a message published now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _topic_states(self) -> tuple[TopicState, ...]:
-        raise NotImplementedError
+        """The topics for `state`."""
 
     def _on_refused(self, peer: Peer, count: int) -> None: ...
     def _on_start(self, me: PeerId) -> None: ...
@@ -360,17 +362,20 @@ class PubSub:
         for subscription in rpc.subscriptions:
             topic = subscription.topic
             if subscription.subscribe:
-                if topic not in peer.topics and len(peer.topics) < self.common.topics_per_peer_max:
+                if topic not in peer.topics:
                     self.add_to_topic(topic, peer)
             elif topic in peer.topics:
                 del peer.topics[topic]
                 self._remove_from_topic(topic, peer)
 
-    def add_to_topic(self, topic: Topic, peer: Peer) -> None:
-        """Note that a peer is in a topic, which was not known."""
+    def add_to_topic(self, topic: Topic, peer: Peer) -> bool:
+        """Note that a peer is in a topic, which was not known. False if it is in too many already."""
+        if len(peer.topics) >= self.common.topics_per_peer_max:
+            return False
         peer.topics[topic] = None
         self.topics.setdefault(topic, {})[peer.id] = peer
         self._on_peer_joined(topic, peer)
+        return True
 
     def _remove_from_topic(self, topic: Topic, peer: Peer) -> None:
         members = self.topics[topic]

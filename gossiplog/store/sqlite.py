@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from ..errors import ClosedError, LocalProtocolError, ReadOnlyLog
+from ..errors import ClosedError, CommitError, LocalProtocolError, ReadOnlyLog
 from ..plan import Plan, run_plan
 from .base import Durability, Reader, Transaction
 from .sqlite_answers import answer
@@ -314,6 +314,8 @@ def _execute_foreign(db: sqlite3.Connection, execute: Callable[[sqlite3.Connecti
     except sqlite3.DatabaseError as error:
         if refused:
             raise LocalProtocolError(f"apply may not touch {refused[0]}: it belongs to the log") from error
+        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in (0, sqlite3.SQLITE_ERROR):
+            raise CommitError(f"the application's statement: {error}") from error
         raise
     finally:
         db.set_authorizer(None)

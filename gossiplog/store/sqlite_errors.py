@@ -22,6 +22,9 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
         return ForeignFile(f"{path} is not a SQLite database")
     if code == sqlite3.SQLITE_CORRUPT:
         return DamagedLog(f"{path} is damaged: {error}")
+    if code == sqlite3.SQLITE_ERROR or "Could not decode" in str(error):
+        # Our statements are right, so it is the schema, or a text, that is not.
+        return DamagedLog(f"{path} does not hold what a log should: {error}")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogBusy(f"{path} is locked by another process", hint="end the other process, or try again")
     if code == sqlite3.SQLITE_CANTOPEN:

@@ -66,7 +66,7 @@ def flatten(rpc):
 
 
 @given(RPCS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_rpc_survives_the_wire(rpc):
     wire = Wire()
     (body,) = bodies(wire.encode(rpc))
@@ -77,7 +77,7 @@ def test_rpc_survives_the_wire(rpc):
 
 
 @given(RPCS, st.integers(3000, 4000))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_splitting_keeps_everything_in_order_and_each_frame_within_the_limit(rpc, out_bytes_max):
     wire = Wire(limits=WireLimits(out_bytes_max=out_bytes_max))
     frames = wire.encode(rpc)
@@ -97,7 +97,7 @@ def test_any_bytes_are_an_rpc_or_a_decode_error(data):
 
 
 @given(RPCS, st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_damaged_rpcs_are_rpcs_or_decode_errors(rpc, data):
     (body,) = bodies(Wire().encode(rpc))
     damaged = bytearray(body)

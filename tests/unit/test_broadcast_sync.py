@@ -1,7 +1,7 @@
 import pytest
 from broadcast_support import BOB, COMPLETE, FRUITFUL, TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Ban, Connected, Disconnected, PeerKind, PushReceived
+from gossiplog.broadcast import Ban, Connected, Disconnected, PeerKind, PushReceived, SyncFinished
 from gossiplog.broadcast.machine import ORPHANS_MAX
 from gossiplog.broadcast.needs import DEFER_S
 from gossiplog.broadcast.offences import Offences, RejectedIds
@@ -227,6 +227,21 @@ def test_result_of_a_sync_that_nobody_started_changes_nothing():
     node = harness("a", "b")
     assert node.finish("a") == []
     assert node.finish("x") == []
+
+
+def test_late_result_of_an_earlier_connection_does_not_end_the_sync_of_the_next():
+    node = harness("a", "b")
+    node.announce("a", FIRST.key)
+    late = node.sessions["a"]
+    node.tell(Disconnected("a"))
+    node.connect("a")
+    node.announce("a", FIRST.key)
+    assert node.started() == ["a"]
+    node.tell(SyncFinished("a", FRUITFUL, late))
+    assert node.sizes()["syncs"] == 1
+    assert list(node.pushed()) == ["b"]
+    node.finish("a", FRUITFUL)
+    assert node.sizes()["syncs"] == 0
 
 
 def test_peer_that_leaves_while_we_look_what_is_missing_is_not_synced_with():

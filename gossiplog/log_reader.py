@@ -1,0 +1,205 @@
+"""What can be asked of any log, whoever writes to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
+
+from .errors import AmbiguousId, DecodeError, NotFound
+from .log.ancestry import AncestorWalk, children, is_ancestor, position
+from .log.envelope import next_clock
+from .log.message import Entry
+from .log.message_id import ID_CHARS, decode_id, encode_id
+from .log.reads import Position, Quarantined, ReadCount, ReadHeads, ReadLeaves, ReadPage, ReadQuarantine, ReadValues
+from .plan import Plan, ask
+from .store import Reader, Store
+from .tree.node import Node, ReadRoot
+
+__all__ = ["PAGE", "LogReader"]
+
+T = TypeVar("T")
+
+PAGE = 256
+"""Entries read per hop into the database's thread: its cost is spread thin, and 256 values of 64 KiB still are only 16 MiB."""
+_QUERY_S = 1.0
+"""Source: spec/limits.md, "ancestor queries"."""
+
+
+class LogReader:
+    """The half of `GossipLog` that changes nothing.
+
+    Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
+    malformed one DecodeError. Each call reads one snapshot; a cancelled one does nothing.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def topic(self) -> str:
+        """The log's topic."""
+        return self._store.topic
+
+    @property
+    def location(self) -> str:
+        """Where the log lies, for messages to the user."""
+        return self._store.location
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return self._store.is_read_only
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process may be writing to the log."""
+        return self._store.is_shared
+
+    async def get(self, id: str) -> Entry:
+        """Return the entry with this id."""
+        key = decode_id(id)
+        values = await self.run(ask(ReadValues([key])))
+        if key not in values:
+            raise NotFound(id)
+        return Entry(key, values[key])
+
+    async def has(self, id: str) -> bool:
+        """Say whether the log has an entry with this id."""
+        key = decode_id(id)
+        return key in await self.run(ask(ReadLeaves([key])))
+
+    async def resolve(self, prefix: str) -> str:
+        """Return the one id that begins with these characters.
+
+        Raises:
+            NotFound: There is none.
+            AmbiguousId: There are several.
+        """
+        if not 0 < len(prefix) <= ID_CHARS:
+            raise DecodeError(f"an id has 1 to {ID_CHARS} characters, not {len(prefix)}")
+        low, high = decode_id(prefix.ljust(ID_CHARS, "0")), decode_id(prefix.ljust(ID_CHARS, "v"))
+        below = (int.from_bytes(low) - 1).to_bytes(len(low)) if any(low) else None
+        page = await self.run(ask(ReadPage(below, high + b"\0", False, 3)))
+        if not page:
+            raise NotFound(prefix)
+        ids = [encode_id(key) for key, _ in page]
+        if len(ids) > 1:
+            raise AmbiguousId(prefix, ids)
+        return ids[0]
+
+    async def iterate(
+        self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
+    ) -> AsyncGenerator[Entry, None]:
+        """Iterate over entries in the order of their ids, which is a causal order; 256 at a time are read from one snapshot.
+
+        Args:
+            after: Only entries with greater ids. It need not be an id of the log's.
+            before: Only entries with lower ids.
+            reverse: From the highest id to the lowest.
+            limit: At most this many.
+        """
+        low, high = _bound(after), _bound(before)
+        remaining = limit
+        while remaining is None or remaining > 0:
+            size = PAGE if remaining is None else min(PAGE, remaining)
+            page = await self.run(ask(ReadPage(low, high, reverse, size)))
+            for key, value in page:
+                yield Entry(key, value)
+            if len(page) < size:
+                return
+            if reverse:
+                high = page[-1][0]
+            else:
+                low = page[-1][0]
+            if remaining is not None:
+                remaining -= len(page)
+
+    async def heads(self) -> list[str]:
+        """Return the ids of the entries without children, ascending."""
+        return [encode_id(key) for key in await self.run(ask(ReadHeads()))]
+
+    async def clock(self) -> int:
+        """Return the clock that the next append will have."""
+        heads = await self.run(ask(ReadHeads()))
+        return next_clock(heads)
+
+    async def root(self) -> Node:
+        """Return the root of the prolly tree: equal roots mean equal logs."""
+        return await self.run(ask(ReadRoot()))
+
+    async def count(self) -> int:
+        """Return how many entries there are. O(n) reads of a small index in SQLite: about 10 ms for a million."""
+        return (await self.run(ask(ReadCount())))[0]
+
+    async def size_bytes(self) -> int:
+        """Return what the log takes on disk, or in memory the sum of its values."""
+        return await self._store.size_bytes()
+
+    async def position(self, id: str) -> Position:
+        """Return the entry's branch and clock. Branches are this replica's own way of numbering chains of entries."""
+        return await self.run(_find(id))
+
+    async def is_ancestor(self, a: str, b: str) -> bool:
+        """Say whether a path leads from `b` through parents to `a`. O(branches between the two), not O(entries).
+
+        Raises:
+            QueryLimit: It took 10,000 steps or a second.
+        """
+        return await self.run(_is_ancestor(a, b, time.monotonic() + _QUERY_S))
+
+    async def ancestors(self, id: str, *, limit: int | None = None) -> AsyncGenerator[Entry, None]:
+        """Iterate over all ancestors of an entry, highest ids first, reading as far as it is iterated."""
+        walk = AncestorWalk(await self.get(id))
+        remaining = limit
+        while remaining is None or remaining > 0:
+            page = await self.run(walk.page(PAGE if remaining is None else min(PAGE, remaining)))
+            for entry in page:
+                yield entry
+            if not page:
+                return
+            if remaining is not None:
+                remaining -= len(page)
+
+    async def children(self, id: str) -> list[str]:
+        """Return the ids of the entries that have this one as a parent, ascending."""
+        return [encode_id(key) for key in await self.run(_children(id))]
+
+    async def quarantine(self) -> AsyncGenerator[Quarantined, None]:
+        """Iterate over the entries that were set aside, in the order of their ids."""
+        after = None
+        while page := await self.run(ask(ReadQuarantine(after, PAGE))):
+            for record in page:
+                yield record
+            after = page[-1].key
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Run a plan that reads, on one snapshot, in one hop."""
+        return await self._store.read(plan)
+
+    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
+        """Hold one state of the log for any number of plans. Keep it short: a file cannot be tidied up behind it."""
+        return self._store.snapshot()
+
+
+def _bound(id: str | None) -> bytes | None:
+    return None if id is None else decode_id(id)
+
+
+def _find(id: str) -> Plan[Position]:
+    found = yield from position(decode_id(id))
+    if found is None:
+        raise NotFound(id)
+    return found
+
+
+def _children(id: str) -> Plan[list[bytes]]:
+    at = yield from _find(id)
+    return (yield from children(at))
+
+
+def _is_ancestor(a: str, b: str, deadline: float) -> Plan[bool]:
+    ancestor = yield from _find(a)
+    descendant = yield from _find(b)
+    return (yield from is_ancestor(ancestor, descendant, is_late=lambda: time.monotonic() > deadline))

@@ -1,0 +1,464 @@
+"""A simulated replica: the broadcast machine of the live service over a real log, in memory and on a disk that forgets."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from ..broadcast import (
+    Action,
+    Answered,
+    Appended,
+    Ask,
+    Ban,
+    Broadcast,
+    ClosePush,
+    Connected,
+    Disconnected,
+    Event,
+    Inserted,
+    InsertEntry,
+    OpenPush,
+    PeerKind,
+    Push,
+    PushClosed,
+    PushDropped,
+    PushOpened,
+    PushReceived,
+    Start,
+    StartSync,
+    SyncFinished,
+)
+from ..log.commit import Append, Committed, Insert, commit
+from ..log.message import Entry
+from ..log.reads import WriteCursor, WriteEntries, WriteQuarantine
+from ..log.signing import Ed25519Signer
+from ..log.validation import Outcome, Rule, Verdict, validate
+from ..plan import Plan, Request, run_plan
+from ..pubsub.actions import Connect, Probe, SendRpc, SetTimer
+from ..pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, TimerFired
+from ..pubsub.router import Router
+from ..pubsub.rpc import Rpc
+from ..pubsub.types import PeerId, TimerToken
+from ..store.memory import MemoryState
+from ..sync.limits import ServerLimits
+from ..sync.pace import TokenBucket
+from ..sync.result import SyncResult
+from ..sync.schedule import SessionSlots
+from .disk import Crash, Disk
+from .sessions import ClientSession, ServerSession
+from .world import Wire, World
+
+__all__ = ["TOPIC", "Replica", "ReplicaSpec", "Validator", "Watch"]
+
+TOPIC = "check.example.com"
+GROUP_ENTRIES_MAX = 1_000
+_WRITES = (WriteEntries, WriteQuarantine, WriteCursor)
+
+Stream: TypeAlias = tuple[str, int]
+"""What a stream is for, and its number. A sync stream's is chosen by the client, from its own range."""
+
+
+class Watch(Protocol):
+    """Whoever checks what replicas do."""
+
+    def on_commit(self, replica: Replica, entries: Sequence[tuple[int, Entry]]) -> None:
+        """A transaction was committed."""
+
+    def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """An append of the replica's own was acknowledged."""
+
+    def on_recovered(self, replica: Replica) -> None:
+        """The replica has started again from its disk."""
+
+    def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
+        """An entry that came by pubsub or push was decided upon."""
+
+    def on_action(self, replica: Replica, action: Action) -> None:
+        """The machine asks for something that peers will see."""
+
+    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult) -> None:
+        """A session of the replica's was over."""
+
+
+class Validator:
+    """Validates each distinct VALUE once for all replicas of a run: the rules are a function of the bytes alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Verdict] = {}
+
+    def decide(self, key: bytes, value: bytes) -> Verdict:
+        """Say what `validate` says of this VALUE under this key."""
+        verdict = self._known.get(value)
+        if verdict is None:
+            verdict = self._known[value] = validate(value, topic=TOPIC)
+        if verdict.entry is not None and verdict.entry.key != key and verdict.rule != Rule.TOPIC:
+            return Verdict(Outcome.REJECT, Rule.KEY, "another key than its own", verdict.entry)
+        return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """How one replica is made.
+
+    Attributes:
+        number: Its number; `n<number>` is its peer id.
+        is_durable: Commits are synced before they are acknowledged; else once a second.
+        commit_s: How long a commit takes.
+        rate: How fast its clock runs; 1.0 is right.
+        offset_s: What its clock shows at 0.
+        has_pubsub: It is a server; else a WebSocket client.
+    """
+
+    number: int
+    is_durable: bool = True
+    commit_s: float = 0.004
+    rate: float = 1.0
+    offset_s: float = 0.0
+    has_pubsub: bool = True
+
+
+class Replica:
+    """One replica; a crash takes all that is not on its disk.
+
+    Args:
+        world: Where it lives.
+        spec: How it is.
+        make_router: Makes its router, anew at each start.
+        validator: Shared by all.
+        watch: Sees what it does.
+        seed: Of the run.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        spec: ReplicaSpec,
+        make_router: Callable[[random.Random], Router],
+        validator: Validator,
+        watch: Watch,
+        seed: int,
+    ) -> None:
+        self.id = PeerId(f"n{spec.number}")
+        self.world = world
+        self.spec = spec
+        self.signer = Ed25519Signer(random.Random(f"key {seed} {spec.number}").randbytes(32))
+        self.disk = Disk()
+        self.is_up = False
+        self.epoch = 0
+        self.state = MemoryState()
+        self.machine: Broadcast
+        self.wires: dict[PeerId, Wire] = {}
+        self.validator = validator
+        self._watch = watch
+        self._seed = seed
+        self._make_router = make_router
+        self._streams = spec.number * 1_000_000
+
+    # Life
+
+    def start(self) -> None:
+        """Start, from what the disk has."""
+        self.epoch += 1
+        self.is_up = True
+        self.state = self.disk.recover()
+        rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
+        self.machine = Broadcast(self._make_router(rng), TOPIC, rng)
+        self.wires = {}
+        self.rng = rng
+        self._todo: deque[Action] = deque()
+        self._is_acting = False
+        self._timers: dict[TimerToken, float] = {}
+        self._work: deque[tuple[Append | Insert, Callable[[list[Verdict]], None]]] = deque()
+        self._is_writing = False
+        self._push_streams: dict[PeerId, Stream] = {}
+        self._clients: dict[Stream, ClientSession] = {}
+        self._servers: dict[Stream, tuple[PeerId, ServerSession | None]] = {}
+        self._slots = SessionSlots[PeerId]()
+        self._buckets: dict[PeerId, TokenBucket] = {}
+        self._watch.on_recovered(self)
+        self.tell(Start(self.id))
+        if not self.spec.is_durable:
+            self._sync_disk()
+
+    def crash(self, kind: Crash, rng: random.Random) -> None:
+        """Stop at once."""
+        self.is_up = False
+        self.epoch += 1
+        self.disk.crash(kind, rng)
+        self.world.drop_all(self)
+
+    def append(self, payloads: Sequence[bytes]) -> None:
+        """Append payloads in PCF; acknowledged and published after the commit."""
+        self._submit(Append(payloads, self.signer), self._on_appended)
+
+    def local_now(self) -> float:
+        """The time on its clock."""
+        return self.spec.offset_s + self.world.now * self.spec.rate
+
+    def wake_at(self, local_s: float, call: Callable[[], None]) -> None:
+        """Call at a time on its clock, unless it has crashed by then."""
+        # A clock that runs wrong makes rounding errors: a nanosecond later the time has come for certain.
+        self.world.at((local_s - self.spec.offset_s) / self.spec.rate + 1e-9, self._wake, self.epoch, call)
+
+    def _wake(self, epoch: int, call: Callable[[], None]) -> None:
+        if epoch == self.epoch:
+            call()
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the machine and carry out what it asks for, in order."""
+        self._todo.extend(self.machine.handle(event, self.local_now()))
+        if self._is_acting:
+            return
+        self._is_acting = True
+        while self._todo:
+            self._act(self._todo.popleft())
+        self._is_acting = False
+
+    # The world
+
+    def on_connected(self, wire: Wire) -> None:
+        """See `Inhabitant`."""
+        peer, kind = wire.other(self).id, wire.kind_for(self)
+        self.wires[peer] = wire
+        protocol = self.machine.protocols[0] if kind is PeerKind.MESH else None
+        self.tell(Connected(peer, kind, wire.side(self) == 0, protocol))
+
+    def on_closed(self, wire: Wire) -> None:
+        """See `Inhabitant`."""
+        peer = wire.other(self).id
+        if self.wires.get(peer) is not wire:
+            return
+        del self.wires[peer]
+        self._push_streams.pop(peer, None)
+        self.tell(Disconnected(peer))
+        for stream, (client, _) in list(self._servers.items()):
+            if client == peer:
+                self._end_server(stream)
+        for session in [session for stream, session in self._clients.items() if self._client_wires[stream] is wire]:
+            session.receive(None)
+
+    def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
+        """See `Inhabitant`."""
+        self.tell(RpcReceived(wire.other(self).id, rpc))
+
+    def on_stream(self, wire: Wire, stream: Stream, message: Any) -> None:
+        """See `Inhabitant`."""
+        peer = wire.other(self).id
+        if stream[0] == "push":
+            self._on_push(wire, peer, stream, message)
+        elif stream in self._clients:
+            self._clients[stream].receive(message)
+        elif stream in self._servers or message:
+            self._serve(wire, peer, stream, message)
+
+    def _on_push(self, wire: Wire, peer: PeerId, stream: Stream, message: Any) -> None:
+        if message == "open":
+            self._push_streams[peer] = stream
+            self.world.send(wire, self, stream, "opened")
+            self.tell(PushOpened(peer))
+        elif self._push_streams.get(peer) != stream:
+            return
+        elif message == "opened":
+            self.tell(PushOpened(peer))
+        elif message is None:
+            del self._push_streams[peer]
+            self.tell(PushClosed(peer))
+        else:
+            self.tell(PushReceived(peer, message))
+
+    # What the machine asks for
+
+    def _act(self, action: Action) -> None:
+        self._watch.on_action(self, action)
+        match action:
+            case SendRpc(peers, rpc, _):
+                for peer in peers:
+                    self.send_rpc(peer, rpc)
+            case InsertEntry():
+                self._on_insert_entry(action)
+            case Ask(token, plan):
+                self.tell(Answered(token, self._run(plan)[0]))
+            case SetTimer(token, at):
+                self._timers[token] = at
+                self.wake_at(at, lambda: self._on_timer(token, at))
+            case Push(peers, data):
+                for peer in peers:
+                    self._push(peer, data)
+            case OpenPush(peer):
+                if peer in self.wires:
+                    self._push_streams[peer] = stream = self._new_stream("push")
+                    self.world.send(self.wires[peer], self, stream, "open")
+            case ClosePush(peer):
+                if peer in self._push_streams and peer in self.wires:
+                    self.world.break_stream(self.wires[peer], self._push_streams[peer])
+            case StartSync():
+                self._start_sync(action)
+            case Ban(peer):
+                if peer in self.wires:
+                    self.world.close(self.wires[peer])
+            case Connect(peer):
+                if peer not in self.wires:
+                    self.tell(ConnectFailed(peer))
+            case Probe(peer):
+                wire = self.wires.get(peer)
+                self.tell(Probed(peer, None if wire is None else 2 * wire.latency_s))
+            case _:
+                # What is delivered is in the log; what became of a publish, and who is slow, is for pages and terminals.
+                pass
+
+    def send_rpc(self, peer: PeerId, rpc: Rpc) -> None:
+        """Send an RPC, or tell the machine that it could not be sent."""
+        wire = self.wires.get(peer)
+        if wire is None or not self.world.send_rpc(wire, self, rpc):
+            self.tell(SendFailed(peer, rpc))
+
+    def _push(self, peer: PeerId, data: bytes) -> None:
+        wire, stream = self.wires.get(peer), self._push_streams.get(peer)
+        if wire is None or stream is None:
+            return
+        if self.world.faults.full and self.world.rng.random() < self.world.faults.full:
+            self.tell(PushDropped(peer))
+        else:
+            self.world.send(wire, self, stream, data)
+
+    def _on_timer(self, token: TimerToken, at: float) -> None:
+        if self._timers.get(token) == at:
+            del self._timers[token]
+            self.tell(TimerFired(token))
+
+    def _new_stream(self, purpose: str) -> Stream:
+        self._streams += 1
+        return purpose, self._streams
+
+    # The log
+
+    def _run(self, plan: Plan[Any]) -> tuple[Any, list[Request[Any]]]:
+        writes: list[Request[Any]] = []
+
+        def answer(request: Request[Any]) -> Any:
+            if isinstance(request, _WRITES):
+                writes.append(request)
+                return None
+            return self.state.answer(request)
+
+        return run_plan(plan, answer), writes
+
+    def _on_insert_entry(self, action: InsertEntry) -> None:
+        verdict = self.validator.decide(action.key, action.value)
+        if not verdict.accepted or verdict.entry is None:
+            self._answer_insert(action, verdict)
+        else:
+            self._submit(Insert([verdict.entry]), lambda verdicts: self._answer_insert(action, verdicts[0]))
+
+    def _answer_insert(self, action: InsertEntry, verdict: Verdict) -> None:
+        self._watch.on_verdict(self, action.source, verdict)
+        self.tell(Inserted(action.token, verdict))
+
+    def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
+        """Validate and insert what a sync brought, and give the verdicts."""
+        verdicts = [self.validator.decide(key, value) for key, value in entries]
+        accepted = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
+
+        def merge(inserted: list[Verdict]) -> None:
+            rest = iter(inserted)
+            then([next(rest) if verdict.accepted else verdict for verdict in verdicts])
+
+        self._submit(Insert(accepted), merge)
+
+    def _submit(self, work: Append | Insert, then: Callable[[list[Verdict]], None]) -> None:
+        self._work.append((work, then))
+        self._write_next()
+
+    def _write_next(self) -> None:
+        """Commit what has gathered as one transaction, one transaction at a time, as the log's writer does."""
+        if self._is_writing or not self._work:
+            return
+        group, size = [], 0
+        while self._work and size < GROUP_ENTRIES_MAX:
+            work, then = self._work.popleft()
+            group.append((work, then))
+            size += len(work.payloads) if isinstance(work, Append) else len(work.entries)
+        committed, writes = self._run(commit([work for work, _ in group], topic=TOPIC, now=0.0))
+        self._is_writing = True
+        if writes:
+            self.disk.begin(writes)
+        wait_s = self.spec.commit_s if writes else 0.0
+        self.world.after(wait_s, self._wake, self.epoch, lambda: self._on_committed(committed, writes, [then for _, then in group]))
+
+    def _on_committed(
+        self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Callable[[list[Verdict]], None]]
+    ) -> None:
+        for request in writes:
+            self.state.write(request)
+        if writes:
+            self.disk.write()
+            if self.spec.is_durable:
+                self.disk.sync()
+        self._watch.on_commit(self, committed.entries)
+        self._is_writing = False
+        for then, outcome in zip(thens, committed.outcomes, strict=True):
+            assert isinstance(outcome, list)
+            then(outcome)
+        self._write_next()
+
+    def _on_appended(self, verdicts: list[Verdict]) -> None:
+        entries = [verdict.entry for verdict in verdicts if verdict.entry is not None]
+        self._watch.on_acknowledged(self, entries)
+        self.tell(Appended(entries))
+
+    def _sync_disk(self) -> None:
+        self.disk.sync()
+        self.wake_at(self.local_now() + 1.0, self._sync_disk)
+
+    # Syncs
+
+    def _start_sync(self, action: StartSync) -> None:
+        peer, token = action.peer, action.token
+        wire = self.wires[peer]
+        stream = self._new_stream("sync")
+
+        def done(result: SyncResult) -> None:
+            del self._clients[stream]
+            self._watch.on_synced(self, peer, result)
+            self.tell(SyncFinished(peer, result, token))
+
+        session = ClientSession(self, action.source, lambda data: self.world.send(wire, self, stream, data), done)
+        self._clients[stream] = session
+        self._client_wires[stream] = wire
+        session.start()
+
+    def _serve(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
+        if stream not in self._servers:
+            is_served = self._slots.enter(peer)
+            if not is_served:
+                # A replica here never has 32 clients, so nobody waits: the peer has a session already.
+                self.world.break_stream(wire, stream)
+                return
+            bucket = self._buckets.get(peer)
+            if bucket is None:
+                limits = ServerLimits()
+                bucket = self._buckets[peer] = TokenBucket(limits.requests_per_s, limits.requests_burst, self.local_now())
+            session = self.make_server(wire, stream, bucket)
+            self._servers[stream] = (peer, session)
+        session = self._servers[stream][1]
+        session.receive(message)
+
+    def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> ServerSession:
+        """Serve a peer that pulls from us."""
+
+        def send(data: bytes | None) -> None:
+            if data is None:
+                self.world.break_stream(wire, stream)
+            else:
+                self.world.send(wire, self, stream, data)
+
+        return ServerSession(self, bucket, send, lambda _: self._end_server(stream))
+
+    def _end_server(self, stream: Stream) -> None:
+        found = self._servers.pop(stream, None)
+        if found is not None:
+            self._slots.leave(found[0])
