@@ -37,7 +37,6 @@ async def ancestors(setup: Setup) -> list[Figure]:
 
 async def _ask(setup: Setup, log: GossipLog, shape: str, size: int) -> list[Figure]:
     rng = random.Random(setup.seed)
-    # Every tenth entry or so of the whole range is enough to draw from.
     low, high = await _ends(log)
     ids = [await _near(log, rng, low, high) for _ in range(100)]
     tip = max(await log.heads())

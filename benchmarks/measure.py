@@ -62,6 +62,7 @@ class Figure:
         samples: One a repetition.
         goal: What the median should be; None where there is no goal.
         note: What else the reader has to know.
+        reference: What the reference needs, as it was measured once, for scale.
         load: The machine's load average over the last minute when it was measured; filled in by the runner.
     """
 
@@ -71,6 +72,7 @@ class Figure:
     samples: Sequence[float]
     goal: Goal | None = None
     note: str = ""
+    reference: str = ""
     load: list[float] = field(default_factory=list)
 
     @property
@@ -94,6 +96,7 @@ class Figure:
             "goal": None if self.goal is None else str(self.goal),
             "met": self.is_met,
             "note": self.note,
+            "reference": self.reference,
             "load": self.load,
         }
 
@@ -137,13 +140,20 @@ def write_json(path: Path, header: dict[str, Any], figures: Sequence[Figure]) ->
 
 def write_markdown(path: Path, title: str, header: dict[str, Any], figures: Sequence[Figure]) -> None:
     """Write one table, and under it what it was measured with."""
-    lines = [f"# {title}", "", "| figure | what | median | min … max | goal | met |", "|---|---|---:|---:|---|---|"]
+    lines = [
+        f"# {title}",
+        "",
+        "| figure | what | median | min … max | goal | met | reference, for scale |",
+        "|---|---|---:|---:|---|---|---|",
+    ]
     for figure in figures:
         spread = f"{_number(min(figure.samples))} … {_number(max(figure.samples))}"
         goal = "" if figure.goal is None else f"{figure.goal} {figure.unit}"
         met = {None: "", True: "yes", False: "**no**"}[figure.is_met]
         what = figure.what + (f"; {figure.note}" if figure.note else "")
-        lines.append(f"| `{figure.name}` | {what} | {_number(figure.median)} {figure.unit} | {spread} | {goal} | {met} |")
+        lines.append(
+            f"| `{figure.name}` | {what} | {_number(figure.median)} {figure.unit} | {spread} | {goal} | {met} | {figure.reference} |"
+        )
     lines += ["", "## Measured with", ""]
     for name, value in header.items():
         shown = ", ".join(f"{key} {_shown(each)}" for key, each in value.items()) if isinstance(value, dict) else _shown(value)

@@ -12,7 +12,8 @@ from gossiplog.plan import Plan, Request, run_plan
 from gossiplog.sync.answer import answer
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.events import Answered, Ask, ClientAction, Closed, Done, Finish, Inserted, InsertEntries, Pause, Received, Send
-from gossiplog.sync.framing import FrameDecoder, frame
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.local import InsertIntoTarget, RunOnSource, RunOnTarget, sync_steps
 from gossiplog.sync.result import SyncResult

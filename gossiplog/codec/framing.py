@@ -11,84 +11,93 @@ from .varint import encode_varint
 __all__ = ["FRAME_BYTES_MAX", "FrameDecoder", "encode_frame"]
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
+_PREFIX_BYTES_MAX = 10
+"""What a length of 64 bits needs; a frame's limit stops most earlier."""
+_COMPACT_BYTES = 65_536
 
 
 def encode_frame(message: bytes) -> bytes:
-    """Return a message with its length in front."""
+    """Return a message with its length in front. The caller has made sure that the other side takes messages so long."""
     return encode_varint(len(message)) + message
 
 
 class FrameDecoder:
-    """Cuts one direction of one stream into frames. Memory is at most one frame and what is fed at a time.
+    """Cuts one direction of one stream into frames, however it was fragmented.
+
+    Nothing is decoded ahead of `next`, so what waits here is bytes alone: at most one frame and what was fed last, as long as the
+    caller feeds only when `next` has returned None.
 
     Attributes:
         frame_bytes_max: The longest frame that is taken, without its prefix.
     """
 
-    __slots__ = ("_buffer", "_failure", "frame_bytes_max")
+    __slots__ = ("_buffer", "_end", "_start", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
-        self._failure: str | None = None
+        self._start = 0
+        self._end: int | None = None
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes of an unfinished frame are held."""
-        return len(self._buffer)
+        """Bytes that are here and not yet part of a frame that was returned."""
+        return len(self._buffer) - self._start
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes of the stream and return the frames that they complete, in order.
+    def feed(self, data: bytes) -> None:
+        """Take what arrived. O(len(data)) amortised."""
+        self._buffer += data
+
+    def next(self) -> bytes | None:
+        """Return the next whole frame without its prefix, or None until more is fed. O(length of the frame).
 
         A frame that is too long is refused on its prefix, before any of it is held.
 
         Raises:
-            DecodeError: A frame is longer than allowed, or its prefix is no minimal varint. The stream is lost: every later call
-                raises too, and frames that were complete in the same `data` are lost with it.
+            DecodeError: The frame is longer than allowed, or its prefix is no minimal varint. The stream is lost: every later call
+                raises too.
         """
-        if self._failure is not None:
-            raise DecodeError(self._failure)
-        buffer = self._buffer
-        buffer += data
+        if self._end is None:
+            self._read_prefix()
+        if self._end is None or len(self._buffer) < self._end:
+            return None
+        message = bytes(memoryview(self._buffer)[self._start : self._end])
+        self._start, self._end = self._end, None
+        if self._start == len(self._buffer):
+            self._buffer.clear()
+            self._start = 0
+        elif self._start >= _COMPACT_BYTES and self._start * 2 > len(self._buffer):
+            # Dropping the front only when it is the larger part keeps the whole at O(1) a byte.
+            del self._buffer[: self._start]
+            self._start = 0
+        return message
+
+    def take(self, data: bytes) -> list[bytes]:
+        """Feed, and return all frames that are whole now, in order. Raises as `next`, losing those before the bad one."""
+        self.feed(data)
         frames = []
-        position = 0
-        while (prefix := self._prefix(position)) is not None:
-            size, start = prefix
-            if len(buffer) - start < size:
-                break
-            position = start + size
-            frames.append(bytes(buffer[start:position]))
-        del buffer[:position]
+        while (message := self.next()) is not None:
+            frames.append(message)
         return frames
 
     def finish(self) -> None:
         """Say that the stream has ended.
 
         Raises:
-            DecodeError: It ended within a frame, or was lost before.
+            DecodeError: It ended within a frame, or before a frame that was not taken.
         """
-        if self._failure is not None:
-            raise DecodeError(self._failure)
-        if self._buffer:
-            raise DecodeError(f"the stream ended within a frame, after {len(self._buffer)} bytes of it")
+        if self._end is not None or self.buffered_bytes:
+            raise DecodeError(f"the stream ended within a frame, with {self.buffered_bytes} bytes of it here")
 
-    def _prefix(self, position: int) -> tuple[int, int] | None:
-        """Return a frame's size and where it begins, or None if its prefix is not all here."""
-        size = 0
-        shift = 0
-        for index in range(position, len(self._buffer)):
-            byte = self._buffer[index]
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if size > self.frame_bytes_max or (byte >= 0x80 and shift >= 63):
-                self._fail(f"a frame of {size} bytes or more, at most {self.frame_bytes_max} are allowed")
+    def _read_prefix(self) -> None:
+        length = 0
+        for index, byte in enumerate(self._buffer[self._start : self._start + _PREFIX_BYTES_MAX]):
+            length |= (byte & 0x7F) << (7 * index)
+            if length > self.frame_bytes_max or index == _PREFIX_BYTES_MAX - 1:
+                raise DecodeError(f"a frame of {length} bytes or more, at most {self.frame_bytes_max} are allowed")
             if byte < 0x80:
-                if byte == 0 and index > position:
-                    self._fail("a frame's length is written longer than it needs to be")
-                return size, index + 1
-        return None
-
-    def _fail(self, reason: str) -> None:
-        self._failure = reason
-        self._buffer.clear()
-        raise DecodeError(reason)
+                if byte == 0 and index > 0:
+                    raise DecodeError("a frame's length is written longer than it needs to be")
+                self._start += index + 1
+                self._end = self._start + length
+                return

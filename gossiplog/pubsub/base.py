@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import assert_never
 
@@ -19,6 +19,7 @@ from .events import (
     PeerRecordLearned,
     Probed,
     Publish,
+    RareEvent,
     RpcReceived,
     SendFailed,
     Start,
@@ -63,7 +64,6 @@ class PubSub(ABC):
 
     name = "pubsub"
     _watches_copies = False
-    _is_choosy = False
 
     def __init__(self, params: CommonParams, rng: Random, protocols: tuple[str, ...], direct_peers: tuple[PeerId, ...] = ()) -> None:
         self.common = params
@@ -80,6 +80,7 @@ class PubSub(ABC):
         self._drafts: dict[PeerId, Draft] = {}
         self._failed: dict[PeerId, Draft] = {}
         self._is_retry_set = False
+        self._gate: Callable[[Peer], bool] | None = None  # whether what a peer sends is read at all; None: always
 
     # The door
 
@@ -172,10 +173,6 @@ class PubSub(ABC):
         """Whether copies that come after the verdict matter to a score."""
         return False
 
-    def _accepts_from(self, peer: Peer) -> bool:
-        """Whether what a peer sends is read at all; asked only if `_is_choosy`."""
-        return True
-
     def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None: ...
     def _is_grafted(self, topic: Topic, peer: PeerId) -> bool:
         return False
@@ -258,7 +255,7 @@ class PubSub(ABC):
 
     # Events
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: RareEvent) -> None:
         match event:
             case TimerFired(token):
                 if token == RETRY:
@@ -281,9 +278,7 @@ class PubSub(ABC):
                 self._on_start(me)
             case AppScored() | TopicScored() | PeerRecordLearned() | Probed() | ConnectFailed():
                 self._on_other(event)
-            case RpcReceived() | Validated():  # pragma: no cover - taken by `handle`
-                raise AssertionError(event)
-            case _:
+            case _:  # pragma: no cover - mypy proves that there is no other
                 assert_never(event)
 
     def _on_peer_connected(self, event: PeerConnected) -> None:
@@ -337,7 +332,7 @@ class PubSub(ABC):
     # RPCs
 
     def _on_rpc(self, peer: Peer, rpc: Rpc) -> None:
-        if self._is_choosy and not self._accepts_from(peer):
+        if self._gate is not None and not self._gate(peer):
             return
         if rpc.subscriptions:
             self._on_subscriptions(peer, rpc)

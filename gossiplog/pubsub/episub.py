@@ -100,9 +100,7 @@ class Episub(PubSub):
     # What peers say
 
     def _on_new(self, message: Message, peer: Peer, hops: int) -> None:
-        tree = self.trees.get(message.topic)
-        if tree is not None:
-            tree.on_new(message, peer.id, hops)
+        self.trees[message.topic].on_new(message, peer.id, hops)
 
     def _on_copy(self, message: Message, peer: Peer, held: Held | None, hops: int) -> None:
         super()._on_copy(message, peer, held, hops)
@@ -144,7 +142,7 @@ class Episub(PubSub):
                 view.on_nodes(sender, message.peers)
             case Leaving():
                 view.on_leaving(sender, message)
-            case _:
+            case _:  # pragma: no cover - mypy proves that there is no other
                 assert_never(message)
 
     # Membership

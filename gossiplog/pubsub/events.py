@@ -7,7 +7,7 @@ gone, the timer is stale, the verdict came twice) changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 from ..log.validation import Outcome
 from .params import TopicScoreParams
@@ -24,6 +24,7 @@ __all__ = [
     "PeerRecordLearned",
     "Probed",
     "Publish",
+    "RareEvent",
     "RpcReceived",
     "SendFailed",
     "Start",
@@ -77,6 +78,7 @@ class ConnectFailed:
     peer: PeerId
 
 
+@final
 @dataclass(slots=True)
 class RpcReceived:
     """A connected peer sent an RPC. Not frozen for speed (see `rpc.py`); treat it as if it were.
@@ -121,6 +123,7 @@ class Publish:
     message: Message
 
 
+@final
 @dataclass(slots=True)
 class Validated:
     """The answer to a `Validate`. Not frozen for speed (see `rpc.py`); treat it as if it were."""
@@ -168,10 +171,8 @@ class Probed:
     rtt_s: float | None
 
 
-Event: TypeAlias = (
-    RpcReceived
-    | Validated
-    | TimerFired
+RareEvent: TypeAlias = (
+    TimerFired
     | Publish
     | PeerConnected
     | PeerDisconnected
@@ -185,3 +186,4 @@ Event: TypeAlias = (
     | PeerRecordLearned
     | Probed
 )
+Event: TypeAlias = RpcReceived | Validated | RareEvent

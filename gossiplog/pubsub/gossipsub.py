@@ -47,7 +47,7 @@ class Gossipsub(Meshsub):
         self.params = params
         self.scores = scores
         self.gossip = Gossip(self, params, self.scoring)
-        self._is_choosy = scores is not None
+        self._gate = None if scores is None else self._accepts_from
 
     # Routing
 
@@ -85,8 +85,7 @@ class Gossipsub(Meshsub):
 
     def _on_new(self, message: Message, peer: Peer, hops: int) -> None:
         self.gossip.fulfil(message.id)
-        if message.topic in self.mesh.links:
-            self.gossip.say_idontwant(message, peer.id, self.mesh.links[message.topic])
+        self.gossip.say_idontwant(message, peer.id, self.mesh.links[message.topic])
 
     # Scores
 

@@ -70,7 +70,7 @@ class _Missing:
 
 
 class Tree:
-    """One topic's tree, as one node sees it.
+    """One topic's tree, as one node sees it. Every neighbour of the active view is either eager or lazy.
 
     Attributes:
         eager: Neighbours that are pushed messages.
@@ -108,7 +108,7 @@ class Tree:
         """A link has gone; if the tree used it, every lazy link is made eager, and duplicates will prune what is too much."""
         if peer in self.lazy:
             del self.lazy[peer]
-        elif peer in self.eager:
+        else:
             del self.eager[peer]
             for other in list(self.lazy):
                 self._graft(other, ())

@@ -52,18 +52,28 @@ from .disk import Crash, Disk
 from .sessions import ClientSession, ServerSession
 from .world import Wire, World
 
-__all__ = ["TOPIC", "Replica", "ReplicaSpec", "Validator", "Watch"]
+__all__ = ["TOPIC", "Replica", "ReplicaSpec", "Server", "Stream", "Validator", "Watch"]
 
 TOPIC = "check.example.com"
 GROUP_ENTRIES_MAX = 1_000
 _WRITES = (WriteEntries, WriteQuarantine, WriteCursor)
 
-Stream: TypeAlias = tuple[str, int]
-"""What a stream is for, and its number. A sync stream's is chosen by the client, from its own range."""
+Stream: TypeAlias = tuple[str, PeerId, int]
+"""What a stream is for, who opened it, and its number among the opener's."""
+
+
+class Server(Protocol):
+    """Whoever answers on a sync stream."""
+
+    def receive(self, data: bytes | None) -> None:
+        """Take what arrived; empty or None: the client is done, or the stream broke."""
 
 
 class Watch(Protocol):
     """Whoever checks what replicas do."""
+
+    def on_signed(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """The replica made entries, which may never be committed."""
 
     def on_commit(self, replica: Replica, entries: Sequence[tuple[int, Entry]]) -> None:
         """A transaction was committed."""
@@ -156,7 +166,7 @@ class Replica:
         self._watch = watch
         self._seed = seed
         self._make_router = make_router
-        self._streams = spec.number * 1_000_000
+        self._streams = 0
 
     # Life
 
@@ -175,8 +185,8 @@ class Replica:
         self._work: deque[tuple[Append | Insert, Callable[[list[Verdict]], None]]] = deque()
         self._is_writing = False
         self._push_streams: dict[PeerId, Stream] = {}
-        self._clients: dict[Stream, ClientSession] = {}
-        self._servers: dict[Stream, tuple[PeerId, ServerSession | None]] = {}
+        self._clients: dict[Stream, tuple[Wire, ClientSession]] = {}
+        self._servers: dict[Stream, tuple[PeerId, Server]] = {}
         self._slots = SessionSlots[PeerId]()
         self._buckets: dict[PeerId, TokenBucket] = {}
         self._watch.on_recovered(self)
@@ -238,7 +248,7 @@ class Replica:
         for stream, (client, _) in list(self._servers.items()):
             if client == peer:
                 self._end_server(stream)
-        for session in [session for stream, session in self._clients.items() if self._client_wires[stream] is wire]:
+        for session in [session for at, session in self._clients.values() if at is wire]:
             session.receive(None)
 
     def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
@@ -250,10 +260,10 @@ class Replica:
         peer = wire.other(self).id
         if stream[0] == "push":
             self._on_push(wire, peer, stream, message)
-        elif stream in self._clients:
-            self._clients[stream].receive(message)
-        elif stream in self._servers or message:
+        elif stream[1] != self.id:
             self._serve(wire, peer, stream, message)
+        elif stream in self._clients:
+            self._clients[stream][1].receive(message)
 
     def _on_push(self, wire: Wire, peer: PeerId, stream: Stream, message: Any) -> None:
         if message == "open":
@@ -332,7 +342,7 @@ class Replica:
 
     def _new_stream(self, purpose: str) -> Stream:
         self._streams += 1
-        return purpose, self._streams
+        return purpose, self.id, self._streams
 
     # The log
 
@@ -384,14 +394,15 @@ class Replica:
             size += len(work.payloads) if isinstance(work, Append) else len(work.entries)
         committed, writes = self._run(commit([work for work, _ in group], topic=TOPIC, now=0.0))
         self._is_writing = True
+        for (work, _), outcome in zip(group, committed.outcomes, strict=True):
+            if isinstance(work, Append) and isinstance(outcome, list):
+                self._watch.on_signed(self, [verdict.entry for verdict in outcome if verdict.entry is not None])
         if writes:
             self.disk.begin(writes)
         wait_s = self.spec.commit_s if writes else 0.0
         self.world.after(wait_s, self._wake, self.epoch, lambda: self._on_committed(committed, writes, [then for _, then in group]))
 
-    def _on_committed(
-        self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Callable[[list[Verdict]], None]]
-    ) -> None:
+    def _on_committed(self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Callable[[list[Verdict]], None]]) -> None:
         for request in writes:
             self.state.write(request)
         if writes:
@@ -427,12 +438,13 @@ class Replica:
             self.tell(SyncFinished(peer, result, token))
 
         session = ClientSession(self, action.source, lambda data: self.world.send(wire, self, stream, data), done)
-        self._clients[stream] = session
-        self._client_wires[stream] = wire
+        self._clients[stream] = (wire, session)
         session.start()
 
     def _serve(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
         if stream not in self._servers:
+            if not message:
+                return
             is_served = self._slots.enter(peer)
             if not is_served:
                 # A replica here never has 32 clients, so nobody waits: the peer has a session already.
@@ -442,12 +454,10 @@ class Replica:
             if bucket is None:
                 limits = ServerLimits()
                 bucket = self._buckets[peer] = TokenBucket(limits.requests_per_s, limits.requests_burst, self.local_now())
-            session = self.make_server(wire, stream, bucket)
-            self._servers[stream] = (peer, session)
-        session = self._servers[stream][1]
-        session.receive(message)
+            self._servers[stream] = (peer, self.make_server(wire, stream, bucket))
+        self._servers[stream][1].receive(message)
 
-    def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> ServerSession:
+    def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer that pulls from us."""
 
         def send(data: bytes | None) -> None:

@@ -10,8 +10,25 @@ from ..log.validation import Verdict
 from ..plan import run_plan
 from ..store.memory import MemoryState
 from ..sync.client import SyncClient
-from ..sync.events import Answered, Ask, ClientAction, Closed, Done, Finish, Inserted, InsertEntries, Pause, Received, Reset, Resumed, Send
-from ..sync.events import ClientEvent, ServerAction, ServerEvent, TimedOut
+from ..sync.events import (
+    Answered,
+    Ask,
+    ClientAction,
+    ClientEvent,
+    Closed,
+    Done,
+    Finish,
+    Inserted,
+    InsertEntries,
+    Pause,
+    Received,
+    Reset,
+    Resumed,
+    Send,
+    ServerAction,
+    ServerEvent,
+    TimedOut,
+)
 from ..sync.pace import TokenBucket
 from ..sync.result import SyncResult
 from ..sync.server import SyncServer

@@ -26,8 +26,10 @@ from ..pubsub.rpc import Control, Message, Rpc
 __all__ = ["rpc_bytes"]
 
 PEER_ID_BYTES = 38
-VARINT_FIELD_BYTES = 2
-"""A small integer with its tag."""
+EXTENSION_TAG_BYTES = 4
+"""The tag of field 5283491, in which everything that libp2p does not know travels."""
+KIND_BYTES = 2
+"""An overlay message's kind with its tag."""
 
 
 def rpc_bytes(rpc: Rpc) -> int:
@@ -36,14 +38,12 @@ def rpc_bytes(rpc: Rpc) -> int:
     for message in rpc.messages:
         size += _field(_message(message))
     for subscription in rpc.subscriptions:
-        size += _field(VARINT_FIELD_BYTES + _field(len(subscription.topic)))
+        size += _field(2 + _field(len(subscription.topic)))
     if rpc.control is not None:
         size += _field(_control(rpc.control))
-    for part in rpc.overlay:
-        size += _field(_field(_overlay(part)))
-    if rpc.hops:
-        size += VARINT_FIELD_BYTES
-    return _field(size) - 1
+    if rpc.overlay or rpc.hops or (rpc.control is not None and (rpc.control.choke or rpc.control.unchoke)):
+        size += _field(_extension(rpc)) - 1 + EXTENSION_TAG_BYTES
+    return _field(size) - 1  # a prefix and no tag
 
 
 def _field(length: int) -> int:
@@ -70,6 +70,17 @@ def _message(message: Message) -> int:
     return size
 
 
+def _number(value: int) -> int:
+    """A varint field; one that is 0 is left out."""
+    if not value:
+        return 0
+    size = 2
+    while value > 127:
+        size += 1
+        value >>= 7
+    return size
+
+
 def _control(control: Control) -> int:
     size = 0
     for ihave in control.ihave:
@@ -77,24 +88,32 @@ def _control(control: Control) -> int:
     for ids in (control.iwant, control.idontwant):
         if ids:
             size += _field(_ids(ids))
-    for topics in (control.graft, control.choke, control.unchoke):
-        size += sum(_field(_field(len(topic))) for topic in topics)
+    for topic in control.graft:
+        size += _field(_field(len(topic)))
     for prune in control.prune:
-        peers = sum(_field(_field(PEER_ID_BYTES) + (_field(len(peer.record)) if peer.record else 0)) for peer in prune.peers)
-        size += _field(_field(len(prune.topic)) + peers + (VARINT_FIELD_BYTES if prune.backoff_s is not None else 0))
+        peers = sum(_field(_field(PEER_ID_BYTES) + (0 if peer.record is None else _field(len(peer.record)))) for peer in prune.peers)
+        backoff = 0 if prune.backoff_s is None else max(2, _number(prune.backoff_s))
+        size += _field(_field(len(prune.topic)) + peers + backoff)
+    return size
+
+
+def _extension(rpc: Rpc) -> int:
+    size = _number(rpc.hops) + sum(_field(_overlay(part)) for part in rpc.overlay)
+    if rpc.control is not None:
+        size += sum(_field(len(topic)) for topic in (*rpc.control.choke, *rpc.control.unchoke))
     return size
 
 
 def _overlay(part: OverlayMessage) -> int:
-    size = _field(len(part.topic))
+    size = KIND_BYTES + _field(len(part.topic))
     if isinstance(part, WalkJoin | ForwardJoin | Leaving | Shuffle):
-        size += _field(PEER_ID_BYTES) + VARINT_FIELD_BYTES
+        size += _field(PEER_ID_BYTES) + _number(part.ttl)
     if isinstance(part, Nodes | Neighbor | Shuffle | ShuffleReply):
         size += len(part.peers) * _field(PEER_ID_BYTES)
     if isinstance(part, Neighbor):
-        size += 3 * VARINT_FIELD_BYTES
+        size += _number(part.kind) + _number(part.is_random) + _number(part.random_links)
     if isinstance(part, TreeIHave):
-        size += sum(_field(_field(len(each)) + VARINT_FIELD_BYTES) for each, _ in part.summary)
+        size += sum(_field(_field(len(each)) + _number(hops)) for each, hops in part.summary)
     if isinstance(part, TreeGraft):
         size += _ids(part.ids)
     return size

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..codec.framing import FRAME_BYTES_MAX, encode_frame
 from ..log.reads import ReadValues
 from ..plan import Plan, ask
 from ..tree.node import KEY_BYTES, LEVEL_MAX, Node, ReadNodes, ReadRoot, ReadRuns
-from .framing import frame
 from .limits import ServerLimits
 from .rpc import (
-    FRAME_BYTES_MAX,
     ChildrenResponse,
     GetChildren,
     GetNode,
@@ -66,7 +65,7 @@ def answer(requests: Sequence[Request], limits: ServerLimits) -> Plan[Reply]:
         match request:
             case GetRoot():
                 root = yield from ask(ReadRoot())
-                reply.add(frame(encode_response(RootResponse(root))))
+                reply.add(encode_frame(encode_response(RootResponse(root))))
             case GetNode():
                 yield from _answer_node(reply, request)
             case GetChildren():
@@ -91,7 +90,7 @@ def _answer_node(reply: Reply, request: GetNode) -> Plan[None]:
         reply.fail(f"getNode at level {request.level}, at most {LEVEL_MAX} expected", is_violation=True)
         return
     nodes: list[Node | None] = yield from ask(ReadNodes([(request.level, request.key)]))
-    reply.add(frame(encode_response(NodeResponse(nodes[0]))))
+    reply.add(encode_frame(encode_response(NodeResponse(nodes[0]))))
 
 
 def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLimits) -> Plan[None]:
@@ -115,7 +114,7 @@ def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLim
             reply.fail(f"a node with {len(children)} children does not fit a frame", is_violation=False)
             return
         if request.key not in framed:
-            framed[request.key] = frame(encode_response(ChildrenResponse(children)))
+            framed[request.key] = encode_frame(encode_response(ChildrenResponse(children)))
         reply.add(framed[request.key])
 
 
@@ -139,4 +138,4 @@ def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits) -> Pl
             return
         # As many at a time as may be expected to make the usual size.
         chunk = max(limits.value_chunk, min(len(request.keys), limits.run_bytes * len(values) // (2 * max(size, 1))))
-    reply.add(frame(encode_response(ValuesResponse(values))))
+    reply.add(encode_frame(encode_response(ValuesResponse(values))))

@@ -23,6 +23,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple, assert_never
 
 from ..codec.clock import decode_clock
+from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from ..tree.check import check_children, check_root
 from ..tree.node import KEY_BYTES, Node, leaf_hash
@@ -42,12 +43,10 @@ from .events import (
     Send,
     TimedOut,
 )
-from .framing import FrameDecoder, frame
 from .frontier import Frontier, Span
 from .limits import ClientLimits
 from .result import KEYS_REPORTED_MAX, Ending, SyncResult
 from .rpc import (
-    FRAME_BYTES_MAX,
     KEYS_MAX,
     AbortResponse,
     ChildrenResponse,
@@ -171,7 +170,7 @@ class SyncClient:
         self.result.bytes_received += len(data)
         if self._is_ending:
             return
-        if self._frames.buffered > FRAME_BYTES_MAX + 4 and not self.wants_input:
+        if self._frames.buffered_bytes > FRAME_BYTES_MAX + 4 and not self.wants_input:
             raise LocalProtocolError("more bytes were fed than were wanted")
         self._frames.feed(data)
 
@@ -306,7 +305,7 @@ class SyncClient:
         if not self._sent:
             self._waiting_since = self._now
         self._sent.append(sent)
-        self._out.append(frame(encode_request(request)))
+        self._out.append(encode_frame(encode_request(request)))
         self.result.requests += 1
 
     def _request_more(self) -> None:

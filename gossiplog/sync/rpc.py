@@ -5,7 +5,6 @@ from typing import NamedTuple, TypeAlias
 from ..tree.node import Node
 
 __all__ = [
-    "FRAME_BYTES_MAX",
     "HEADS_MAX",
     "KEYS_MAX",
     "VALUE_BYTES_MAX",
@@ -25,8 +24,6 @@ __all__ = [
     "ValuesResponse",
 ]
 
-FRAME_BYTES_MAX = 4 * 2**20
-"""No message is longer, its length prefix not counted."""
 KEYS_MAX = 1024
 """Keys in one getValues, and so values in one answer."""
 HEADS_MAX = 1000

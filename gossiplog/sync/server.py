@@ -15,13 +15,13 @@ It reads only while `wants_input`, at most some 64 KiB at a time, and gives `Rec
 from collections import deque
 from typing import assert_never
 
+from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
 from ..errors import DecodeError, LocalProtocolError
 from .answer import Reply, answer
 from .events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerAction, ServerEvent
-from .framing import FrameDecoder, frame
 from .limits import ServerLimits
 from .pace import TokenBucket
-from .rpc import FRAME_BYTES_MAX, AbortResponse, Request
+from .rpc import AbortResponse, Request
 from .wire import decode_request, encode_response
 
 __all__ = ["SyncServer"]
@@ -87,7 +87,7 @@ class SyncServer:
         match event:
             case Received():
                 self.bytes_received += len(event.data)
-                if self._frames.buffered + len(event.data) > _BUFFER_BYTES_MAX and not self.wants_input:
+                if self._frames.buffered_bytes + len(event.data) > _BUFFER_BYTES_MAX and not self.wants_input:
                     raise LocalProtocolError("more bytes were fed than were wanted")
                 self._frames.feed(event.data)
             case Closed():
@@ -121,7 +121,7 @@ class SyncServer:
         self._decode()
         if now >= self._started + self._limits.share_s:
             self._is_done = True
-            return [self._send(frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), Finish()]
+            return [self._send(encode_frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), Finish()]
         if not self._queue:
             if self._fault is not None:
                 return [self._reset(self._fault, is_violation=True)]

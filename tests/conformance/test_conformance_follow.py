@@ -84,7 +84,7 @@ async def test_acknowledging_what_was_not_delivered_is_a_mistake(open_log) -> No
     async with open_log() as log:
         entries = await log.append_many(range(3))
         async with log.subscribe() as events:
-            with pytest.raises(LocalProtocolError, match="no cursor|without a cursor"):
+            with pytest.raises(LocalProtocolError, match="without a cursor"):
                 await events.ack((await take(events, 1))[0])
         async with log.subscribe(cursor="indexer") as events:
             (first,) = await take(events, 1)

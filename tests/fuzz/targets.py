@@ -161,13 +161,13 @@ def fuzz_frames(data: bytes) -> None:
     frames: list[bytes] = []
     try:
         for byte in data:
-            frames += pieces.feed(bytes((byte,)))
+            frames += pieces.take(bytes((byte,)))
         failed = False
     except DecodeError:
         failed = True
     assert pieces.buffered_bytes <= 1000 + 9
     try:
-        assert whole.feed(data) == frames
+        assert whole.take(data) == frames
         assert not failed
     except DecodeError:
         assert failed

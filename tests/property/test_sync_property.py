@@ -9,7 +9,8 @@ from sync_support import ClientDriver, ServerDriver, SmallLog, converse, make_hi
 from gossiplog.errors import DecodeError
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.events import Received
-from gossiplog.sync.framing import FrameDecoder, frame
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.sync.limits import ClientLimits, ServerLimits
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import (

@@ -105,5 +105,5 @@ def test_every_error_of_the_tree_is_described() -> None:
     waiting = [errors.GossipLogError]
     while waiting:
         kind = waiting.pop()
-        waiting += kind.__subclasses__()
+        waiting += [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
         assert describe(kind.__new__(kind)) is not None

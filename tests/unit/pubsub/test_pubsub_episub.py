@@ -408,7 +408,7 @@ def test_passive_view_never_exceeds_its_maximum():
 
 
 def test_shuffles_and_probes_are_sent_regularly():
-    driver = linked("a", "b", shuffle_ticks=2, silence_ticks=50)
+    driver = linked("a", "b", shuffle_ticks=2, silence_ticks=50, probe_ticks=2)
     hear(driver, "a", Nodes(T, ("x",)))
     actions = driver.run(10)
     (first, *_) = overlays(actions, Shuffle)

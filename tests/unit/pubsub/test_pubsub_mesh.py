@@ -618,3 +618,11 @@ def test_accepted_message_of_a_topic_left_meanwhile_is_not_forwarded():
 def test_parameters_that_break_a_rule_are_refused(fields):
     with pytest.raises(LocalProtocolError, match="parameters break the rule"):
         GossipsubParams(**fields)
+
+
+def test_graft_from_a_peer_in_too_many_topics_is_passed_over():
+    driver = joined(topics_per_peer_max=2)
+    driver.connect("greedy", topics=[Topic(f"u{number}") for number in range(5)])
+    assert len(driver.router.state().peers[0].topics) == 2
+    assert driver.control("greedy", graft=(T,)) == []
+    assert driver.mesh() == ()

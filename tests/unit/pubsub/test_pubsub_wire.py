@@ -39,7 +39,7 @@ SIGNED = Wire(Policy(SignaturePolicy.STRICT_SIGN))
 
 
 def body(frame):
-    (decoded,) = FrameDecoder().feed(frame)
+    (decoded,) = FrameDecoder().take(frame)
     return decoded
 
 

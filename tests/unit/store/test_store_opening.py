@@ -239,7 +239,7 @@ async def test_an_unreadable_file_is_named(path, as_nobody_after) -> None:
 async def test_a_log_open_read_only_refuses_every_write(path) -> None:
     async with gossiplog.open(path, read_only=True, signer=SIGNERS[0]) as log:
         assert log.read_only
-        entry = [entry async for entry in log.iterate()][0]
+        entry = await anext(log.iterate())
         for call in (
             lambda: log.append(1),
             lambda: log.insert(entry.value),

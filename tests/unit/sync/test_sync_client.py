@@ -3,11 +3,12 @@ from random import Random
 import pytest
 from sync_support import ClientDriver, FakeVerdict, Keyed, SmallLog, converse, make_entry, make_history, parents_of, pull, serve_one
 
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.errors import LocalProtocolError, RemoteProtocolError, StoreError, SyncAborted
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.compare import Compared
 from gossiplog.sync.events import Answered, Ask, Closed, Done, Finish, Inserted, InsertEntries, Received, Send
-from gossiplog.sync.framing import FrameDecoder, frame
 from gossiplog.sync.limits import ClientLimits
 from gossiplog.sync.result import Ending, SyncResult
 from gossiplog.sync.rpc import AbortResponse, GetChildren, GetRoot, GetValues

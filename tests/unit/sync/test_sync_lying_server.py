@@ -5,9 +5,10 @@ from random import Random
 import pytest
 from sync_support import ClientDriver, SmallLog, converse, lie_to, make_entry, make_history, parents_of
 
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.events import TimedOut
-from gossiplog.sync.framing import FrameDecoder, frame
 from gossiplog.sync.limits import ClientLimits
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import (

@@ -5,14 +5,14 @@ from random import Random
 import pytest
 from sync_support import ServerDriver, SmallLog, make_entry, make_history
 
+from gossiplog.codec.framing import FRAME_BYTES_MAX
+from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.errors import LocalProtocolError
 from gossiplog.plan import run_plan
 from gossiplog.sync.events import Answered, Closed, Finish, Received, Reset, Resumed, Send
-from gossiplog.sync.framing import frame
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.pace import TokenBucket
 from gossiplog.sync.rpc import (
-    FRAME_BYTES_MAX,
     KEYS_MAX,
     AbortResponse,
     ChildrenResponse,

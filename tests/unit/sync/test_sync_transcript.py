@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from sync_support import ClientDriver, FakeVerdict, Keyed, ServerDriver, SmallLog
 
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.sync.client import SyncClient
-from gossiplog.sync.framing import FrameDecoder, frame
 from gossiplog.sync.rpc import ChildrenResponse, GetChildren, GetRoot, GetValues, RootResponse, Update, ValuesResponse
 from gossiplog.sync.wire import decode_event, decode_request, decode_response, encode_event, encode_request, encode_response
 from gossiplog.tree.memory import MemoryTree
@@ -39,7 +40,7 @@ def frames_of(data):
     frames.feed(data)
     while (message := frames.next()) is not None:
         out.append(message)
-    assert frames.buffered == 0
+    assert frames.buffered_bytes == 0
     return out
 
 

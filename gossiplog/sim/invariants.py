@@ -1,0 +1,275 @@
+"""What must hold of correct replicas, whatever happens around them, checked while a run goes on and at its end.
+
+| invariant | when |
+|---|---|
+| parents before children | every commit |
+| nothing stored that breaks the entry rules, and nothing twice | every commit |
+| nothing forwarded, pushed or announced that is not committed | every message that leaves |
+| no acknowledged append lost | every recovery, the end |
+| database set = tree set, heads = true sinks, the tree is the one of its leaves | every recovery, the end |
+| queues and caches within their limits | samples |
+| at most four syncs, one a peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
+| no correct replica is rejected, caught lying, or banned by another | every verdict, sync and ban |
+| a lie in a sync is noticed | the end of each sync |
+| who announces what does not exist is synced with less and less | every sync |
+| same root and ids everywhere | the end |
+
+Source: spec/simulator.md, "The whole log under faults".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..broadcast import Action, Ban, InsertEntry, OpenPush, PeerKind, Push, StartSync
+from ..log.message import Entry
+from ..log.reads import ReadCount, ReadHeads
+from ..log.validation import Outcome, Verdict
+from ..pubsub.actions import SendRpc
+from ..pubsub.types import PeerId
+from ..sync.result import Ending, SyncResult
+from ..sync.rpc import HEADS_MAX, Insert
+from ..sync.wire import decode_event
+from ..tree.memory import MemoryTree
+from ..tree.node import Node, leaf_hash
+from .replica import Replica, Stream
+
+__all__ = ["Invariants", "Violation"]
+
+FRUITLESS_FREE = 4
+"""Syncs that bring nothing which one peer may cause before a second has to lie between two of them; the specification allows three,
+and one may have been pending."""
+
+
+class Violation(Exception):
+    """An invariant does not hold.
+
+    Attributes:
+        invariant: Its name.
+        replica: Where.
+        at_s: When, in virtual seconds.
+    """
+
+    def __init__(self, invariant: str, replica: str, at_s: float, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail} (replica {replica} at {at_s:.3f} s)")
+        self.invariant = invariant
+        self.replica = replica
+        self.at_s = at_s
+
+
+class Invariants:
+    """Watches all replicas of a run. What it knows it has from what was signed and committed, never by asking the code it checks.
+
+    Attributes:
+        correct: The replicas that follow the protocol.
+        genuine: VALUE of everything that was ever signed properly, by key.
+        acknowledged: For each correct replica what it has to keep.
+    """
+
+    def __init__(self) -> None:
+        self.correct: dict[PeerId, Replica] = {}
+        self.genuine: dict[bytes, bytes] = {}
+        self.acknowledged: dict[PeerId, dict[bytes, None]] = {}
+        self.lied: set[Stream] = set()
+        self._keys: dict[PeerId, set[bytes]] = {}
+        self._own: dict[PeerId, set[bytes]] = {}
+        self._passed: dict[PeerId, set[bytes]] = {}
+        self._syncing: dict[PeerId, dict[PeerId, float]] = {}
+        self._fruitless: dict[tuple[PeerId, PeerId], tuple[int, float]] = {}
+        self._brought: dict[PeerId, dict[bytes, PeerId]] = {}
+        self._trees: set[bytes] = set()
+
+    def _fail(self, invariant: str, replica: Replica, detail: str) -> None:
+        raise Violation(invariant, replica.id, replica.world.now, detail)
+
+    # Commits
+
+    def on_signed(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """See `Watch`."""
+        for entry in entries:
+            self.genuine[entry.key] = entry.value
+
+    def on_commit(self, replica: Replica, entries: Sequence[tuple[int, Entry]]) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        keys = self._keys[replica.id]
+        for _, entry in entries:
+            self._check_entry(replica, entry, keys)
+            keys.add(entry.key)
+
+    def _check_entry(self, replica: Replica, entry: Entry, keys: set[bytes]) -> None:
+        if self.genuine.get(entry.key) != entry.value:
+            self._fail("entry rules", replica, f"{entry.id} was stored and never signed")
+        if entry.key in keys:
+            self._fail("stored once", replica, f"{entry.id} was stored twice")
+        for parent in entry.parent_keys:
+            if parent not in keys:
+                self._fail("parents before children", replica, f"{entry.id} came before its parent {parent.hex()}")
+
+    def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self._own[replica.id].update(entry.key for entry in entries)
+            if replica.spec.is_durable:
+                self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
+
+    def on_recovered(self, replica: Replica) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        self._syncing[replica.id] = {}
+        self._passed[replica.id] = set()
+        self._brought[replica.id] = {}
+        self._own.setdefault(replica.id, set())
+        kept = self.acknowledged.setdefault(replica.id, {})
+        keys: set[bytes] = set()
+        for value in replica.state.values:
+            entry = Entry.decode(value)
+            self._check_entry(replica, entry, keys)
+            keys.add(entry.key)
+        self._keys[replica.id] = keys
+        for key in kept:
+            if key not in keys:
+                self._fail("no acknowledged append lost", replica, f"{key.hex()} is gone after a crash")
+        self.check_log(replica)
+
+    # What leaves
+
+    def on_action(self, replica: Replica, action: Action) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        kind = type(action)
+        if kind is SendRpc:
+            assert isinstance(action, SendRpc)
+            for message in action.rpc.messages:
+                if message.id not in self._passed[replica.id]:
+                    self._check_committed(replica, message.data)
+                    self._passed[replica.id].add(message.id)
+        elif kind is Push:
+            assert isinstance(action, Push)
+            self._check_push(replica, action)
+        elif kind is InsertEntry:
+            assert isinstance(action, InsertEntry)
+            self._brought[replica.id][action.key] = action.source
+        elif isinstance(action, StartSync):
+            self._check_start(replica, action.peer)
+        elif isinstance(action, OpenPush):
+            wire = replica.wires.get(action.peer)
+            if wire is not None and wire.kind_for(replica) is PeerKind.CLIENT:
+                self._fail("no push stream to a client", replica, f"asked for one to {action.peer}")
+        elif isinstance(action, Ban) and action.peer in self.correct:
+            self._fail("no correct replica banned", replica, f"{action.peer}: {action.reason}")
+
+    def _check_committed(self, replica: Replica, data: bytes) -> bytes:
+        event = decode_event(data)
+        if not isinstance(event, Insert) or event.key not in self._keys[replica.id]:
+            self._fail("nothing sent before it is committed", replica, f"{event!r:.60}")
+        assert isinstance(event, Insert)
+        return event.key
+
+    def _check_push(self, replica: Replica, push: Push) -> None:
+        event = decode_event(push.data)
+        if not isinstance(event, Insert):
+            keys = self._keys[replica.id]
+            if len(event.heads) > HEADS_MAX or event.heads != sorted(event.heads) or not keys.issuperset(event.heads):
+                self._fail("heads are our own", replica, f"{len(event.heads)} heads pushed, not all of them committed or in order")
+            return
+        key = self._check_committed(replica, push.data)
+        if self._brought[replica.id].get(key) in push.peers:
+            self._fail("nothing goes back to its source", replica, f"{key.hex()} pushed to who brought it")
+        hubs = [peer for peer in push.peers if replica.wires[peer].kind_for(replica) is PeerKind.HUB]
+        if hubs and self.genuine[key] != self._signed_by(replica, key):
+            self._fail("a client pushes only its own appends", replica, f"{key.hex()} pushed to {hubs[0]}")
+
+    def _signed_by(self, replica: Replica, key: bytes) -> bytes | None:
+        value = self.genuine[key]
+        return value if Entry(key, value).signature.public_key == replica.signer.did else None
+
+    # Peers
+
+    def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct and source in self.correct and verdict.outcome is Outcome.REJECT:
+            self._fail("correct replicas send what is valid", replica, f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
+
+    def _check_start(self, replica: Replica, peer: PeerId) -> None:
+        running, now = self._syncing[replica.id], replica.local_now()
+        if peer in running or len(running) >= 4:
+            self._fail("one sync a peer, four in all", replica, f"{peer} besides {sorted(running)}")
+        if peer not in replica.wires:
+            self._fail("syncs with connected peers", replica, f"{peer} is not connected")
+        count, last = self._fruitless.get((replica.id, peer), (0, 0.0))
+        if count >= FRUITLESS_FREE and now - last < 1.0:
+            self._fail("fruitless syncs are put off", replica, f"{count} with {peer} have brought nothing, the last {now - last:.3f} s ago")
+        running[peer] = now
+
+    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+        """A connection is gone, and the sync on it ends."""
+        if replica.id in self.correct:
+            self._syncing[replica.id].pop(peer, None)
+
+    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        self._syncing[replica.id].pop(peer, None)
+        pair = (replica.id, peer)
+        if result.entries:
+            self._fruitless.pop(pair, None)
+        elif peer not in self.correct:
+            self._fruitless[pair] = (self._fruitless.get(pair, (0, 0.0))[0] + 1, replica.local_now())
+        if peer in self.correct and (result.ending is Ending.VIOLATION or result.rejected):
+            self._fail("no correct replica caught lying", replica, f"in a sync {peer} {result.reason or 'sent what is invalid'}")
+        if stream in self.lied and result.ending is Ending.COMPLETE:
+            self._fail("a lie in a sync is noticed", replica, f"{peer} lied, and the sync went to its end")
+
+    # States
+
+    def check_log(self, replica: Replica) -> None:
+        """Compare what a replica stores with what it committed, and its parts with each other. O(entries)."""
+        state, keys = replica.state, self._keys[replica.id]
+        stored = {key: leaf_hash(key, value) for key, value in ((Entry.stored(value).key, value) for value in state.values)}
+        leaves = [leaf for leaf in state.tree.leaves()]
+        if set(stored) != keys or state.answer(ReadCount())[0] != len(keys):
+            self._fail("what was committed is stored", replica, f"{len(stored)} entries stored, {len(keys)} committed")
+        if {leaf.key: leaf.hash for leaf in leaves} != stored or [leaf.key for leaf in leaves] != sorted(keys):
+            self._fail("database set = tree set", replica, f"{len(stored)} entries stored, {len(leaves)} leaves")
+        parents = {parent for key in keys for parent in Entry(key, self.genuine[key]).parent_keys}
+        heads = sorted(keys - parents)
+        if state.answer(ReadHeads()) != heads:
+            self._fail("heads = true sinks", replica, f"{len(state.answer(ReadHeads()))} heads, expected {len(heads)}")
+        root = state.tree.root
+        if root.hash not in self._trees:
+            if MemoryTree.build([Node(0, leaf.key, leaf.hash) for leaf in leaves]).root != root:
+                self._fail("the tree is that of its leaves", replica, f"root {root.hash.hex()}")
+            self._trees.add(root.hash)
+
+    def check_limits(self, replica: Replica) -> None:
+        """Compare the sizes of all containers that peers can feed with their maxima."""
+        state = replica.machine.state()
+        for sizes, sizes_max in ((state.sizes, state.sizes_max), (state.router.sizes, state.router.sizes_max)):
+            for name, size in sizes.items():
+                if size > sizes_max[name]:
+                    self._fail("queues and caches within their limits", replica, f"{name} has {size}, at most {sizes_max[name]}")
+
+    def has_converged(self) -> bool:
+        """Whether all correct replicas hold the same, as far as their roots tell."""
+        roots = {replica.state.tree.root for replica in self.correct.values()}
+        return len(roots) <= 1
+
+    def check_end(self) -> None:
+        """Check what must hold when everything is over."""
+        union: set[bytes] = set()
+        for replica in self.correct.values():
+            self.check_log(replica)
+            self.check_limits(replica)
+            union |= self._keys[replica.id]
+        for replica in self.correct.values():
+            for key in self.acknowledged[replica.id]:
+                if key not in union:
+                    self._fail("no acknowledged append lost", replica, f"{key.hex()} is nowhere")
+            lacking = len(union - self._keys[replica.id])
+            if lacking:
+                self._fail("same root and ids everywhere", replica, f"{lacking} of {len(union)} entries are missing for good")

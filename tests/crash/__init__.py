@@ -1,0 +1,1 @@
+"""Breaking a log on purpose: killed processes, full disks, flipped bits, cancelled calls."""
