@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from ..errors import QueryLimit
+from ..errors import DamagedLog, QueryLimit
 from ..plan import Plan, ask
 from .message import Entry
-from .message_id import clock_of
+from .message_id import clock_of, encode_id
 from .reads import Position, ReadLeaves, ReadLinksDown, ReadLinksTo, ReadLinksUp, ReadPositions, ReadSuccessor, ReadValues
 
 __all__ = ["VISITS_MAX", "AncestorWalk", "children", "is_ancestor", "position"]
@@ -142,6 +142,8 @@ class AncestorWalk:
             self._queued.discard(turned)
             key = turned.translate(_COMPLEMENT)
             values = yield from ask(ReadValues([key]))
+            if key not in values:
+                raise DamagedLog(f"entry {encode_id(key)} is missing, though others descend from it")
             entry = Entry(key, values[key])
             found.append(entry)
             for parent in entry.parent_keys:

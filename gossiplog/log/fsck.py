@@ -18,6 +18,7 @@ from .envelope import VALUE_BYTES_LIMIT, build_value
 from .fsck_reads import (
     LeafRow,
     ReadCursors,
+    ReadDefects,
     ReadLeafPage,
     ReadLinkPage,
     ReadLinkRows,
@@ -60,6 +61,8 @@ class Kind:
     """A follower's cursor is beyond the end of the log."""
     QUARANTINE = "quarantine"
     """A record of the quarantine is damaged, or of an entry that is in the log."""
+    FILE = "file"
+    """The database finds its own structure wrong."""
     UNREADABLE = "unreadable"
     """The database cannot read a part of the file."""
     DUPLICATE = "duplicate"
@@ -188,6 +191,11 @@ class Audit:
             if (child, parent) not in linked:
                 self.note(Kind.LINK, _edge(child, parent), "missing")
         yield from self._check_duplicates([entry for _, entry in valid])
+
+    def check_file(self) -> Plan[None]:
+        """Ask the database what it finds wrong with itself."""
+        for line in (yield from ask(ReadDefects(_DEFECTS_MAX))):
+            self.note(Kind.FILE, "database", line)
 
     def count_rows(self) -> Plan[None]:
         """Read how many rows there are, which decides what the pages after it look for."""
@@ -338,6 +346,7 @@ class Audit:
 _USUAL_DID = "did:key:z6Mk"
 _USUAL_DID_CHARS = 56
 _TWINS_MAX = 10_000
+_DEFECTS_MAX = 100
 
 
 def _is_link(link: Link) -> Plan[bool]:

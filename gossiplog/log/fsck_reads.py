@@ -17,6 +17,7 @@ __all__ = [
     "LeafRow",
     "PositionRow",
     "ReadCursors",
+    "ReadDefects",
     "ReadLeafPage",
     "ReadLinkPage",
     "ReadLinkRows",
@@ -59,6 +60,13 @@ class TableCounts(NamedTuple):
     nodes: int
     positions: int
     links: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDefects(Request[list[str]]):
+    """What the database itself finds wrong with its structure, indexes included; at most `limit` lines. O(size) reads."""
+
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from typing import assert_never
 
@@ -29,11 +28,11 @@ from .events import (
     Unsubscribe,
     Validated,
 )
-from .overlay import OverlayMessage
+from .hooks import Hooks
 from .params import CommonParams
 from .peers import Peer
-from .router import PeerState, RouterState, ScoreParts, TopicState
-from .rpc import Control, Message, Rpc
+from .router import PeerState, RouterState
+from .rpc import Message, Rpc
 from .seen import Held, Seen
 from .types import MessageId, PeerId, TimerToken, Topic
 
@@ -43,10 +42,10 @@ RETRY = TimerToken("retry")
 SENT = frozenset((Fate.MESH, Fate.FANOUT, Fate.FLOOD, Fate.FLOODSUB, Fate.DIRECT))
 
 
-class PubSub(ABC):
+class PubSub(Hooks):
     """The part of a router that does not depend on where messages are routed.
 
-    A router derives from it and fills in the methods under "What a router decides". They add to `self.out`, or to the draft of a
+    A router derives from it and fills in the methods of `Hooks`. They add to `self.out`, or to the draft of a
     peer (`self.draft`), which is sent when the turn ends; so everything said to one peer in one turn travels in one RPC.
 
     Attributes:
@@ -125,60 +124,10 @@ class PubSub(ABC):
             peers_min = max(1, min(self._ready_min(), len(self.topics.get(topic, ()))))
         return self._ready_count(topic) >= peers_min
 
-    # What a router decides
-
-    @abstractmethod
-    def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
-        """Whom an accepted message is forwarded to; never its source or its origin."""
-
-    @abstractmethod
-    def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
-        """What becomes of an own message, for each peer of its topic."""
-
-    @abstractmethod
-    def _ready_min(self) -> int:
-        """How many peers the router wants at least."""
-
-    @abstractmethod
-    def _ready_count(self, topic: Topic) -> int:
-        """How many peers would be sent a message published now."""
-
-    @abstractmethod
-    def _topic_states(self) -> tuple[TopicState, ...]:
-        """The topics for `state`."""
-
-    def _on_refused(self, peer: Peer, count: int) -> None: ...
-    def _on_start(self, me: PeerId) -> None: ...
-    def _on_timer(self, token: TimerToken) -> None: ...
-    def _on_connected(self, peer: Peer, address: str | None) -> None: ...
-    def _on_disconnected(self, peer: Peer) -> None: ...
-    def _on_peer_joined(self, topic: Topic, peer: Peer) -> None: ...
-    def _on_peer_left(self, topic: Topic, peer: Peer) -> None: ...
-    def _on_joined(self, topic: Topic) -> None: ...
-    def _on_left(self, topic: Topic) -> None: ...
-    def _on_control(self, peer: Peer, control: Control) -> None: ...
-    def _on_overlay(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None: ...
-    def _on_new(self, message: Message, peer: Peer, hops: int) -> None:
-        """Called for the first copy of every message, before it is validated."""
-
     def _on_copy(self, message: Message, peer: Peer, held: Held | None, hops: int) -> None:
         """Called for every further copy, if `_watches_copies`, else only if something is held for it."""
         if held is not None:
             self._note_source(held, message, peer)
-
-    def _on_verdict(self, topic: Topic, source: PeerId, others: Sequence[PeerId], outcome: Outcome) -> None:
-        """Called once a message is accepted, ignored or rejected, before it is forwarded; `others` sent it as well."""
-
-    def _counts_copies(self, topic: Topic, outcome: Outcome) -> bool:
-        """Whether copies that come after the verdict matter to a score."""
-        return False
-
-    def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None: ...
-    def _is_grafted(self, topic: Topic, peer: PeerId) -> bool:
-        return False
-
-    def _score_parts(self, peer: PeerId) -> ScoreParts | None:
-        return None
 
     def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
         """How full the containers are that a peer can feed, and their maxima."""

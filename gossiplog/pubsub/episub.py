@@ -109,6 +109,8 @@ class Episub(PubSub):
             tree.on_copy(peer.id)
 
     def _on_overlay(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
+        if not peer.has_overlay:
+            return
         for message in messages:
             view = self.views.get(message.topic)
             if view is not None:
@@ -167,7 +169,10 @@ class Episub(PubSub):
             self.views[topic].on_gone(peer.id)
 
     def _on_connected(self, peer: Peer, address: str | None) -> None:
-        self._dialler.on_connected(peer.id)
+        if peer.has_overlay:
+            self._dialler.on_connected(peer.id)
+        else:
+            self._on_unreachable(peer.id)
 
     def _on_disconnected(self, peer: Peer) -> None:
         for view in self.views.values():
@@ -178,9 +183,13 @@ class Episub(PubSub):
             for view in self.views.values():
                 view.on_probed(event.peer, event.rtt_s)
         elif isinstance(event, ConnectFailed):
-            self._dialler.on_failed(event.peer)
-            for view in self.views.values():
-                view.on_gone(event.peer)
+            self._on_unreachable(event.peer)
+
+    def _on_unreachable(self, peer: PeerId) -> None:
+        """A peer could not be dialled, or is no episub peer."""
+        self._dialler.on_failed(peer)
+        for view in self.views.values():
+            view.on_gone(peer)
 
     # Timers
 

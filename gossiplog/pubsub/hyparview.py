@@ -115,7 +115,7 @@ class View:
         """Take the joining peer, or send its JOIN on."""
         params, peer = self._params, join.peer
         ttl = min(join.ttl, params.join_ttl)
-        if peer == self._me:
+        if not self._is_candidate(peer):
             return
         steps = [other for other in self.active if other not in (sender, peer)]
         if peer not in self.active and (len(self.active) < params.active_size or ttl <= 0 or not steps):
@@ -375,11 +375,16 @@ class View:
         self._core.out.append(Disconnect(peer))
 
     def _add_passive(self, peer: PeerId) -> None:
-        if peer == self._me or peer in self.active or peer in self.passive:
+        if peer in self.active or peer in self.passive or not self._is_candidate(peer):
             return
         if len(self.passive) >= self._params.passive_max:
             self._forget_passive(choose(list(self.passive), 1, self._core.rng)[0])
         self.passive[peer] = None
+
+    def _is_candidate(self, peer: PeerId) -> bool:
+        """Whether a peer may be in a view at all: we are not, nor is one that is known to speak something else."""
+        known = self._core.peers.get(peer)
+        return peer != self._me and (known is None or known.has_overlay)
 
     def _add_many(self, peers: tuple[PeerId, ...]) -> None:
         for peer in peers[:_NODES_MAX]:

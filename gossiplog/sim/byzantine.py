@@ -111,13 +111,19 @@ class Byzantine(Replica):
                 parent = self._sign(self._evil.randbytes(6))
                 self._inject(peers, _insert(self._sign(b"child", [parent.key])))
             case Vice.INVENT:
-                heads = [bytes([1 + self._evil.randrange(40)]) + self._evil.randbytes(19) for _ in range(self._evil.randint(1, 5))]
-                self._push_raw(self._evil.choice(peers), encode_event(Update(heads)))
+                peer = self._evil.choice(peers)
+                for number in range(4):
+                    self.world.after(0.15 * number, self._invent, epoch, peer)
             case Vice.GARBAGE:
                 data = self._evil.randbytes(self._evil.randrange(1, 60))
                 self._inject([self._evil.choice(peers)], data)
             case Vice.CENSOR | Vice.LIE | Vice.GAPS | Vice.MUTE:
                 pass
+
+    def _invent(self, epoch: int, peer: PeerId) -> None:
+        if epoch == self.epoch and peer in self.wires:
+            heads = [bytes([1 + self._evil.randrange(40)]) + self._evil.randbytes(19) for _ in range(self._evil.randint(1, 5))]
+            self._push_raw(peer, encode_event(Update(heads)))
 
     def _on_insert_entry(self, action: InsertEntry) -> None:
         if Vice.REPLAY in self.vices and len(self._heard) < REPLAYS_MAX:

@@ -19,9 +19,10 @@ Source: spec/simulator.md, "The whole log under faults".
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
-from ..broadcast import Action, Ban, InsertEntry, OpenPush, PeerKind, Push, StartSync
+from ..broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
 from ..log.message import Entry
 from ..log.reads import ReadCount, ReadHeads
 from ..log.validation import Outcome, Verdict
@@ -36,9 +37,11 @@ from .replica import Replica, Stream
 
 __all__ = ["Invariants", "Violation"]
 
-FRUITLESS_FREE = 4
-"""Syncs that bring nothing which one peer may cause before a second has to lie between two of them; the specification allows three,
-and one may have been pending."""
+FRUITLESS_MAX = 15
+FRUITLESS_S = 10.0
+"""Syncs that bring nothing, with one peer in a row within these seconds. Three may follow each other at once, and then they are put
+off by 1, 2, 4 seconds; some more bring nothing because others were faster, for which a peer does not have to wait.
+"""
 
 
 class Violation(Exception):
@@ -72,10 +75,9 @@ class Invariants:
         self.acknowledged: dict[PeerId, dict[bytes, None]] = {}
         self.lied: set[Stream] = set()
         self._keys: dict[PeerId, set[bytes]] = {}
-        self._own: dict[PeerId, set[bytes]] = {}
         self._passed: dict[PeerId, set[bytes]] = {}
         self._syncing: dict[PeerId, dict[PeerId, float]] = {}
-        self._fruitless: dict[tuple[PeerId, PeerId], tuple[int, float]] = {}
+        self._fruitless: dict[tuple[PeerId, PeerId], deque[float]] = {}
         self._brought: dict[PeerId, dict[bytes, PeerId]] = {}
         self._trees: set[bytes] = set()
 
@@ -109,19 +111,17 @@ class Invariants:
 
     def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
         """See `Watch`."""
-        if replica.id in self.correct:
-            self._own[replica.id].update(entry.key for entry in entries)
-            if replica.spec.is_durable:
-                self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
+        if replica.id in self.correct and replica.spec.is_durable:
+            self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
 
     def on_recovered(self, replica: Replica) -> None:
         """See `Watch`."""
         if replica.id not in self.correct:
             return
         self._syncing[replica.id] = {}
+        self._fruitless = {pair: times for pair, times in self._fruitless.items() if pair[0] != replica.id}
         self._passed[replica.id] = set()
         self._brought[replica.id] = {}
-        self._own.setdefault(replica.id, set())
         kept = self.acknowledged.setdefault(replica.id, {})
         keys: set[bytes] = set()
         for value in replica.state.values:
@@ -150,9 +150,6 @@ class Invariants:
         elif kind is Push:
             assert isinstance(action, Push)
             self._check_push(replica, action)
-        elif kind is InsertEntry:
-            assert isinstance(action, InsertEntry)
-            self._brought[replica.id][action.key] = action.source
         elif isinstance(action, StartSync):
             self._check_start(replica, action.peer)
         elif isinstance(action, OpenPush):
@@ -179,19 +176,19 @@ class Invariants:
         key = self._check_committed(replica, push.data)
         if self._brought[replica.id].get(key) in push.peers:
             self._fail("nothing goes back to its source", replica, f"{key.hex()} pushed to who brought it")
-        hubs = [peer for peer in push.peers if replica.wires[peer].kind_for(replica) is PeerKind.HUB]
-        if hubs and self.genuine[key] != self._signed_by(replica, key):
+        hubs = [peer for peer in push.peers if peer in replica.wires and replica.wires[peer].kind_for(replica) is PeerKind.HUB]
+        if hubs and Entry(key, self.genuine[key]).signature.public_key != replica.signer.did:
             self._fail("a client pushes only its own appends", replica, f"{key.hex()} pushed to {hubs[0]}")
-
-    def _signed_by(self, replica: Replica, key: bytes) -> bytes | None:
-        value = self.genuine[key]
-        return value if Entry(key, value).signature.public_key == replica.signer.did else None
 
     # Peers
 
     def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
         """See `Watch`."""
-        if replica.id in self.correct and source in self.correct and verdict.outcome is Outcome.REJECT:
+        if replica.id not in self.correct:
+            return
+        if verdict.is_new and verdict.entry is not None:
+            self._brought[replica.id][verdict.entry.key] = source
+        if source in self.correct and verdict.outcome is Outcome.REJECT:
             self._fail("correct replicas send what is valid", replica, f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
 
     def _check_start(self, replica: Replica, peer: PeerId) -> None:
@@ -200,9 +197,9 @@ class Invariants:
             self._fail("one sync a peer, four in all", replica, f"{peer} besides {sorted(running)}")
         if peer not in replica.wires:
             self._fail("syncs with connected peers", replica, f"{peer} is not connected")
-        count, last = self._fruitless.get((replica.id, peer), (0, 0.0))
-        if count >= FRUITLESS_FREE and now - last < 1.0:
-            self._fail("fruitless syncs are put off", replica, f"{count} with {peer} have brought nothing, the last {now - last:.3f} s ago")
+        fruitless = [at for at in self._fruitless.get((replica.id, peer), []) if at > now - FRUITLESS_S]
+        if len(fruitless) >= FRUITLESS_MAX:
+            self._fail("fruitless syncs are put off", replica, f"{len(fruitless)} with {peer} have brought nothing within {FRUITLESS_S} s")
         running[peer] = now
 
     def on_closed(self, replica: Replica, peer: PeerId) -> None:
@@ -219,7 +216,7 @@ class Invariants:
         if result.entries:
             self._fruitless.pop(pair, None)
         elif peer not in self.correct:
-            self._fruitless[pair] = (self._fruitless.get(pair, (0, 0.0))[0] + 1, replica.local_now())
+            self._fruitless.setdefault(pair, deque(maxlen=FRUITLESS_MAX)).append(replica.local_now())
         if peer in self.correct and (result.ending is Ending.VIOLATION or result.rejected):
             self._fail("no correct replica caught lying", replica, f"in a sync {peer} {result.reason or 'sent what is invalid'}")
         if stream in self.lied and result.ending is Ending.COMPLETE:
@@ -231,7 +228,7 @@ class Invariants:
         """Compare what a replica stores with what it committed, and its parts with each other. O(entries)."""
         state, keys = replica.state, self._keys[replica.id]
         stored = {key: leaf_hash(key, value) for key, value in ((Entry.stored(value).key, value) for value in state.values)}
-        leaves = [leaf for leaf in state.tree.leaves()]
+        leaves = list(state.tree.leaves())
         if set(stored) != keys or state.answer(ReadCount())[0] != len(keys):
             self._fail("what was committed is stored", replica, f"{len(stored)} entries stored, {len(keys)} committed")
         if {leaf.key: leaf.hash for leaf in leaves} != stored or [leaf.key for leaf in leaves] != sorted(keys):

@@ -90,7 +90,10 @@ class Watch(Protocol):
     def on_action(self, replica: Replica, action: Action) -> None:
         """The machine asks for something that peers will see."""
 
-    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult) -> None:
+    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+        """A connection of the replica's is gone."""
+
+    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream) -> None:
         """A session of the replica's was over."""
 
 
@@ -205,6 +208,11 @@ class Replica:
         """Append payloads in PCF; acknowledged and published after the commit."""
         self._submit(Append(payloads, self.signer), self._on_appended)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a transaction is under way or work waits for one."""
+        return self._is_writing or bool(self._work)
+
     def local_now(self) -> float:
         """The time on its clock."""
         return self.spec.offset_s + self.world.now * self.spec.rate
@@ -243,6 +251,7 @@ class Replica:
         if self.wires.get(peer) is not wire:
             return
         del self.wires[peer]
+        self._watch.on_closed(self, peer)
         self._push_streams.pop(peer, None)
         self.tell(Disconnected(peer))
         for stream, (client, _) in list(self._servers.items()):
@@ -434,7 +443,7 @@ class Replica:
 
         def done(result: SyncResult) -> None:
             del self._clients[stream]
-            self._watch.on_synced(self, peer, result)
+            self._watch.on_synced(self, peer, result, stream)
             self.tell(SyncFinished(peer, result, token))
 
         session = ClientSession(self, action.source, lambda data: self.world.send(wire, self, stream, data), done)

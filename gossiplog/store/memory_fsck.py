@@ -13,6 +13,7 @@ from ..log.fsck_reads import (
     LeafRow,
     PositionRow,
     ReadCursors,
+    ReadDefects,
     ReadLeafPage,
     ReadLinkPage,
     ReadLinkRows,
@@ -107,6 +108,7 @@ def _refuse(state: MemoryState, request: Request[Any]) -> None:
 
 FSCK_ANSWERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     ClearDerived: _refuse,
+    ReadDefects: lambda state, request: [],
     ReadCursors: lambda state, request: sorted(state._cursors.items()),
     ReadLeafPage: _leaf_page,
     ReadLinkPage: _link_page,

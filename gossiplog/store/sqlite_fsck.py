@@ -11,6 +11,7 @@ from ..log.fsck_reads import (
     LeafRow,
     PositionRow,
     ReadCursors,
+    ReadDefects,
     ReadLeafPage,
     ReadLinkPage,
     ReadLinkRows,
@@ -31,6 +32,11 @@ _DERIVED = ("leaves", "nodes", "heads", "positions", "links")
 
 def _counts(db: sqlite3.Connection, request: ReadTableCounts) -> TableCounts:
     return TableCounts(*[db.execute(f"SELECT count(*) FROM gossiplog_{table}").fetchone()[0] for table in TableCounts._fields])
+
+
+def _defects(db: sqlite3.Connection, request: ReadDefects) -> list[str]:
+    lines = [str(line) for (line,) in db.execute(f"PRAGMA integrity_check({request.limit:d})")]
+    return [] if lines == ["ok"] else lines
 
 
 def _leaf_page(db: sqlite3.Connection, request: ReadLeafPage) -> list[LeafRow]:
@@ -102,6 +108,7 @@ def _take_entries(db: sqlite3.Connection, request: TakeEntries) -> None:
 FSCK_ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
     ClearDerived: _clear_derived,
     ReadCursors: _cursors,
+    ReadDefects: _defects,
     ReadLeafPage: _leaf_page,
     ReadLinkPage: _link_page,
     ReadLinkRows: _link_rows,

@@ -12,6 +12,7 @@ from gossiplog import Ed25519Signer, Entry
 
 pytestmark = pytest.mark.slow
 
+TOPIC_OF_VECTORS = "t.example"
 SIZES = (0, 1, 10, 1_000, 5_000)
 
 
@@ -35,8 +36,21 @@ async def test_every_kind_of_payload_is_accepted_in_both_codecs(reference: Refer
 async def test_entries_that_both_accept_make_the_same_log(reference: Reference) -> None:
     accepted = [Entry.decode(bytes.fromhex(case["value"])) for case in load_vectors("entries") if case["verdict"] == "accept"]
     assert len(accepted) > 10
-    (topic,) = {entry.topic for entry in accepted}
-    await assert_same_log(reference, sorted(accepted, key=lambda entry: entry.key), topic)
+    await assert_same_log(reference, sorted(accepted, key=lambda entry: entry.key), TOPIC_OF_VECTORS)
+
+
+async def test_what_we_reject_the_reference_rejects_or_can_never_serve(reference: Reference) -> None:
+    cases = [case for case in load_vectors("entries") if case["verdict"] == "reject"]
+    assert len(cases) > 10
+    for case in cases:
+        value = bytes.fromhex(case["value"])
+        assert not gossiplog.validate(value).accepted, case["name"]
+        await reference.ask("open", log=case["name"], topic=TOPIC_OF_VECTORS)
+        (answer,) = await reference.ask("insert", log=case["name"], values=[value.hex()])
+        assert ("error" in answer) == (case["reference"] == "reject"), (case["name"], answer)
+        if "error" not in answer:
+            exported = await reference.ask("export", log=case["name"], may_fail=True)
+            assert exported is None or [entry["value"] for entry in exported] != [value.hex()], case["name"]
 
 
 async def test_appends_of_ours_with_forks_and_merges_are_accepted(reference: Reference) -> None:

@@ -1,9 +1,11 @@
 """RPCs survive the wire whatever they hold, splitting loses nothing, and no bytes break the decoder."""
 
+import contextlib
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossiplog.codec.framing import FrameDecoder
+from gossiplog.codec import decode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.base58 import encode_base58
@@ -12,7 +14,7 @@ from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
 from gossiplog.pubsub.wire import Wire, WireLimits
 
-TOPICS = st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable()).map(Topic)
+TOPICS = st.text("abcé/\U0001f4dc", min_size=1, max_size=8).map(Topic)
 IDS = st.binary(min_size=1, max_size=64).map(MessageId)
 SMALL = st.integers(0, 2**32 - 1)
 PEERS = st.binary(min_size=1, max_size=40).map(encode_base58)
@@ -53,8 +55,12 @@ RPCS = st.builds(
 
 
 def bodies(frames):
-    decoder = FrameDecoder()
-    return [body for frame in frames for body in decoder.feed(frame)]
+    found = []
+    for frame in frames:
+        size, start = decode_varint(frame)
+        assert start + size == len(frame)
+        found.append(frame[start:])
+    return found
 
 
 def flatten(rpc):
@@ -90,10 +96,8 @@ def test_splitting_keeps_everything_in_order_and_each_frame_within_the_limit(rpc
 @given(st.binary(max_size=300))
 @settings(max_examples=400, deadline=None)
 def test_any_bytes_are_an_rpc_or_a_decode_error(data):
-    try:
+    with contextlib.suppress(DecodeError):
         Wire().decode(data)
-    except DecodeError:
-        pass
 
 
 @given(RPCS, st.data())
@@ -105,7 +109,5 @@ def test_damaged_rpcs_are_rpcs_or_decode_errors(rpc, data):
         if damaged:
             position = data.draw(st.integers(0, len(damaged) - 1))
             damaged[position : position + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
-    try:
+    with contextlib.suppress(DecodeError):
         Wire().decode(bytes(damaged))
-    except DecodeError:
-        pass

@@ -678,3 +678,14 @@ def test_one_timer_serves_all_topics():
 def test_episub_parameters_that_break_a_rule_are_refused(fields):
     with pytest.raises(LocalProtocolError, match="parameters break the rule"):
         EpisubParams(**fields)
+
+
+def test_floodsub_peers_never_get_into_a_view():
+    driver = linked("a")
+    hear(driver, "a", Nodes(T, ("flood",)))
+    driver.connect("flood", protocol="/floodsub/1.0.0")
+    assert "flood" not in view(driver).passive
+    hear(driver, "a", WalkJoin(T, "flood", 0), Nodes(T, ("flood",)))
+    assert hear(driver, "flood", request(0)) == []
+    assert set(view(driver).active) == {"a"}
+    assert "flood" not in view(driver).passive

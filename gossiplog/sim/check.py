@@ -1,0 +1,311 @@
+"""The whole log under faults: one seed is one network, one history and all that goes wrong in it.
+
+    report = run_check(7)     # raises Failure, which names the seed and the command that replays it
+
+A seed draws the replicas (servers with a router, WebSocket clients, Byzantine ones), their links, who appends when, and the faults;
+after some seconds everything is healed, and all correct replicas have to agree. `Invariants` watches all the while.
+
+Source: spec/simulator.md, "The whole log under faults".
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..broadcast import PeerKind
+from ..codec import pcf_encode
+from ..pubsub import params as pubsub_params
+from ..pubsub.choke import Choke
+from ..pubsub.floodsub import Floodsub
+from ..pubsub.gossipsub import Gossipsub
+from ..pubsub.meshsub import Meshsub
+from ..pubsub.randomsub import Randomsub
+from ..pubsub.router import Router
+from .byzantine import Byzantine, Vice
+from .disk import Crash
+from .invariants import Invariants, Violation
+from .replica import Replica, ReplicaSpec, Validator
+from .world import LinkFaults, World
+
+__all__ = ["CheckReport", "Failure", "run_check"]
+
+CALM_S = 30.0
+"""How long replicas that nothing happened to may take to agree after the last append, with no connection made anew."""
+HEALED_S = 900.0
+"""The same after faults, whose back-offs may still have to pass: up to 300 s, and 600 s for one who was caught lying."""
+STEP_S = 1.0
+WORK = 4_000
+"""Replicas times entries, about, so that large networks have short histories and every seed costs about the same."""
+
+
+class Failure(Exception):
+    """A seed on which something does not hold.
+
+    Attributes:
+        seed: Which.
+        command: Replays it.
+    """
+
+    def __init__(self, seed: int, plan: str, reason: str) -> None:
+        self.seed = seed
+        self.command = f"gossiplog sim check --seed {seed}"
+        super().__init__(f"seed {seed} ({plan}): {reason}\nreplay: {self.command}")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a seed was like that passed.
+
+    Attributes:
+        seed: The seed.
+        plan: What it drew, in words.
+        replicas: Correct ones.
+        entries: Entries that all of them hold in the end.
+        events: Events worked off.
+        until_s: Virtual seconds until they agreed.
+    """
+
+    seed: int
+    plan: str
+    replicas: int
+    entries: int
+    events: int
+    until_s: float
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What a seed draws before anything happens."""
+
+    servers: int
+    clients: int
+    byzantine: int
+    entries: int
+    active_s: float
+    router: str
+    has_crashes: bool
+    has_partitions: bool
+    has_skew: bool
+    faults: LinkFaults
+    has_link_faults: bool
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        names = [
+            f"{self.servers} servers with {self.router}",
+            f"{self.clients} clients" if self.clients else "",
+            f"{self.byzantine} Byzantine" if self.byzantine else "",
+            f"{self.entries} entries",
+            "crashes" if self.has_crashes else "",
+            "partitions" if self.has_partitions else "",
+            "skewed clocks" if self.has_skew else "",
+            "bad links" if self.has_link_faults else "",
+            *self.notes,
+        ]
+        return ", ".join(name for name in names if name)
+
+
+def run_check(seed: int) -> CheckReport:
+    """Run one seed to its end.
+
+    Raises:
+        Failure: An invariant does not hold, or something raised.
+    """
+    run = _Run(seed)
+    try:
+        return run.work()
+    except Violation as violation:
+        raise Failure(seed, str(run.plan), str(violation)) from violation
+    except Exception as error:
+        # Whatever a bug raises is a finding about this seed; the cause has its traceback.
+        raise Failure(seed, str(run.plan), f"{type(error).__name__}: {error}") from error
+
+
+def _draw_plan(rng: random.Random) -> _Plan:
+    total = 3 + int(18 * rng.random() ** 2)
+    is_calm = rng.random() < 0.15
+    byzantine = rng.randint(1, max(1, (total - 1) // 3)) if not is_calm and rng.random() < 0.45 else 0
+    correct = max(2, total - byzantine)
+    clients = rng.randint(1, correct - 1) if rng.random() < 0.35 else 0
+    has_link_faults = not is_calm and rng.random() < 0.5
+    faults = LinkFaults()
+    if has_link_faults:
+        shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02)]
+        faults = LinkFaults(*shares)
+    return _Plan(
+        servers=correct - clients,
+        clients=clients,
+        byzantine=byzantine,
+        entries=min(rng.randint(200, 1_000), max(200, WORK // total)),
+        active_s=6.0 + 10.0 * rng.random(),
+        router=rng.choices(("gossipsub", "floodsub", "meshsub", "randomsub", "choke"), (6, 1, 1, 1, 1))[0],
+        has_crashes=not is_calm and rng.random() < 0.45,
+        has_partitions=not is_calm and rng.random() < 0.4,
+        has_skew=rng.random() < 0.4,
+        faults=faults,
+        has_link_faults=has_link_faults,
+        notes=["calm"] if is_calm else [],
+    )
+
+
+def _router_maker(name: str, rng: random.Random) -> Callable[[random.Random], Router]:
+    score = pubsub_params.ScoreParams() if rng.random() < 0.5 else None
+    makers: dict[str, Callable[[random.Random], Router]] = {
+        "gossipsub": lambda random: Gossipsub(pubsub_params.GossipsubParams(score=score), random),
+        "floodsub": lambda random: Floodsub(pubsub_params.FloodsubParams(), random),
+        "meshsub": lambda random: Meshsub(pubsub_params.MeshsubParams(), random),
+        "randomsub": lambda random: Randomsub(pubsub_params.RandomsubParams(), random),
+        "choke": lambda random: Choke(pubsub_params.ChokeParams(), random),
+    }
+    return makers[name]
+
+
+class _Run:
+    """One seed under way."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(f"check {seed}")
+        self.plan = plan = _draw_plan(rng)
+        self.watch = Invariants()
+        self.seed = seed
+        self.world = World(seed, LinkFaults())
+        validator = Validator()
+        make_router = _router_maker(plan.router, rng)
+        self.byzantine: list[Byzantine] = []
+        self.replicas: list[Replica] = []
+        for number in range(plan.servers + plan.clients + plan.byzantine):
+            spec = self._spec(number)
+            if number < plan.servers + plan.clients:
+                replica = Replica(self.world, spec, make_router, validator, self.watch, seed)
+                self.replicas.append(replica)
+                self.watch.correct[replica.id] = replica
+            else:
+                evil = Byzantine(self.world, spec, make_router, validator, self.watch, seed)
+                vices = rng.sample(list(Vice), rng.randint(1, 3))
+                evil.corrupt(vices, self.watch.lied.add)
+                plan.notes.append("+".join(vice.value for vice in vices))
+                self.byzantine.append(evil)
+
+    def _spec(self, number: int) -> ReplicaSpec:
+        rng = self.rng
+        rate, offset_s = (1.0 + 0.01 * (2 * rng.random() - 1), 1_000.0 * rng.random()) if self.plan.has_skew else (1.0, 0.0)
+        return ReplicaSpec(number, rng.random() < 0.7, 0.001 + 0.014 * rng.random(), rate, offset_s)
+
+    def work(self) -> CheckReport:
+        """Let everything happen."""
+        plan, world = self.plan, self.world
+        for replica in (*self.replicas, *self.byzantine):
+            replica.start()
+        self._link()
+        self._plan_appends()
+        self._plan_faults()
+        while world.now < plan.active_s:
+            self._step()
+        self._heal()
+        limit_s = world.now + (CALM_S if "calm" in plan.notes else HEALED_S)
+        while not self._is_over() and world.now < limit_s:
+            self._step()
+        self.watch.check_end()
+        entries = len(self.replicas[0].state.values)
+        return CheckReport(self.seed, str(plan), len(self.replicas), entries, world.events, world.now)
+
+    def _step(self) -> None:
+        self.world.run(self.world.now + STEP_S)
+        replica = self.rng.choice(self.replicas)
+        if replica.is_up:
+            self.watch.check_limits(replica)
+
+    def _is_over(self) -> bool:
+        return self.watch.has_converged() and not any(replica.is_writing for replica in self.replicas)
+
+    # The network
+
+    def _link(self) -> None:
+        """Servers form a connected graph, correct ones alone too; clients hang on one or two correct servers."""
+        rng, plan, world = self.rng, self.plan, self.world
+        servers, clients = self.replicas[: plan.servers], self.replicas[plan.servers :]
+        mesh = (PeerKind.MESH, PeerKind.MESH)
+        spoke = (PeerKind.HUB, PeerKind.CLIENT)
+        known: set[frozenset[Any]] = set()
+
+        def link(a: Replica, b: Replica, kinds: tuple[PeerKind, PeerKind]) -> None:
+            if a is not b and frozenset((a.id, b.id)) not in known:
+                known.add(frozenset((a.id, b.id)))
+                world.link(a, b, kinds)
+
+        is_line = rng.random() < 0.2
+        for index in range(1, len(servers)):
+            link(servers[index], servers[index - 1 if is_line else rng.randrange(index)], mesh)
+        if not is_line:
+            for _ in range(rng.randint(0, 3 * len(servers))):
+                link(rng.choice(servers), rng.choice(servers), mesh)
+        for client in clients:
+            for hub in rng.sample(servers, min(len(servers), 1 + (rng.random() < 0.2))):
+                link(client, hub, spoke)
+        for evil in self.byzantine:
+            for server in rng.sample(servers, min(len(servers), rng.randint(1, 5))):
+                if rng.random() < 0.15:
+                    link(evil, server, spoke)
+                elif rng.random() < 0.5:
+                    link(evil, server, mesh)
+                else:
+                    link(server, evil, mesh)
+
+    def _plan_appends(self) -> None:
+        rng, plan = self.rng, self.plan
+        writers = rng.sample(self.replicas, rng.randint(1, len(self.replicas)))
+        number = 0
+        while number < plan.entries:
+            count = 1 if rng.random() < 0.8 else min(rng.randint(2, 12), plan.entries - number)
+            payloads = [pcf_encode.encode({"n": number + index}) for index in range(count)]
+            self.world.at(0.5 + (plan.active_s - 0.5) * rng.random(), self._append, rng.choice(writers), payloads)
+            number += count
+
+    def _append(self, writer: Replica, payloads: list[bytes]) -> None:
+        if writer.is_up:
+            writer.append(payloads)
+
+    # What goes wrong
+
+    def _plan_faults(self) -> None:
+        rng, plan, world = self.rng, self.plan, self.world
+        if plan.has_link_faults:
+            world.at(1.0 + rng.random(), self._spoil_links)
+        if plan.has_crashes:
+            for _ in range(rng.randint(2, 6)):
+                kind = rng.choice(list(Crash))
+                at_s = 1.0 + (plan.active_s - 1.0) * rng.random()
+                world.at(at_s, self._crash, rng.choice(self.replicas), kind, 0.3 + 3.0 * rng.random())
+        if plan.has_partitions:
+            for _ in range(rng.randint(1, 2)):
+                sides = {replica.id: rng.randrange(2) for replica in (*self.replicas, *self.byzantine)}
+                at_s = 1.0 + (plan.active_s - 1.0) * rng.random()
+                world.at(at_s, world.divide, sides)
+                world.at(at_s + 1.0 + 6.0 * rng.random(), world.divide, {})
+
+    def _spoil_links(self) -> None:
+        self.world.faults = self.plan.faults
+
+    def _crash(self, replica: Replica, kind: Crash, downtime_s: float) -> None:
+        if replica.is_up:
+            replica.crash(kind, self.rng)
+            self.world.after(downtime_s, self._restart, replica)
+
+    def _restart(self, replica: Replica) -> None:
+        if not replica.is_up:
+            replica.start()
+
+    def _heal(self) -> None:
+        """Take all faults away. What was lost on bad links is not told to anybody, so those are made anew, as time-outs would."""
+        world = self.world
+        world.faults = LinkFaults()
+        world.divide({})
+        for evil in self.byzantine:
+            evil.leave()
+        for replica in self.replicas:
+            self._restart(replica)
+        if self.plan.has_link_faults or self.plan.has_partitions:
+            world.redial_all()
