@@ -16,9 +16,9 @@ CASES: list[tuple[str, int, int, float]] = [
     ("simsub 2018", 1000, 1000, 0.1),
     ("simsub 2018, numpy", 1000, 1000, 0.1),
     ("simsub 2018, numpy", 10_000, 1000, 0.1),
-    *((router, nodes, messages, 0.1) for router in ROUTERS for nodes, messages in ((100, 1000), (1000, 100), (10_000, 10))),
-    ("gossipsub", 1000, 10, 0.1),
-    ("gossipsub", 1000, 1000, 0.1),
+    *((router, nodes, messages, 0.1) for router in ROUTERS for nodes, messages in ((100, 500), (1000, 50), (10_000, 5))),
+    ("gossipsub", 100, 50, 0.1),
+    ("gossipsub", 100, 5000, 0.1),
 ]
 
 

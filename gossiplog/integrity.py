@@ -11,9 +11,9 @@ from typing import Any, TypeAlias, TypeVar
 from .errors import CommitError, DamagedLog, DecodeError
 from .log.commit import restore
 from .log.fsck import Audit, FsckReport, Kind
-from .log.fsck_reads import ClearDerived, ReadCursors, TakeEntries
+from .log.fsck_reads import ClearDerived, ReadCursors, ReadEntryRows, TakeEntries
 from .log.message_id import message_key
-from .log.reads import Quarantined, ReadCount, ReadTail, WriteCursor, WriteQuarantine
+from .log.reads import Quarantined, ReadCount, WriteCursor, WriteQuarantine
 from .log.validation import Verdict
 from .ordered import map_ordered
 from .plan import Plan, ask
@@ -70,7 +70,7 @@ async def repair(store: Store, verify: Verify, on_progress: Callable[[int], None
         async with store.transaction() as transaction:
             await transaction.run(ask(ClearDerived()))
             after = _SEQ_MIN
-            while rows := await transaction.run(ask(ReadTail(after, _PAGE))):
+            while rows := await transaction.run(ask(ReadEntryRows(after, _PAGE))):
                 after = rows[-1][0]
                 values = [_as_bytes(value) for _, value in rows]
                 verdicts = await _verify_page(verify, values)
@@ -130,7 +130,7 @@ async def _read_rows(reader: Reader, after: int) -> list[tuple[int, bytes]] | No
     """Read entries after a seq, as many as can be read up to a page; None if not even one can."""
     for limit in (_PAGE, 100, 10, 1):
         try:
-            return await reader.run(ask(ReadTail(after, limit)))
+            return await reader.run(ask(ReadEntryRows(after, limit)))
         except _DAMAGE:
             continue
     return None
@@ -154,7 +154,7 @@ async def _find_readable(reader: Reader, after: int) -> int | None:
 
 async def _is_unreadable(reader: Reader, after: int) -> bool:
     try:
-        await reader.run(ask(ReadTail(after, 1)))
+        await reader.run(ask(ReadEntryRows(after, 1)))
     except _DAMAGE:
         return True
     return False

@@ -289,6 +289,7 @@ class Broadcast:
     def _on_appended(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             data = encode_event(Insert(entry.key, entry.value))
+            self._pushes.changes += 1
             self._publish(data)
             self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), None)
 
@@ -343,6 +344,7 @@ class Broadcast:
 
     def _spread(self, pending: _Pending, entry: Entry) -> None:
         """Pass on a new entry by the ways that the router does not serve by itself."""
+        self._pushes.changes += 1
         data = encode_event(Insert(entry.key, entry.value))
         if pending.message_id is None or not pending.is_usual:
             self._publish(data)

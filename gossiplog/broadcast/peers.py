@@ -24,13 +24,28 @@ class Peer:
         opens_push: It is ours to open.
         reopen_at: When we try again to open it; None while there is nothing to wait for.
         reopening: How long we wait for that.
+        told_at: The value of `Pushes.changes` when it was last told our heads.
+        settles_at: When it is told them once more, if there are others by then; None before that and afterwards.
         is_behind: A push was dropped: it has to be told our heads again.
         pushed: Entries it pushed that are being inserted.
         is_checking: Our log is being asked about the heads in its last update.
         update: The update that came meanwhile; a later one takes its place, for heads stand for all before them.
     """
 
-    __slots__ = ("id", "is_behind", "is_checking", "is_push_open", "kind", "opens_push", "pushed", "reopen_at", "reopening", "update")
+    __slots__ = (
+        "id",
+        "is_behind",
+        "is_checking",
+        "is_push_open",
+        "kind",
+        "opens_push",
+        "pushed",
+        "reopen_at",
+        "reopening",
+        "settles_at",
+        "told_at",
+        "update",
+    )
 
     def __init__(self, event: Connected, random: Random) -> None:
         self.id: PeerId = event.peer
@@ -39,6 +54,8 @@ class Peer:
         self.opens_push = event.has_push and (event.kind is PeerKind.HUB or (event.kind is PeerKind.MESH and event.is_outbound))
         self.reopen_at: float | None = None
         self.reopening = Backoff(random)
+        self.told_at = 0
+        self.settles_at: float | None = None
         self.is_behind = False
         self.pushed = 0
         self.is_checking = False

@@ -20,6 +20,13 @@ __all__ = ["PUSH_TIMER", "Pushes"]
 PUSH_TIMER = TimerToken("broadcast.push")
 PUSH_AGAIN_S = 1.0
 """How long a peer whose queue was full is left alone before it is told our heads."""
+SETTLE_S = 3.0
+"""How long it takes until a new peer of the mesh surely gets what is published: its subscription arrives, then a heartbeat grafts it.
+
+What is forwarded to others before that goes past it, and gossip does not make up for it, as a router gossips only to peers that are
+not grafted. So the peer is told our heads once more, a deviation from the specification without which an entry would be missing
+there until somebody appends again.
+"""
 
 
 class Pushes:
@@ -35,6 +42,7 @@ class Pushes:
 
     Attributes:
         now: Seconds; the caller sets it before any call.
+        changes: How many entries have been spread; the caller counts them.
 
     Source: spec/sync.md, "Reliable causal broadcast" and "Mode A".
     """
@@ -47,6 +55,7 @@ class Pushes:
         self._waiting: dict[PeerId, None] = {}
         self._timer: float | None = None
         self.now = 0.0
+        self.changes = 0
 
     def insert(self, data: bytes, kinds: Collection[PeerKind], source: PeerId | None) -> None:
         """Send an encoded insert to all peers of these kinds but the one that it came from."""
@@ -73,11 +82,15 @@ class Pushes:
     def on_opened(self, peer: Peer) -> None:
         """Tell the peer our heads; it does the same."""
         peer.is_push_open, peer.reopen_at = True, None
+        peer.told_at = self.changes
         self.heads([peer.id])
+        if peer.kind is PeerKind.MESH:
+            peer.settles_at = self.now + SETTLE_S
+            self._set_timer()
 
     def on_closed(self, peer: Peer) -> None:
         """Stop writing; open it again in a while if it was ours to open, each time after a longer one."""
-        peer.is_push_open = False
+        peer.is_push_open, peer.settles_at = False, None
         if peer.opens_push and peer.reopen_at is None:
             peer.reopen_at = self.now + peer.reopening.next()
             self._set_timer()
@@ -91,10 +104,15 @@ class Pushes:
     def on_timer(self) -> None:
         """Do what was put off."""
         self._timer = None
-        behind = [peer for peer in self._peers.values() if peer.is_behind]
-        for peer in behind:
-            peer.is_behind = False
-        self.heads([peer.id for peer in behind])
+        untold = []
+        for peer in self._peers.values():
+            has_settled = peer.settles_at is not None and peer.settles_at <= self.now
+            if peer.is_behind or (has_settled and peer.told_at != self.changes):
+                untold.append(peer.id)
+                peer.is_behind, peer.told_at = False, self.changes
+            if has_settled:
+                peer.settles_at = None
+        self.heads(untold)
         for peer in self._peers.values():
             if peer.reopen_at is not None and peer.reopen_at <= self.now:
                 peer.reopen_at = None
@@ -109,7 +127,7 @@ class Pushes:
         self.heads(())
 
     def _set_timer(self) -> None:
-        times = [peer.reopen_at for peer in self._peers.values() if peer.reopen_at is not None]
+        times = [at for peer in self._peers.values() for at in (peer.reopen_at, peer.settles_at) if at is not None]
         if any(peer.is_behind for peer in self._peers.values()):
             times.append(self.now + PUSH_AGAIN_S)
         if times and (self._timer is None or min(times) < self._timer):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .exits import ExitCode
+from .sim_check import check
 from .sim_run import compare, processors, run, scenarios, sweep
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def sim() -> None:
     """Simulate broadcast on virtual time: the same routers that run on the wire."""
 
 
-for command in (scenarios, run, compare, sweep):
+for command in (scenarios, run, compare, sweep, check):
     sim.add_command(command)
 
 

@@ -19,6 +19,7 @@ from .fsck_reads import (
     LeafRow,
     ReadCursors,
     ReadDefects,
+    ReadEntryRows,
     ReadLeafPage,
     ReadLinkPage,
     ReadLinkRows,
@@ -30,7 +31,7 @@ from .fsck_reads import (
 )
 from .message import Entry
 from .message_id import KEY_BYTES, clock_of, encode_id, message_key
-from .reads import Leaf, Link, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadTail, ReadValues
+from .reads import Leaf, Link, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadValues
 from .validation import Verdict, validate
 
 __all__ = ["FINDINGS_MAX", "Audit", "Finding", "FsckReport", "Kind"]
@@ -207,7 +208,7 @@ class Audit:
         whole = [row for row in page if self._is_leaf(row)]
         if self._counts.leaves != self._leaves:
             for row in whole:
-                found = yield from ask(ReadTail(row.seq - 1, 1))
+                found = yield from ask(ReadEntryRows(row.seq - 1, 1))
                 if not found or found[0][0] != row.seq or _key_of(found[0][1]) != row.key:
                     self.note(Kind.LEAF, encode_id(row.key), f"leads to seq {row.seq}, which is not its entry")
         yield from self._check_nodes(list(self._builder.add((row.key, row.hash) for row in whole)))
@@ -242,7 +243,7 @@ class Audit:
             return None
         page = yield from ask(ReadPositionPage(after, _PAGE))
         for at, seq in page:
-            found = yield from ask(ReadTail(seq - 1, 1))
+            found = yield from ask(ReadEntryRows(seq - 1, 1))
             key = _key_of(found[0][1]) if found and found[0][0] == seq else None
             leaves = yield from ask(ReadLeaves([key] if key else []))
             if key is None or clock_of(key) != at.clock or key not in leaves or leaves[key] != Leaf(seq, at.branch):
@@ -358,9 +359,9 @@ def _is_link(link: Link) -> Plan[bool]:
     return keys[child] in values and keys[parent] in Entry(keys[child], values[keys[child]]).parent_keys
 
 
-def _key_of(value: bytes) -> bytes | None:
+def _key_of(value: object) -> bytes | None:
     try:
-        return Entry.stored(value).key
+        return Entry.stored(value).key if isinstance(value, bytes) else None
     except DecodeError:
         return None
 

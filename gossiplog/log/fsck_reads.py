@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..plan import Request
 from .reads import Link, Position
@@ -18,6 +18,7 @@ __all__ = [
     "PositionRow",
     "ReadCursors",
     "ReadDefects",
+    "ReadEntryRows",
     "ReadLeafPage",
     "ReadLinkPage",
     "ReadLinkRows",
@@ -72,6 +73,14 @@ class ReadDefects(Request[list[str]]):
 @dataclass(frozen=True, slots=True)
 class ReadTableCounts(Request[TableCounts]):
     """Count the rows of the derived tables. O(n) reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntryRows(Request[list[tuple[int, Any]]]):
+    """`(seq, VALUE)` of the entries after `seq`, in that order, whatever a damaged row has for VALUE; at most `limit`."""
+
+    seq: int
+    limit: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Protocol
 from ..codec.did import ED25519_CODE, encode_did
 from ..errors import EncodeError, KeyFileError, LocalProtocolError
 from . import ed25519
-from .envelope import VALUE_BYTES_LIMIT, build_value, next_clock, signed_bytes
+from .envelope import VALUE_BYTES_LIMIT, build_value, signed_bytes
 from .message import Entry
 from .message_id import message_key
 
@@ -153,7 +153,7 @@ def sign_entry(
     Args:
         signer: Whose entry it is.
         topic: A well-formed topic.
-        clock: What `next_clock(parent_keys)` says.
+        clock: What `next_clock(parent_keys)` says; no replica accepts the entry with another.
         parent_keys: 20 bytes each; written in the order given, so pass them ascending and unique.
         payload: The payload's bytes in PCF, from `pcf.encode`.
         value_bytes_max: The size that VALUE may have.
@@ -161,7 +161,6 @@ def sign_entry(
     Raises:
         EncodeError: VALUE would be larger than `value_bytes_max`.
     """
-    assert clock == next_clock(parent_keys)
     codec = signer.codec
     signature = signer.sign(signed_bytes(codec, topic, clock, parent_keys, payload))
     value = build_value(codec, signer.did, signature, topic, clock, parent_keys, payload)

@@ -165,7 +165,7 @@ class Episub(PubSub):
             self.views[topic].meet(peer.id)
 
     def _on_peer_left(self, topic: Topic, peer: Peer) -> None:
-        if topic in self.views:
+        if topic in self.views and peer.id in self.peers:
             self.views[topic].on_gone(peer.id)
 
     def _on_connected(self, peer: Peer, address: str | None) -> None:
@@ -175,8 +175,9 @@ class Episub(PubSub):
             self._on_unreachable(peer.id)
 
     def _on_disconnected(self, peer: Peer) -> None:
+        self._dialler.on_closed(peer.id)
         for view in self.views.values():
-            view.on_gone(peer.id)
+            view.on_closed(peer.id)
 
     def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None:
         if isinstance(event, Probed):
@@ -213,8 +214,12 @@ class Episub(PubSub):
             self.seen.expire(self.now)
             for view in self.views.values():
                 view.heartbeat()
+            self._dialler.release(self._is_used, self.params.request_ticks)
             for tree in self.trees.values():
                 tree.shift()
+
+    def _is_used(self, peer: PeerId) -> bool:
+        return any(view.is_used(peer) for view in self.views.values())
 
     # Introspection
 

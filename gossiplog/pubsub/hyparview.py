@@ -219,8 +219,17 @@ class View:
             self._dialler.say(peer, Disconnected(self._topic))
             self._add_passive(peer)
 
+    def on_closed(self, peer: PeerId) -> None:
+        """A connection closed. A neighbour is taken for gone; anybody else may just have had nothing more to say."""
+        if self.is_used(peer):
+            self.on_gone(peer)
+
+    def is_used(self, peer: PeerId) -> bool:
+        """Whether the peer is a neighbour, or may become one soon."""
+        return peer in self.active or peer in self._asked or peer in self._suitors
+
     def on_gone(self, peer: PeerId) -> None:
-        """A connection closed or could not be opened: the peer is neither neighbour nor, for now, member."""
+        """The peer could not be reached or left the topic: it is neither neighbour nor, for now, member."""
         self._asked.pop(peer, None)
         self._suitors.pop(peer, None)
         self._forget_passive(peer)

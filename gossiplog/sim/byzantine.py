@@ -25,7 +25,8 @@ from ..sync.rpc import AbortResponse, ChildrenResponse, Insert, Response, RootRe
 from ..sync.wire import decode_response, encode_event, encode_response
 from ..tree.memory import MemoryTree
 from ..tree.node import Node, ReadNodes, ReadRoot, ReadRuns
-from .replica import TOPIC, Replica, Server, Stream
+from .log_on_disk import TOPIC
+from .replica import Replica, Server, Stream
 from .sessions import END, ServerSession
 from .world import Wire
 

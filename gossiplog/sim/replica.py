@@ -32,12 +32,10 @@ from ..broadcast import (
     StartSync,
     SyncFinished,
 )
-from ..log.commit import Append, Committed, Insert, commit
 from ..log.message import Entry
-from ..log.reads import WriteCursor, WriteEntries, WriteQuarantine
 from ..log.signing import Ed25519Signer
-from ..log.validation import Outcome, Rule, Verdict, validate
-from ..plan import Plan, Request, run_plan
+from ..log.validation import Verdict
+from ..plan import run_plan
 from ..pubsub.actions import Connect, Probe, SendRpc, SetTimer
 from ..pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, TimerFired
 from ..pubsub.router import Router
@@ -49,14 +47,12 @@ from ..sync.pace import TokenBucket
 from ..sync.result import SyncResult
 from ..sync.schedule import SessionSlots
 from .disk import Crash, Disk
+from .log_on_disk import TOPIC, LogOnDisk, Validator
 from .sessions import ClientSession, ServerSession
 from .world import Wire, World
 
-__all__ = ["TOPIC", "Replica", "ReplicaSpec", "Server", "Stream", "Validator", "Watch"]
+__all__ = ["Replica", "ReplicaSpec", "Server", "Stream", "Watch"]
 
-TOPIC = "check.example.com"
-GROUP_ENTRIES_MAX = 1_000
-_WRITES = (WriteEntries, WriteQuarantine, WriteCursor)
 
 Stream: TypeAlias = tuple[str, PeerId, int]
 """What a stream is for, who opened it, and its number among the opener's."""
@@ -95,22 +91,6 @@ class Watch(Protocol):
 
     def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream) -> None:
         """A session of the replica's was over."""
-
-
-class Validator:
-    """Validates each distinct VALUE once for all replicas of a run: the rules are a function of the bytes alone."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Verdict] = {}
-
-    def decide(self, key: bytes, value: bytes) -> Verdict:
-        """Say what `validate` says of this VALUE under this key."""
-        verdict = self._known.get(value)
-        if verdict is None:
-            verdict = self._known[value] = validate(value, topic=TOPIC)
-        if verdict.entry is not None and verdict.entry.key != key and verdict.rule != Rule.TOPIC:
-            return Verdict(Outcome.REJECT, Rule.KEY, "another key than its own", verdict.entry)
-        return verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +142,10 @@ class Replica:
         self.disk = Disk()
         self.is_up = False
         self.epoch = 0
-        self.state = MemoryState()
+        self.log: LogOnDisk
         self.machine: Broadcast
         self.wires: dict[PeerId, Wire] = {}
-        self.validator = validator
+        self._validator = validator
         self._watch = watch
         self._seed = seed
         self._make_router = make_router
@@ -177,7 +157,15 @@ class Replica:
         """Start, from what the disk has."""
         self.epoch += 1
         self.is_up = True
-        self.state = self.disk.recover()
+        self.log = LogOnDisk(
+            self.disk,
+            self._validator,
+            self.spec.commit_s,
+            is_durable=self.spec.is_durable,
+            later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
+            on_signed=lambda entries: self._watch.on_signed(self, entries),
+            on_commit=lambda entries: self._watch.on_commit(self, entries),
+        )
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         self.machine = Broadcast(self._make_router(rng), TOPIC, rng)
         self.wires = {}
@@ -185,8 +173,6 @@ class Replica:
         self._todo: deque[Action] = deque()
         self._is_acting = False
         self._timers: dict[TimerToken, float] = {}
-        self._work: deque[tuple[Append | Insert, Callable[[list[Verdict]], None]]] = deque()
-        self._is_writing = False
         self._push_streams: dict[PeerId, Stream] = {}
         self._clients: dict[Stream, tuple[Wire, ClientSession]] = {}
         self._servers: dict[Stream, tuple[PeerId, Server]] = {}
@@ -206,12 +192,12 @@ class Replica:
 
     def append(self, payloads: Sequence[bytes]) -> None:
         """Append payloads in PCF; acknowledged and published after the commit."""
-        self._submit(Append(payloads, self.signer), self._on_appended)
+        self.log.append(payloads, self.signer, self._on_appended)
 
     @property
-    def is_writing(self) -> bool:
-        """Whether a transaction is under way or work waits for one."""
-        return self._is_writing or bool(self._work)
+    def state(self) -> MemoryState:
+        """What is committed."""
+        return self.log.state
 
     def local_now(self) -> float:
         """The time on its clock."""
@@ -300,7 +286,7 @@ class Replica:
             case InsertEntry():
                 self._on_insert_entry(action)
             case Ask(token, plan):
-                self.tell(Answered(token, self._run(plan)[0]))
+                self.tell(Answered(token, run_plan(plan, self.state.answer)))
             case SetTimer(token, at):
                 self._timers[token] = at
                 self.wake_at(at, lambda: self._on_timer(token, at))
@@ -355,75 +341,16 @@ class Replica:
 
     # The log
 
-    def _run(self, plan: Plan[Any]) -> tuple[Any, list[Request[Any]]]:
-        writes: list[Request[Any]] = []
-
-        def answer(request: Request[Any]) -> Any:
-            if isinstance(request, _WRITES):
-                writes.append(request)
-                return None
-            return self.state.answer(request)
-
-        return run_plan(plan, answer), writes
-
     def _on_insert_entry(self, action: InsertEntry) -> None:
-        verdict = self.validator.decide(action.key, action.value)
-        if not verdict.accepted or verdict.entry is None:
-            self._answer_insert(action, verdict)
-        else:
-            self._submit(Insert([verdict.entry]), lambda verdicts: self._answer_insert(action, verdicts[0]))
+        def answer(verdicts: list[Verdict]) -> None:
+            self._watch.on_verdict(self, action.source, verdicts[0])
+            self.tell(Inserted(action.token, verdicts[0]))
 
-    def _answer_insert(self, action: InsertEntry, verdict: Verdict) -> None:
-        self._watch.on_verdict(self, action.source, verdict)
-        self.tell(Inserted(action.token, verdict))
+        self.log.insert([(action.key, action.value)], answer)
 
     def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
         """Validate and insert what a sync brought, and give the verdicts."""
-        verdicts = [self.validator.decide(key, value) for key, value in entries]
-        accepted = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
-
-        def merge(inserted: list[Verdict]) -> None:
-            rest = iter(inserted)
-            then([next(rest) if verdict.accepted else verdict for verdict in verdicts])
-
-        self._submit(Insert(accepted), merge)
-
-    def _submit(self, work: Append | Insert, then: Callable[[list[Verdict]], None]) -> None:
-        self._work.append((work, then))
-        self._write_next()
-
-    def _write_next(self) -> None:
-        """Commit what has gathered as one transaction, one transaction at a time, as the log's writer does."""
-        if self._is_writing or not self._work:
-            return
-        group, size = [], 0
-        while self._work and size < GROUP_ENTRIES_MAX:
-            work, then = self._work.popleft()
-            group.append((work, then))
-            size += len(work.payloads) if isinstance(work, Append) else len(work.entries)
-        committed, writes = self._run(commit([work for work, _ in group], topic=TOPIC, now=0.0))
-        self._is_writing = True
-        for (work, _), outcome in zip(group, committed.outcomes, strict=True):
-            if isinstance(work, Append) and isinstance(outcome, list):
-                self._watch.on_signed(self, [verdict.entry for verdict in outcome if verdict.entry is not None])
-        if writes:
-            self.disk.begin(writes)
-        wait_s = self.spec.commit_s if writes else 0.0
-        self.world.after(wait_s, self._wake, self.epoch, lambda: self._on_committed(committed, writes, [then for _, then in group]))
-
-    def _on_committed(self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Callable[[list[Verdict]], None]]) -> None:
-        for request in writes:
-            self.state.write(request)
-        if writes:
-            self.disk.write()
-            if self.spec.is_durable:
-                self.disk.sync()
-        self._watch.on_commit(self, committed.entries)
-        self._is_writing = False
-        for then, outcome in zip(thens, committed.outcomes, strict=True):
-            assert isinstance(outcome, list)
-            then(outcome)
-        self._write_next()
+        self.log.insert(entries, then)
 
     def _on_appended(self, verdicts: list[Verdict]) -> None:
         entries = [verdict.entry for verdict in verdicts if verdict.entry is not None]

@@ -14,6 +14,7 @@ from ..log.fsck_reads import (
     PositionRow,
     ReadCursors,
     ReadDefects,
+    ReadEntryRows,
     ReadLeafPage,
     ReadLinkPage,
     ReadLinkRows,
@@ -24,7 +25,7 @@ from ..log.fsck_reads import (
     TableCounts,
     TakeEntries,
 )
-from ..log.reads import Link, Position
+from ..log.reads import Link, Position, ReadTail
 from ..plan import Request
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def _refuse(state: MemoryState, request: Request[Any]) -> None:
 FSCK_ANSWERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     ClearDerived: _refuse,
     ReadDefects: lambda state, request: [],
+    ReadEntryRows: lambda state, request: state._tail(ReadTail(request.seq, request.limit)),
     ReadCursors: lambda state, request: sorted(state._cursors.items()),
     ReadLeafPage: _leaf_page,
     ReadLinkPage: _link_page,

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..errors import DamagedLog, DecodeError
 from ..log.message import Entry
 from ..log.reads import (
     Leaf,
@@ -45,8 +46,13 @@ def answer(db: sqlite3.Connection, request: Request[Any]) -> Any:
 
     Raises:
         sqlite3.Error: As the database has it; the store translates it.
+        DamagedLog: A row does not hold what it should, which SQLite itself does not notice.
     """
-    return _ANSWERS[type(request)](db, request)
+    execute = _ANSWERS[type(request)]
+    try:
+        return execute(db, request)
+    except (ArithmeticError, DecodeError, LookupError, TypeError, ValueError) as error:
+        raise DamagedLog(f"a row of the database is damaged: {error}") from error
 
 
 def _select_in(db: sqlite3.Connection, select: str, keys: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
@@ -61,6 +67,15 @@ def _select_in(db: sqlite3.Connection, select: str, keys: Sequence[Any]) -> Iter
         low += size
 
 
+def _check_values(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Return rows whose last column is VALUE, which a damaged row may have as anything."""
+    checked = list(rows)
+    for row in checked:
+        if type(row[-1]) is not bytes:
+            raise TypeError(f"VALUE is {row[-1]!r}")
+    return checked
+
+
 def _heads(db: sqlite3.Connection, request: ReadHeads) -> list[bytes]:
     limit = -1 if request.limit is None else request.limit
     return [key for (key,) in db.execute("SELECT key FROM gossiplog_heads ORDER BY key LIMIT ?", (limit,))]
@@ -73,7 +88,7 @@ def _leaves(db: sqlite3.Connection, request: ReadLeaves) -> dict[bytes, Leaf]:
 
 def _values(db: sqlite3.Connection, request: ReadValues) -> dict[bytes, bytes]:
     select = "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key IN"
-    return dict(_select_in(db, select, request.keys))
+    return dict(_check_values(_select_in(db, select, request.keys)))
 
 
 _PAGE = (
@@ -85,12 +100,12 @@ _KEY_END = b"\xff" * 21
 
 def _page(db: sqlite3.Connection, request: ReadPage) -> list[tuple[bytes, bytes]]:
     statement = f"{_PAGE} DESC LIMIT ?" if request.reverse else f"{_PAGE} LIMIT ?"
-    return db.execute(statement, (request.after or b"", request.before or _KEY_END, request.limit)).fetchall()
+    return _check_values(db.execute(statement, (request.after or b"", request.before or _KEY_END, request.limit)))
 
 
 def _tail(db: sqlite3.Connection, request: ReadTail) -> list[tuple[int, bytes]]:
     statement = "SELECT seq, value FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
-    return db.execute(statement, (request.seq, request.limit)).fetchall()
+    return _check_values(db.execute(statement, (request.seq, request.limit)))
 
 
 def _count(db: sqlite3.Connection, request: ReadCount) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from ..log.fsck_reads import (
     PositionRow,
     ReadCursors,
     ReadDefects,
+    ReadEntryRows,
     ReadLeafPage,
     ReadLinkPage,
     ReadLinkRows,
@@ -37,6 +38,11 @@ def _counts(db: sqlite3.Connection, request: ReadTableCounts) -> TableCounts:
 def _defects(db: sqlite3.Connection, request: ReadDefects) -> list[str]:
     lines = [str(line) for (line,) in db.execute(f"PRAGMA integrity_check({request.limit:d})")]
     return [] if lines == ["ok"] else lines
+
+
+def _entry_rows(db: sqlite3.Connection, request: ReadEntryRows) -> list[tuple[int, Any]]:
+    statement = "SELECT seq, value FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
+    return db.execute(statement, (request.seq, request.limit)).fetchall()
 
 
 def _leaf_page(db: sqlite3.Connection, request: ReadLeafPage) -> list[LeafRow]:
@@ -109,6 +115,7 @@ FSCK_ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]]
     ClearDerived: _clear_derived,
     ReadCursors: _cursors,
     ReadDefects: _defects,
+    ReadEntryRows: _entry_rows,
     ReadLeafPage: _leaf_page,
     ReadLinkPage: _link_page,
     ReadLinkRows: _link_rows,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit.pubsub.network import Network, Solo, T, message, of, recipients
+from unit.pubsub.network import Network, Solo, T, controls, message, of, recipients
 
 from gossiplog.pubsub import (
     ChokeParams,
@@ -21,6 +21,7 @@ from gossiplog.pubsub import (
     Router,
     Rpc,
     ScoreParams,
+    Topic,
 )
 from gossiplog.pubsub.actions import AnotherSource, Deliver, Published, SlowPeer, Validate
 from gossiplog.pubsub.choke import Choke
@@ -43,6 +44,7 @@ from gossiplog.pubsub.floodsub import Floodsub
 from gossiplog.pubsub.gossipsub import Gossipsub
 from gossiplog.pubsub.meshsub import Meshsub
 from gossiplog.pubsub.randomsub import Randomsub
+from gossiplog.pubsub.rpc import Control, Subscription
 
 MAKERS = {
     "floodsub": lambda rng: Floodsub(FloodsubParams(), rng),
@@ -177,3 +179,17 @@ def test_events_that_make_no_sense_change_nothing(name):
     ):
         assert not of(driver.tell(event), Validate)
     assert driver.router.state().topics == before.topics
+
+
+@every_router
+def test_what_a_peer_says_twice_counts_once(name):
+    driver = joined(name, "a")
+    driver.say("a", Rpc(subscriptions=(Subscription(T, True), Subscription(T, True))))
+    assert driver.router.state().peers[0].topics == (T,)
+
+
+@every_router
+def test_failed_control_of_a_link_that_is_no_more_is_not_said_again(name):
+    driver = joined(name, "a")
+    driver.tell(SendFailed("a", Rpc(control=Control(graft=(Topic("never"),)))))
+    assert not controls(driver.run(1.5), "graft", "a")

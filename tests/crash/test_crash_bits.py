@@ -100,10 +100,10 @@ async def test_flipped_bits_never_pass_for_true_entries(tmp_path, truth) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("seed", range(2, 5))
 async def test_many_flipped_bits_never_pass_for_true_entries(tmp_path, truth, seed) -> None:
-    outcomes = await flip_and_look(tmp_path, truth, seed, 500)
-    assert outcomes.get("reported", 0) > 150, outcomes
+    outcomes = await flip_and_look(tmp_path, truth, seed, 250)
+    assert outcomes.get("reported", 0) > 75, outcomes
 
 
 async def test_pages_of_noise_are_reported_and_what_is_left_is_read(tmp_path, truth) -> None:

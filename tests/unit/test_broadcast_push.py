@@ -40,6 +40,41 @@ def test_whoever_dialled_opens_the_push_stream_and_never_to_a_websocket_client()
     assert opened == ["mesh True True", "hub True True", "hub False True"]
 
 
+def test_new_peer_of_the_mesh_is_told_our_heads_once_more_when_it_has_settled():
+    node = Harness()
+    node.connect("a")
+    entry = node.append()
+    node.wait(TIMER)
+    assert (node.now, node.pushed()) == (3.0, {"a": [[entry.key]]})
+    assert TIMER not in node.timers
+
+
+def test_new_peer_is_told_nothing_more_when_nothing_was_published_meanwhile():
+    node = Harness()
+    node.append()
+    node.connect("a")
+    node.wait(TIMER)
+    assert node.pushed() == {}
+
+
+def test_websocket_client_needs_no_second_update_for_it_was_sent_everything():
+    node = Harness()
+    node.connect("browser", PeerKind.CLIENT)
+    node.append()
+    assert TIMER not in node.timers
+
+
+def test_peer_whose_stream_closed_before_it_settled_is_told_when_it_opens_again():
+    node = Harness()
+    node.connect("a")
+    entry = node.append()
+    node.tell(PushClosed("a"))
+    node.wait(TIMER)
+    assert node.pushed() == {}
+    node.tell(PushOpened("a"))
+    assert node.pushed() == {"a": [[entry.key]]}
+
+
 def test_update_has_the_thousand_lowest_heads():
     node = Harness()
     keys = [node.log.insert(Log().append(number)).entry.key for number in range(1_100)]
@@ -138,7 +173,7 @@ def test_heads_are_read_once_for_those_who_wait_and_again_for_those_who_came_lat
     node.connect("b", push=False)
     node.connect("c", push=False)
     node.holds = True
-    (first,) = node.tell(PushOpened("a"))
+    first = node.tell(PushOpened("a"))[0]
     assert node.tell(PushOpened("b")) == [] and node.tell(PushOpened("c")) == []
     node.tell(Disconnected("c"))
     push, second = node.answer(first)
@@ -151,7 +186,7 @@ def test_heads_that_nobody_waits_for_any_more_are_not_pushed():
     node = Harness()
     node.connect("a", push=False)
     node.holds = True
-    (question,) = node.tell(PushOpened("a"))
+    question = node.tell(PushOpened("a"))[0]
     node.tell(PushClosed("a"))
     assert node.answer(question) == []
 

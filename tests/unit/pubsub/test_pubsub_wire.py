@@ -103,10 +103,8 @@ def test_bytes_are_the_specification_s():
         (Subscription(T, True), Subscription(T, False)),
         Control((IHave(T, (b"id",)),), (b"id",), (T,), (Prune(T, (), 60),), (b"id",)),
     )
-    control = (
-        b"\x0a\x07\x0a\x01t\x12\x02id" + b"\x12\x04\x0a\x02id" + b"\x1a\x03\x0a\x01t" + b"\x22\x05\x0a\x01t\x18\x3c"
+    control = b"\x0a\x07\x0a\x01t\x12\x02id" + b"\x12\x04\x0a\x02id" + b"\x1a\x03\x0a\x01t" + b"\x22\x05\x0a\x01t\x18\x3c"
     control += b"\x2a\x04\x0a\x02id"
-    )
     subscriptions = b"\x0a\x05\x08\x01\x12\x01t" + b"\x0a\x05\x08\x00\x12\x01t"
     expected = subscriptions + b"\x12\x07\x12\x02hi\x22\x01t" + b"\x1a\x21" + control
     assert body(WIRE.encode(rpc)[0]) == expected

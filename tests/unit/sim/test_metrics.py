@@ -102,7 +102,8 @@ def test_every_part_of_an_rpc_is_named_and_weighed() -> None:
     names = [name for name, _, _ in parts_of(whole)]
     assert names == [
         "subscription", "ihave", "iwant", "graft", "prune", "idontwant", "choke", "unchoke",
-        "getnodes", "nodes", "join", "forwardjoin", "neighbor", "neighbor", "disconnect", "leave", "shuffle", "shufflereply", "ihave", "graft", "prune",
+        "getnodes", "nodes", "join", "forwardjoin", "neighbor", "neighbor", "disconnect", "leave",
+        "shuffle", "shufflereply", "ihave", "graft", "prune",
     ]  # fmt: skip
     assert [rpc_bytes(whole)] == [len(frame) for frame in Wire().encode(whole)]
 

@@ -1,0 +1,291 @@
+"""Twenty bugs of the kind that such code has had, each planted by replacing one function for the length of a run.
+
+`python tests/sim/planted_bugs.py [SEEDS]` looks for the first seed that catches each, and prints the list; `seed` below is what it found.
+A bug counts as caught when `run_check` fails with it on that seed and passes without it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast import pushes as pushes_module
+from gossiplog.broadcast.machine import Broadcast
+from gossiplog.broadcast.needs import Needs
+from gossiplog.broadcast.peers import Peer
+from gossiplog.broadcast.pushes import Pushes
+from gossiplog.log import validation
+from gossiplog.log.commit import _Batch
+from gossiplog.log.reads import Leaf
+from gossiplog.log.validation import Outcome, Rule, Verdict
+from gossiplog.sim import log_on_disk
+from gossiplog.sim.check import Failure, run_check
+from gossiplog.sim.disk import Disk
+from gossiplog.sim.log_on_disk import TOPIC, Validator
+from gossiplog.store.memory import MemoryState
+from gossiplog.sync import client as client_module
+from gossiplog.sync import schedule as schedule_module
+from gossiplog.sync.rpc import Insert
+from gossiplog.sync.schedule import SyncSchedule, SyncWanted
+from gossiplog.sync.wire import encode_event
+from gossiplog.tree.memory import MemoryTree
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    """Attributes: `name`; `what` goes wrong; `plant` puts it in place for a while; `seed`, the first that catches it."""
+
+    name: str
+    what: str
+    plant: Callable[[], AbstractContextManager[None]]
+    seed: int | None = None
+
+    @property
+    def is_quick(self) -> bool:
+        """It is caught early, so that every test run can see to it."""
+        return self.seed is not None and self.seed < 20
+
+
+@contextmanager
+def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace an attribute by what `make` makes of it."""
+    original = owner.__dict__[name]
+    setattr(owner, name, make(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def instead(owner: Any, name: str, value: Any) -> Callable[[], AbstractContextManager[None]]:
+    return lambda: replaced(owner, name, lambda _: value)
+
+
+def around(owner: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], AbstractContextManager[None]]:
+    return lambda: replaced(owner, name, make)
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def insert_orphans(judge: Any) -> Any:
+    def broken(self: Any, entry: Any, is_retry: bool) -> Verdict:
+        verdict: Verdict = judge(self, entry, is_retry)
+        if verdict.rule != Rule.PARENTS:
+            return verdict
+        for parent in entry.parent_keys:
+            self._leaves.setdefault(parent, Leaf(0, 0))
+        self._tips.setdefault(0, 0)
+        return Verdict(Outcome.ACCEPT, entry=entry, is_new=True)
+
+    return broken
+
+
+def insert_twice(judge: Any) -> Any:
+    def broken(self: Any, entry: Any, is_retry: bool) -> Verdict:
+        verdict: Verdict = judge(self, entry, is_retry)
+        return Verdict(Outcome.ACCEPT, entry=entry, is_new=True) if verdict.accepted else verdict
+
+    return broken
+
+
+def keep_merged_heads(write: Any) -> Any:
+    def broken(self: Any) -> Any:
+        # Right for one entry at a time, wrong for a batch whose entries merge heads one after the other.
+        if len(self._merged) > 3:
+            self._merged.popitem()
+        return write(self)
+
+    return broken
+
+
+def forget_a_leaf(apply: Any) -> Any:
+    def broken(self: Any, change: Any, put: Any = (), remove: Any = ()) -> None:
+        leaves = list(put)
+        apply(self, change, leaves[:-1] if len(leaves) > 20 else leaves, remove)
+
+    return broken
+
+
+def keep_stale_nodes(apply: Any) -> Any:
+    def broken(self: Any, change: Any, put: Any = (), remove: Any = ()) -> None:
+        apply(self, type(change)(change.root, change.put, []), put, remove)
+
+    return broken
+
+
+def trust_the_topic(validate: Any) -> Any:
+    return lambda value, *, topic: validate(value)
+
+
+def trust_the_key(decide: Any) -> Any:
+    return lambda self, key, value: (
+        decide(self, key, value) if (verdict := validation.validate(value, topic=TOPIC)).entry is None else verdict
+    )
+
+
+def remember_claimed_key(on_rejected: Any) -> Any:
+    def broken(self: Any, pending: Any, verdict: Verdict) -> None:
+        self._rejected.add(pending.key)
+        on_rejected(self, pending, verdict)
+
+    return broken
+
+
+def blame_for_orphans(on_orphan: Any) -> Any:
+    def broken(self: Any, pending: Any) -> None:
+        on_orphan(self, pending)
+        self._blame(pending.source, "orphan")
+
+    return broken
+
+
+def push_back_to_source(insert: Any) -> Any:
+    return lambda self, data, kinds, source: insert(self, data, kinds, None)
+
+
+def keep_pushes_of_clients(self: Any, pending: Any, entry: Any) -> None:
+    data = encode_event(Insert(entry.key, entry.value))
+    if pending.message_id is not None:
+        self._pushes.changes += 1
+        self._pushes.insert(data, (PeerKind.CLIENT,), pending.source)
+
+
+def relay_to_hubs(insert: Any) -> Any:
+    return lambda self, data, kinds, source: insert(self, data, (PeerKind.CLIENT, PeerKind.HUB), source)
+
+
+def open_push_to_everybody(init: Any) -> Any:
+    def broken(self: Any, event: Any, random: Any) -> None:
+        init(self, event, random)
+        self.opens_push = event.kind is not PeerKind.MESH or event.is_outbound
+
+    return broken
+
+
+def forget_pending_sync(handle: Any) -> Any:
+    def broken(self: Any, event: Any, now: float) -> Any:
+        record = self._records.get(event.peer) if isinstance(event, SyncWanted) else None
+        return [] if record is not None and record.is_active else handle(self, event, now)
+
+    return broken
+
+
+def tell_heads_only_while_source_is_here(on_finished: Any) -> Any:
+    def broken(self: Any, event: Any) -> None:
+        if event.peer in self._peers:
+            on_finished(self, event)
+
+    return broken
+
+
+def lose_last_transaction(recover: Any) -> Any:
+    def broken(self: Any) -> MemoryState:
+        self._transactions = self._transactions[:-1]
+        return recover(self)
+
+    return broken
+
+
+def keep_slot_of_the_gone(self: Any, peer: Any) -> None:
+    if self._needs.pop(peer, None) is not None:
+        self._undefer()
+
+
+def stay_silent_about_other_sources(on_orphan: Any) -> Any:
+    def broken(self: Any, pending: Any) -> None:
+        on_orphan(self, pending)
+        self._orphans.clear()
+
+    return broken
+
+
+PLANTED_BUGS: Sequence[PlantedBug] = (
+    PlantedBug("orphans are inserted", "an entry is stored before its parents", around(_Batch, "_judge", insert_orphans)),
+    PlantedBug("orphans start no sync", "an orphan is ignored and forgotten", instead(Broadcast, "_on_orphan", nothing)),
+    PlantedBug("orphans are blamed", "IGNORE counts as REJECT", around(Broadcast, "_on_orphan", blame_for_orphans)),
+    PlantedBug(
+        "no heads on connect",
+        "update(heads) is not sent on a new connection",
+        instead(Pushes, "on_opened", lambda self, peer: setattr(peer, "is_push_open", True)),
+    ),
+    PlantedBug("no heads after sync", "what a sync brought is told to nobody", instead(Pushes, "heads_to_all_but", nothing)),
+    PlantedBug(
+        "no heads after a broken sync",
+        "what a sync brought before its source left is told to nobody",
+        around(Broadcast, "_on_sync_finished", tell_heads_only_while_source_is_here),
+    ),
+    PlantedBug(
+        "pending sync is forgotten",
+        "what is announced during a sync is not synced for",
+        around(SyncSchedule, "handle", forget_pending_sync),
+    ),
+    PlantedBug(
+        "slot of the gone is kept",
+        "a sync with a peer that left occupies its place for ever",
+        instead(Needs, "on_left", keep_slot_of_the_gone),
+    ),
+    PlantedBug("fruitless syncs go on", "inventing heads costs nothing", instead(schedule_module, "FRUITLESS_MAX", 10**9)),
+    PlantedBug("lies go unnoticed", "the children of a node are not checked", instead(client_module, "check_children", nothing)),
+    PlantedBug("server without snapshot", "a session sees the log change", instead(MemoryState, "snapshot", lambda self: self)),
+    PlantedBug(
+        "claimed keys are remembered",
+        "a forgery under an honest key keeps the honest entry out",
+        around(Broadcast, "_on_rejected", remember_claimed_key),
+    ),
+    PlantedBug("signatures go unchecked", "anybody writes in anybody's name", instead(validation, "_check_signature", nothing)),
+    PlantedBug("topics go unchecked", "entries of another log are taken", around(log_on_disk, "validate", trust_the_topic)),
+    PlantedBug("hub echoes", "a client gets back what it pushed", around(Pushes, "insert", push_back_to_source)),
+    PlantedBug("hub keeps pushes", "what a client pushed is passed on to nobody", instead(Broadcast, "_spread", keep_pushes_of_clients)),
+    PlantedBug("push stream to a client", "a hub opens one", around(Peer, "__init__", open_push_to_everybody)),
+    PlantedBug("fsync is forgotten", "a commit is acknowledged before it is on the disk", instead(Disk, "sync", nothing)),
+    PlantedBug("merged heads stay", "a batch that merges many heads leaves one of them", around(_Batch, "write", keep_merged_heads)),
+    PlantedBug("stale tree nodes", "nodes that a change removes stay in the tree", around(MemoryTree, "apply", keep_stale_nodes)),
+)
+"""The twenty that count."""
+
+FURTHER_BUGS: Sequence[PlantedBug] = (
+    PlantedBug("entries are inserted twice", "a duplicate is new", around(_Batch, "_judge", insert_twice)),
+    PlantedBug("leaf is forgotten", "the last entry of a large batch is not in the tree", around(MemoryTree, "apply", forget_a_leaf)),
+    PlantedBug("keys go unchecked", "an entry is taken under any key", around(Validator, "decide", trust_the_key)),
+    PlantedBug("client relays", "a client pushes what others wrote", around(Pushes, "insert", relay_to_hubs)),
+    PlantedBug("last transaction is lost", "recovery stops one too early", around(Disk, "recover", lose_last_transaction)),
+    PlantedBug("deferred syncs are forgotten", "who waits for another's sync waits for ever", instead(Needs, "_undefer", nothing)),
+    PlantedBug(
+        "other sources are forgotten",
+        "an orphan is fetched from its first source or never",
+        around(Broadcast, "_on_orphan", stay_silent_about_other_sources),
+    ),
+    PlantedBug("dropped pushes are lost", "a full queue is not made good for", instead(Pushes, "on_dropped", nothing)),
+    PlantedBug("no second update", "what is published while a connection opens is lost", instead(pushes_module, "SETTLE_S", 1e9)),
+)
+"""More of them, for whoever changes the checker."""
+
+
+def is_caught(bug: PlantedBug, seed: int) -> Failure | None:
+    """Run one seed with the bug in place."""
+    with bug.plant():
+        try:
+            run_check(seed)
+        except Failure as failure:
+            return failure
+    return None
+
+
+def first_seed(bug: PlantedBug, seeds: int) -> tuple[int, Failure] | None:
+    for seed in range(seeds):
+        failure = is_caught(bug, seed)
+        if failure is not None:
+            return seed, failure
+    return None
+
+
+if __name__ == "__main__":
+    for bug in (*PLANTED_BUGS, *FURTHER_BUGS):
+        found = first_seed(bug, int(sys.argv[1]) if len(sys.argv) > 1 else 1_000)
+        print(f"{bug.name:32} {'NOT CAUGHT' if found is None else f'{found[0]:4}  {str(found[1]).splitlines()[0][:150]}'}", flush=True)

@@ -1,0 +1,87 @@
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+from click.testing import CliRunner
+from planted_bugs import FURTHER_BUGS, PLANTED_BUGS, is_caught
+
+from gossiplog.cli.sim_check import check
+from gossiplog.sim.check import Failure, check_seed, run_check
+from gossiplog.sim.disk import Disk
+
+SEEDS = 20
+SEEDS_IN_CI = 300
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_log_holds_under_faults(seed):
+    run_check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("low", range(SEEDS, SEEDS_IN_CI, 20))
+def test_log_holds_under_faults_on_many_seeds(low):
+    for seed in range(low, low + 20):
+        run_check(seed)
+
+
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED_BUGS if bug.seed is not None and bug.is_quick], ids=lambda bug: bug.name)
+def test_planted_bug_is_caught(bug):
+    assert is_caught(bug, bug.seed) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", [bug for bug in (*PLANTED_BUGS, *FURTHER_BUGS) if bug.seed is not None], ids=lambda bug: bug.name)
+def test_planted_bug_is_caught_on_a_seed_that_passes_without_it(bug):
+    run_check(bug.seed)
+    assert is_caught(bug, bug.seed) is not None
+
+
+def test_list_has_twenty_bugs_of_which_nineteen_are_caught_within_a_thousand_seeds():
+    assert len(PLANTED_BUGS) == 20
+    assert sum(bug.seed is not None and bug.seed < 1_000 for bug in PLANTED_BUGS) >= 19
+
+
+def test_same_seed_gives_the_same_run_under_any_hash_seed():
+    def run(hash_seed: str) -> str:
+        code = "from gossiplog.sim.check import run_check; print([run_check(seed) for seed in (1, 8)])"
+        done = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert run("1") == run("2") != ""
+
+
+def test_failure_names_its_seed_and_the_command_that_replays_it():
+    bug = next(bug for bug in PLANTED_BUGS if bug.name == "orphans are blamed")
+    failure = is_caught(bug, 0)
+    assert isinstance(failure, Failure) and failure.seed == 0
+    assert failure.command == "gossiplog sim check --seed 0"
+    assert str(failure).startswith("seed 0 (") and str(failure).endswith("replay: gossiplog sim check --seed 0")
+
+
+def test_whatever_a_bug_raises_is_a_failure_of_its_seed():
+    with mock.patch.object(Disk, "write", side_effect=ZeroDivisionError("oops")):
+        outcome = check_seed(3)
+    assert outcome.failure is not None and "ZeroDivisionError: oops" in outcome.failure
+
+
+def test_command_says_how_many_seeds_hold():
+    result = CliRunner().invoke(check, ["--seeds", "2", "--first", "2", "--jobs", "1"])
+    assert result.exit_code == 0
+    assert result.output.startswith("all invariants hold on 2 seeds; ")
+
+
+def test_command_replays_one_seed_and_describes_it():
+    result = CliRunner().invoke(check, ["--seed", "7"])
+    assert result.exit_code == 0
+    assert result.output.startswith("seed 7: 2 servers with gossipsub")
+
+
+def test_command_prints_the_failing_seed_and_exits_with_one():
+    with next(bug for bug in PLANTED_BUGS if bug.name == "orphans are blamed").plant():
+        result = CliRunner().invoke(check, ["--seeds", "3", "--jobs", "1"])
+        as_json = CliRunner().invoke(check, ["--seeds", "1", "--jobs", "1", "--json", "--keep-going"])
+    assert result.exit_code == 1
+    assert "replay: gossiplog sim check --seed 0" in result.output and "1 of 1 seeds failed" in result.output
+    assert as_json.exit_code == 1 and '"failures": ["seed 0 (' in as_json.output

@@ -1,0 +1,222 @@
+import random
+
+import pytest
+
+from gossiplog.broadcast import PeerKind
+from gossiplog.codec import pcf_encode
+from gossiplog.log.commit import Append, commit
+from gossiplog.log.signing import Ed25519Signer
+from gossiplog.plan import run_plan
+from gossiplog.pubsub.floodsub import Floodsub
+from gossiplog.pubsub.params import FloodsubParams
+from gossiplog.pubsub.rpc import Rpc
+from gossiplog.sim.byzantine import Byzantine, Vice
+from gossiplog.sim.disk import Crash, Disk
+from gossiplog.sim.invariants import Invariants
+from gossiplog.sim.log_on_disk import TOPIC, Validator
+from gossiplog.sim.replica import Replica, ReplicaSpec
+from gossiplog.sim.world import LinkFaults, World
+from gossiplog.store.memory import MemoryState
+from gossiplog.sync.wire import decode_event
+
+SIGNER = Ed25519Signer(bytes(32))
+
+
+def write_entries(disk: Disk, state: MemoryState, count: int, *, synced: int) -> None:
+    for number in range(count):
+        writes = []
+
+        def answer(request, writes=writes):
+            if type(request).__name__.startswith("Write"):
+                writes.append(request)
+                return None
+            return state.answer(request)
+
+        run_plan(commit([Append([pcf_encode.encode(number)], SIGNER)], topic=TOPIC, now=0.0), answer)
+        disk.begin(writes)
+        for request in writes:
+            state.write(request)
+        disk.write()
+        if number < synced:
+            disk.sync()
+
+
+def test_disk_keeps_what_was_written_when_the_process_is_killed():
+    disk, state = Disk(), MemoryState()
+    write_entries(disk, state, 5, synced=2)
+    disk.crash(Crash.KILL, random.Random(1))
+    assert disk.recover().values == state.values
+    assert disk.recover().tree.root == state.tree.root
+
+
+def test_disk_loses_only_what_was_not_synced_when_power_is_lost_and_only_from_some_point_on():
+    kept = set()
+    for seed in range(40):
+        disk, state = Disk(), MemoryState()
+        write_entries(disk, state, 5, synced=2)
+        disk.crash(Crash.POWER, random.Random(seed))
+        values = disk.recover().values
+        assert values == state.values[: len(values)]
+        kept.add(len(values))
+    assert kept == {2, 3, 4, 5}
+
+
+def test_transaction_under_way_survives_a_crash_whole_or_not_at_all():
+    kept = set()
+    for seed in range(20):
+        disk, state = Disk(), MemoryState()
+        write_entries(disk, state, 2, synced=2)
+        disk.begin([])
+        disk.crash(Crash.POWER, random.Random(seed))
+        kept.add(len(disk._transactions))
+    assert kept == {2, 3} or kept == {2}
+
+
+class Listener:
+    """Somebody at the end of a wire who writes down what arrives."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.id, self.is_up, self.heard = world, name, True, []
+
+    def on_connected(self, wire):
+        self.wire = wire
+        self.heard.append("connected")
+
+    def on_closed(self, wire):
+        self.heard.append("closed")
+
+    def on_rpc(self, wire, rpc):
+        self.heard.append(rpc.hops)
+
+    def on_stream(self, wire, stream, message):
+        self.heard.append(message)
+
+
+def pair(faults: LinkFaults | None = None) -> tuple[World, Listener, Listener]:
+    world = World(1, LinkFaults())
+    a, b = Listener(world, "a"), Listener(world, "b")
+    world.link(a, b, (PeerKind.MESH, PeerKind.MESH))
+    world.run(1.0)
+    assert (a.heard, b.heard) == (["connected"], ["connected"])
+    a.heard.clear()
+    b.heard.clear()
+    world.faults = faults or LinkFaults()
+    return world, a, b
+
+
+def test_stream_keeps_its_order_and_rpcs_overtake_each_other():
+    world, a, b = pair(LinkFaults(jitter_s=0.3))
+    for number in range(20):
+        world.send(a.wire, a, "s", number)
+    world.run(2.0)
+    assert b.heard == list(range(20))
+    b.heard.clear()
+    for number in range(20):
+        world.send_rpc(a.wire, a, Rpc(hops=number))
+    world.run(3.0)
+    assert sorted(b.heard) == list(range(20)) != b.heard
+
+
+@pytest.mark.parametrize(("faults", "expected"), [(LinkFaults(loss=1.0), 0), (LinkFaults(duplication=1.0), 2), (LinkFaults(full=1.0), 0)])
+def test_rpcs_get_lost_doubled_or_do_not_fit(faults, expected):
+    world, a, b = pair(faults)
+    assert world.send_rpc(a.wire, a, Rpc()) is not bool(faults.full)
+    world.run(2.0)
+    assert len(b.heard) == expected
+
+
+def test_broken_stream_is_told_to_both_ends_and_carries_nothing_more():
+    world, a, b = pair(LinkFaults(reset=1.0))
+    world.send(a.wire, a, "s", 1)
+    world.faults = LinkFaults()
+    world.send(a.wire, a, "s", 2)
+    world.run(2.0)
+    assert (a.heard, b.heard) == ([None], [None])
+
+
+def test_partition_swallows_everything_until_both_ends_give_up_and_dial_again():
+    world, a, b = pair()
+    world.divide({"a": 1})
+    world.send(a.wire, a, "s", 1)
+    world.send_rpc(a.wire, a, Rpc())
+    world.run(5.0)
+    assert (a.heard, b.heard) == (["closed"], ["closed"])
+    world.divide({})
+    world.run(8.0)
+    assert (a.heard, b.heard) == (["closed", "connected"], ["closed", "connected"])
+
+
+def test_short_partition_goes_unnoticed():
+    world, a, b = pair()
+    world.divide({"a": 1})
+    world.run(2.0)
+    world.divide({})
+    world.run(9.0)
+    assert (a.heard, b.heard) == ([], [])
+
+
+def test_other_end_of_a_crash_hears_of_it_after_the_latency():
+    world, a, b = pair()
+    a.is_up = False
+    world.drop_all(a)
+    assert b.heard == []
+    world.run(2.0)
+    assert (a.heard, b.heard) == ([], ["closed"])
+
+
+def test_who_leaves_for_good_is_not_dialled_again():
+    world, a, b = pair()
+    world.unlink(b)
+    world.run(9.0)
+    assert (a.heard, b.heard) == (["closed"], ["closed"])
+
+
+def byzantine(*vices: Vice) -> Byzantine:
+    world, watch = World(1, LinkFaults()), Invariants()
+    evil = Byzantine(world, ReplicaSpec(0), lambda rng: Floodsub(FloodsubParams(), rng), Validator(), watch, 1)
+    evil.corrupt(vices, watch.lied.add)
+    evil.start()
+    return evil
+
+
+def test_every_forgery_breaks_a_rule_and_all_kinds_of_them_do():
+    evil = byzantine(Vice.FORGE)
+    rules = set()
+    for _ in range(100):
+        event = decode_event(evil._forge())
+        verdict = Validator().decide(event.key, event.value)
+        assert not verdict.accepted
+        rules.add(verdict.rule)
+    assert rules == {"clock", "topic", "canonical", "key", "signature"}
+
+
+def test_validator_says_what_the_log_says():
+    from gossiplog.log.validation import validate
+
+    evil = byzantine(Vice.FORGE)
+    validator = Validator()
+    for _ in range(50):
+        event = decode_event(evil._forge())
+        ours, theirs = validator.decide(event.key, event.value), validate(event.value, topic=TOPIC, key=event.key)
+        assert (ours.outcome, ours.rule) == (theirs.outcome, theirs.rule)
+
+
+def test_liar_is_found_out_by_an_honest_replica():
+    world, watch = World(3, LinkFaults()), Invariants()
+    validator = Validator()
+
+    def make(cls, number):
+        return cls(world, ReplicaSpec(number), lambda rng: Floodsub(FloodsubParams(), rng), validator, watch, 3)
+
+    honest, liar = make(Replica, 0), make(Byzantine, 1)
+    watch.correct[honest.id] = honest
+    liar.corrupt([Vice.LIE], watch.lied.add)
+    honest.start()
+    liar.start()
+    for number in range(20):
+        liar.append([pcf_encode.encode(number * 20 + index) for index in range(20)])
+    world.run(1.0)
+    world.link(honest, liar, (PeerKind.MESH, PeerKind.MESH))
+    world.run(5.0)
+    assert watch.lied
+    assert honest.machine.state().sizes["offenders"] == 1
