@@ -271,12 +271,15 @@ class GossipLog(LogReader):
                         answer = await self.insert_many([value for _, value in entries])
 
     async def retry_quarantine(self, ids: Iterable[str] | None = None) -> list[Verdict]:
-        """Try again to insert what was set aside, all of it or these ids; what passes now leaves the quarantine."""
+        """Try again to insert what was set aside, all of it or these ids; what passes now leaves the quarantine.
+
+        What a repair set aside may be damaged; that is rejected, and stays.
+        """
         wanted = None if ids is None else {decode_id(id) for id in ids}
-        entries = [Entry(record.key, record.value) async for record in self.quarantine() if wanted is None or record.key in wanted]
+        values = [record.value async for record in self.quarantine() if wanted is None or record.key in wanted]
         verdicts: list[Verdict] = []
-        for chunk in _chunked(entries, _CHUNK * _CHUNKS_PER_COMMIT):
-            verdicts += await self._submit(Insert(chunk, is_retry=True))
+        for chunk in _chunked(values, _CHUNK * _CHUNKS_PER_COMMIT):
+            verdicts += await self._insert(await self._verify_stored(chunk), is_retry=True)
         return verdicts
 
     async def fsck(self, *, repair: bool = False, on_progress: Callable[[int], None] | None = None) -> FsckReport:
@@ -333,12 +336,12 @@ class GossipLog(LogReader):
     def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
         return validate_many(values, topic=self.topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
 
-    async def _insert(self, verdicts: list[Verdict]) -> list[Verdict]:
+    async def _insert(self, verdicts: list[Verdict], *, is_retry: bool = False) -> list[Verdict]:
         """Insert what was accepted; return the verdicts with those of the log in their place."""
         entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
         if not entries:
             return verdicts
-        inserted = iter(await self._submit(Insert(entries)))
+        inserted = iter(await self._submit(Insert(entries, is_retry)))
         return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
 
     def _on_commit(self, committed: Committed) -> None:

@@ -14,7 +14,7 @@ from .log.fsck import Audit, FsckReport, Kind
 from .log.fsck_reads import ClearDerived, ReadCursors, ReadEntryRows, TakeEntries
 from .log.message_id import message_key
 from .log.reads import Quarantined, ReadCount, WriteCursor, WriteQuarantine
-from .log.validation import Verdict
+from .log.validation import Outcome, Rule, Verdict
 from .ordered import map_ordered
 from .plan import Plan, ask
 from .store.base import Reader, Store
@@ -112,7 +112,7 @@ async def _check_entries(audit: Audit, reader: Reader, verify: Verify, on_progre
         if not rows:
             return
         verdicts = await _verify_page(verify, [_as_bytes(value) for _, value in rows])
-        page = [(seq, verdict) for (seq, _), verdict in zip(rows, verdicts, strict=True)]
+        page = [(seq, _of_type(value, verdict)) for (seq, value), verdict in zip(rows, verdicts, strict=True)]
         await _try(audit, reader, f"what depends on the entries from seq {rows[0][0]} on", audit.check_entries(page))
         after = rows[-1][0]
         done += len(rows)
@@ -206,4 +206,11 @@ def _pull_cursors() -> Plan[None]:
 
 def _as_bytes(value: Any) -> bytes:
     """Return a damaged row's value as bytes whatever its type has become."""
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
+    return value if isinstance(value, bytes) else str(value).encode("latin-1")
+
+
+def _of_type(value: Any, verdict: Verdict) -> Verdict:
+    """Refuse what is no longer stored as bytes, though its bytes may be right: a repair stores them as bytes again."""
+    if isinstance(value, bytes):
+        return verdict
+    return Verdict(Outcome.REJECT, Rule.CANONICAL, f"VALUE is stored as {type(value).__name__}", verdict.entry)

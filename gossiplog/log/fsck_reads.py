@@ -77,7 +77,10 @@ class ReadTableCounts(Request[TableCounts]):
 
 @dataclass(frozen=True, slots=True)
 class ReadEntryRows(Request[list[tuple[int, Any]]]):
-    """`(seq, VALUE)` of the entries after `seq`, in that order, whatever a damaged row has for VALUE; at most `limit`."""
+    """`(seq, VALUE)` of the entries after `seq`, in that order; at most `limit`.
+
+    A damaged row may have anything for VALUE; a text is given as the string whose Latin-1 encoding is its bytes.
+    """
 
     seq: int
     limit: int

@@ -238,7 +238,11 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         "a forgery under an honest key keeps the honest entry out",
         around(Broadcast, "_on_rejected", remember_claimed_key),
     ),
-    PlantedBug("signatures go unchecked", "anybody writes in anybody's name", instead(validation, "_check_signature", nothing)),
+    PlantedBug(
+        "signatures go unchecked",
+        "anybody writes in anybody's name",
+        instead(validation, "_verify", lambda claim: Verdict(Outcome.ACCEPT, entry=claim.entry)),
+    ),
     PlantedBug("topics go unchecked", "entries of another log are taken", around(log_on_disk, "validate", trust_the_topic)),
     PlantedBug("hub echoes", "a client gets back what it pushed", around(Pushes, "insert", push_back_to_source)),
     PlantedBug("hub keeps pushes", "what a client pushed is passed on to nobody", instead(Broadcast, "_spread", keep_pushes_of_clients)),

@@ -1,0 +1,329 @@
+"""What `fsck` finds, what a repair makes of it, and what it leaves alone."""
+
+import json
+import sqlite3
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+from log_support import TOPIC, all_of, assert_whole, make, make_history, opened
+
+import gossiplog
+from gossiplog.codec.did import ED25519_CODE, decode_did, encode_base58
+from gossiplog.errors import DamagedLog, LocalProtocolError, ReadOnlyLog
+from gossiplog.log import encode_id, message_key
+from gossiplog.log.envelope import build_value
+from gossiplog.log.fsck import FINDINGS_MAX, Kind
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+HISTORY = make_history(Random(11), 400)
+
+
+@pytest.fixture
+async def path(tmp_path: Path) -> Path:
+    """A closed log of 400 entries with forks, and 1,200 in a row on top."""
+    path = tmp_path / "app.db"
+    async with opened(path) as log:
+        await log.insert_many([entry.value for entry in HISTORY])
+        await log.append_many(range(1_200))
+    return path
+
+
+def damage(path: Path, *statements: str) -> None:
+    db = sqlite3.connect(path)
+    for statement in statements:
+        assert db.execute(statement).rowcount != 0, statement
+    db.commit()
+    db.close()
+
+
+DAMAGES = {
+    "a head too few": ("DELETE FROM gossiplog_heads", {Kind.HEADS}),
+    "a head too many": ("INSERT INTO gossiplog_heads SELECT key FROM gossiplog_leaves WHERE seq = 9", {Kind.HEADS}),
+    "a head of nothing": ("INSERT INTO gossiplog_heads VALUES (zeroblob(20))", {Kind.HEADS}),
+    "a node too few": ("DELETE FROM gossiplog_nodes WHERE level = 1 AND key = (SELECT max(key) FROM gossiplog_nodes WHERE level = 1)", {Kind.NODE}),
+    "a node too many": ("INSERT INTO gossiplog_nodes SELECT 1, key, hash FROM gossiplog_leaves WHERE seq = 77 AND hash >= x'08'", {Kind.NODE}),
+    "a level too many": ("INSERT INTO gossiplog_nodes SELECT level + 1, x'', hash FROM gossiplog_nodes ORDER BY level DESC LIMIT 1", {Kind.NODE}),
+    "a level below": ("INSERT INTO gossiplog_nodes VALUES (-1, x'', zeroblob(16))", {Kind.NODE}),
+    "a wrong hash above": ("UPDATE gossiplog_nodes SET hash = zeroblob(16) WHERE level = 1 AND key > x''", {Kind.NODE}),
+    "a wrong root": ("UPDATE gossiplog_nodes SET hash = zeroblob(16) WHERE level = (SELECT max(level) FROM gossiplog_nodes)", {Kind.NODE}),
+    "no tree": ("DELETE FROM gossiplog_nodes", {Kind.NODE}),
+    "a wrong hash of a leaf": ("UPDATE gossiplog_leaves SET hash = zeroblob(16) WHERE seq = 100", {Kind.LEAF, Kind.NODE}),
+    "a leaf too many": ("INSERT INTO gossiplog_leaves VALUES (zeroblob(20), zeroblob(16), 9, 0)", {Kind.LEAF, Kind.NODE}),
+    "a leaf of no entry": ("INSERT INTO gossiplog_leaves VALUES (zeroblob(20), zeroblob(16), 99999, 0)", {Kind.LEAF, Kind.NODE}),
+    "a leaf of another type": ("INSERT INTO gossiplog_leaves VALUES ('text', zeroblob(16), 9, 0)", {Kind.LEAF}),
+    "a leaf of another length": ("INSERT INTO gossiplog_leaves VALUES (x'01', zeroblob(16), 9, 0)", {Kind.LEAF}),
+    "a leaf too few": ("DELETE FROM gossiplog_leaves WHERE seq = 100", {Kind.LEAF, Kind.PARENTS, Kind.NODE, Kind.POSITION}),
+    "a leaf of another entry": ("UPDATE gossiplog_leaves SET seq = 101 WHERE seq = 100", {Kind.LEAF, Kind.PARENTS, Kind.POSITION}),
+    "a leaf on another branch": ("UPDATE gossiplog_leaves SET branch = 900 WHERE seq = 100", {Kind.POSITION, Kind.LINK}),
+    "no leaves": ("DELETE FROM gossiplog_leaves", {Kind.LEAF}),
+    "a position too few": ("DELETE FROM gossiplog_positions WHERE seq = 100", {Kind.POSITION, Kind.LINK}),
+    "a position too many": ("INSERT INTO gossiplog_positions VALUES (900, 1, 5)", {Kind.POSITION}),
+    "a position of no entry": ("INSERT INTO gossiplog_positions VALUES (900, 1, 99999)", {Kind.POSITION}),
+    "a link too few": ("DELETE FROM gossiplog_links WHERE child_clock = (SELECT max(child_clock) FROM gossiplog_links)", {Kind.LINK}),
+    "a link too many": ("INSERT INTO gossiplog_links VALUES (900, 901, 5, 4, 4)", {Kind.LINK}),
+    "a wrong reach": ("UPDATE gossiplog_links SET reach = reach + 1", {Kind.LINK}),
+    "no links": ("DELETE FROM gossiplog_links", {Kind.LINK}),
+    "a cursor beyond the end": ("INSERT INTO gossiplog_cursors VALUES ('late', 99999)", {Kind.CURSOR}),
+    "a quarantined entry that is in the log": (
+        "INSERT INTO gossiplog_quarantine SELECT l.key, e.value, 'apply', '', 0 FROM gossiplog_leaves l JOIN gossiplog_entries e USING (seq) "
+        "WHERE seq = 100",
+        {Kind.QUARANTINE},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+async def test_what_follows_from_the_entries_is_checked_and_built_again(path, name) -> None:
+    statement, kinds = DAMAGES[name]
+    async with opened(path, topic=None) as log:
+        root = await log.root()
+        heads = await log.heads()
+    damage(path, statement)
+    async with gossiplog.open(path, read_only=True) as log:
+        report = await log.fsck()
+    assert not report.is_clean
+    assert {finding.kind for finding in report.findings} >= kinds
+    assert (report.entries, report.valid) == (1_600, 1_600)
+    async with opened(path) as log:
+        repaired = await log.fsck(repair=True)
+        assert repaired.is_clean, repaired.findings
+        assert repaired.repaired == report
+        assert repaired.set_aside == 0
+        assert (await log.root(), await log.heads(), await log.count()) == (root, heads, 1_600)
+        await assert_whole(log)
+        # The repaired log is one to write to.
+        await log.append("goes on")
+        await assert_whole(log)
+
+
+async def test_a_clean_log_is_not_repaired(path) -> None:
+    before = path.read_bytes()
+    async with opened(path) as log:
+        report = await log.fsck(repair=True)
+        assert report.is_clean and report.repaired is None and report.findings == ()
+    assert path.read_bytes() == before
+
+
+async def test_a_damaged_entry_goes_to_the_quarantine_with_its_descendants_and_comes_back_from_a_peer(path) -> None:
+    damage(path, "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 100")
+    damaged = HISTORY[99]
+    async with opened(path) as log, opened(":memory:") as peer:
+        await peer.insert_many([entry.value for entry in HISTORY])
+        report = await log.fsck(repair=True)
+        assert report.is_clean
+        assert report.repaired is not None
+        assert report.repaired.findings[0].kind == Kind.ENTRY
+        assert report.repaired.findings[0].where == "seq 100"
+        assert any(encode_id(damaged.key) in finding.where for finding in report.repaired.findings)
+        records = [record async for record in log.quarantine()]
+        assert len(records) == report.set_aside == 1_600 - await log.count()
+        assert {record.rule for record in records} == {"damaged", "ancestor"} or {record.rule for record in records} == {"damaged"}
+        assert b"\0" in [record.value for record in records]
+        # Nothing moved: cursors of followers keep their meaning.
+        assert (await log.sync(peer)).entries == 1
+        verdicts = await log.retry_quarantine()
+        assert sum(verdict.is_new for verdict in verdicts) == len(records) - 1
+        assert await log.count() == 1_600
+        await assert_whole(log)
+
+
+async def test_seqs_are_kept_by_a_repair(path) -> None:
+    damage(path, "DELETE FROM gossiplog_heads", "INSERT INTO gossiplog_cursors VALUES ('follower', 900)")
+    async with opened(path) as log:
+        order = []
+        async with log.subscribe() as events:
+            order = [(await anext(events)).key for _ in range(1_600)]
+        await log.fsck(repair=True)
+        async with log.subscribe() as events:
+            assert [(await anext(events)).key for _ in range(1_600)] == order
+        async with log.subscribe(cursor="follower") as events:
+            assert (await anext(events)).key == order[900]
+
+
+async def test_a_cursor_behind_the_end_gets_what_comes_after_a_repair(path) -> None:
+    damage(path, "INSERT INTO gossiplog_cursors VALUES ('follower', 1600)", "UPDATE gossiplog_entries SET value = x'00' WHERE seq > 1590")
+    async with opened(path) as log:
+        assert (await log.fsck(repair=True)).is_clean
+        new = await log.append("new")
+        async with log.subscribe(cursor="follower") as events:
+            assert (await anext(events)).key == new.key
+
+
+@pytest.mark.parametrize("value", ["NULL", "''", "'text'", "7", "1.5", "zeroblob(70000)", "x'85'", "CAST(x'ff' AS TEXT)"])
+async def test_an_entry_of_any_type_is_found_and_set_aside(path, value) -> None:
+    statement = f"UPDATE gossiplog_entries SET value = {value} WHERE seq = 1600"
+    if value == "NULL":
+        # The column refuses NULL, which a flipped bit does not ask for.
+        db = sqlite3.connect(path)
+        db.execute("PRAGMA writable_schema = 1")
+        db.execute("UPDATE sqlite_master SET sql = replace(sql, 'value BLOB NOT NULL', 'value BLOB') WHERE name = 'gossiplog_entries'")
+        db.commit()
+        db.close()
+    damage(path, statement)
+    async with opened(path) as log:
+        assert [finding.where for finding in (await log.fsck()).findings][0] == "seq 1600"
+        if value[0] not in "zx":
+            with pytest.raises(DamagedLog):
+                await all_of(log)
+        report = await log.fsck(repair=True)
+        assert report.is_clean, report.findings
+        assert (report.set_aside, await log.count()) == (1, 1_599)
+        await assert_whole(log)
+
+
+async def test_an_entry_that_became_a_text_of_the_same_bytes_is_found_and_restored(path) -> None:
+    damage(path, "UPDATE gossiplog_entries SET value = CAST(value AS TEXT) WHERE seq = 700")
+    async with opened(path) as log:
+        assert "stored as str" in (await log.fsck()).findings[0].detail
+        report = await log.fsck(repair=True)
+        assert report.is_clean and report.set_aside == 0
+        assert await log.count() == 1_600
+        await assert_whole(log)
+
+
+async def test_an_entry_that_is_stored_twice_loses_one_row(path) -> None:
+    damage(path, "INSERT INTO gossiplog_entries SELECT 5000, value FROM gossiplog_entries WHERE seq = 50")
+    async with opened(path) as log:
+        report = await log.fsck(repair=True)
+        assert report.is_clean and report.repaired is not None and report.set_aside == 0
+        assert any("5000" in finding.detail for finding in report.repaired.findings)
+        assert await log.count() == 1_600
+        await assert_whole(log)
+
+
+async def test_entries_of_another_topic_or_a_forged_signature_are_named(path) -> None:
+    forged = bytearray(make("forged").value)
+    forged[80] ^= 1
+    db = sqlite3.connect(path)
+    db.execute("INSERT INTO gossiplog_entries VALUES (-5, ?)", (make("x", topic="other").value,))
+    db.execute("INSERT INTO gossiplog_entries VALUES (7000, ?)", (bytes(forged),))
+    db.commit()
+    db.close()
+    async with opened(path) as log:
+        found = {finding.where: finding.detail for finding in (await log.fsck()).findings}
+        assert found["seq -5"].startswith("topic:")
+        assert found["seq 7000"].startswith("signature:")
+        report = await log.fsck(repair=True)
+        assert report.is_clean and report.set_aside == 2
+        await assert_whole(log)
+
+
+async def test_findings_are_bounded_and_all_are_counted(path) -> None:
+    damage(path, "UPDATE gossiplog_entries SET value = x'00'")
+    async with opened(path) as log:
+        report = await log.fsck()
+        assert len(report.findings) == FINDINGS_MAX
+        assert report.problems > FINDINGS_MAX
+        assert (report.entries, report.valid) == (1_600, 0)
+        assert (await log.fsck(repair=True)).is_clean
+        assert await log.count() == 0
+        await log.append("a new beginning")
+        await assert_whole(log)
+
+
+async def test_progress_counts_entries(path) -> None:
+    async with opened(path) as log:
+        seen: list[int] = []
+        await log.fsck(on_progress=seen.append)
+        assert seen == [1_000, 1_600]
+
+
+async def test_a_log_that_is_open_read_only_is_checked_and_not_repaired(path) -> None:
+    async with gossiplog.open(path, read_only=True) as log:
+        assert (await log.fsck()).is_clean
+        with pytest.raises(ReadOnlyLog):
+            await log.fsck(repair=True)
+
+
+async def test_writing_goes_on_while_a_log_is_checked(path) -> None:
+    async with opened(path) as log:
+
+        async def write() -> None:
+            for number in range(30):
+                await log.append(number)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            report = await log.fsck()
+        assert report.is_clean
+        assert 1_600 <= report.entries <= 1_630
+
+
+async def test_a_damaged_log_in_memory_is_found_out_and_not_repaired() -> None:
+    async with opened(":memory:") as log:
+        await log.insert_many([entry.value for entry in HISTORY])
+        assert (await log.fsck(repair=True)).is_clean
+        state = log._store._state
+        state.values[20] = state.values[21]
+        report = await log.fsck()
+        assert not report.is_clean
+        with pytest.raises(LocalProtocolError, match="memory"):
+            await log.fsck(repair=True)
+
+
+def under_another_name(entry, padding: int):
+    """The same message and signature under a did:key whose multicodec is padded."""
+    code, key = decode_did(entry.envelope.did)
+    assert code == ED25519_CODE
+    did = "did:key:z" + encode_base58(b"\xed\x81" + b"\x80" * (padding - 1) + b"\x00" + key)
+    envelope = entry.envelope
+    value = build_value(envelope.codec, did, envelope.signature, envelope.topic, envelope.clock, envelope.parent_keys, entry.payload_bytes)
+    return value, encode_id(message_key(envelope.clock, value))
+
+
+@pytest.mark.parametrize("location", [":memory:", "file"])
+async def test_the_same_content_under_another_id_is_reported_and_is_no_problem(tmp_path, location) -> None:
+    entry, alone = make("said once"), make("said twice, never plainly")
+    async with opened(tmp_path / "app.db" if location == "file" else location) as log:
+        twin, twin_id = under_another_name(entry, 1)
+        other, _ = under_another_name(alone, 1)
+        third, third_id = under_another_name(alone, 2)
+        verdicts = await log.insert_many([entry.value, twin, other, third])
+        assert all(verdict.accepted and verdict.is_new for verdict in verdicts)
+        report = await log.fsck()
+        assert report.is_clean
+        assert (report.problems, report.duplicates) == (0, 2)
+        assert [(finding.kind, finding.where) for finding in report.findings] == [(Kind.DUPLICATE, twin_id), (Kind.DUPLICATE, third_id)]
+        assert entry.id in report.findings[0].detail
+
+
+async def test_a_padded_did_of_the_vectors_is_no_duplicate_of_itself(tmp_path) -> None:
+    cases = json.loads((VECTORS / "entries.json").read_text())["cases"]
+    values = [bytes.fromhex(case["value"]) for case in cases if case["verdict"] == "accept"]
+    topics = {gossiplog.Entry.decode(value).topic for value in values}
+    for topic in topics:
+        async with opened(":memory:", topic=topic) as log:
+            await log.insert_many(values)
+            report = await log.fsck()
+            assert report.is_clean and report.entries == await log.count()
+
+
+async def test_pages_that_cannot_be_read_are_reported_with_what_lies_behind_them(path) -> None:
+    db = sqlite3.connect(path)
+    first = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'gossiplog_entries'").fetchone()[0]
+    db.close()
+    whole = path.read_bytes()
+    page = int.from_bytes(whole[16:18])
+    # The root of the entries' tree is an inner page; two of its children in the middle become noise.
+    root = whole[(first - 1) * page : first * page]
+    assert root[0] == 5
+    count = int.from_bytes(root[3:5])
+    cells = [int.from_bytes(root[12 + 2 * index : 14 + 2 * index]) for index in range(count)]
+    children = [int.from_bytes(root[cell : cell + 4]) for cell in cells]
+    broken = bytearray(whole)
+    for child in (children[count // 3], children[count // 2]):
+        broken[(child - 1) * page : child * page] = b"\xaa" * page
+    path.write_bytes(bytes(broken))
+    async with gossiplog.open(path, read_only=True) as log:
+        report = await log.fsck()
+        gaps = [finding for finding in report.findings if finding.kind == Kind.UNREADABLE and finding.where.startswith("entries after")]
+        assert len(gaps) == 2
+        assert 1_500 < report.entries < 1_600
+        assert report.valid == report.entries
+    async with opened(path) as log:
+        with pytest.raises(DamagedLog) as caught:
+            await log.fsck(repair=True)
+        assert "new log" in (caught.value.hint or "")
+        assert log.topic == TOPIC
