@@ -67,7 +67,7 @@ def main() -> None:
         disk = _filesystem(store)
     loads = [load for figure in figures for load in figure.load]
     header = {
-        "command": " ".join(["python -m benchmarks.figures", *sys.argv[1:]]),
+        "command": _own_command(),
         "measured": started,
         "machine": machine(),
         "disk": disk,
@@ -83,6 +83,15 @@ def main() -> None:
         write_markdown(_RESULTS / f"{options.write}.md", "Figures", header, figures)
     missed = [figure.name for figure in figures if figure.is_met is False]
     print(f"missed: {', '.join(missed)}" if missed else "every goal is met", file=sys.stderr)
+
+
+def _own_command() -> str:
+    """What was typed, but for the places, which mean nothing elsewhere."""
+    words = ["python -m benchmarks.figures", *sys.argv[1:]]
+    for option, name in (("--dir", "DIR"), ("--json", "FILE")):
+        if option in words:
+            words[words.index(option) + 1] = name
+    return " ".join(words)
 
 
 def _parse() -> argparse.Namespace:

@@ -12,18 +12,17 @@ import re
 from functools import lru_cache
 
 from ..errors import DecodeError
+from .base58 import ALPHABET, decode_base58, encode_base58
 from .varint import encode_varint
 
-__all__ = ["DID_CHARS_MAX", "ED25519_CODE", "decode_base58", "decode_did", "encode_base58", "encode_did"]
+__all__ = ["DID_CHARS_MAX", "ED25519_CODE", "decode_did", "encode_did"]
 
 ED25519_CODE = 0xED
 """The multicodec of a raw Ed25519 public key."""
 DID_CHARS_MAX = 512
 """Room for a varint as padded as the reference takes it (147 bytes) and a key of 200 bytes; base58 is quadratic, so there is a limit."""
 
-_ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_DIGITS = {char: digit for digit, char in enumerate(_ALPHABET)}
-_DID = re.compile(f"did:key:z([{_ALPHABET}]+)")
+_DID = re.compile(f"did:key:z([{ALPHABET}]+)")
 _PADDED_VARINT_BYTES_MAX = 147
 """The reference multiplies by 2 ** shift in floating point, which gives NaN from the 148th byte on."""
 
@@ -52,30 +51,3 @@ def decode_did(did: str) -> tuple[int, bytes]:
         if byte < 0x80:
             return code, data[index + 1 :]
     raise DecodeError(f"{did!r} holds no multicodec")
-
-
-def encode_base58(data: bytes) -> str:
-    """Encode in base58btc without a multibase prefix; a leading zero byte is a leading `1`. O(n²)."""
-    number = int.from_bytes(data, "big")
-    digits: list[str] = []
-    while number:
-        number, digit = divmod(number, 58)
-        digits.append(_ALPHABET[digit])
-    digits.append("1" * (len(data) - len(data.lstrip(b"\0"))))
-    return "".join(reversed(digits))
-
-
-def decode_base58(text: str) -> bytes:
-    """Decode base58btc without a multibase prefix. O(n²): bound the text first.
-
-    Raises:
-        DecodeError: A character is not in the alphabet.
-    """
-    number = 0
-    try:
-        for char in text:
-            number = number * 58 + _DIGITS[char]
-    except KeyError:
-        raise DecodeError(f"{text!r} is not base58btc") from None
-    zeros = len(text) - len(text.lstrip("1"))
-    return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8, "big")

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import DecodeError
-from .did import decode_base58, encode_base58
+from .base58 import decode_base58, encode_base58
 from .javascript import SAFE_INTEGER_MAX
 from .varint import decode_varint
 

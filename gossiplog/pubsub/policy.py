@@ -12,7 +12,7 @@ from enum import Enum
 
 from ..codec.protobuf import Field, Kind, Schema
 from ..errors import DecodeError
-from .base58 import decode_base58, encode_base58
+from .peer_id import peer_id_bytes, peer_id_text
 from .rpc import Message
 from .types import MessageId, PeerId, Topic
 
@@ -82,13 +82,13 @@ class Policy:
         """The id: author ‖ sequence number where both are there and the policy knows authors, else from the data."""
         if self.signing is SignaturePolicy.STRICT_NO_SIGN or message.origin is None or message.seqno is None:
             return self.anonymous_id(message.topic, message.data)
-        return MessageId(decode_base58(message.origin) + message.seqno)
+        return MessageId(peer_id_bytes(message.origin) + message.seqno)
 
 
 def signed_bytes(message: Message) -> bytes:
     """What a signature is over: a prefix and the message's protobuf without signature and key."""
     fields = {
-        "from": None if message.origin is None else decode_base58(message.origin),
+        "from": None if message.origin is None else peer_id_bytes(message.origin),
         "data": message.data,
         "seqno": message.seqno,
         "topic": message.topic,
@@ -112,7 +112,7 @@ def is_signature_valid(message: Message) -> bool:
     if message.origin is None or message.signature is None:
         return False
     try:
-        author = decode_base58(message.origin)
+        author = peer_id_bytes(message.origin)
         encoded = author[2:] if message.key is None else message.key
         if message.key is None and author[:1] != _IDENTITY_PREFIX:
             return False
@@ -142,4 +142,4 @@ def _peer_id_bytes(public_key: bytes) -> bytes:
 
 def ed25519_peer_id(public_key: bytes) -> PeerId:
     """The peer id of an Ed25519 public key of 32 bytes."""
-    return PeerId(encode_base58(_peer_id_bytes(_PUBLIC_KEY.encode({"type": _ED25519, "data": public_key}))))
+    return PeerId(peer_id_text(_peer_id_bytes(_PUBLIC_KEY.encode({"type": _ED25519, "data": public_key}))))

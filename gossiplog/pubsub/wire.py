@@ -15,7 +15,7 @@ from typing import Any
 from ..codec.framing import FRAME_BYTES_MAX, encode_frame
 from ..codec.protobuf import Field, Kind, Schema
 from ..errors import DecodeError
-from .base58 import decode_base58, encode_base58
+from .peer_id import peer_id_bytes, peer_id_text
 from .policy import MESSAGE, Policy
 from .rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from .types import MessageId, PeerId, Topic
@@ -159,7 +159,7 @@ class Wire:
         return Decoded(rpc, tuple(refusals))
 
     def _message(self, item: dict[str, Any]) -> Message:
-        origin = None if item["from"] is None else PeerId(encode_base58(item["from"]))
+        origin = None if item["from"] is None else PeerId(peer_id_text(item["from"]))
         data = b"" if item["data"] is None else item["data"]
         return Message(MessageId(b""), self._topic(item["topic"]), data, origin, item["seqno"], item["signature"], item["key"])
 
@@ -191,7 +191,7 @@ class Wire:
             record = info["signedPeerRecord"]
             if record is not None and len(record) > self.limits.record_bytes_max:
                 raise DecodeError(f"a peer record of {len(record)} bytes, at most {self.limits.record_bytes_max} are allowed")
-            peers.append(PeerRecord(PeerId(encode_base58(info["peerID"] or b"")), record))
+            peers.append(PeerRecord(PeerId(peer_id_text(info["peerID"] or b"")), record))
         return Prune(self._topic(item["topicID"]), tuple(peers), item["backoff"])
 
     def _topic(self, topic: str | None) -> Topic:
@@ -230,7 +230,7 @@ def _to_values(rpc: Rpc) -> dict[str, Any]:
 
 def _message_values(message: Message) -> dict[str, Any]:
     return {
-        "from": None if message.origin is None else decode_base58(message.origin),
+        "from": None if message.origin is None else peer_id_bytes(message.origin),
         "data": message.data,
         "seqno": message.seqno,
         "topic": message.topic,
@@ -240,7 +240,7 @@ def _message_values(message: Message) -> dict[str, Any]:
 
 
 def _prune_values(prune: Prune) -> dict[str, Any]:
-    peers = [{"peerID": decode_base58(one.peer), "signedPeerRecord": one.record} for one in prune.peers]
+    peers = [{"peerID": peer_id_bytes(one.peer), "signedPeerRecord": one.record} for one in prune.peers]
     return {"topicID": prune.topic, "peers": peers, "backoff": prune.backoff_s}
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from ..codec.protobuf import Field, Kind, Schema
 from ..errors import DecodeError
-from .base58 import decode_base58, encode_base58
 from .overlay import (
     Disconnected,
     ForwardJoin,
@@ -24,6 +23,7 @@ from .overlay import (
     TreePrune,
     WalkJoin,
 )
+from .peer_id import peer_id_bytes, peer_id_text
 from .types import MessageId, PeerId, Topic
 
 __all__ = ["OVERLAY", "decode_overlay", "encode_overlay"]
@@ -63,9 +63,9 @@ def encode_overlay(message: OverlayMessage) -> dict[str, Any]:
     """A message as the schema's dict."""
     values: dict[str, Any] = {"kind": _KINDS[type(message)], "topic": message.topic}
     if isinstance(message, WalkJoin | ForwardJoin | Leaving | Shuffle):
-        values |= {"peer": decode_base58(message.peer), "ttl": message.ttl}
+        values |= {"peer": peer_id_bytes(message.peer), "ttl": message.ttl}
     if isinstance(message, Nodes | Shuffle | ShuffleReply | Neighbor):
-        values["peers"] = [decode_base58(peer) for peer in message.peers]
+        values["peers"] = [peer_id_bytes(peer) for peer in message.peers]
     if isinstance(message, Neighbor):
         values |= {"neighbor": int(message.kind), "is_random": message.is_random, "random_links": message.random_links}
     if isinstance(message, TreeIHave):
@@ -89,10 +89,10 @@ def decode_overlay(
         DecodeError: The kind is unknown, or a peer id, topic or message id is out of its limits.
     """
     topic = to_topic(values["topic"])
-    peers = tuple(PeerId(encode_base58(peer)) for peer in values["peers"])
+    peers = tuple(PeerId(peer_id_text(peer)) for peer in values["peers"])
     kind = _TYPES[values["kind"] - 1] if 1 <= values["kind"] <= len(_TYPES) else None
     if kind in (WalkJoin, ForwardJoin, Leaving, Shuffle):
-        peer, ttl = PeerId(encode_base58(values["peer"])), values["ttl"]
+        peer, ttl = PeerId(peer_id_text(values["peer"])), values["ttl"]
         if kind is Shuffle:
             return Shuffle(topic, peer, peers, ttl)
         if kind is Leaving:

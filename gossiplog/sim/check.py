@@ -163,7 +163,7 @@ def _draw_plan(rng: random.Random) -> _Plan:
     has_link_faults = not is_calm and rng.random() < 0.5
     faults = LinkFaults()
     if has_link_faults:
-        shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02)]
+        shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02, 0.005)]
         faults = LinkFaults(*shares)
     return _Plan(
         servers=correct - clients,

@@ -30,6 +30,7 @@ class LinkFaults:
         jitter_s: RPCs take up to this much longer, each for itself, so that they overtake each other.
         full: RPCs and pushes that find the sender's queue full.
         reset: Messages on push and sync streams that break their stream instead of arriving.
+        hang_up: Messages on push and sync streams that end the whole connection instead.
     """
 
     loss: float = 0.0
@@ -37,6 +38,7 @@ class LinkFaults:
     jitter_s: float = 0.0
     full: float = 0.0
     reset: float = 0.0
+    hang_up: float = 0.0
 
 
 class Inhabitant(Protocol):
@@ -247,6 +249,9 @@ class World:
             return
         if self.faults.reset and self.rng.random() < self.faults.reset:
             self.break_stream(wire, stream)
+            return
+        if self.faults.hang_up and self.rng.random() < self.faults.hang_up:
+            self.after(0.0, self.close, wire)
             return
         side = 1 - wire.side(sender)
         self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, message)

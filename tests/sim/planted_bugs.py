@@ -290,6 +290,7 @@ def first_seed(bug: PlantedBug, seeds: int) -> tuple[int, Failure] | None:
 
 
 if __name__ == "__main__":
-    for bug in (*PLANTED_BUGS, *FURTHER_BUGS):
+    bugs = (*PLANTED_BUGS, *FURTHER_BUGS)
+    for bug in bugs:
         found = first_seed(bug, int(sys.argv[1]) if len(sys.argv) > 1 else 1_000)
         print(f"{bug.name:32} {'NOT CAUGHT' if found is None else f'{found[0]:4}  {str(found[1]).splitlines()[0][:150]}'}", flush=True)

@@ -134,6 +134,13 @@ def test_broken_stream_is_told_to_both_ends_and_carries_nothing_more():
     assert (a.heard, b.heard) == ([None], [None])
 
 
+def test_connection_that_hangs_up_is_made_anew():
+    world, a, b = pair(LinkFaults(hang_up=1.0))
+    world.send(a.wire, a, "s", 1)
+    world.run(5.0)
+    assert (a.heard, b.heard) == (["closed", "connected"], ["closed", "connected"])
+
+
 def test_partition_swallows_everything_until_both_ends_give_up_and_dial_again():
     world, a, b = pair()
     world.divide({"a": 1})

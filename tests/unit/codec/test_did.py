@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.codec.did import DID_CHARS_MAX, ED25519_CODE, decode_base58, decode_did, encode_base58, encode_did
+from gossiplog.codec.base58 import decode_base58, encode_base58
+from gossiplog.codec.did import DID_CHARS_MAX, ED25519_CODE, decode_did, encode_did
 from gossiplog.errors import DecodeError
 
 SIGNERS = json.loads((Path(__file__).parents[2] / "vectors" / "messages.json").read_text())["signers"]

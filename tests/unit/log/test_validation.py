@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog.codec import pcf
-from gossiplog.codec.did import encode_base58
+from gossiplog.codec.base58 import encode_base58
 from gossiplog.log import Ed25519Signer, Outcome, sign_entry, validate, validate_many, verify_signature
 from gossiplog.log.envelope import build_value
 

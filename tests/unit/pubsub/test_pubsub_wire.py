@@ -9,7 +9,6 @@ from unit.pubsub.network import T
 from gossiplog.codec import decode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
-from gossiplog.pubsub.base58 import decode_base58, encode_base58
 from gossiplog.pubsub.outbox import Outbox
 from gossiplog.pubsub.overlay import (
     Disconnected,
@@ -26,13 +25,14 @@ from gossiplog.pubsub.overlay import (
     TreePrune,
     WalkJoin,
 )
+from gossiplog.pubsub.peer_id import peer_id_bytes, peer_id_text
 from gossiplog.pubsub.policy import Policy, SignaturePolicy, ed25519_peer_id, hash_data, is_signature_valid, sign_message, signed_bytes
 from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
 from gossiplog.pubsub.wire import RPC, Wire, WireLimits
 
 KEY = SigningKey(bytes(32))
 ME = ed25519_peer_id(bytes(KEY.verify_key))
-OTHER = encode_base58(b"\x12\x20" + bytes(range(32)))
+OTHER = peer_id_text(b"\x12\x20" + bytes(range(32)))
 A, B = MessageId(b"a" * 32), MessageId(b"b" * 32)
 WIRE = Wire()
 SIGNED = Wire(Policy(SignaturePolicy.STRICT_SIGN))
@@ -49,7 +49,7 @@ def anonymous(data):
 
 
 def signed(data=b"data", seqno=b"\0\0\0\0\0\0\0\1"):
-    unsigned = Message(MessageId(decode_base58(ME) + seqno), T, data, ME, seqno)
+    unsigned = Message(MessageId(peer_id_bytes(ME) + seqno), T, data, ME, seqno)
     return sign_message(unsigned, lambda text: KEY.sign(text).signature)
 
 
@@ -219,14 +219,14 @@ def test_signature_covers_every_field():
 
 
 def test_public_key_beside_the_message_must_be_its_author_s():
-    encoded = decode_base58(ME)[2:]
+    encoded = peer_id_bytes(ME)[2:]
     good = signed()
     good = Message(good.id, T, good.data, ME, good.seqno, good.signature, encoded)
     assert is_signature_valid(good)
     assert not is_signature_valid(Message(good.id, T, good.data, OTHER, good.seqno, good.signature, encoded))
     assert not is_signature_valid(Message(good.id, T, good.data, OTHER, good.seqno, good.signature))
     long_key = encoded + b"\x1a\x10" + bytes(16)
-    hashed = encode_base58(b"\x12\x20" + hashlib.sha256(long_key).digest())
+    hashed = peer_id_text(b"\x12\x20" + hashlib.sha256(long_key).digest())
     unsigned = Message(good.id, T, good.data, hashed, good.seqno)
     signature = KEY.sign(signed_bytes(unsigned)).signature
     assert is_signature_valid(Message(good.id, T, good.data, hashed, good.seqno, signature, long_key))
@@ -234,7 +234,7 @@ def test_public_key_beside_the_message_must_be_its_author_s():
 
 def test_author_that_is_no_key_and_keys_of_other_kinds_are_refused():
     good = signed()
-    for origin in (encode_base58(b"\x00\x02\xff\xff"), encode_base58(b"\x00\x02\x08\x02"), "not base58!"):
+    for origin in (peer_id_text(b"\x00\x02\xff\xff"), peer_id_text(b"\x00\x02\x08\x02"), "not base58!"):
         assert not is_signature_valid(Message(good.id, T, good.data, origin, good.seqno, good.signature))
 
 
@@ -264,7 +264,7 @@ def test_fields_that_do_not_go_together_are_refused(wire):
 def test_messages_without_author_are_identified_by_their_data_and_others_by_their_number():
     lax = Policy(SignaturePolicy.LAX_SIGN)
     assert lax.id_of(anonymous(b"x")) == hashlib.sha256(b"x").digest()
-    assert lax.id_of(signed()) == decode_base58(ME) + b"\0\0\0\0\0\0\0\1"
+    assert lax.id_of(signed()) == peer_id_bytes(ME) + b"\0\0\0\0\0\0\0\1"
 
 
 # Peer ids
@@ -273,21 +273,21 @@ def test_messages_without_author_are_identified_by_their_data_and_others_by_thei
 def test_peer_ids_are_base58():
     assert ME.startswith("12D3KooW")
     assert OTHER.startswith("Qm")
-    assert encode_base58(b"\0\0\1") == "112"
+    assert peer_id_text(b"\0\0\1") == "112"
     for data in (b"\0", b"\0\0\xff", bytes(range(40)), bytes(64)):
-        assert decode_base58(encode_base58(data)) == data
+        assert peer_id_bytes(peer_id_text(data)) == data
 
 
 @pytest.mark.parametrize("text", ["", "0", "é", "z" * 129, "z" * 100])
 def test_text_that_is_no_peer_id_is_refused(text):
     with pytest.raises(DecodeError):
-        decode_base58(text)
+        peer_id_bytes(text)
 
 
 @pytest.mark.parametrize("data", [b"", bytes(65)])
 def test_bytes_that_are_no_peer_id_are_refused(data):
     with pytest.raises(DecodeError):
-        encode_base58(data)
+        peer_id_text(data)
 
 
 # The outbox
