@@ -119,6 +119,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(memory / 2**30, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "load_average": [round(load, 2) for load in os.getloadavg()],
+        "nice": os.nice(0),
     }
 
 
@@ -159,6 +160,13 @@ def write_markdown(path: Path, title: str, header: dict[str, Any], figures: Sequ
         shown = ", ".join(f"{key} {_shown(each)}" for key, each in value.items()) if isinstance(value, dict) else _shown(value)
         lines.append(f"- {name}: {shown}")
     lines += ["", "Medians; the spread is from the lowest to the highest repetition. CPU is user and system time of all threads.", ""]
+    cores = os.cpu_count() or 1
+    busiest = max((load for figure in figures for load in figure.load), default=0.0)
+    if busiest > cores:
+        lines += [
+            f"The machine was shared (load {busiest} on {cores} cores), so wall times and cores used are not this program's alone.",
+            "",
+        ]
     path.write_text("\n".join(lines))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ from .log.envelope import next_clock
 from .log.message import Entry
 from .log.message_id import ID_CHARS, decode_id, encode_id
 from .log.reads import Position, Quarantined, ReadCount, ReadHeads, ReadLeaves, ReadPage, ReadQuarantine, ReadValues
+from .pages import Pages
 from .plan import Plan, ask
 from .store import Reader, Store
 from .tree.node import Node, ReadRoot
@@ -89,9 +89,9 @@ class LogReader:
             raise AmbiguousId(prefix, ids)
         return ids[0]
 
-    async def iterate(
+    def iterate(
         self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
-    ) -> AsyncGenerator[Entry, None]:
+    ) -> Pages[Entry]:
         """Iterate over entries in the order of their ids, which is a causal order; 256 at a time are read from one snapshot.
 
         Args:
@@ -102,19 +102,20 @@ class LogReader:
         """
         low, high = _bound(after), _bound(before)
         remaining = limit
-        while remaining is None or remaining > 0:
+
+        async def read_page() -> list[Entry]:
+            nonlocal low, high, remaining
             size = PAGE if remaining is None else min(PAGE, remaining)
-            page = await self.run(ask(ReadPage(low, high, reverse, size)))
-            for key, value in page:
-                yield Entry(key, value)
-            if len(page) < size:
-                return
-            if reverse:
+            page = await self.run(ask(ReadPage(low, high, reverse, size))) if size > 0 else []
+            if page and reverse:
                 high = page[-1][0]
-            else:
+            elif page:
                 low = page[-1][0]
-            if remaining is not None:
-                remaining -= len(page)
+            # A page that is not full is the last.
+            remaining = 0 if len(page) < size else None if remaining is None else remaining - size
+            return [Entry(key, value) for key, value in page]
+
+        return Pages(read_page)
 
     async def heads(self) -> list[str]:
         """Return the ids of the entries without children, ascending."""
@@ -149,30 +150,38 @@ class LogReader:
         """
         return await self.run(_is_ancestor(a, b, time.monotonic() + _QUERY_S))
 
-    async def ancestors(self, id: str, *, limit: int | None = None) -> AsyncGenerator[Entry, None]:
+    def ancestors(self, id: str, *, limit: int | None = None) -> Pages[Entry]:
         """Iterate over all ancestors of an entry, highest ids first, reading as far as it is iterated."""
-        walk = AncestorWalk(await self.get(id))
+        walk: AncestorWalk | None = None
         remaining = limit
-        while remaining is None or remaining > 0:
+
+        async def read_page() -> list[Entry]:
+            nonlocal walk, remaining
+            if walk is None:
+                walk = AncestorWalk(await self.get(id))
             page = await self.run(walk.page(PAGE if remaining is None else min(PAGE, remaining)))
-            for entry in page:
-                yield entry
-            if not page:
-                return
             if remaining is not None:
                 remaining -= len(page)
+            return page
+
+        return Pages(read_page)
 
     async def children(self, id: str) -> list[str]:
         """Return the ids of the entries that have this one as a parent, ascending."""
         return [encode_id(key) for key in await self.run(_children(id))]
 
-    async def quarantine(self) -> AsyncGenerator[Quarantined, None]:
+    def quarantine(self) -> Pages[Quarantined]:
         """Iterate over the entries that were set aside, in the order of their ids."""
-        after = None
-        while page := await self.run(ask(ReadQuarantine(after, PAGE))):
-            for record in page:
-                yield record
-            after = page[-1].key
+        after: bytes | None = None
+
+        async def read_page() -> list[Quarantined]:
+            nonlocal after
+            page = await self.run(ask(ReadQuarantine(after, PAGE)))
+            if page:
+                after = page[-1].key
+            return page
+
+        return Pages(read_page)
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that reads, on one snapshot, in one hop."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import TypeVar
 
 import trio
@@ -23,7 +23,8 @@ async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T],
     What a call raises ends the rest of them, and is raised where the result would have been taken.
     """
     if len(items) <= 1:
-        yield _one_by_one(function, items)
+        async with aclosing(_one_by_one(function, items)) as taken:
+            yield taken
         return
     results: list[R | None] = [None] * len(items)
     ready = [trio.Event() for _ in items]
@@ -38,7 +39,7 @@ async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T],
 
     async with open_service_nursery() as nursery:
 
-        async def take() -> AsyncIterator[R]:
+        async def take() -> AsyncGenerator[R, None]:
             started = 0
             for index in range(len(items)):
                 while started < min(len(items), index + ahead):
@@ -50,10 +51,11 @@ async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T],
                 result, results[index] = results[index], None
                 yield result  # type: ignore[misc]
 
-        yield take()
+        async with aclosing(take()) as taken:
+            yield taken
         nursery.cancel_scope.cancel()
 
 
-async def _one_by_one(function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> AsyncIterator[R]:
+async def _one_by_one(function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> AsyncGenerator[R, None]:
     for item in items:
         yield await function(item)

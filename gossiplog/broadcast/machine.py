@@ -177,7 +177,7 @@ class Broadcast:
         }
         kinds = {peer.id: peer.kind for peer in self._peers.values()}
         pushing = tuple(peer.id for peer in self._peers.values() if peer.is_push_open)
-        return BroadcastState(self.router.state(), kinds, pushing, sizes, sizes_max)
+        return BroadcastState(self.router.state(), kinds, pushing, self._offences.counts(), sizes, sizes_max)
 
     # The turn
 

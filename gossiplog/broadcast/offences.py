@@ -70,6 +70,10 @@ class Offences:
         """How many peers have offences to their name and are not banned."""
         return len(self._counts)
 
+    def counts(self) -> dict[PeerId, int]:
+        """Return how many offences each of them has. O(peers)."""
+        return {peer: count for peer, (count, _) in self._counts.items()}
+
     @property
     def banned(self) -> int:
         """How many peers are banned, or were and have not come back since."""

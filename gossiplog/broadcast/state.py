@@ -20,6 +20,7 @@ class BroadcastState:
         router: The router's own.
         kinds: Connected peers by kind.
         pushing: Peers that a push stream stands with.
+        offences: Who brought what was rejected, connected or not, and how often; five bans.
         sizes: How much is in each container that a peer can feed, by name.
         sizes_max: The maximum of each.
     """
@@ -27,5 +28,6 @@ class BroadcastState:
     router: RouterState
     kinds: Mapping[PeerId, PeerKind]
     pushing: tuple[PeerId, ...]
+    offences: Mapping[PeerId, int]
     sizes: Mapping[str, int]
     sizes_max: Mapping[str, int]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import click
@@ -55,14 +55,14 @@ def log(
             damaged = 0
             low = await resolve(opened_log, after) if after else None
             high = await resolve(opened_log, before) if before else None
-            entries: AsyncGenerator[Entry, None]
+            entries: AsyncIterator[Entry]
             if follow:
                 arriving = await stack.enter_async_context(opened_log.subscribe())
-                entries = (entry async for entry in arriving if (low is None or entry.id > low) and (high is None or entry.id < high))
+                wanted = (entry async for entry in arriving if (low is None or entry.id > low) and (high is None or entry.id < high))
+                entries = await stack.enter_async_context(contextlib.aclosing(wanted))
             else:
                 entries = opened_log.iterate(after=low, before=high, reverse=reverse, limit=limit if author is None else None)
             with Listing(out, ENTRY_COLUMNS, empty="no entries", is_live=follow) as listing:
-                await stack.enter_async_context(contextlib.aclosing(entries))
                 async for entry in entries:
                     if author is not None and not _is_by(entry, author):
                         continue

@@ -8,6 +8,7 @@ import time
 
 import click
 
+from .exits import ExitCode
 from .sim_run import processors
 
 __all__ = ["check"]
@@ -54,4 +55,4 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
         wall_s = time.monotonic() - started
         verdict = f"{len(failures)} of {done} seeds failed" if failures else f"all invariants hold on {done} seed{'s' * (done != 1)}"
         click.echo(f"{verdict}; {cpu_s / max(1, done):.2f} s CPU a seed, {done / max(wall_s, 1e-9):.1f} seeds/s")
-    sys.exit(1 if failures or done == 0 else 0)
+    sys.exit(ExitCode.FAILED if failures else ExitCode.INTERRUPTED if done < len(chosen) else ExitCode.DONE)

@@ -36,8 +36,8 @@ __all__ = ["CheckReport", "Failure", "SeedOutcome", "check_seed", "run_check"]
 
 CALM_S = 30.0
 """How long replicas that nothing happened to may take to agree after the last append, with no connection made anew."""
-HEALED_S = 900.0
-"""The same after faults, whose back-offs may still have to pass: up to 300 s, and 600 s for one who was caught lying."""
+HEALED_S = 450.0
+"""The same after faults, whose back-offs may still have to pass: up to 375 s with their jitter."""
 STEP_S = 1.0
 WORK = 4_000
 """Replicas times entries, about, so that large networks have short histories and every seed costs about the same."""

@@ -9,7 +9,7 @@
 | database set = tree set, heads = true sinks, the tree is the one of its leaves | every recovery, the end |
 | queues and caches within their limits | samples |
 | at most four syncs, one a peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
-| no correct replica is rejected, caught lying, or banned by another | every verdict, sync and ban |
+| no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
 | a lie in a sync is noticed | the end of each sync |
 | who announces what does not exist is synced with less and less | every sync |
 | same root and ids everywhere | the end |
@@ -244,8 +244,11 @@ class Invariants:
             self._trees.add(root.hash)
 
     def check_limits(self, replica: Replica) -> None:
-        """Compare the sizes of all containers that peers can feed with their maxima."""
+        """Compare the sizes of all containers that peers can feed with their maxima; nor may a correct replica have an offence."""
         state = replica.machine.state()
+        for peer in state.offences:
+            if peer in self.correct:
+                self._fail("no correct replica blamed", replica, f"{peer} has {state.offences[peer]} offences")
         for sizes, sizes_max in ((state.sizes, state.sizes_max), (state.router.sizes, state.router.sizes_max)):
             for name, size in sizes.items():
                 if size > sizes_max[name]:

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-from ..errors import ForeignFile, LocalProtocolError, LogBusy, LogNotFound, NewerVersion, ReadOnlyLog, TopicMismatch
+from ..errors import DamagedLog, ForeignFile, LocalProtocolError, LogBusy, LogNotFound, NewerVersion, ReadOnlyLog, TopicMismatch
 from ..log.envelope import is_topic
 from ..version import VERSION
 from .base import Durability
@@ -197,6 +197,8 @@ def check_log(db: sqlite3.Connection, path: Path, topic: str | None, may_migrate
     if row is None:
         raise ForeignFile(f"{path} has the tables of a log but no topic")
     found: str = row[0]
+    if not isinstance(found, str) or not is_topic(found):
+        raise DamagedLog(f"{path} has {found!r} for its topic")
     if topic is not None and topic != found:
         raise TopicMismatch(f"{path} has topic {found!r}, not {topic!r}")
     return found

@@ -1,6 +1,6 @@
 """Kill a process that writes to a log, again and again, and see that nothing that it acknowledged is lost and nothing is half there.
 
-    python -m tests.crash.kill_loop --kills 500 [--durability full] [--seed 1] [--report FILE.md]
+python -m tests.crash.kill_loop --kills 500 [--durability full] [--seed 1] [--report FILE.md]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A process that loads a log with everything at once, says on stdout what was acknowledged, and waits to be killed.
 
-    python -m tests.crash.kill_worker FILE DURABILITY SEED
+python -m tests.crash.kill_worker FILE DURABILITY SEED
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 What SQLite itself cannot see, a changed byte within a row, is what `fsck` is for.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -58,16 +59,13 @@ async def look_at_everything(path: Path, truth: list[Entry], *, read_only: bool)
                 assert not report.is_clean
             for entry in truth[::40]:
                 for question in (log.get, log.children, log.position, log.has):
-                    try:
+                    with suppress(GossipLogError):
                         await question(entry.id)
-                    except GossipLogError:
-                        pass
-                try:
+                with suppress(GossipLogError):
                     async for _ in log.ancestors(entry.id):
                         pass
+                with suppress(GossipLogError):
                     await log.is_ancestor(truth[0].id, entry.id)
-                except GossipLogError:
-                    pass
             try:
                 async for _ in log.quarantine():
                     pass

@@ -134,16 +134,17 @@ async def test_a_sync_cancelled_anywhere_can_be_done_again(store, tmp_path) -> N
 @pytest.mark.parametrize("kind", ["read", "iterate", "ancestors", "fsck", "snapshot", "ack", "replay", "repair"])
 async def test_anything_else_cancelled_anywhere_leaves_the_log_usable(kind, tmp_path) -> None:
     async with opened(tmp_path / "app.db", apply=keep) as log:
-        entries = await log.append_many(range(300))
+        count = 60 if kind in ("fsck", "repair") else 300
+        entries = await log.append_many(range(count))
 
         async def operation() -> None:
             match kind:
                 case "read":
                     await log.is_ancestor(entries[0].id, entries[-1].id)
                 case "iterate":
-                    assert len(await all_of(log)) >= 300
+                    assert len(await all_of(log)) >= count
                 case "ancestors":
-                    assert len([entry async for entry in log.ancestors(entries[-1].id)]) == 299
+                    assert len([entry async for entry in log.ancestors(entries[-1].id)]) == count - 1
                 case "fsck":
                     assert (await log.fsck()).is_clean
                 case "repair":

@@ -73,7 +73,7 @@ async def test_a_full_database_is_a_clear_error_and_the_log_goes_on_afterwards(t
     async with opened(tmp_path / "app.db") as log:
         await log.append("first")
         await limit_pages(log, 60)
-        with pytest.raises(StorageFull, match="no space left for .*app.db") as caught:
+        with pytest.raises(StorageFull, match=r"no space left for .*app\.db") as caught:
             while True:
                 await log.append("x" * 400)
         assert "space" in (caught.value.hint or "")

@@ -21,6 +21,25 @@ from gossiplog.codec.varint import decode_varint, encode_varint
 from gossiplog.errors import DecodeError, EncodeError, KeyFileError
 from gossiplog.log import Ed25519Signer, Entry, Outcome, decode_id, encode_id, sign_entry, validate, verify_signature
 from gossiplog.log.ed25519 import verify_fully
+from gossiplog.pubsub.policy import hash_data
+from gossiplog.pubsub.rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
+from gossiplog.pubsub.types import MessageId, PeerId, Topic
+from gossiplog.pubsub.wire import Wire
+from gossiplog.sync.rpc import (
+    AbortResponse,
+    ChildrenResponse,
+    GetChildren,
+    GetNode,
+    GetRoot,
+    GetValues,
+    NodeResponse,
+    RootResponse,
+    Update,
+    ValuesResponse,
+)
+from gossiplog.sync.rpc import Insert as InsertEvent
+from gossiplog.sync.wire import decode_event, decode_request, decode_response, encode_event, encode_request, encode_response
+from gossiplog.tree.node import Node
 
 __all__ = ["TARGETS", "Target"]
 
@@ -220,6 +239,24 @@ def fuzz_archive(data: bytes) -> None:
             assert (record.value is None) == (record.fault is not None)
 
 
+def fuzz_sync(data: bytes) -> None:
+    for decode, encode in ((decode_event, encode_event), (decode_request, encode_request), (decode_response, encode_response)):
+        try:
+            message = decode(data)
+        except DecodeError:
+            continue
+        assert decode(encode(message)) == message
+
+
+def fuzz_rpc(data: bytes) -> None:
+    try:
+        rpc = Wire().decode(data).rpc
+    except DecodeError:
+        return
+    for frame in Wire().encode(rpc):
+        assert Wire().decode(*FrameDecoder().take(frame))
+
+
 JSON_SEEDS = tuple(dag_json.encode(pcf.decode(payload)) for payload in PAYLOADS)
 TREE_VALUES = {
     "nodes": [{"level": 1, "key": b"k", "hash": b"h"}, {"level": 2**32 - 1, "key": None, "hash": b""}],
@@ -228,6 +265,26 @@ TREE_VALUES = {
     "is_root": True,
     "heads": [b"", b"a" * 20],
 }
+
+_NODES = [Node(2, None, b"h" * 16), Node(2, ENTRIES[0].key, b"i" * 16)]
+SYNC_SEEDS = (
+    encode_event(InsertEvent(ENTRIES[0].key, ENTRIES[0].value)),
+    encode_event(Update([entry.key for entry in ENTRIES])),
+    encode_event(Update([])),
+    *(encode_request(request) for request in (GetRoot(), GetNode(3, None), GetChildren(1, ENTRIES[0].key), GetValues([ENTRIES[0].key]))),
+    encode_response(RootResponse(_NODES[0])),
+    encode_response(NodeResponse(None)),
+    encode_response(ChildrenResponse(_NODES)),
+    encode_response(ValuesResponse([entry.value for entry in ENTRIES[:2]])),
+    encode_response(AbortResponse(1000)),
+)
+_TOPIC = Topic("app.example.com")
+_IDS = (MessageId(b"\1" * 32), MessageId(b"\2" * 32))
+_RPCS = (
+    Rpc(messages=(Message(hash_data(_TOPIC, b"data"), _TOPIC, b"data"),), subscriptions=(Subscription(_TOPIC, True),)),
+    Rpc(control=Control((IHave(_TOPIC, _IDS),), _IDS, (_TOPIC,), (Prune(_TOPIC, (PeerRecord(PeerId("1b"), b"record"),), 60),), _IDS)),
+)
+RPC_SEEDS = tuple(FrameDecoder().take(frame)[0] for rpc in _RPCS for frame in Wire().encode(rpc))
 
 TARGETS = (
     Target("clock", fuzz_clock, tuple(encode_clock(clock) for clock in (0, 127, 128, 2**20, 2**53 - 1))),
@@ -245,6 +302,8 @@ TARGETS = (
     Target("stored-entry", fuzz_stored_entry, tuple(entry.value for entry in ENTRIES)),
     Target("signature", fuzz_signature, tuple(signer.public_key + signer.sign(b"message") + b"message" for signer in SIGNERS)),
     Target("key-file", fuzz_key_file, tuple(signer.to_pem() for signer in SIGNERS)),
+    Target("sync", fuzz_sync, SYNC_SEEDS),
+    Target("rpc", fuzz_rpc, RPC_SEEDS),
     Target("archive", fuzz_archive, (b"\n".join(map(entry_to_line, ENTRIES)), b"\n".join(entry.value.hex().encode() for entry in ENTRIES))),
 )
 """In order of how much of the rest they contain."""

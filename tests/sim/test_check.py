@@ -45,7 +45,7 @@ def test_list_has_twenty_bugs_of_which_nineteen_are_caught_within_a_thousand_see
 
 def test_same_seed_gives_the_same_run_under_any_hash_seed():
     def run(hash_seed: str) -> str:
-        code = "from gossiplog.sim.check import run_check; print([run_check(seed) for seed in (1, 8)])"
+        code = "from gossiplog.sim.check import run_check; print([run_check(seed) for seed in (2, 7)])"
         done = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True)
         return done.stdout
 

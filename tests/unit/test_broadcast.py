@@ -128,7 +128,7 @@ def test_rejected_entry_is_not_forwarded_and_counts_against_its_source():
     node = harness("a", "b")
     node.receive("a", forged(chain(1)[0]))
     assert node.actions == []
-    assert node.sizes()["offenders"] == 1
+    assert node.machine.state().offences == {"a": 1}
 
 
 def test_rejected_entry_is_not_validated_again_in_any_wrapping():

@@ -239,7 +239,7 @@ async def test_an_unreadable_file_is_named(path, as_nobody_after) -> None:
 async def test_a_log_open_read_only_refuses_every_write(path) -> None:
     async with gossiplog.open(path, read_only=True, signer=SIGNERS[0]) as log:
         assert log.read_only
-        entry = await anext(log.iterate())
+        (entry,) = [entry async for entry in log.iterate(limit=1)]
         for call in (
             lambda: log.append(1),
             lambda: log.insert(entry.value),
@@ -328,6 +328,15 @@ async def test_an_unknown_kind_of_store_is_the_callers_mistake() -> None:
     with pytest.raises(LocalProtocolError, match="topic"):
         async with gossiplog.open(":memory:"):
             pass
+
+
+@pytest.mark.parametrize("topic", ["zeroblob(3)", "''", "'a b'", "x'61'"])
+async def test_a_topic_that_is_none_is_damage(path, topic) -> None:
+    db = sqlite3.connect(path)
+    db.execute(f"UPDATE gossiplog_log SET topic = {topic}")
+    db.commit()
+    db.close()
+    await fails(path, DamagedLog, "for its topic")
 
 
 async def test_an_interrupted_migration_or_a_missing_topic_is_reported(path) -> None:

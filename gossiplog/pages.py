@@ -1,0 +1,37 @@
+"""Iterating over what is read a page at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+__all__ = ["Pages"]
+
+T = TypeVar("T")
+
+
+class Pages(Generic[T]):
+    """An asynchronous iterator that reads a page whenever it has given out the one before.
+
+    Unlike an asynchronous generator it may be left half way (`break`) without being closed: there is nothing to clean up. It
+    checkpoints once a page, and a cancelled step loses nothing.
+    """
+
+    def __init__(self, read_page: Callable[[], Awaitable[Sequence[T]]]) -> None:
+        """Take the function that reads the next page, and says with an empty one that there are no more."""
+        self._read_page = read_page
+        self._page: deque[T] = deque()
+
+    def __aiter__(self) -> Pages[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        if not self._page:
+            self._page.extend(await self._read_page())
+            if not self._page:
+                raise StopAsyncIteration
+        return self._page.popleft()
+
+    async def aclose(self) -> None:
+        """Do nothing, for those who close whatever they iterate over."""

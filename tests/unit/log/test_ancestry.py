@@ -1,0 +1,133 @@
+"""Questions about the graph, against a search by brute force, and what they cost."""
+
+from itertools import product
+from random import Random
+
+import pytest
+from log_support import Graph, make, make_history
+
+from gossiplog.errors import DamagedLog, QueryLimit
+from gossiplog.log import Entry
+from gossiplog.log.ancestry import AncestorWalk, children, is_ancestor, position
+from gossiplog.log.commit import Insert, commit
+from gossiplog.log.reads import ReadValues
+from gossiplog.plan import Request, run_plan
+from gossiplog.store.memory import MemoryState
+
+
+class CountedLog:
+    """A log in memory that counts the requests it answers."""
+
+    def __init__(self, entries: list[Entry], batch: int = 50) -> None:
+        self.state = MemoryState()
+        self.requests = 0
+        for low in range(0, len(entries), batch):
+            writes: list[Request] = []
+            run_plan(commit([Insert(entries[low : low + batch])], topic="t", now=0.0), lambda request: self._commit(request, writes))
+            for request in writes:
+                self.state.write(request)
+
+    def _commit(self, request: Request, writes: list[Request]):
+        if type(request).__name__.startswith("Write"):
+            writes.append(request)
+            return None
+        return self.state.answer(request)
+
+    def run(self, plan):
+        self.requests = 0
+
+        def answer(request):
+            self.requests += 1
+            return self.state.answer(request)
+
+        return run_plan(plan, answer)
+
+    def at(self, entry: Entry):
+        return self.run(position(entry.key))
+
+    def is_ancestor(self, a: Entry, b: Entry, **options) -> bool:
+        start, end = self.at(a), self.at(b)
+        return self.run(is_ancestor(start, end, **options))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ancestors_are_those_that_a_search_finds(seed) -> None:
+    random = Random(seed)
+    history = make_history(random, 60, recent=random.choice([2, 4, 10, 60]), parents_max=random.choice([1, 2, 6]))
+    graph, log = Graph(history), CountedLog(history, random.choice([1, 7, 60]))
+    for a, b in product(history, history):
+        assert log.is_ancestor(a, b) == (a.key in graph.ancestors[b.key]), (a, b)
+    for entry in history:
+        assert log.run(children(log.at(entry))) == graph.children(entry.key)
+
+
+def test_a_long_chain_is_one_branch_and_costs_a_few_requests() -> None:
+    chain = [make(0)]
+    for number in range(1, 3_000):
+        chain.append(make(number, [chain[-1]]))
+    log = CountedLog(chain, 1_000)
+    assert {log.at(entry).branch for entry in chain} == {0}
+    assert log.is_ancestor(chain[0], chain[-1])
+    assert log.requests <= 2
+    assert not log.is_ancestor(chain[-1], chain[0])
+    assert log.requests == 0
+
+
+def test_two_writers_that_merge_again_and_again_cost_the_branches_and_not_the_entries() -> None:
+    history = [make("root")]
+    tip = history[0]
+    for number in range(60):
+        left, right = [tip], [tip]
+        for part in range(8):
+            left.append(make([number, part, "left"], [left[-1]]))
+            right.append(make([number, part, "right"], [right[-1]]))
+        history += left[1:] + right[1:]
+        tip = make([number, "merge"], [left[-1], right[-1]])
+        history.append(tip)
+    log = CountedLog(history, 200)
+    assert log.is_ancestor(history[1], tip)
+    branches = len({log.at(entry).branch for entry in history})
+    assert log.is_ancestor(history[1], tip) and log.requests <= 4 * branches + 8
+    assert not log.is_ancestor(history[-2], history[-10]) and log.requests <= 4 * branches + 8
+
+
+def test_a_query_stops_at_its_limit_of_visits_or_time() -> None:
+    roots = [make(number) for number in range(200)]
+    chain = [make("merge", roots)]
+    for number in range(200):
+        chain.append(make([number], [chain[-1], make(number)]))
+    target = make("other", [make("other root"), make(3)])
+    log = CountedLog([*roots, *chain, make("other root"), target, make("top", [target, chain[-1]])])
+    with pytest.raises(QueryLimit, match="steps"):
+        log.is_ancestor(target, chain[-1], visits_max=4)
+    with pytest.raises(QueryLimit):
+        log.is_ancestor(target, chain[-1], is_late=lambda: True)
+    assert log.is_ancestor(target, chain[-1]) is False
+
+
+def test_an_entry_is_not_its_own_ancestor_nor_that_of_its_equals() -> None:
+    a, b = make("a"), make("b")
+    log = CountedLog([a, b])
+    assert not log.is_ancestor(a, a)
+    assert not log.is_ancestor(a, b)
+    assert log.run(position(make("missing").key)) is None
+
+
+def test_a_walk_gives_each_ancestor_once_highest_first_a_page_at_a_time() -> None:
+    history = make_history(Random(5), 80)
+    graph, log = Graph(history), CountedLog(history)
+    walk = AncestorWalk(history[-1])
+    found = []
+    while page := log.run(walk.page(7)):
+        assert len(page) <= 7
+        found += [entry.key for entry in page]
+    assert found == sorted(graph.ancestors[history[-1].key], reverse=True)
+
+
+def test_a_walk_that_meets_a_gap_says_that_the_log_is_damaged() -> None:
+    a = make("a")
+    b = make("b", [a])
+    log = CountedLog([a, b])
+    walk = AncestorWalk(b)
+    with pytest.raises(DamagedLog, match=a.id):
+        run_plan(walk.page(5), lambda request: {} if isinstance(request, ReadValues) else log.state.answer(request))

@@ -1,0 +1,66 @@
+"""The remembered end of a log says what the database says, after any transaction."""
+
+from random import Random
+
+from log_support import SIGNERS, make, make_history, opened
+
+from gossiplog import Reject
+from gossiplog.log.reads import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves
+from gossiplog.store.sqlite_answers import answer
+from gossiplog.tree import ReadRoot, ReadRuns
+
+
+def compare(db, tail, keys: list[bytes]) -> None:
+    """Ask both for all that the tail answers; a copy, so that asking teaches it nothing."""
+    copy = type(tail)()
+    copy.__dict__.update({name: value.copy() if isinstance(value, dict) else value for name, value in vars(tail).items()})
+    heads = answer(db, ReadHeads())
+    for request in (
+        ReadRoot(),
+        ReadHeads(),
+        ReadHeads(2),
+        ReadHeads(256),
+        ReadLeaves(heads[:3]),
+        ReadLeaves(keys[-3:]),
+        ReadCount(counted=False),
+    ):
+        assert copy.answer(db, request) == answer(db, request), request
+    branches = sorted({leaf.branch for leaf in answer(db, ReadLeaves(heads)).values()})
+    expected = answer(db, ReadBranchTips(branches))
+    found = copy.answer(db, ReadBranchTips(branches))
+    assert {branch: found[branch] for branch in expected} == expected
+    for level in range(1, answer(db, ReadRoot()).level + 2):
+        for key in (None, *keys[-2:], b"\xff" * 20, *keys[:1]):
+            assert copy.answer(db, ReadRuns(level, [key])) == answer(db, ReadRuns(level, [key])), (level, key)
+
+
+async def test_the_tail_is_the_end_of_the_database_after_any_transaction(tmp_path) -> None:
+    random = Random(4)
+
+    async def apply(entries, tx) -> None:
+        if random.random() < 0.15:
+            raise Reject("by chance", id=random.choice(entries).id)
+        if random.random() < 0.1:
+            raise ZeroDivisionError
+
+    async with opened(tmp_path / "app.db", apply=apply) as log:
+        keys: list[bytes] = []
+        for number in range(160):
+            try:
+                match random.choice(["append", "append", "many", "fork", "old", "history"]):
+                    case "append":
+                        keys.append((await log.append(number, signer=random.choice(SIGNERS))).key)
+                    case "many":
+                        keys += [entry.key for entry in await log.append_many(range(random.randint(2, 60)))]
+                    case "fork":
+                        entries = [make([number, part]) for part in range(random.randint(1, 300))]
+                        await log.insert_many([entry.value for entry in entries])
+                    case "old":
+                        old = [entry async for entry in log.iterate(reverse=random.random() < 0.5, limit=1)]
+                        await log.insert(make(number, old).value)
+                    case "history":
+                        await log.insert_many([entry.value for entry in make_history(random, 30)])
+            except Exception as error:
+                assert type(error).__name__ in ("Rejected", "ZeroDivisionError"), error
+            await log._store._writer.call(compare, log._store._tail, sorted(keys))
+        assert (await log.fsck()).is_clean
