@@ -58,7 +58,8 @@ def main() -> None:
             begun = time.perf_counter()
             found = trio.run(BENCHMARKS[name], setup)
             after = round(os.getloadavg()[0], 2)
-            figures += [replace(figure, load=[load, after]) for figure in found]
+            found = [replace(figure, load=[load, after]) for figure in found]
+            figures += found
             print("\n".join(str(figure) for figure in found), flush=True)
             print(f"  {name}: {time.perf_counter() - begun:.1f} s, load {load} to {after}", file=sys.stderr, flush=True)
             if store != place:
@@ -82,7 +83,8 @@ def main() -> None:
         write_json(_RESULTS / f"{options.write}.json", header, figures)
         write_markdown(_RESULTS / f"{options.write}.md", "Figures", header, figures)
     missed = [figure.name for figure in figures if figure.is_met is False]
-    print(f"missed: {', '.join(missed)}" if missed else "every goal is met", file=sys.stderr)
+    untold = [figure.name for figure in figures if figure.goal is not None and figure.is_met is None]
+    print(f"missed: {', '.join(missed) or 'none'}; machine too busy to tell: {', '.join(untold) or 'none'}", file=sys.stderr)
 
 
 def _own_command() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from statistics import quantiles
+from statistics import median
 
 from gossiplog import GossipLog
 from gossiplog.errors import QueryLimit
@@ -18,6 +18,8 @@ __all__ = ["ancestors", "tree_batches"]
 
 _QUERIES = 100
 _WALK = 1_000
+_GAPS = (1, 3, 10)
+"""Near pairs are where the answer may be no: far apart nearly everything is an ancestor."""
 _BATCHES = (1, 100, 1_000)
 
 
@@ -39,34 +41,46 @@ async def _ask(setup: Setup, log: GossipLog, shape: str, size: int) -> list[Figu
     rng = random.Random(setup.seed)
     low, high = await _ends(log)
     ids = [await _near(log, rng, low, high) for _ in range(100)]
+    far = [tuple(rng.sample(ids, 2)) for _ in range(_QUERIES)]
+    near = []
+    for _ in range(_QUERIES):
+        clock, gap = rng.randint(low, high), rng.choice(_GAPS)
+        near.append((await _near(log, rng, clock, clock), await _near(log, rng, clock + gap, clock + gap)))
     tip = max(await log.heads())
-    medians, worst, walks = [], [], []
-    yes = gave_up = asked = 0
+    figures = []
+    at = f"{shape}, {size:,} entries"
+    for name, what, pairs in (("", "random pairs", far), ("-near", f"pairs {_GAPS[0]} to {_GAPS[-1]} clocks apart", near)):
+        medians, worst, note = await _ask_pairs(setup, log, pairs)
+        figures.append(Figure(f"ancestors.{shape}{name}", f"is_ancestor, {what}, {at}, CPU", "ms", medians, None, note))
+        figures.append(Figure(f"ancestors.{shape}{name}-worst", f"the slowest of {_QUERIES}", "ms", worst))
+    walks = []
     for _ in range(setup.repetitions):
-        costs = []
-        for _ in range(_QUERIES):
-            a, b = sorted(rng.sample(ids, 2))
-            with Stopwatch() as watch:
-                try:
-                    yes += await log.is_ancestor(a, b)
-                except QueryLimit:
-                    gave_up += 1
-            asked += 1
-            costs.append(1e3 * watch.cpu_s)
-        medians.append(quantiles(costs, n=2)[0])
-        worst.append(max(costs))
         count = 0
         with Stopwatch() as watch:
             async for _ in log.ancestors(tip, limit=_WALK):
                 count += 1
         walks.append(1e6 * watch.cpu_s / count)
-    note = f"{yes} of {asked} are; {gave_up} gave up"
-    at = f"{shape}, {size:,} entries"
-    return [
-        Figure(f"ancestors.{shape}", f"is_ancestor, random pairs, {at}, CPU", "ms", medians, None, note),
-        Figure(f"ancestors.{shape}-worst", f"the slowest of {_QUERIES}", "ms", worst),
-        Figure(f"ancestors.{shape}-walk", f"ancestors of a head, the nearest {_WALK:,}, CPU an entry", "µs", walks),
-    ]
+    return [*figures, Figure(f"ancestors.{shape}-walk", f"ancestors of a head, the nearest {_WALK:,}, CPU an entry", "µs", walks)]
+
+
+async def _ask_pairs(setup: Setup, log: GossipLog, pairs: list[tuple[str, ...]]) -> tuple[list[float], list[float], str]:
+    """Return the median and the highest milliseconds of each repetition, and how the answers came out."""
+    medians, worst = [], []
+    yes = gave_up = 0
+    for _ in range(setup.repetitions):
+        costs = []
+        yes = gave_up = 0
+        for pair in pairs:
+            a, b = sorted(pair)
+            with Stopwatch() as watch:
+                try:
+                    yes += await log.is_ancestor(a, b)
+                except QueryLimit:
+                    gave_up += 1
+            costs.append(1e3 * watch.cpu_s)
+        medians.append(median(costs))
+        worst.append(max(costs))
+    return medians, worst, f"{yes} of {len(pairs)} are, {gave_up} gave up"
 
 
 async def _ends(log: GossipLog) -> tuple[int, int]:

@@ -63,6 +63,7 @@ class Figure:
         goal: What the median should be; None where there is no goal.
         note: What else the reader has to know.
         reference: What the reference needs, as it was measured once, for scale.
+        needs_quiet: Whether it is made of wall times, and says nothing where others use the machine.
         load: The machine's load average over the last minute when it was measured; filled in by the runner.
     """
 
@@ -73,6 +74,7 @@ class Figure:
     goal: Goal | None = None
     note: str = ""
     reference: str = ""
+    needs_quiet: bool = False
     load: list[float] = field(default_factory=list)
 
     @property
@@ -81,7 +83,15 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        return None if self.goal is None else self.goal.is_met(self.median)
+        """Whether the goal is met; None if there is none, or the machine was too busy to tell."""
+        if self.goal is None or (self.needs_quiet and self.is_disturbed):
+            return None
+        return self.goal.is_met(self.median)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether more than this program could use was running: it keeps a core and a half busy itself."""
+        return max(self.load, default=0.0) > (os.cpu_count() or 1) + 0.5
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -97,11 +107,16 @@ class Figure:
             "met": self.is_met,
             "note": self.note,
             "reference": self.reference,
+            "needs_quiet": self.needs_quiet,
             "load": self.load,
         }
 
     def __str__(self) -> str:
-        met = {None: "", True: f"  goal {self.goal}: met", False: f"  goal {self.goal}: MISSED"}[self.is_met]
+        met = {
+            None: "" if self.goal is None else f"  goal {self.goal}: machine too busy to tell",
+            True: f"  goal {self.goal}: met",
+            False: f"  goal {self.goal}: MISSED",
+        }[self.is_met]
         spread = f"  [{_number(min(self.samples))} … {_number(max(self.samples))}]" if len(self.samples) > 1 else ""
         return f"{self.name:28} {_number(self.median):>10} {self.unit}{spread}{met}"
 
@@ -150,7 +165,7 @@ def write_markdown(path: Path, title: str, header: dict[str, Any], figures: Sequ
     for figure in figures:
         spread = f"{_number(min(figure.samples))} … {_number(max(figure.samples))}"
         goal = "" if figure.goal is None else f"{figure.goal} {figure.unit}"
-        met = {None: "", True: "yes", False: "**no**"}[figure.is_met]
+        met = {None: "" if figure.goal is None else "machine too busy to tell", True: "yes", False: "**no**"}[figure.is_met]
         what = figure.what + (f"; {figure.note}" if figure.note else "")
         lines.append(
             f"| `{figure.name}` | {what} | {_number(figure.median)} {figure.unit} | {spread} | {goal} | {met} | {figure.reference} |"

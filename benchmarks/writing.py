@@ -51,7 +51,7 @@ async def append(setup: Setup) -> list[Figure]:
         Figure("append.wall", f"append one at a time {at}, wall", "ms", wall),
         Figure("append.bare-cpu", "bare one-row SQLite commit, CPU", "ms", bare_cpu),
         Figure("append.bare-wall", "bare one-row SQLite commit, wall", "ms", bare_wall),
-        Figure("append.wall-over-bare", "append's wall less the bare commit's", "ms", difference, Goal(at_most=0.7)),
+        Figure("append.wall-over-bare", "append's wall less the bare commit's", "ms", difference, Goal(at_most=0.7), needs_quiet=True),
     ]
 
 
@@ -102,7 +102,7 @@ async def concurrent(setup: Setup) -> list[Figure]:
         Figure("concurrent.sequential", "one appender", "entries/s wall", alone),
         Figure("concurrent.rate", f"{_APPENDERS} concurrent appenders", "entries/s wall", together),
         Figure("concurrent.cpu", f"{_APPENDERS} concurrent appenders, CPU an entry", "ms", together_cpu),
-        Figure("concurrent.ratio", "concurrent over sequential rate", "×", ratio, Goal(at_least=10), note),
+        Figure("concurrent.ratio", "concurrent over sequential rate", "×", ratio, Goal(at_least=10), note, needs_quiet=True),
     ]
 
 

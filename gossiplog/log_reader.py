@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from .errors import AmbiguousId, DecodeError, NotFound
-from .log.ancestry import AncestorWalk, children, is_ancestor, position
+from .log.ancestry import NEAR_CLOCKS, AncestorWalk, children, is_ancestor, is_near_ancestor, position
 from .log.envelope import next_clock
 from .log.message import Entry
 from .log.message_id import ID_CHARS, decode_id, encode_id
@@ -211,4 +211,8 @@ def _children(id: str) -> Plan[list[bytes]]:
 def _is_ancestor(a: str, b: str, deadline: float) -> Plan[bool]:
     ancestor = yield from _find(a)
     descendant = yield from _find(b)
+    if 0 < descendant.clock - ancestor.clock <= NEAR_CLOCKS and ancestor.branch != descendant.branch:
+        found = yield from is_near_ancestor(decode_id(a), decode_id(b))
+        if found is not None:
+            return found
     return (yield from is_ancestor(ancestor, descendant, is_late=lambda: time.monotonic() > deadline))

@@ -7,13 +7,13 @@ from random import Random
 from typing import Any
 
 from gossiplog.codec.clock import decode_clock, encode_clock
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.log.reads import ReadQuarantined, ReadValues
 from gossiplog.plan import Plan, Request, run_plan
 from gossiplog.sync.answer import answer
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.events import Answered, Ask, ClientAction, Closed, Done, Finish, Inserted, InsertEntries, Pause, Received, Send
-from gossiplog.codec.framing import FrameDecoder
-from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.local import InsertIntoTarget, RunOnSource, RunOnTarget, sync_steps
 from gossiplog.sync.result import SyncResult

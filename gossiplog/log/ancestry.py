@@ -17,8 +17,11 @@ from .message import Entry
 from .message_id import clock_of, encode_id
 from .reads import Position, ReadLeaves, ReadLinksDown, ReadLinksTo, ReadLinksUp, ReadPositions, ReadSuccessor, ReadValues
 
-__all__ = ["VISITS_MAX", "AncestorWalk", "children", "is_ancestor", "position"]
+__all__ = ["NEAR_CLOCKS", "VISITS_MAX", "AncestorWalk", "children", "is_ancestor", "is_near_ancestor", "position"]
 
+NEAR_CLOCKS = 32
+"""Entries whose clocks differ by no more are near: walking is tried first."""
+NEAR_VISITS_MAX = 1_000
 VISITS_MAX = 10_000
 """Steps after which a query gives up. Source: spec/limits.md, "ancestor queries"."""
 
@@ -57,6 +60,34 @@ def is_ancestor(
         if visits >= visits_max or is_late():
             raise QueryLimit(f"no answer after {visits} steps from branch to branch", hint="ask about entries that lie closer together")
     return True
+
+
+def is_near_ancestor(ancestor: bytes, descendant: bytes, *, visits_max: int = NEAR_VISITS_MAX) -> Plan[bool | None]:
+    """Find out the same by walking over the entries between the two, where those are few. One read a generation.
+
+    Where many branches are linked with each other the walk is much shorter than the search among them.
+
+    Args:
+        ancestor: Keys, both in the log.
+        descendant: See `ancestor`.
+        visits_max: Entries that may be looked at.
+
+    Returns:
+        None if there are too many entries in between.
+    """
+    generation = [descendant]
+    seen = {descendant}
+    while generation:
+        if len(seen) > visits_max:
+            return None
+        values = yield from ask(ReadValues(generation))
+        parents = {parent for key in generation for parent in Entry(key, values[key]).parent_keys}
+        if ancestor in parents:
+            return True
+        # Keys sort in causal order, so below the ancestor's no path leads to it.
+        generation = [parent for parent in parents - seen if parent > ancestor]
+        seen.update(generation)
+    return False
 
 
 class _Search:

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossiplog.codec import decode_varint
+from gossiplog.codec.base58 import encode_base58
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
-from gossiplog.codec.base58 import encode_base58
 from gossiplog.pubsub.overlay import Neighbor, NeighborKind, Nodes, Shuffle, TreeGraft, TreeIHave, WalkJoin
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sync_support import ClientDriver, ServerDriver, SmallLog, converse, make_history, parents_of, pull
 
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.errors import DecodeError
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.events import Received
-from gossiplog.codec.framing import FrameDecoder
-from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.sync.limits import ClientLimits, ServerLimits
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gossiplog.pubsub import overlay
 from gossiplog.codec.base58 import encode_base58
+from gossiplog.pubsub import overlay
 from gossiplog.pubsub.rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.wire import Wire
 from gossiplog.sim.account import parts_of
