@@ -30,6 +30,7 @@ LAYERS = {
     "keyring": 2,
     "nursery": 2,
     "ordered": 2,
+    "pages": 2,
     "gossip_log": 3,
     "integrity": 3,
     "log_reader": 3,

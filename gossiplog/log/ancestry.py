@@ -8,7 +8,7 @@ both ends at once and stops as soon as they meet or one of them has nowhere to g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
 from ..errors import DamagedLog, QueryLimit
@@ -80,8 +80,8 @@ def is_near_ancestor(ancestor: bytes, descendant: bytes, *, visits_max: int = NE
     while generation:
         if len(seen) > visits_max:
             return None
-        values = yield from ask(ReadValues(generation))
-        parents = {parent for key in generation for parent in Entry(key, values[key]).parent_keys}
+        entries = yield from _read_entries(generation)
+        parents = {parent for entry in entries for parent in entry.parent_keys}
         if ancestor in parents:
             return True
         # Keys sort in causal order, so below the ancestor's no path leads to it.
@@ -153,6 +153,15 @@ def children(at: Position) -> Plan[list[bytes]]:
     return sorted(set(keys.values()))
 
 
+def _read_entries(keys: Sequence[bytes]) -> Plan[list[Entry]]:
+    """Read entries that must be there."""
+    values = yield from ask(ReadValues(keys))
+    for key in keys:
+        if key not in values:
+            raise DamagedLog(f"entry {encode_id(key)} is missing, though others descend from it")
+    return [Entry(key, values[key]) for key in keys]
+
+
 _COMPLEMENT = bytes(255 - byte for byte in range(256))
 
 
@@ -172,10 +181,7 @@ class AncestorWalk:
             turned = heappop(self._heap)
             self._queued.discard(turned)
             key = turned.translate(_COMPLEMENT)
-            values = yield from ask(ReadValues([key]))
-            if key not in values:
-                raise DamagedLog(f"entry {encode_id(key)} is missing, though others descend from it")
-            entry = Entry(key, values[key])
+            (entry,) = yield from _read_entries([key])
             found.append(entry)
             for parent in entry.parent_keys:
                 queued = parent.translate(_COMPLEMENT)
