@@ -52,6 +52,8 @@ class _Request:
         """Whether it has an outcome."""
         return self._is_done
 
+    # Ctrl-C must not come between naming the waiter and waiting, or `finish` would wake a task that waits for something else.
+    @trio.lowlevel.enable_ki_protection
     async def wait(self) -> list[Verdict]:
         """Wait for the outcome, and return or raise it."""
         if not self._is_done:

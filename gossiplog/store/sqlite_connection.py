@@ -67,6 +67,8 @@ class TrioConnection(aiosqlite.Connection):
                 raise
         return self
 
+    # Ctrl-C must not come between handing the function over and waiting for it: the result would wake a task that waits for another.
+    @trio.lowlevel.enable_ki_protection
     async def _hop(self, function: Callable[[], Any]) -> Any:
         future = _TrioFuture()
         # aiosqlite asks nothing of a future but the three methods below.
