@@ -184,6 +184,9 @@ class AncestorWalk:
             (entry,) = yield from _read_entries([key])
             found.append(entry)
             for parent in entry.parent_keys:
+                if parent >= key:
+                    # Only damage can do that, and the walk would go round for ever.
+                    raise DamagedLog(f"entry {encode_id(key)} holds the bytes of another: it names a parent that is no older")
                 queued = parent.translate(_COMPLEMENT)
                 if queued not in self._queued:
                     self._queued.add(queued)
