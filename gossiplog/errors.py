@@ -16,6 +16,7 @@ __all__ = [
     "NewerVersion",
     "NotAuthorised",
     "NotFound",
+    "ProtocolNotSupported",
     "QueryLimit",
     "ReadOnlyLog",
     "Reject",
@@ -23,6 +24,7 @@ __all__ = [
     "RemoteProtocolError",
     "StorageFull",
     "StoreError",
+    "StreamReset",
     "SyncAborted",
     "TopicMismatch",
 ]
@@ -61,6 +63,14 @@ class RemoteProtocolError(GossipLogError):
     def __init__(self, message: str, *, peer: str | None = None) -> None:
         super().__init__(message)
         self.peer = peer
+
+
+class ProtocolNotSupported(GossipLogError):
+    """A peer speaks none of the protocols that a stream was to be opened for."""
+
+
+class StreamReset(GossipLogError):
+    """A stream ended without its end having been sent: the peer reset it, or the connection is gone."""
 
 
 class SyncAborted(GossipLogError):
