@@ -2,6 +2,8 @@
 
 __all__ = [
     "AmbiguousId",
+    "CannotConnect",
+    "CannotListen",
     "ClosedError",
     "CommitError",
     "DamagedLog",
@@ -24,6 +26,7 @@ __all__ = [
     "RemoteProtocolError",
     "StorageFull",
     "StoreError",
+    "StoreUnavailable",
     "StreamReset",
     "SyncAborted",
     "TopicMismatch",
@@ -67,6 +70,14 @@ class RemoteProtocolError(GossipLogError):
 
 class ProtocolNotSupported(GossipLogError):
     """A peer speaks none of the protocols that a stream was to be opened for."""
+
+
+class CannotListen(GossipLogError):
+    """An address cannot be listened on: it is in use, or none of this machine's."""
+
+
+class CannotConnect(GossipLogError):
+    """A peer or a server cannot be reached, or is not what answers at its address."""
 
 
 class StreamReset(GossipLogError):
@@ -189,6 +200,10 @@ class StorageFull(StoreError):
     """The disk or a quota is full; the transaction was rolled back whole."""
 
     hint = "free some space and try again; nothing that was acknowledged is affected"
+
+
+class StoreUnavailable(StoreError):
+    """The server that the log lies on cannot be reached, or does not let us in."""
 
 
 class CommitError(StoreError):

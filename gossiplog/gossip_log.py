@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from . import integrity
 from .codec import pcf_encode
+from .copying import CopyReport, copy_store
 from .errors import LocalProtocolError, ReadOnlyLog, Reject, Rejected
 from .log.commit import Append, Authorize, Committed, Insert
 from .log.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
@@ -36,6 +37,13 @@ from .subscription import Subscription
 from .sync import InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
 from .writer import Apply, Writer
 
+if TYPE_CHECKING:
+    import ssl
+
+    from .net.admission import HubLimits
+    from .net.hub import Hub
+    from .net.hub_client import HubLink
+
 __all__ = ["GossipLog", "open"]
 
 T = TypeVar("T")
@@ -43,6 +51,7 @@ T = TypeVar("T")
 _CHUNK = 250
 """Values verified per hop into a worker thread."""
 _CHUNKS_PER_COMMIT = 4
+_SMALL_BYTES = 4096
 
 
 @asynccontextmanager
@@ -65,7 +74,7 @@ async def open(
     other tasks that are still waiting get a ClosedError.
 
     Args:
-        location: A path of a SQLite file, or `:memory:`.
+        location: A path of a SQLite file, `postgresql://…?log=NAME`, or `:memory:`.
         topic: What the log's topic must be. None opens whatever there is, and creates nothing.
         signer: Signs appends that name no other signer.
         apply: The application's side of a commit; see `gossiplog.writer.Apply`.
@@ -120,6 +129,11 @@ class GossipLog(LogReader):
         self._cursors: set[str] = set()
         # Replaced and set at each commit, so that whoever waits on the old one wakes up.
         self._changed = trio.Event()
+        self._is_watching = False
+        self._listeners: list[Callable[[Sequence[Entry]], None]] = []
+        # Where the log's network lives, if it has one; see `gossiplog.net.service`.
+        self._services: trio.Nursery
+        self._service: Any = None
 
     async def append(self, payload: Any, *, signer: Signer | None = None) -> Entry:
         """Sign a payload with today's heads as its parents, and append it.
@@ -171,15 +185,52 @@ class GossipLog(LogReader):
         """
         chunks = _chunked(list(values), _CHUNK)
         verdicts: list[Verdict] = []
-        async with map_ordered(self._verify, chunks, ahead=2 * _CHUNKS_PER_COMMIT) as verified:
+        async with map_ordered(self.verify_many, chunks, ahead=2 * _CHUNKS_PER_COMMIT) as verified:
             group: list[Verdict] = []
             async for chunk in verified:
                 group += chunk
                 if len(group) >= _CHUNK * _CHUNKS_PER_COMMIT:
-                    verdicts += await self._insert(group)
+                    verdicts += await self.insert_verified(group)
                     group = []
-            verdicts += await self._insert(group)
+            verdicts += await self.insert_verified(group)
         return verdicts
+
+    async def verify_many(self, values: Sequence[bytes]) -> list[Verdict]:
+        """Verify VALUEs in a worker thread, in one hop; insert nothing. For whoever inserts in an order or in batches of its own.
+
+        One small VALUE is verified in place, which takes 90 µs of CPU where the hop alone takes 170.
+        """
+        if len(values) == 1 and len(values[0]) <= _SMALL_BYTES:
+            await trio.lowlevel.checkpoint()
+            return self._validate(values)
+        return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
+
+    async def insert_verified(self, verdicts: Sequence[Verdict], *, is_retry: bool = False) -> list[Verdict]:
+        """Insert what `verify_many` accepted, as one piece of work; return the verdicts with those of the log in their place.
+
+        Concurrent calls share commits. A cancelled call leaves all of it inserted, or nothing.
+
+        Raises:
+            StoreError: The store failed; nothing of this call is inserted.
+        """
+        entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
+        if not entries:
+            return list(verdicts)
+        inserted = iter(await self._submit(Insert(entries, is_retry)))
+        return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
+
+    @contextmanager
+    def watch_commits(self, listener: Callable[[Sequence[Entry]], None]) -> Iterator[None]:
+        """Have the new entries of each commit handed to a function, in their order, until the end of the block.
+
+        It is called in the writer's task before whoever wanted the entries written hears of it; it must neither block nor raise. What
+        other processes write to a store that is shared does not pass here.
+        """
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
 
     @asynccontextmanager
     async def subscribe(self, cursor: str | None = None, *, from_now: bool = False) -> AsyncIterator[Subscription]:
@@ -193,6 +244,9 @@ class GossipLog(LogReader):
             LocalProtocolError: Another subscription has this cursor.
             ReadOnlyLog: A cursor cannot be kept in a log that is open read-only.
         """
+        if not self._is_watching:
+            self._is_watching = True
+            self._store.watch(self._wake_followers)
         seq = None
         if cursor is not None:
             if self.read_only:
@@ -270,6 +324,75 @@ class GossipLog(LogReader):
                     case InsertIntoTarget(entries):
                         answer = await self.insert_many([value for _, value in entries])
 
+    @asynccontextmanager
+    async def listen(
+        self,
+        address: str = "127.0.0.1:8080",
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: HubLimits | None = None,
+        has_api: bool = True,
+    ) -> AsyncIterator[Hub]:
+        """Serve the log to WebSocket clients, browsers among them, for the length of a block.
+
+        Everything that one client, or this process, appends goes out to the others. At the end of the block nobody is accepted any
+        more, what waits to be sent goes out within a second, and the connections are closed.
+
+        Args:
+            address: `HOST:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
+            tls: With a certificate, for `wss://`.
+            limits: Who is let in: `gossiplog.net.HubLimits`.
+            has_api: Serve the HTTP API on the same port.
+
+        Raises:
+            LocalProtocolError: The address is malformed.
+            CannotListen: The address cannot be had.
+        """
+        from .net.hub import listen
+
+        if has_api:
+            from .web import make_http
+        async with listen([self], address, tls=tls, limits=limits, make_http=make_http if has_api else None) as hub:
+            yield hub
+
+    @asynccontextmanager
+    async def connect(self, url: str, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[HubLink]:
+        """Keep the log connected to a hub for the length of a block: what either has and the other lacks goes over, and what is new.
+
+        It connects in the background, and again whenever the connection is lost, after growing pauses; `wait_connected` waits.
+
+        Args:
+            url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` where the hub serves several logs.
+            tls: How the hub's certificate is checked; the system's authorities unless given.
+
+        Raises:
+            LocalProtocolError: The URL is malformed, or the log is connected to it already.
+        """
+        from .net.hub_client import connect
+
+        async with connect(self, url, tls=tls) as link:
+            yield link
+
+    async def copy_from(self, other: GossipLog, *, on_progress: Callable[[int], None] | None = None) -> CopyReport:
+        """Copy another log into this one, entries in the order in which it got them, with its quarantine and its followers' cursors.
+
+        Every entry is verified. What is here already is skipped, so a copy that was interrupted is repeated, and goes on quickly.
+
+        Args:
+            other: A log with the same topic, wherever it lies.
+            on_progress: Called now and then with the number of entries that were looked at.
+
+        Raises:
+            LocalProtocolError: The topics differ.
+            ReadOnlyLog: This log is open read-only.
+            StoreError: One of the two failed; what was copied before is kept.
+        """
+        if other.topic != self.topic:
+            raise LocalProtocolError(f"topic {other.topic!r}, expected {self.topic!r}")
+        if self.read_only:
+            raise ReadOnlyLog(f"{self.location} is open read-only")
+        return await copy_store(other._store, self._store, self.insert_many, on_progress)
+
     async def retry_quarantine(self, ids: Iterable[str] | None = None) -> list[Verdict]:
         """Try again to insert what was set aside, all of it or these ids; what passes now leaves the quarantine.
 
@@ -279,7 +402,7 @@ class GossipLog(LogReader):
         values = [record.value async for record in self.quarantine() if wanted is None or record.key in wanted]
         verdicts: list[Verdict] = []
         for chunk in _chunked(values, _CHUNK * _CHUNKS_PER_COMMIT):
-            verdicts += await self._insert(await self._verify_stored(chunk), is_retry=True)
+            verdicts += await self.insert_verified(await self._verify_stored(chunk), is_retry=True)
         return verdicts
 
     async def fsck(self, *, repair: bool = False, on_progress: Callable[[int], None] | None = None) -> FsckReport:
@@ -303,13 +426,14 @@ class GossipLog(LogReader):
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
-        if self.read_only:
-            self._writer.close()
-            yield
-            return
         async with open_service_nursery() as nursery:
-            nursery.start_soon(self._writer.run)
-            yield
+            if self.read_only:
+                self._writer.close()
+            else:
+                nursery.start_soon(self._writer.run)
+            async with open_service_nursery() as self._services:
+                yield
+                self._services.cancel_scope.cancel()
             self._writer.close()
 
     def _choose_signer(self, signer: Signer | None) -> Signer:
@@ -326,9 +450,6 @@ class GossipLog(LogReader):
     async def _write_cursor(self, request: WriteCursor) -> None:
         await self._writer.submit(request)
 
-    async def _verify(self, values: Sequence[bytes]) -> list[Verdict]:
-        return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
-
     async def _verify_stored(self, values: Sequence[bytes]) -> list[Verdict]:
         validator = partial(validate_many, values, topic=self.topic, schemes=self._schemes, value_bytes_max=VALUE_BYTES_LIMIT)
         return await trio.to_thread.run_sync(validator, limiter=self._verifiers)
@@ -336,18 +457,15 @@ class GossipLog(LogReader):
     def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
         return validate_many(values, topic=self.topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
 
-    async def _insert(self, verdicts: list[Verdict], *, is_retry: bool = False) -> list[Verdict]:
-        """Insert what was accepted; return the verdicts with those of the log in their place."""
-        entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
-        if not entries:
-            return verdicts
-        inserted = iter(await self._submit(Insert(entries, is_retry)))
-        return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
-
     def _on_commit(self, committed: Committed) -> None:
         if committed.entries:
-            changed, self._changed = self._changed, trio.Event()
-            changed.set()
+            for listener in self._listeners:
+                listener([entry for _, entry in committed.entries])
+            self._wake_followers()
+
+    def _wake_followers(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
 
 
 def _chunked(items: Sequence[T], size: int) -> list[Sequence[T]]:

@@ -57,6 +57,11 @@ class LogReader:
         """Whether another process may be writing to the log."""
         return self._store.is_shared
 
+    @property
+    def poll_s(self) -> float:
+        """How often followers must look for themselves, in seconds, where the log is shared."""
+        return self._store.poll_s
+
     async def get(self, id: str) -> Entry:
         """Return the entry with this id."""
         key = decode_id(id)

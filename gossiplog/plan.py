@@ -10,10 +10,10 @@ test) answers all its requests from one snapshot, or inside one transaction:
 So every query, and the whole commit, is written once, is tested without a database, and costs one hop into a database's thread.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeAlias, TypeVar
 
-__all__ = ["Plan", "Request", "ask", "run_plan"]
+__all__ = ["Plan", "Request", "ask", "is_single", "run_plan", "run_plan_async"]
 
 T = TypeVar("T")
 
@@ -33,12 +33,30 @@ def ask(request: Request[T]) -> Plan[T]:
     return answer
 
 
+def is_single(plan: Plan[Any]) -> bool:
+    """Tell whether a plan that has not begun is one `ask` and no more, so that any snapshot will do for it."""
+    return getattr(plan, "gi_code", None) is ask.__code__
+
+
 def run_plan(plan: Plan[T], answer: Callable[[Request[Any]], Any]) -> T:
     """Run a plan to its end against `answer`, which answers one request at a time; what `answer` raises is raised here."""
     try:
         request = next(plan)
         while True:
             request = plan.send(answer(request))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        plan.close()
+
+
+async def run_plan_async(plan: Plan[T], answer: Callable[[Request[Any]], Awaitable[Any]]) -> T:
+    """Run a plan as `run_plan` does, against an `answer` that awaits, in whichever event loop."""
+    try:
+        request = next(plan)
+        while True:
+            request = plan.send(await answer(request))
     except StopIteration as stop:
         result: T = stop.value
         return result

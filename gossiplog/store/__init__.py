@@ -1,4 +1,4 @@
-"""Where a log lives: one protocol, with a store in memory and one in a SQLite file behind it."""
+"""Where a log lives: one protocol, with stores in memory, in a SQLite file and on a PostgreSQL server behind it."""
 
 from .base import Durability, Reader, Store, Transaction
 from .open import open_store, pending_migrations

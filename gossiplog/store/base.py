@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any, Protocol, TypeVar
@@ -86,6 +86,15 @@ class Store(Protocol):
     @property
     def is_shared(self) -> bool:
         """Whether others may write to the log while we have it open, so that followers must look for themselves."""
+        ...
+
+    @property
+    def poll_s(self) -> float:
+        """How often followers must look for themselves, in seconds, where the log is shared."""
+        ...
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Have a function called, in the event loop, when others may have written, as soon as the store hears of it; some never do."""
         ...
 
     async def read(self, plan: Plan[T]) -> T:

@@ -49,6 +49,7 @@ class MemoryStore:
     """The store behind `:memory:`. It has no tables, so `apply` gets a transaction that only runs plans."""
 
     is_shared = False
+    poll_s = 0.0
 
     def __init__(self, topic: str | None, *, read_only: bool = False, state: MemoryState | None = None) -> None:
         if topic is None or not is_topic(topic):
@@ -58,6 +59,9 @@ class MemoryStore:
         self.is_read_only = read_only
         self._state = state or MemoryState()
         self._write_turn = trio.Lock()
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Do nothing: nobody else writes."""
 
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan; nothing else runs meanwhile, so it sees one state."""

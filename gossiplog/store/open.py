@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import LocalProtocolError
 from .base import Durability, Store
+from .postgres_url import PostgresUrl, is_postgres_url
 
 __all__ = ["open_store", "pending_migrations"]
 
@@ -17,7 +18,7 @@ __all__ = ["open_store", "pending_migrations"]
 async def open_store(
     location: str | os.PathLike[str], *, topic: str | None, create: bool, read_only: bool, durability: Durability
 ) -> AsyncIterator[Store]:
-    """Open the store that a path or URL names: `:memory:`, or a path of a SQLite file.
+    """Open the store that a path or URL names: `:memory:`, a path of a SQLite file, or `postgresql://…?log=NAME`.
 
     Raises:
         LocalProtocolError: A store in memory was asked for without a topic, or the URL is of no known kind.
@@ -29,9 +30,17 @@ async def open_store(
         yield MemoryStore(topic, read_only=read_only)
         return
     text = os.fspath(location)
+    if is_postgres_url(text):
+        # Imported here, as below, so that a log in memory needs no database.
+        from .postgres import PostgresStore
+
+        url = PostgresUrl.parse(text)
+        async with PostgresStore.open(url, topic=topic, create=create, read_only=read_only, durability=durability) as postgres:
+            yield postgres
+        return
     if "://" in text:
-        raise LocalProtocolError(f"no store for {text.partition('://')[0]}://", hint="give a path of a file, or :memory:")
-    # Imported here, so that a log in memory needs no database.
+        hint = "give a path of a file, a URL like postgresql://host/database?log=NAME, or :memory:"
+        raise LocalProtocolError(f"no store for {text.partition('://')[0]}://", hint=hint)
     from .sqlite import SqliteStore
 
     async with SqliteStore.open(Path(text), topic=topic, create=create, read_only=read_only, durability=durability) as store:
@@ -44,6 +53,11 @@ def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]
     Raises:
         StoreError: There is no such file, or it cannot be read.
     """
+    text = os.fspath(location)
+    if is_postgres_url(text):
+        from .postgres import find_postgres_pending
+
+        return find_postgres_pending(PostgresUrl.parse(text))
     from .sqlite_file import find_pending
 
-    return find_pending(Path(location))
+    return find_pending(Path(text))

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import trio
 
 from ..errors import ClosedError, CommitError, LocalProtocolError, ReadOnlyLog
-from ..plan import Plan, run_plan
+from ..plan import Plan, Request, run_plan
 from .base import Durability, Reader, Transaction
 from .sqlite_answers import answer
 from .sqlite_connection import TrioConnection
 from .sqlite_errors import translate
 from .sqlite_file import WriterLock, check_file, check_log, connect, create_log, is_blank
-from .sqlite_tail import Tail
+from .tail import UNKNOWN, Tail
 
 __all__ = ["SqliteStore"]
 
@@ -26,12 +26,15 @@ T = TypeVar("T")
 
 _READERS = 4
 """Connections that read, opened as they are needed; more callers than that wait."""
+_SNAPSHOTS = 32
+"""Snapshots that are held at a time, on connections of their own: for as long as a peer's sync takes, other reads must not wait for it."""
 
 
 class SqliteStore:
     """The store behind one file. Make one with `SqliteStore.open`."""
 
     is_shared: bool
+    poll_s = 0.2
 
     def __init__(self, path: Path, topic: str, writer: TrioConnection | None, lock: WriterLock | None) -> None:
         self._path = path
@@ -44,6 +47,7 @@ class SqliteStore:
         self._tail = Tail()
         self._idle: list[TrioConnection] = []
         self._readers = trio.Semaphore(_READERS)
+        self._snapshots = trio.Semaphore(_SNAPSHOTS)
         self._is_closed = False
 
     @classmethod
@@ -116,15 +120,18 @@ class SqliteStore:
         """Whether the store was opened read-only."""
         return self._writer is None
 
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Do nothing: a file tells nobody that it was written to."""
+
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan on one snapshot, in one hop."""
-        async with self._reader() as reader:
+        async with self._reader(self._readers) as reader:
             return await _call(self._path, reader, _read, plan)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Reader]:
         """Hold one snapshot for many plans."""
-        async with self._reader() as reader:
+        async with self._reader(self._snapshots) as reader:
             try:
                 await _call(self._path, reader, _begin_snapshot)
                 yield _Snapshot(self._path, reader)
@@ -168,8 +175,8 @@ class SqliteStore:
         return sum(file.stat().st_size for file in files if file.exists())
 
     @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[TrioConnection]:
-        async with self._readers:
+    async def _reader(self, places: trio.Semaphore) -> AsyncIterator[TrioConnection]:
+        async with places:
             if self._is_closed:
                 raise ClosedError("the log is closed")
             if self._idle:
@@ -179,7 +186,7 @@ class SqliteStore:
             try:
                 yield reader
             finally:
-                if self._is_closed:
+                if self._is_closed or len(self._idle) >= _READERS:
                     with trio.CancelScope(shield=True):
                         await reader.close()
                 else:
@@ -248,7 +255,15 @@ def _run(db: sqlite3.Connection, plan: Plan[T]) -> T:
 
 
 def _run_writing(db: sqlite3.Connection, plan: Plan[T], tail: Tail) -> T:
-    return run_plan(plan, partial(tail.answer, db))
+    return run_plan(plan, partial(_answer_writing, db, tail))
+
+
+def _answer_writing(db: sqlite3.Connection, tail: Tail, request: Request[Any]) -> Any:
+    found = tail.known(request)
+    if found is UNKNOWN:
+        found = answer(db, request)
+        tail.learn(request, found)
+    return found
 
 
 def _begin(db: sqlite3.Connection) -> None:

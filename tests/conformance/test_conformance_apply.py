@@ -215,7 +215,9 @@ async def test_replay_without_apply_is_the_callers_mistake(open_log) -> None:
 async def test_apply_writes_its_own_tables_with_the_entries_or_not_at_all(open_durable) -> None:
     async def apply(entries, tx) -> None:
         await tx.execute("CREATE TABLE IF NOT EXISTS app (clock INTEGER PRIMARY KEY, payload TEXT)")
-        await tx.execute_many("INSERT INTO app VALUES (?, ?)", [(entry.clock, str(entry.message.payload)) for entry in entries])
+        await tx.execute_many(
+            f"INSERT INTO app VALUES ({open_durable.parameters(2)})", [(entry.clock, str(entry.message.payload)) for entry in entries]
+        )
         rows = await tx.execute("SELECT count(*) FROM app")
         assert rows[0][0] >= len(entries)
         if any(entry.message.payload == "bad" for entry in entries):
@@ -237,13 +239,18 @@ async def test_apply_writes_its_own_tables_with_the_entries_or_not_at_all(open_d
         assert await log.count() == 4
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
+HARMFUL = {
+    "both": [
         "COMMIT",
         "ROLLBACK",
         "BEGIN",
         "SAVEPOINT x",
+        " ; /* a /* nested */ comment */ -- and\n commit",
+        "SELECT 1; DELETE FROM gossiplog_entries",
+        "nonsense",
+        "",
+    ],
+    "sqlite": [
         "DELETE FROM gossiplog_entries",
         "UPDATE gossiplog_heads SET key = x'00'",
         "INSERT INTO gossiplog_cursors VALUES ('x', 1)",
@@ -268,13 +275,44 @@ async def test_apply_writes_its_own_tables_with_the_entries_or_not_at_all(open_d
         "delete from GOSSIPLOG_ENTRIES",
         'DELETE FROM "Gossiplog_Entries"',
         "DELETE FROM main.gossiplog_entries",
-        "SELECT 1; DELETE FROM gossiplog_entries",
-        "nonsense",
-        "",
     ],
+    "postgres": [
+        "DELETE FROM LOG.entries",
+        "UPDATE LOG.heads SET key = ''",
+        "INSERT INTO LOG.cursors VALUES ('x', 1)",
+        "TRUNCATE LOG.links",
+        "DROP TABLE LOG.links",
+        "DROP INDEX LOG.links_up",
+        "DROP SCHEMA LOG CASCADE",
+        "ALTER TABLE LOG.entries RENAME TO mine",
+        "ALTER TABLE LOG.entries ADD COLUMN mine INTEGER",
+        "CREATE INDEX mine ON LOG.entries (seq)",
+        "CREATE TABLE LOG.mine (a INTEGER)",
+        "CREATE VIEW LOG.mine AS SELECT 1",
+        "WITH x AS (DELETE FROM LOG.nodes RETURNING 1) SELECT count(*) FROM x",
+        "DO $$ BEGIN DELETE FROM LOG.entries; END $$",
+        "DO $$ BEGIN COMMIT; END $$",
+        "PREPARE TRANSACTION 'x'",
+        "SET search_path = LOG",
+        "RESET ALL",
+        "DISCARD ALL",
+        "VACUUM LOG.entries",
+        "REINDEX TABLE LOG.entries",
+        "LOCK TABLE LOG.entries IN ACCESS EXCLUSIVE MODE",
+        "ROLLBACK TO SAVEPOINT gossiplog_apply",
+        "SELECT 1/0",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("open_durable", "statement"),
+    [(store, statement) for store in ("sqlite", "postgres") for statement in HARMFUL["both"] + HARMFUL[store]],
+    indirect=["open_durable"],
 )
 async def test_apply_cannot_harm_the_log(open_durable, statement) -> None:
     raised: list[BaseException] = []
+    statement = statement.replace("LOG", f'"{open_durable.schema()}"')
 
     async def apply(entries, tx) -> None:
         try:

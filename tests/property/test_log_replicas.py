@@ -1,5 +1,6 @@
 """Two replicas under any history of appends, inserts, syncs and restarts, against plain sets and a search by brute force."""
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_support import SIGNERS, Graph, assert_log_is, make, opened
+from postgres_support import PostgresServer
 
 from gossiplog.log import Entry, encode_id
 
@@ -29,10 +31,9 @@ OPERATIONS = st.one_of(
 class Replicas:
     """Two logs, and what each of them must hold."""
 
-    def __init__(self, nursery: trio.Nursery, store: str, folder: Path) -> None:
+    def __init__(self, nursery: trio.Nursery, locate: Callable[[str], str | Path]) -> None:
         self.nursery = nursery
-        self.store = store
-        self.folder = folder
+        self.locate = locate
         self.logs: dict[str, object] = {}
         self.closing: dict[str, tuple[trio.Event, trio.Event]] = {}
         self.expected: dict[str, dict[bytes, Entry]] = {"a": {}, "b": {}}
@@ -45,7 +46,7 @@ class Replicas:
 
     async def hold(self, side: str, task_status=trio.TASK_STATUS_IGNORED) -> None:
         close, closed = self.closing[side]
-        async with opened(":memory:" if self.store == "memory" else self.folder / f"{side}.db") as log:
+        async with opened(self.locate(side)) as log:
             task_status.started(log)
             await close.wait()
         closed.set()
@@ -87,7 +88,7 @@ class Replicas:
                 assert (result.entries, result.orphans, result.rejected) == (missing, 0, 0)
                 expected.update(self.expected[other])
             case "restart":
-                if self.store != "memory":
+                if self.locate(side) != ":memory:":
                     await self.close(side)
                     await self.open(side)
 
@@ -111,9 +112,9 @@ class Replicas:
         return self.made
 
 
-async def play(store: str, operations: list, folder: Path) -> None:
+async def play(locate: Callable[[str], str | Path], operations: list) -> None:
     async with trio.open_nursery() as nursery:
-        replicas = Replicas(nursery, store, folder)
+        replicas = Replicas(nursery, locate)
         for side in "ab":
             await replicas.open(side)
         for operation in operations:
@@ -144,9 +145,13 @@ async def check_graph(log, expected: dict[bytes, Entry]) -> None:
         assert found == sorted(graph.ancestors[key], reverse=True)
 
 
-def run(store: str, operations: list) -> None:
+def run(store: str, operations: list, server: PostgresServer | None = None) -> None:
     with TemporaryDirectory() as folder:
-        trio.run(play, store, operations, Path(folder))
+        if server is not None:
+            urls = {"a": server.new_log(), "b": server.new_log()}
+            trio.run(play, urls.__getitem__, operations)
+        else:
+            trio.run(play, lambda side: ":memory:" if store == "memory" else Path(folder) / f"{side}.db", operations)
 
 
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
@@ -164,10 +169,29 @@ def test_replicas_in_files_hold_what_their_histories_say(operations) -> None:
     run("sqlite", operations)
 
 
+def test_replicas_on_a_server_hold_what_their_histories_say(postgres) -> None:
+    @settings(max_examples=10, **COMMON)
+    @given(st.lists(OPERATIONS, max_size=12))
+    def check(operations) -> None:
+        run("postgres", operations, postgres)
+
+    check()
+
+
+@pytest.mark.slow
+def test_replicas_on_a_server_hold_what_long_histories_say(postgres) -> None:
+    @settings(max_examples=40, **COMMON)
+    @given(st.lists(OPERATIONS, min_size=10, max_size=40))
+    def check(operations) -> None:
+        run("postgres", operations, postgres)
+
+    check()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 def test_replicas_hold_what_long_histories_say(store) -> None:
-    @settings(max_examples=400, **COMMON)
+    @settings(max_examples=250, **COMMON)
     @given(st.lists(OPERATIONS, min_size=10, max_size=40))
     def check(operations) -> None:
         run(store, operations)

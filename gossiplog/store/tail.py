@@ -1,30 +1,31 @@
-"""The end of a log, remembered between the transactions of the one process that writes to it.
+"""The end of a log, remembered between the transactions of the process that writes to it.
 
 Nearly every entry that is appended or received sorts behind all others: it has heads as its parents, and changes the last node of each
-level of the tree. Reading those back takes three statements a level and five more, most of what an append costs. As nobody else
-writes to the file, what was read once and written since is still so, until a transaction is rolled back.
+level of the tree. Reading those back takes a statement or three for each level and five more, most of what an append costs. What was
+read once and written since is still so, until a transaction is rolled back or another process writes: a file has one writer, and
+a server is asked at the beginning of each transaction.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Any
+from typing import Any, Final
 
 from ..log.fsck_reads import ClearDerived
 from ..log.message_id import clock_of
 from ..log.reads import Leaf, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, WriteEntries
 from ..plan import Request
 from ..tree.node import Node, ReadRoot, ReadRuns, Run
-from .sqlite_answers import answer
 
-__all__ = ["Tail"]
+__all__ = ["HEADS_MAX", "UNKNOWN", "Tail"]
 
-_HEADS_MAX = 256
+UNKNOWN: Final = object()
+"""What `Tail.known` returns where the store must be asked."""
+HEADS_MAX = 256
 """More heads than one append merges are not worth remembering."""
 
 
 class Tail:
-    """Answers what is asked about the end of the log from memory, and everything else from the database."""
+    """Knows the answers to what is asked about the end of the log, as far as it was told them or what was written since."""
 
     def __init__(self) -> None:
         self._root: Node | None = None
@@ -36,75 +37,69 @@ class Tail:
         # For each level its last node with that node's children; the levels that are not known are missing.
         self._runs: dict[int, Run] = {}
 
-    def answer(self, db: sqlite3.Connection, request: Request[Any]) -> Any:
-        """Answer one request of the writer's transaction."""
+    def known(self, request: Request[Any]) -> Any:
+        """Answer one request of the writer's transaction from memory, or return UNKNOWN."""
         match request:
             case ReadRuns():
-                return self._read_runs(db, request)
+                return self._known_runs(request)
             case ReadRoot():
-                if self._root is None:
-                    self._root = answer(db, request)
-                return self._root
+                return UNKNOWN if self._root is None else self._root
             case ReadHeads():
-                return self._read_heads(db, request)
+                return UNKNOWN if self._heads is None else self._heads[: request.limit]
             case ReadLeaves():
-                return self._read_leaves(db, request)
+                is_known = all(key in self._leaves for key in request.keys)
+                return {key: self._leaves[key] for key in request.keys} if is_known else UNKNOWN
             case ReadBranchTips():
-                return self._read_branch_tips(db, request)
+                return self._known_branch_tips(request)
             case ReadCount(counted=False):
-                if self._seq is None:
-                    self._seq = answer(db, request)[1]
-                return 0, self._seq
+                return UNKNOWN if self._seq is None else (0, self._seq)
+            case _:
+                return UNKNOWN
+
+    def learn(self, request: Request[Any], answer: Any) -> None:
+        """Remember what the store answered, or what it has written, within the writer's transaction."""
+        match request:
+            case ReadRuns():
+                if answer and answer[-1].until is None:
+                    self._runs[request.level] = answer[-1]
+            case ReadRoot():
+                self._root = answer
+            case ReadHeads():
+                if len(answer) <= HEADS_MAX and len(answer) != request.limit:
+                    self._heads = answer
+            case ReadLeaves():
+                if self._heads is not None:
+                    self._leaves.update((key, answer[key]) for key in self._heads if key in answer)
+            case ReadBranchTips():
+                self._last_branch = answer[-1]
+            case ReadCount(counted=False):
+                self._seq = answer[1]
             case WriteEntries():
-                answer(db, request)
                 self._note_entries(request)
                 self._note_tree(request)
-                return None
             case ClearDerived():
                 self.forget()
-                return answer(db, request)
             case _:
-                return answer(db, request)
+                pass
 
     def forget(self) -> None:
         """Forget everything: a transaction was rolled back, or somebody else may have written."""
         self.__init__()  # type: ignore[misc]
 
-    def _read_heads(self, db: sqlite3.Connection, request: ReadHeads) -> list[bytes]:
-        if self._heads is None:
-            heads: list[bytes] = answer(db, request)
-            if len(heads) > _HEADS_MAX or len(heads) == request.limit:
-                return heads
-            self._heads = heads
-        return self._heads[: request.limit]
-
-    def _read_leaves(self, db: sqlite3.Connection, request: ReadLeaves) -> dict[bytes, Leaf]:
-        if all(key in self._leaves for key in request.keys):
-            return {key: self._leaves[key] for key in request.keys}
-        found: dict[bytes, Leaf] = answer(db, request)
-        if self._heads is not None:
-            self._leaves.update((key, found[key]) for key in self._heads if key in found)
-        return found
-
-    def _read_branch_tips(self, db: sqlite3.Connection, request: ReadBranchTips) -> dict[int, int]:
+    def _known_branch_tips(self, request: ReadBranchTips) -> Any:
         # Nothing comes after a head, so it is the last of its branch.
         tips = {leaf.branch: clock_of(key) for key, leaf in self._leaves.items()}
-        if self._last_branch is not None and all(branch in tips for branch in request.branches):
-            tips[-1] = self._last_branch
-            return tips
-        found: dict[int, int] = answer(db, request)
-        self._last_branch = found[-1]
-        return found
+        if self._last_branch is None or any(branch not in tips for branch in request.branches):
+            return UNKNOWN
+        tips[-1] = self._last_branch
+        return tips
 
-    def _read_runs(self, db: sqlite3.Connection, request: ReadRuns) -> list[Run]:
-        known = self._runs.get(request.level)
+    def _known_runs(self, request: ReadRuns) -> Any:
+        last = self._runs.get(request.level)
         # Keys are ascending, so if the first falls into the last run, all do.
-        if known is not None and request.keys and (request.keys[0] or b"") >= (known.parent.key or b""):
-            return [known]
-        runs: list[Run] = answer(db, request)
-        if runs and runs[-1].until is None:
-            self._runs[request.level] = runs[-1]
-        return runs
+        if last is not None and request.keys and (request.keys[0] or b"") >= (last.parent.key or b""):
+            return [last]
+        return UNKNOWN
 
     def _note_entries(self, request: WriteEntries) -> None:
         self._seq = request.rows[-1].seq
@@ -113,7 +108,7 @@ class Tail:
         if self._heads is None:
             return
         heads = set(self._heads).difference(request.merged).union(request.heads)
-        if len(heads) > _HEADS_MAX:
+        if len(heads) > HEADS_MAX:
             self._heads, self._leaves = None, {}
             return
         self._heads = sorted(heads)

@@ -1,0 +1,134 @@
+"""An asyncio event loop in a thread of its own, for asyncpg, called from trio.
+
+Measured against trio-asyncio on one machine (2 cores, PostgreSQL 15, local socket, wall medians): a call that does nothing takes 31 µs
+against 29 µs, one with a statement 86 µs against 147 µs, one with four statements 220 µs against 480 µs, because trio-asyncio
+turns each of asyncio's callbacks into work of trio's. So whole plans and transactions run in the thread, one hop each. Besides,
+importing trio-asyncio replaces functions of asyncio in the whole process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import outcome
+import trio
+
+__all__ = ["Abandoned", "AsyncioThread", "Call"]
+
+T = TypeVar("T")
+
+_FINISH_S = 5.0
+
+
+class Abandoned(Exception):
+    """Raised in the thread, at a place where nothing is under way, when the caller in trio was cancelled."""
+
+
+class Call:
+    """One call from trio. What is under way for it is never interrupted; only a wait for something to begin is."""
+
+    __slots__ = ("_is_cancelled", "_raise_cancel", "_task", "_token", "_waiting")
+
+    def __init__(self) -> None:
+        self._task = trio.lowlevel.current_task()
+        self._token = trio.lowlevel.current_trio_token()
+        self._raise_cancel: Callable[[], Any] | None = None
+        # The two below belong to the thread.
+        self._is_cancelled = False
+        self._waiting: asyncio.Future[Any] | None = None
+
+    async def wait_for(self, future: asyncio.Future[T]) -> T:
+        """Wait for a future that may be given up.
+
+        Raises:
+            Abandoned: The caller was cancelled; the future has this exception too, unless it was done before.
+        """
+        if self._is_cancelled and not future.done():
+            future.set_exception(Abandoned())
+        self._waiting = future
+        try:
+            return await future
+        finally:
+            self._waiting = None
+
+    def finish(self, result: outcome.Outcome[Any]) -> None:
+        """Resume the caller."""
+        if self._raise_cancel is not None and isinstance(result, outcome.Error) and isinstance(result.error, Abandoned):
+            result = outcome.capture(self._raise_cancel)
+        trio.lowlevel.reschedule(self._task, result)
+
+    def cancel(self, loop: asyncio.AbstractEventLoop, raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
+        """Note that the caller was cancelled; it gets its result all the same, unless the call is still waiting to begin."""
+        self._raise_cancel = raise_cancel
+        loop.call_soon_threadsafe(self._abandon)
+        return trio.lowlevel.Abort.FAILED
+
+    def send(self, result: outcome.Outcome[Any]) -> None:
+        """Hand the result over to trio, from the thread."""
+        self._token.run_sync_soon(self.finish, result)
+
+    def _abandon(self) -> None:
+        self._is_cancelled = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(Abandoned())
+
+
+class AsyncioThread:
+    """The thread. `start` it, `call` it, and `stop` it when nothing is under way any more."""
+
+    def __init__(self, name: str) -> None:
+        # Not asyncio.new_event_loop: whoever imports trio-asyncio makes that return something else.
+        self.loop = asyncio.SelectorEventLoop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    # Ctrl-C must not come between handing the call over and waiting for it: the result would wake a task that waits for another.
+    @trio.lowlevel.enable_ki_protection
+    async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run `function(call, *args)` in the thread, in one hop, and return or raise what it does.
+
+        A caller that was cancelled before begins nothing. One that is cancelled later gets the result nevertheless, and is cancelled at its
+        next checkpoint; only where the function waits by `Call.wait_for` is it given up.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        call = Call()
+        self.loop.call_soon_threadsafe(self._begin, call, function, args)
+        result: T = await trio.lowlevel.wait_task_rescheduled(lambda raise_cancel: call.cancel(self.loop, raise_cancel))
+        return result
+
+    def stop(self) -> None:
+        """End the loop and the thread. What other callers have under way is over soon, or at once if its connection is closed."""
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._finish(), self.loop).result(_FINISH_S)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    async def _finish(self) -> None:
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def _begin(self, call: Call, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        task = self.loop.create_task(self._answer(call, function, args))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, call: Call, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
+        result: outcome.Outcome[Any]
+        try:
+            result = outcome.Value(await function(call, *args))
+        except BaseException as error:
+            # Whatever it is belongs to the caller.
+            result = outcome.Error(error)
+        call.send(result)

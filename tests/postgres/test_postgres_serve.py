@@ -1,0 +1,64 @@
+"""Two `gossiplog serve` processes on one log: each serves clients of its own, and all see what anybody appends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import trio
+from log_support import SIGNERS, assert_whole, opened
+
+from gossiplog.net.hub_client import connect
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@contextmanager
+def serving(url: str) -> Iterator[str]:
+    """Run `gossiplog serve` for the length of a block; yields the URL of the hub."""
+    command = [sys.executable, "-m", "gossiplog", "serve", url, "--listen", "127.0.0.1:0", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.stderr and process.stderr.read()
+        yield json.loads(line)["urls"][0]
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+
+
+async def test_two_servers_on_one_log_serve_their_clients_and_see_each_others_appends(postgres) -> None:
+    url = postgres.new_log()
+    async with opened(url) as log:
+        await log.append_many(range(20))
+    memory = ":memory:"
+    with serving(url) as one, serving(url) as two, trio.fail_after(60):
+        async with (
+            opened(memory, signer=SIGNERS[1]) as left,
+            opened(memory, signer=SIGNERS[2]) as right,
+            connect(left, one),
+            connect(right, two),
+            left.subscribe() as to_left,
+            right.subscribe() as to_right,
+        ):
+            for _ in range(20):
+                await anext(to_left)
+                await anext(to_right)
+            # From a client of one server, through the database, to a client of the other; both ways, and from a third process.
+            for number in range(5):
+                entry = await (left if number % 2 else right).append(["client", number])
+                assert {(await anext(to_left)).key, (await anext(to_right)).key} == {entry.key}
+            async with opened(url, signer=SIGNERS[3]) as log:
+                entry = await log.append("third")
+                assert {(await anext(to_left)).key, (await anext(to_right)).key} == {entry.key}
+            assert await left.root() == await right.root()
+    async with opened(url) as log:
+        assert await log.count() == 26
+        await assert_whole(log)
