@@ -20,9 +20,9 @@ from .records import BLOCK_BYTES_MAX, LINE_BYTES_MAX, BinaryReader, Record, read
 if TYPE_CHECKING:
     from ..log.message import Entry
 
-__all__ = ["entry_to_line", "line_to_value", "read_json_lines"]
+__all__ = ["DEPTH_MAX", "entry_to_line", "line_to_value", "read_json_lines", "record_to_value"]
 
-_DEPTH_MAX = pcf.DEPTH_MAX + 2
+DEPTH_MAX = pcf.DEPTH_MAX + 2
 """The line's own two levels come on top of the payload's."""
 
 
@@ -39,7 +39,7 @@ def entry_to_line(entry: Entry) -> bytes:
             "signature": {"codec": signature.codec, "publicKey": signature.public_key, "signature": signature.signature},
             "message": {"topic": message.topic, "clock": message.clock, "parents": list(message.parents), "payload": message.payload},
         },
-        depth_max=_DEPTH_MAX,
+        depth_max=DEPTH_MAX,
     )
 
 
@@ -51,10 +51,15 @@ def line_to_value(line: bytes) -> tuple[bytes, str | None]:
     Raises:
         DecodeError: The line is not dag-json, lacks a field, has one of another type, or describes more than 1 MiB.
     """
-    record = dag_json.decode(line, depth_max=_DEPTH_MAX)
+    record = dag_json.decode(line, depth_max=DEPTH_MAX)
     entry_id = record.get("id") if isinstance(record, dict) else None
     if entry_id is not None and not (isinstance(entry_id, str) and is_id(entry_id)):
         raise DecodeError("the id is not one")
+    return record_to_value(record), entry_id
+
+
+def record_to_value(record: Any) -> bytes:
+    """Build the VALUE of `{"message": {…}, "signature": {…}}`, a decoded line. Checks and raises as `line_to_value`."""
     message, signature = _field(record, "message", dict), _field(record, "signature", dict)
     parents = _field(message, "parents", list)
     if len(parents) > PARENTS_MAX:
@@ -68,7 +73,7 @@ def line_to_value(line: bytes) -> tuple[bytes, str | None]:
     codec, did, raw = _field(signature, "codec", str), _field(signature, "publicKey", str), _field(signature, "signature", bytes)
     try:
         payload = pcf.encode(message["payload"], depth_max=pcf.DEPTH_MAX, bytes_max=BLOCK_BYTES_MAX)
-        return build_value(codec, did, raw, _field(message, "topic", str), clock, keys, payload), entry_id
+        return build_value(codec, did, raw, _field(message, "topic", str), clock, keys, payload)
     except EncodeError as error:
         raise DecodeError(f"the payload has no canonical form: {error}") from error
     except UnicodeEncodeError as error:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import StoreError, SyncAborted, TopicMismatch
 from .exits import ExitCode, Failure
+from .journal import LOG_FORMATS, write_journal
+from .location import LOG, Location
 from .options import DURABILITIES, log_argument, output_options
 from .output import Output
+from .serve import client_tls
 from .session import opened, run
+from .sync_hub import follow_hub, hub_url, sync_hub
 
 if TYPE_CHECKING:
     from ..gossip_log import GossipLog
+    from ..net.hub_client import HubUrl
     from ..sync import SyncResult
     from ..tree import Node
 
@@ -24,31 +29,65 @@ __all__ = ["sync"]
 
 @click.command()
 @log_argument
-@click.argument("other", metavar="OTHER", type=click.Path())
+@click.argument("other", metavar="OTHER", type=LOG)
 @click.option("--pull", "direction", flag_value="pull", help="Only take from OTHER what LOG lacks.")
 @click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
 @click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
+@click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Believe in this authority, in PEM, when connecting to a wss:// hub.")
+@click.option(
+    "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="With --follow: how to log, on stderr."
+)
 @click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
 @output_options()
-def sync(log: str, other: str, direction: str | None, dry_run: bool, durability: str, out: Output) -> int:
+def sync(
+    log: Location,
+    other: Location,
+    direction: str | None,
+    dry_run: bool,
+    follow: bool,
+    tls_ca: str | None,
+    log_format: str,
+    durability: str,
+    out: Output,
+) -> int:
     """Make two logs equal.
 
     Two logs of one topic exchange what they lack, and end with equal roots. They compare hashes from the root down, so the cost
     follows the difference, not the size. Everything received is verified. A run that was interrupted keeps what it has and can
     be repeated.
 
+    OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. Once is the
+    default; with --follow the two stay connected.
+
     \b
     Examples
       gossiplog sync app.db /mnt/stick/app.db
       gossiplog sync app.db other.db --pull --dry-run
+      gossiplog sync app.db ws://127.0.0.1:8080
+      gossiplog sync app.db wss://hub.example.com/app.example.com --follow
     """
 
     context = click.get_current_context()
+    hub = None if other.is_url else hub_url(other)
+    pulls, pushes = direction != "push", direction != "pull"
+    if hub is None and (follow or tls_ca is not None):
+        raise click.UsageError("--follow and --tls-ca are for a hub, at a ws:// or wss:// URL", context)
+    if hub is not None and (dry_run or (follow and direction is not None)):
+        raise click.UsageError("with a hub there is no --dry-run, and no direction under --follow", context)
+
+    async def task_with_hub(hub: HubUrl) -> int:
+        tls = client_tls(tls_ca)
+        async with opened(log, read_only=not pulls, durability=durability) as ours:
+            if follow:
+                write_journal(log_format)
+                return await follow_hub(ours, hub, tls=tls, out=out)
+            done = await sync_hub(ours, hub, pulls=pulls, pushes=pushes, tls=tls, out=out)
+        return ExitCode.DONE if done.pulled is None else _judge(done.pulled, other, out)
 
     async def task() -> int:
-        if Path(log).exists() and Path(other).exists() and Path(log).samefile(other):
-            raise click.UsageError("LOG and OTHER are the same file", context)
-        pulls, pushes = direction != "push", direction != "pull"
+        if log.is_same(other):
+            raise click.UsageError("LOG and OTHER are the same", context)
         async with (
             opened(log, read_only=dry_run or not pulls, durability=durability) as ours,
             opened(other, read_only=dry_run or not pushes, durability=durability) as theirs,
@@ -68,7 +107,7 @@ def sync(log: str, other: str, direction: str | None, dry_run: bool, durability:
         codes = [_judge(result, place, out) for result, place in ((pulled, other), (pushed, log)) if result is not None]
         return max(codes, key=_severity)
 
-    return run(task)
+    return run(task if hub is None else partial(task_with_hub, hub))
 
 
 def _report(out: Output, pulled: int | None, pushed: int | None, ours: Node, theirs: Node, *, is_dry: bool) -> None:

@@ -80,6 +80,13 @@ class FrameDecoder:
             frames.append(message)
         return frames
 
+    def take_rest(self) -> bytes:
+        """Take what was fed and is not part of a frame that was returned, for a stream that goes on without frames."""
+        rest = bytes(memoryview(self._buffer)[self._start :])
+        self._buffer.clear()
+        self._start = 0
+        return rest
+
     def finish(self) -> None:
         """Say that the stream has ended.
 

@@ -26,6 +26,8 @@ _VARINT = 0
 _FIXED_64 = 1
 _BYTES = 2
 _FIXED_32 = 5
+_OTHERS_MAX = 256
+"""Fields of one message that are unknown or no lists. Nobody needs so many; a million that repeat each other take seconds to read."""
 _FIELD_NUMBER_MAX = 2**29 - 1
 _VARINT_BYTES_MAX = 10
 
@@ -127,11 +129,11 @@ class Schema:
 
         Raises:
             DecodeError: The bytes are cut short or are no protobuf, a known field has another wire type or a value out of range, a string
-                is not UTF-8, or a list is longer than its maximum.
+                is not UTF-8, a list is longer than its maximum, or there are more than 256 other fields.
         """
         values = dict(self._singular)
         lists: dict[str, list[Any]] = {field.name: [] for field in self.fields if field.repeated}
-        position = 0
+        position = others = 0
         while position < len(data):
             tag, position = _read_varint(data, position)
             number, wire_type = tag >> 3, tag & 7
@@ -144,6 +146,10 @@ class Schema:
                 start, position = _extent(data, position, wire_type)
                 raw = 0
             field = self._by_number.get(number)
+            if field is None or not field.repeated:
+                others += 1
+                if others > _OTHERS_MAX:
+                    raise DecodeError(f"{self.name}: more than {_OTHERS_MAX} fields that are no lists")
             if field is None:
                 continue
             if field.wire_type != wire_type:

@@ -1,5 +1,20 @@
 """The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log over them."""
 
+from .admission import HubLimits
+from .muxed import ConnectionEnd, Counters, EndKind, MuxedConnection, open_muxed
+from .muxed_stream import MuxedStream
 from .stream import ByteStream, Connection, Handler, Stream
 
-__all__ = ["ByteStream", "Connection", "Handler", "Stream"]
+__all__ = [
+    "ByteStream",
+    "Connection",
+    "ConnectionEnd",
+    "Counters",
+    "EndKind",
+    "Handler",
+    "HubLimits",
+    "MuxedConnection",
+    "MuxedStream",
+    "Stream",
+    "open_muxed",
+]

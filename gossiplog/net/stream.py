@@ -89,8 +89,18 @@ class Connection(Protocol):
         """The remote IP address, without port; None where there is none."""
         ...
 
-    async def open_stream(self, protocols: Sequence[str]) -> Stream:
+    @property
+    def is_over(self) -> bool:
+        """It has ended, or begun to, and all of its streams with it."""
+        ...
+
+    async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> Stream:
         """Open a stream and agree on the first of these protocols that the peer speaks.
+
+        Args:
+            is_lazy: Do not wait for the peer's answer, which spares a round trip: what is sent goes out behind the proposal, and
+                `receive_some` raises what this would. Only where there is one protocol, and one that the peer will hardly refuse:
+                the reference takes what follows a refused protocol for another proposal. Otherwise ignored.
 
         Raises:
             ProtocolNotSupported: The peer speaks none of them.

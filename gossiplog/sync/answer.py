@@ -35,12 +35,14 @@ class Reply:
     Attributes:
         frames: Framed responses, one per request from the first on.
         size: Their bytes.
+        values: Entries in them.
         fault: Why the next request after those was not answered and the stream has to end; None if it just was not its turn yet.
         is_violation: Whether that fault is the peer's.
     """
 
     frames: list[bytes] = field(default_factory=list)
     size: int = 0
+    values: int = 0
     fault: str | None = None
     is_violation: bool = False
 
@@ -139,3 +141,4 @@ def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits) -> Pl
         # As many at a time as may be expected to make the usual size.
         chunk = max(limits.value_chunk, min(len(request.keys), limits.run_bytes * len(values) // (2 * max(size, 1))))
     reply.add(encode_frame(encode_response(ValuesResponse(values))))
+    reply.values += len(values)

@@ -147,7 +147,7 @@ class SyncClient:
                 case Received():
                     self._on_received(event.data)
                 case Closed():
-                    self._on_break(Ending.CLOSED, event.reason or "the stream ended")
+                    self._on_break(Ending.CLOSED, event.reason or "the stream ended", is_telling=not event.is_connection_lost)
                 case TimedOut():
                     # A late timer is harmless: the answer may have come between.
                     if self.deadline is not None and now >= self.deadline:
@@ -219,18 +219,9 @@ class SyncClient:
             raise RemoteProtocolError(f"{type(response).__name__} in answer to getValues")
         if len(response.values) != len(sent.leaves):
             raise RemoteProtocolError(f"{len(response.values)} values for {len(sent.leaves)} keys")
-        size = 0
         for leaf, value in zip(sent.leaves, response.values, strict=True):
-            key = leaf.key
-            assert key is not None
-            _, clock_bytes = decode_clock(key)
-            # A key is a clock, then as much of the value's SHA-256 as fits.
-            if sha256(value).digest()[: KEY_BYTES - clock_bytes] != key[clock_bytes:]:
-                raise RemoteProtocolError(f"a value that is not that of key {key.hex()}")
-            if leaf_hash(key, value) != leaf.hash:
-                raise RemoteProtocolError(f"leaf {key.hex()} with a hash that is not its value's")
-            self._ready.append((key, value))
-            size += len(value)
+            self._ready.append((_checked_key(leaf, value), value))
+        size = sum(map(len, response.values))
         self._ready_bytes += size
         self._source.on_values(len(sent.leaves), size)
 
@@ -252,16 +243,9 @@ class SyncClient:
             if nodes[0].level == 0:
                 self._frontier.add_leaves(differing)
             elif differing:
-                self._add_spans(nodes, differing, span.upper if span else None)
+                self._frontier.add_spans(nodes, differing, span.upper if span else None)
             if span is not None:
                 self._frontier.resolve(span)
-
-    def _add_spans(self, nodes: Sequence[Node], differing: Sequence[Node], upper: bytes | None) -> None:
-        """Each node's range ends where its next sibling begins, whether that sibling differs from ours or not."""
-        wanted = {node.key for node in differing}
-        for index, node in enumerate(nodes):
-            if node.key in wanted:
-                self._frontier.add_span(node, nodes[index + 1].key if index + 1 < len(nodes) else upper)
 
     def _on_inserted(self, verdicts: Sequence[InsertVerdict]) -> None:
         if self._inserting is None or len(verdicts) != len(self._inserting):
@@ -390,13 +374,14 @@ class SyncClient:
 
     # How it ends
 
-    def _on_break(self, ending: Ending, reason: str) -> None:
+    def _on_break(self, ending: Ending, reason: str, *, is_telling: bool = True) -> None:
+        """Stop where the source fell silent; `is_telling`: the request that it did not answer may be the cause."""
         if self._is_ending:
             return
         self._read_frames()
         if self._is_ending or (not self._sent and self._is_finished):
             return
-        if self._sent and self._sent[0].leaves:
+        if is_telling and self._sent and self._sent[0].leaves:
             keys = [leaf.key for leaf in self._sent[0].leaves if leaf.key is not None]
             self.result.narrowed = self._source.on_failure(keys, self._now, timed_out=ending is Ending.TIMED_OUT)
         self._end(ending, reason)
@@ -422,3 +407,16 @@ class SyncClient:
         self._ready.clear()
         self._is_done = True
         return [Done(self.result)] if self._is_finished else [Finish(), Done(self.result)]
+
+
+def _checked_key(leaf: Node, value: bytes) -> bytes:
+    """Check that a value belongs to a leaf, and return the leaf's key."""
+    key = leaf.key
+    assert key is not None
+    _, clock_bytes = decode_clock(key)
+    # A key is a clock, then as much of the value's SHA-256 as fits.
+    if sha256(value).digest()[: KEY_BYTES - clock_bytes] != key[clock_bytes:]:
+        raise RemoteProtocolError(f"a value that is not that of key {key.hex()}")
+    if leaf_hash(key, value) != leaf.hash:
+        raise RemoteProtocolError(f"leaf {key.hex()} with a hash that is not its value's")
+    return key

@@ -59,9 +59,15 @@ class Received(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """The stream ended or broke; a clean end half way is the same to us."""
+    """The stream ended or broke; a clean end half way is the same to us.
+
+    Attributes:
+        reason: Why, for the log.
+        is_connection_lost: The whole connection ended, which says nothing about what was asked for last.
+    """
 
     reason: str
+    is_connection_lost: bool = False
 
 
 class TimedOut(NamedTuple):

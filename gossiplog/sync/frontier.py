@@ -60,6 +60,13 @@ class Frontier:
         heappush(self._todo, entry)
         heappush(self._open, entry)
 
+    def add_spans(self, siblings: Sequence[Node], chosen: Sequence[Node], upper: bytes | None) -> None:
+        """Add some of a node's children to expand; the range of each ends where its next sibling begins, chosen or not."""
+        wanted = {node.key for node in chosen}
+        for index, node in enumerate(siblings):
+            if node.key in wanted:
+                self.add_span(node, siblings[index + 1].key if index + 1 < len(siblings) else upper)
+
     def add_leaves(self, leaves: Sequence[Node]) -> None:
         """Add the missing leaves of one span, ascending, none an anchor; O(log size)."""
         if leaves:

@@ -39,6 +39,7 @@ class SyncServer:
 
     Attributes:
         requests: Requests answered so far.
+        values: Entries that the answers held.
         bytes_received: Bytes read.
         bytes_sent: Bytes written.
     """
@@ -57,6 +58,7 @@ class SyncServer:
         self._is_done = False
         self._fault: str | None = None
         self.requests = 0
+        self.values = 0
         self.bytes_received = 0
         self.bytes_sent = 0
 
@@ -111,6 +113,7 @@ class SyncServer:
         for _ in reply.frames:
             self._queue.popleft()
         self.requests += len(reply.frames)
+        self.values += reply.values
         actions: list[ServerAction] = [self._send(b"".join(reply.frames))] if reply.frames else []
         if reply.fault is not None:
             actions.append(self._reset(reply.fault, is_violation=reply.is_violation))

@@ -18,9 +18,11 @@ from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.codec.link import link_from_bytes, link_from_text, link_text, link_to_bytes
 from gossiplog.codec.protobuf import Field, Kind, Schema
 from gossiplog.codec.varint import decode_varint, encode_varint
-from gossiplog.errors import DecodeError, EncodeError, KeyFileError
+from gossiplog.errors import DecodeError, EncodeError, KeyFileError, ProtocolNotSupported, RemoteProtocolError
 from gossiplog.log import Ed25519Signer, Entry, Outcome, decode_id, encode_id, sign_entry, validate, verify_signature
 from gossiplog.log.ed25519 import verify_fully
+from gossiplog.net.multistream import MULTISTREAM, Offer, Proposal, encode_line
+from gossiplog.net.yamux import STREAMS_MAX, Flags, FrameKind, Opened, Yamux, decode_header, encode_header
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, PeerId, Topic
@@ -40,6 +42,8 @@ from gossiplog.sync.rpc import (
 from gossiplog.sync.rpc import Insert as InsertEvent
 from gossiplog.sync.wire import decode_event, decode_request, decode_response, encode_event, encode_request, encode_response
 from gossiplog.tree.node import Node
+
+from .targets_libp2p import LIBP2P_TARGETS
 
 __all__ = ["TARGETS", "Target"]
 
@@ -257,6 +261,59 @@ def fuzz_rpc(data: bytes) -> None:
         assert Wire().decode(*FrameDecoder().take(frame))
 
 
+def fuzz_yamux(data: bytes) -> None:
+    # The first byte says how the others are cut, and whether the streams are read.
+    cut, data = (data[0] >> 1) + 1 if data else 1, data[1:]
+    is_read = bool(data and data[0] & 1)
+    muxer = Yamux(is_client=False)
+    muxer.open(0.0)
+    muxer.ping(0.0)
+    for start in range(0, len(data), cut):
+        try:
+            events = muxer.receive(data[start : start + cut], 1.0)
+            while muxer.is_behind:
+                events += muxer.receive(b"", 1.0)
+        except RemoteProtocolError:
+            assert muxer.is_leaving
+            break
+        for event in events:
+            if isinstance(event, Opened) and event.stream.id % 3 == 0:
+                muxer.release(event.stream)
+        for stream in muxer.streams:
+            if is_read and not stream.is_reset:
+                muxer.read(stream, 7, 2.0)
+    assert len(muxer.streams) <= STREAMS_MAX + 1
+    for stream in muxer.streams:
+        assert stream.is_released or len(stream.buffer) + stream.credit <= stream.window
+    # Two frames for what is opened or asked, another two a stream at the end.
+    assert muxer.queued_bytes <= 100 + 4 * 12 * (len(data) // 12 + 1)
+
+
+def fuzz_yamux_header(data: bytes) -> None:
+    try:
+        header = decode_header(data.ljust(12, b"\0")[:12])
+    except DecodeError:
+        return
+    assert encode_header(*header) == data.ljust(12, b"\0")[:12]
+
+
+def fuzz_multistream(data: bytes) -> None:
+    cut = data[0] + 1 if data else 1
+    for side in (Proposal(["/a", "/b"]), Offer({"/a", "/b"})):
+        taken = 0
+        try:
+            for start in range(1, len(data), cut):
+                piece = data[start : start + cut]
+                taken += len(piece)
+                side.receive(piece)
+        except (RemoteProtocolError, ProtocolNotSupported):
+            continue
+        assert side.protocol in (None, "/a", "/b")
+        rest = side.take_rest()
+        assert data[1 : 1 + taken].endswith(rest)
+        assert side.protocol is not None or len(rest) <= 1024 + 256
+
+
 JSON_SEEDS = tuple(dag_json.encode(pcf.decode(payload)) for payload in PAYLOADS)
 TREE_VALUES = {
     "nodes": [{"level": 1, "key": b"k", "hash": b"h"}, {"level": 2**32 - 1, "key": None, "hash": b""}],
@@ -286,6 +343,30 @@ _RPCS = (
 )
 RPC_SEEDS = tuple(FrameDecoder().take(frame)[0] for rpc in _RPCS for frame in Wire().encode(rpc))
 
+
+def _muxer_seed() -> bytes:
+    client = Yamux(is_client=True)
+    streams = [client.open(0.0) for _ in range(4)]
+    for stream in streams:
+        client.write(stream, memoryview(Proposal(["/a"]).start() + b"some data"))
+    client.ping(0.0)
+    client.close(streams[0])
+    client.reset(streams[1])
+    client.write(streams[2], memoryview(bytes(300)))
+    client.go_away(0)
+    return b"\x31" + client.take()
+
+
+YAMUX_SEEDS = (
+    _muxer_seed(),
+    b"\x2a" + b"".join(encode_header(FrameKind.WINDOW, Flags.SYN, number, 0) for number in range(1, 300, 2)),
+    b"\xfe" + encode_header(FrameKind.DATA, Flags.SYN | Flags.FIN, 3, 40) + bytes(40) + encode_header(FrameKind.PING, Flags.ACK, 0, 0),
+)
+MULTISTREAM_SEEDS = (
+    b"\x07" + Proposal(["/a"]).start() + b"more",
+    b"\xff" + encode_line(MULTISTREAM) + encode_line("na") + encode_line("/b") + b"more",
+)
+
 TARGETS = (
     Target("clock", fuzz_clock, tuple(encode_clock(clock) for clock in (0, 127, 128, 2**20, 2**53 - 1))),
     Target("varint", fuzz_varint, tuple(encode_varint(number) for number in (0, 127, 128, 2**63 - 1))),
@@ -297,6 +378,9 @@ TARGETS = (
     Target("dag-json", fuzz_dag_json, JSON_SEEDS),
     Target("protobuf", fuzz_protobuf, (TREE.encode(TREE_VALUES),)),
     Target("frames", fuzz_frames, (b"".join(map(encode_frame, (b"", b"a", b"b" * 200))),)),
+    Target("yamux-header", fuzz_yamux_header, tuple(encode_header(kind, Flags.SYN, kind < 2, 7) for kind in FrameKind)),
+    Target("yamux", fuzz_yamux, YAMUX_SEEDS),
+    Target("multistream", fuzz_multistream, MULTISTREAM_SEEDS),
     Target("entry", fuzz_entry, tuple(entry.value for entry in ENTRIES)),
     Target("validate", fuzz_validate, tuple(entry.value for entry in ENTRIES)),
     Target("stored-entry", fuzz_stored_entry, tuple(entry.value for entry in ENTRIES)),
@@ -305,5 +389,6 @@ TARGETS = (
     Target("sync", fuzz_sync, SYNC_SEEDS),
     Target("rpc", fuzz_rpc, RPC_SEEDS),
     Target("archive", fuzz_archive, (b"\n".join(map(entry_to_line, ENTRIES)), b"\n".join(entry.value.hex().encode() for entry in ENTRIES))),
+    *(Target(*each) for each in LIBP2P_TARGETS),
 )
 """In order of how much of the rest they contain."""

@@ -98,10 +98,10 @@ class Reference:
 
 
 @asynccontextmanager
-async def run_reference() -> AsyncIterator[Reference]:
-    """Start the reference; end it at the end."""
+async def run_reference(script: str = "reference.mjs") -> AsyncIterator[Reference]:
+    """Start a script around the reference; end it at the end."""
     async with trio.open_nursery() as nursery:
-        start = partial(trio.run_process, ["node", "reference.mjs"], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        start = partial(trio.run_process, ["node", script], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         process: trio.Process = await nursery.start(start)
         try:
             yield Reference(process)

@@ -1,0 +1,57 @@
+"""The log that a server writes, on stderr: a line an event, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+__all__ = ["LOG_FORMATS", "write_journal"]
+
+LOG_FORMATS = ("text", "json")
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fields"}
+
+
+def write_journal(log_format: str, *, is_quiet: bool = False) -> None:
+    """Write what `gossiplog.net` and `gossiplog.web` log to stderr.
+
+    Args:
+        log_format: One of `LOG_FORMATS`.
+        is_quiet: Only what is wrong.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if log_format == "json" else _Text())
+    logger = logging.getLogger("gossiplog")
+    logger.handlers = [handler]
+    logger.setLevel(logging.WARNING if is_quiet else logging.INFO)
+    logger.propagate = False
+
+
+class _Text(logging.Formatter):
+    """`22:41:07 client connected  peer=ws://…`; a level only where it is not INFO."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        fields = "".join(f"  {name}={_shown(value)}" for name, value in getattr(record, "fields", {}).items())
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{at} {level}{record.getMessage()}{fields}{trace}"
+
+
+class _Json(logging.Formatter):
+    """`{"time": …, "level": "info", "event": "client connected", "peer": …}`; times as in RFC 3339, UTC."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        values = {"time": at, "level": record.levelname.lower(), "event": record.getMessage()}
+        values |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        values |= getattr(record, "fields", {})
+        if record.exc_info:
+            values["trace"] = self.formatException(record.exc_info)
+        return json.dumps(values, default=str)
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if " " in text or not text.isprintable() else text

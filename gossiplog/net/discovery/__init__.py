@@ -1,0 +1,8 @@
+"""Finding peers and staying connected with enough of them: bootstrap lists, what peers tell of each other, and Kademlia."""
+
+from .book import AddressBook
+from .discovery import Discovery
+from .kademlia import kad_protocol
+from .table import RoutingTable, Walk
+
+__all__ = ["AddressBook", "Discovery", "RoutingTable", "Walk", "kad_protocol"]

@@ -1,0 +1,88 @@
+"""What is known of where peers listen, and of when it is worth trying them again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from random import Random
+
+from ...pubsub.types import PeerId
+from ...sync.pace import Backoff
+from ..libp2p.addresses import Address
+from ..libp2p.records import ADDRESSES_MAX
+
+__all__ = ["BOOK_MAX", "AddressBook"]
+
+BOOK_MAX = 4_096
+"""Peers in the book; the one that was heard of the longest ago goes first."""
+
+
+class AddressBook:
+    """Addresses by peer, and the back-off of peers that could not be reached: 1 to 300 s, with jitter.
+
+    Args:
+        rng: For the jitter.
+        size_max: Peers.
+    """
+
+    def __init__(self, rng: Random, size_max: int = BOOK_MAX) -> None:
+        self.size_max = size_max
+        self._rng = rng
+        self._addresses: OrderedDict[PeerId, tuple[Address, ...]] = OrderedDict()
+        self._failed: OrderedDict[PeerId, tuple[Backoff, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def __contains__(self, peer: PeerId) -> bool:
+        return peer in self._addresses
+
+    def learn(self, peer: PeerId, addresses: Iterable[Address], *, from_near: bool, is_own_word: bool = False) -> None:
+        """Note where a peer listens.
+
+        Args:
+            peer: Who.
+            addresses: Where.
+            from_near: Whoever says so is on this machine. Others cannot send us to our own loopback.
+            is_own_word: It says so itself, so what others said counts no more.
+        """
+        usable = [address.of(peer) for address in addresses if from_near or not address.is_loopback]
+        if not is_own_word:
+            usable = [*self._addresses.get(peer, ()), *usable]
+        if not usable:
+            return
+        self._addresses[peer] = tuple(dict.fromkeys(usable))[:ADDRESSES_MAX]
+        self._addresses.move_to_end(peer)
+        if len(self._addresses) > self.size_max:
+            self._addresses.popitem(last=False)
+
+    def of(self, peer: PeerId) -> tuple[Address, ...]:
+        """Return where a peer may listen, the likelier first; empty if nothing is known."""
+        return self._addresses.get(peer, ())
+
+    def peers(self) -> list[PeerId]:
+        """Return whose addresses are known, those heard of last first."""
+        return list(reversed(self._addresses))
+
+    def on_reached(self, peer: PeerId, address: Address | None) -> None:
+        """Note that a peer was reached, at this address if we dialled."""
+        self._failed.pop(peer, None)
+        if address is not None:
+            others = (known for known in self._addresses.get(peer, ()) if known != address.of(peer))
+            self._addresses[peer] = (address.of(peer), *others)[:ADDRESSES_MAX]
+
+    def on_failed(self, peer: PeerId, now: float) -> None:
+        """Note that a peer could not be reached, or left us at once."""
+        backoff, _ = self._failed.pop(peer, (Backoff(self._rng), 0.0))
+        self._failed[peer] = (backoff, now + backoff.next())
+        if len(self._failed) > self.size_max:
+            self._failed.popitem(last=False)
+
+    def may_try(self, peer: PeerId, now: float) -> bool:
+        """Whether a peer's back-off is over."""
+        failed = self._failed.get(peer)
+        return failed is None or now >= failed[1]
+
+    def forget(self, peer: PeerId) -> None:
+        """Drop a peer's addresses."""
+        self._addresses.pop(peer, None)

@@ -1,0 +1,322 @@
+"""Finding peers, and staying connected with enough of them.
+
+    bootstrap list      dialled at the start, and whenever we are alone
+    what peers tell     addresses in identify, signed records in the router's peer exchange, answers of Kademlia
+    Kademlia            find-node walks, for our own place and one place in each bucket, keep the buckets filled
+    the target          as long as we have fewer connections, known peers are dialled, from the buckets we have fewest in
+
+The hash table itself is not served: the log stores nothing in it. What counts is that everybody is connected with some peers at every
+distance, which keeps the mesh in one piece and its diameter small.
+
+Source: spec/libp2p.md, "kad-dht"; the GossipLog post, "Server-to-server p2p mesh".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import trio
+
+from ...errors import DecodeError, GossipLogError
+from ...pubsub.events import ConnectFailed, PeerRecordLearned, Probed
+from ...pubsub.types import PeerId
+from ..journal import note
+from ..libp2p.addresses import Address
+from ..libp2p.host import Host, Peering
+from ..libp2p.identify import measure_ping
+from ..libp2p.records import open_record
+from ..service import Service
+from ..stream import Handler
+from .book import AddressBook
+from .kademlia import Answerer, ask_closer, kad_protocol
+from .table import RoutingTable, Walk
+
+__all__ = ["Discovery"]
+
+_TICK_S = 1.0
+_DIALS_MAX = 4
+"""Peers that are dialled at the same time to reach the target."""
+_ASKED_DIALS_MAX = 64
+"""Peers that the router may have us dial at the same time."""
+_SEARCH_S = 30.0
+_WALK_DIALS_MIN = 2
+"""Peers that the searches of one round may connect with when there are enough; else as many as are missing. Others tell us as much."""
+_YOUNG_S = 60.0
+_SHORT_S = 5.0
+"""A connection that ends sooner counts as a failure to connect."""
+
+
+class Discovery:
+    """Keeps one host connected, which tells it of its connections; also the `Dialler` of its service.
+
+    Args:
+        service: Is told the answers that the router waits for.
+        bootstrap: Addresses to begin with, with or without a peer id.
+        me: Our peer id.
+        target: Connections to have, inbound ones counted.
+        walk_s: Seconds between searches once the target is reached.
+        rng: The only source of chance.
+
+    Attributes:
+        table: Kademlia's buckets.
+        book: Addresses.
+        walks: Searches that were completed.
+    """
+
+    def __init__(self, service: Service, bootstrap: Sequence[Address], *, me: PeerId, target: int, walk_s: float, rng: Random) -> None:
+        self._service = service
+        self._bootstrap = {address: address.peer for address in bootstrap}
+        self._target = target
+        self._walk_s = walk_s
+        self._rng = rng
+        self._protocol = kad_protocol(service.topic)
+        self._host: Host
+        self._nursery: trio.Nursery
+        self._dialling: set[PeerId | Address] = set()
+        self._asked = 0
+        self._walk_dials = 0
+        self._changed = trio.Event()
+        self.table = RoutingTable(me)
+        self.book = AddressBook(rng)
+        self.walks = 0
+        self.handlers: Mapping[str, Handler] = {self._protocol: Answerer(self._closest).serve}
+        for address in bootstrap:
+            if address.peer is not None:
+                self.book.learn(address.peer, [address], from_near=True)
+
+    # For the host
+
+    def on_ready(self, peering: Peering) -> None:
+        """A connection is ready."""
+        peer, identity = peering.connection.peer, peering.identity
+        self.book.learn(peer, identity.addresses, from_near=peering.is_near, is_own_word=identity.record is not None)
+        self.book.on_reached(peer, peering.dialled)
+        if self._protocol in identity.protocols:
+            self.table.add(peer)
+        for address, known in self._bootstrap.items():
+            if known is None and peering.dialled == address:
+                self._bootstrap[address] = peer
+        self._wake()
+
+    def on_attached(self, peering: Peering) -> None:
+        """The service knows the peer."""
+        if peering.identity.record is not None:
+            self._service.tell(PeerRecordLearned(peering.connection.peer, peering.identity.record))
+
+    def on_closed(self, peering: Peering) -> None:
+        """A connection that was ready has closed."""
+        now = trio.current_time()
+        if now - peering.opened_at < _SHORT_S:
+            self.book.on_failed(peering.connection.peer, now)
+        self._wake()
+
+    async def run(self, host: Host) -> None:
+        """Find and connect for ever."""
+        self._host = host
+        async with trio.open_nursery() as self._nursery:
+            self._service.dialler = self
+            try:
+                self._nursery.start_soon(self._stay_connected)
+                self._nursery.start_soon(self._keep_walking)
+                await trio.sleep_forever()
+            finally:
+                self._service.dialler = None
+
+    # For the router
+
+    def connect(self, peer: PeerId, record: bytes | None) -> None:
+        """Dial a peer of whom we may know the address from others, or by its signed record."""
+        if record is not None:
+            try:
+                opened = open_record(record)
+                if opened.peer == peer:
+                    self.book.learn(peer, opened.addresses, from_near=self._is_anybody_near(), is_own_word=True)
+            except DecodeError as error:
+                note("bad peer record", level=logging.DEBUG, peer=peer, reason=str(error))
+        is_possible = peer in self.book and self._asked < _ASKED_DIALS_MAX and self.book.may_try(peer, trio.current_time())
+        if is_possible and self._service.banned_until(peer) is None:
+            self._nursery.start_soon(self._connect_for_router, peer)
+        else:
+            self._service.tell(ConnectFailed(peer))
+
+    def disconnect(self, peer: PeerId) -> None:
+        """Let go of a connection that the router has no more use for, unless it counts towards the target."""
+        if len(self._host.peers) > self._target:
+            for peering in self._host.peerings:
+                if peering.connection.peer == peer:
+                    self._nursery.start_soon(peering.connection.aclose)
+
+    def probe(self, peer: PeerId) -> None:
+        """Measure the round trip to a peer."""
+        self._nursery.start_soon(self._probe, peer)
+
+    async def _connect_for_router(self, peer: PeerId) -> None:
+        self._asked += 1
+        try:
+            if not await self._try(peer):
+                self._service.tell(ConnectFailed(peer))
+        finally:
+            self._asked -= 1
+
+    async def _probe(self, peer: PeerId) -> None:
+        rtt_s = None
+        try:
+            connection = await self._host.connect(peer, self.book.of(peer))
+            rtt_s = await measure_ping(connection)
+        except (GossipLogError, trio.TooSlowError) as error:
+            note("no answer to a ping", level=logging.DEBUG, peer=peer, reason=str(error))
+        self._service.tell(Probed(peer, rtt_s))
+
+    # Staying connected
+
+    async def _stay_connected(self) -> None:
+        while True:
+            for candidate in self._candidates():
+                self._nursery.start_soon(self._dial_one, candidate)
+            for peering in self._surplus():
+                self._nursery.start_soon(peering.connection.aclose)
+            if self._changed.is_set():
+                self._changed = trio.Event()
+            with trio.move_on_after(_TICK_S * self._rng.uniform(0.8, 1.2)):
+                await self._changed.wait()
+                # What has changed is seldom alone.
+                await trio.sleep(_TICK_S / 10)
+
+    def _candidates(self) -> list[PeerId | Address]:
+        """Choose whom to dial now: those of the bootstrap list while we are alone, then peers from the buckets we have fewest in."""
+        connected = set(self._host.peers)
+        wanted = min(self._target - len(connected) - len(self._dialling), _DIALS_MAX - len(self._dialling))
+        if wanted <= 0:
+            return []
+        now = trio.current_time()
+
+        def is_free(candidate: PeerId) -> bool:
+            is_busy = candidate in connected or candidate in self._dialling or candidate == self._host.id
+            return not is_busy and self.book.may_try(candidate, now) and self._service.banned_until(candidate) is None
+
+        listed: list[PeerId | Address] = []
+        for address, peer in self._bootstrap.items():
+            if peer is None and address not in self._dialling and self.book.may_try(PeerId(str(address)), now):
+                listed.append(address)
+            elif peer is not None and is_free(peer):
+                listed.append(peer)
+        others: list[PeerId | Address] = []
+        if connected or not listed:
+            buckets = [bucket for bucket in self.table.buckets() if bucket]
+            # The one we have fewest of first; of one bucket any, so that not everybody dials the same peers.
+            buckets.sort(key=lambda bucket: sum(peer in connected for peer in bucket))
+            chosen = [[peer for peer in bucket if is_free(peer)] for bucket in buckets]
+            for free in chosen:
+                self._rng.shuffle(free)
+            rounds = max((len(free) for free in chosen), default=0)
+            others = [free[index] for index in range(rounds) for free in chosen if index < len(free)]
+            others += [peer for peer in self.book.peers()[: 4 * self._target] if peer not in self.table and is_free(peer)]
+        return list(dict.fromkeys([*listed, *others]))[:wanted]
+
+    def _surplus(self) -> list[Peering]:
+        """Choose connections to close, so that there is always room for newcomers: not young ones, and none that the router uses."""
+        peerings = self._host.peerings
+        surplus = len(peerings) - self._host.connections_max * 3 // 4
+        if surplus <= 0:
+            return []
+        used = {peer for topic in self._service.state().router.topics for peer in topic.full_message}
+        old = trio.current_time() - _YOUNG_S
+        free = [peering for peering in peerings if peering.opened_at < old and peering.connection.peer not in used]
+        return self._rng.sample(free, min(surplus, len(free)))
+
+    async def _dial_one(self, candidate: PeerId | Address) -> None:
+        self._dialling.add(candidate)
+        try:
+            if isinstance(candidate, Address):
+                await self._host.connect(None, [candidate])
+            else:
+                await self._try(candidate)
+        except GossipLogError as error:
+            note("cannot connect", level=logging.DEBUG, address=str(candidate), reason=str(error))
+            self.book.on_failed(PeerId(str(candidate)), trio.current_time())
+        finally:
+            self._dialling.discard(candidate)
+
+    async def _try(self, peer: PeerId) -> bool:
+        """Connect with a peer. Returns whether that was possible; if not, it is not in the table any more, and tried again later."""
+        try:
+            await self._host.connect(peer, self.book.of(peer))
+        except GossipLogError as error:
+            note("cannot connect", level=logging.DEBUG, peer=peer, reason=str(error))
+            self.book.on_failed(peer, trio.current_time())
+            self.table.remove(peer)
+            return False
+        return True
+
+    # Kademlia
+
+    def _closest(self, key: bytes) -> list[tuple[PeerId, tuple[Address, ...]]]:
+        return [(peer, self.book.of(peer)) for peer in self.table.closest(key)]
+
+    async def _keep_walking(self) -> None:
+        pause_s = _TICK_S
+        while True:
+            while not len(self.table):
+                await self._changed.wait()
+                await trio.sleep(_TICK_S / 10)
+            await trio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
+            self._walk_dials = max(_WALK_DIALS_MIN, self._target - len(self._host.peers))
+            for key in self.table.targets(self._rng):
+                with trio.move_on_after(_SEARCH_S):
+                    await self._search(key)
+                    self.walks += 1
+            # Short of connections it is worth asking again soon, but ever less often: there may be no more peers.
+            has_enough = len(self._host.peers) >= self._target
+            pause_s = self._walk_s if has_enough else min(self._walk_s, pause_s * 2)
+
+    async def _search(self, key: bytes) -> None:
+        walk = Walk(key, self._host.id, self.table.closest(key))
+        progress = trio.Event()
+
+        async def ask(peer: PeerId) -> None:
+            nonlocal progress
+            try:
+                connection = await self._host.connect(peer, self.book.of(peer))
+                closer = await ask_closer(connection, self._protocol, key)
+            except (GossipLogError, trio.TooSlowError) as error:
+                note("no answer to a search", level=logging.DEBUG, peer=peer, reason=str(error))
+                if self._host.connection_with(peer) is None:
+                    self.table.remove(peer)
+                    self.book.on_failed(peer, trio.current_time())
+                walk.on_failure(peer)
+            else:
+                near = self._is_near(peer)
+                for other, addresses in closer.items():
+                    self.book.learn(other, addresses, from_near=near)
+                walk.on_answer(peer, [other for other in closer if other in self.book])
+                self.table.add(peer)
+            progress.set()
+            progress = trio.Event()
+
+        async with trio.open_nursery() as nursery:
+            while not walk.is_over:
+                waiting = progress
+                peer = walk.next()
+                if peer is None:
+                    await waiting.wait()
+                elif self._host.connection_with(peer) is not None or self._may_dial_for_search(peer):
+                    nursery.start_soon(ask, peer)
+                else:
+                    walk.on_failure(peer)
+
+    def _may_dial_for_search(self, peer: PeerId) -> bool:
+        if self._walk_dials <= 0 or not self.book.may_try(peer, trio.current_time()) or self._service.banned_until(peer) is not None:
+            return False
+        self._walk_dials -= 1
+        return True
+
+    def _is_near(self, peer: PeerId) -> bool:
+        return any(peering.is_near for peering in self._host.peerings if peering.connection.peer == peer)
+
+    def _is_anybody_near(self) -> bool:
+        return any(peering.is_near for peering in self._host.peerings)
+
+    def _wake(self) -> None:
+        self._changed.set()

@@ -1,0 +1,152 @@
+"""Kademlia's one question, "which peers are closest to this key?", asked and answered on streams.
+
+Source: libp2p specifications, "kad-dht", RPC messages; protocol id `/canvas/kad/1.0.0/<topic>` of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import trio
+
+from ...codec.framing import FrameDecoder, encode_frame
+from ...codec.protobuf import Field, Kind, Schema
+from ...errors import DecodeError, RemoteProtocolError
+from ...pubsub.peer_id import peer_id_bytes, peer_id_text
+from ...pubsub.types import PeerId
+from ..libp2p.addresses import Address
+from ..libp2p.records import read_addresses
+from ..stream import Connection, Stream
+from .table import BUCKET_SIZE
+
+__all__ = ["Answerer", "ask_closer", "kad_protocol", "read_answer"]
+
+_FIND_NODE, _PING = 4, 5
+_MESSAGE_BYTES_MAX = 64 * 1024
+_KEY_BYTES_MAX = 128
+_IDLE_S = 10.0
+_ANSWER_S = 5.0
+_REQUESTS_MAX = 256
+"""Questions on one stream."""
+_CONNECTED = 1
+
+_PEER = Schema(
+    "Peer",
+    Field(1, "id", Kind.BYTES),
+    Field(2, "multiaddrs", Kind.BYTES, repeated=True, repeated_max=64),
+    Field(3, "connection", Kind.UINT32),
+)
+_MESSAGE = Schema(
+    "Message",
+    Field(1, "type", Kind.UINT32, optional=True),
+    Field(2, "key", Kind.BYTES, optional=True),
+    Field(8, "closerPeers", _PEER, repeated=True, repeated_max=64),
+    Field(10, "clusterLevelRaw", Kind.UINT64, optional=True),
+)
+
+
+def kad_protocol(topic: str) -> str:
+    """Return the protocol id of a topic's routing."""
+    return f"/canvas/kad/1.0.0/{topic}"
+
+
+async def ask_closer(connection: Connection, protocol: str, key: bytes) -> Mapping[PeerId, tuple[Address, ...]]:
+    """Ask a peer for those it knows that are closest to a key; at most 20, with the addresses that we can dial.
+
+    Raises:
+        RemoteProtocolError: The answer was none.
+        TooSlowError: None came within 5 s.
+        GossipLogError: As `Connection.open_stream` raises.
+    """
+    with trio.fail_after(_ANSWER_S):
+        stream = await connection.open_stream([protocol])
+        try:
+            await stream.send_all(encode_frame(_MESSAGE.encode({"type": _FIND_NODE, "key": key, "clusterLevelRaw": 0})))
+            answer = await _read(stream, FrameDecoder(_MESSAGE_BYTES_MAX))
+            if answer is None:
+                raise DecodeError("the stream ended before the answer")
+            peers = read_answer(answer)
+        except DecodeError as error:
+            stream.reset()
+            raise RemoteProtocolError(f"kademlia: {error}", peer=connection.peer) from None
+        except BaseException:
+            stream.reset()
+            raise
+        stream.close_sending()
+        return peers
+
+
+class Answerer:
+    """Serves the streams on which others ask us.
+
+    Args:
+        closest: Returns the peers we know that are closest to a key, with their addresses, ascending, at most 20.
+    """
+
+    def __init__(self, closest: Callable[[bytes], Iterable[tuple[PeerId, tuple[Address, ...]]]]) -> None:
+        self._closest = closest
+
+    async def serve(self, connection: Connection, stream: Stream) -> None:
+        """Answer one question after the other until the other side closes, says nothing for 10 s, or has asked 256 times.
+
+        Raises:
+            DecodeError: A question made no sense.
+        """
+        frames = FrameDecoder(_MESSAGE_BYTES_MAX)
+        for _ in range(_REQUESTS_MAX):
+            with trio.move_on_after(_IDLE_S) as idle:
+                message = await _read(stream, frames)
+            if idle.cancelled_caught or message is None:
+                return
+            await stream.send_all(encode_frame(self.answer(connection.peer, message)))
+
+    def answer(self, asker: PeerId, question: bytes) -> bytes:
+        """Return the answer to one question; a ping is sent back as it came.
+
+        Raises:
+            DecodeError: The question made no sense.
+        """
+        values = _MESSAGE.decode(question)
+        if values["type"] == _PING:
+            return question
+        key = values["key"]
+        if values["type"] != _FIND_NODE or key is None or len(key) > _KEY_BYTES_MAX:
+            raise DecodeError(f"a message of type {values['type']}, where only peers can be found")
+        closer = [
+            {
+                "id": peer_id_bytes(peer),
+                "multiaddrs": [address.of(None).to_bytes() for address in addresses],
+                "connection": _CONNECTED,
+            }
+            for peer, addresses in self._closest(key)
+            if peer != asker and addresses
+        ]
+        return _MESSAGE.encode({"type": _FIND_NODE, "clusterLevelRaw": 0, "closerPeers": closer[:BUCKET_SIZE]})
+
+
+async def _read(stream: Stream, frames: FrameDecoder) -> bytes | None:
+    """Read one message; None at the end."""
+    while (message := frames.next()) is None:
+        data = await stream.receive_some()
+        if not data:
+            frames.finish()
+            return None
+        frames.feed(data)
+    return message
+
+
+def read_answer(data: bytes) -> dict[PeerId, tuple[Address, ...]]:
+    """Read an answer: at most 20 peers, each with an address that we can dial.
+
+    Raises:
+        DecodeError: It is malformed.
+    """
+    found: dict[PeerId, tuple[Address, ...]] = {}
+    for each in _MESSAGE.decode(data)["closerPeers"]:
+        peer = PeerId(peer_id_text(each["id"]))
+        addresses = read_addresses(each["multiaddrs"], peer)
+        if addresses:
+            found[peer] = addresses
+        if len(found) >= BUCKET_SIZE:
+            break
+    return found

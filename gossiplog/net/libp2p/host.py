@@ -1,0 +1,387 @@
+"""Our end of a libp2p network: it listens, dials, shakes hands, and keeps the table of connections.
+
+py-libp2p's own host, swarm and dialler are not used. What is left of them once the muxer, the routers, the guards and the reconnecting
+are ours is this file, and owning it spares their defects (see spec/libp2p.md): handlers whose exceptions end the host, binds that fail
+silently, dials that are remembered as failed, 250 connections for all. Keys, peer ids, the handshake of noise are py-libp2p's.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections import ChainMap
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+import trio
+
+from ...errors import CannotConnect, CannotListen, GossipLogError
+from ...nursery import open_service_nursery
+from ...pubsub.types import PeerId
+from ..admission import Admission, HubLimits, Refused
+from ..journal import note
+from ..muxed import MuxedConnection, open_muxed
+from ..stream import ByteStream, Connection, Handler, Stream
+from ..tcp import TcpStream
+from .addresses import Address
+from .identify import IDENTIFY_PROTOCOLS, PING_PROTOCOLS, Identity, answer_ping, ask_identity, identify_message, measure_ping
+from .identity import PeerKey
+from .records import seal_record
+from .transport import bind, dial, local_addresses, open_websocket
+from .upgrade import upgrade_inbound, upgrade_outbound
+
+__all__ = ["Host", "Peering", "open_host"]
+
+CONNECTIONS_MAX = 512
+PEER_CONNECTIONS_MAX = 3
+"""With one peer: two that dial each other at the same moment have two."""
+DIAL_S = 5.0
+"""For one address, until the peer has introduced itself."""
+INTRODUCTION_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Peering:
+    """One connection that is past its handshake and its introduction.
+
+    Attributes:
+        connection: The muxed connection.
+        identity: What the peer said of itself.
+        opened_at: Seconds on trio's clock.
+        dialled: The address that we dialled; None if the peer did.
+        is_near: The peer is on this machine.
+        is_counted: Its address counts against peers that share it; not for loopback and exempt ones.
+    """
+
+    connection: MuxedConnection
+    identity: Identity
+    opened_at: float
+    dialled: Address | None
+    is_near: bool
+    is_counted: bool
+
+
+@dataclass(slots=True)
+class _Dial:
+    """Somebody is dialling a peer already.
+
+    Attributes:
+        done: Set at the end.
+        connection: The outcome, if it was one.
+        error: The outcome otherwise.
+    """
+
+    done: trio.Event = field(default_factory=trio.Event)
+    connection: MuxedConnection | None = None
+    error: CannotConnect | None = None
+
+
+@asynccontextmanager
+async def open_host(
+    key: PeerKey,
+    listen: Sequence[Address],
+    *,
+    serve: Callable[[Peering], Awaitable[None]],
+    handlers: Mapping[str, Handler],
+    announce: Sequence[Address] = (),
+    limits: HubLimits | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[Host]:
+    """Listen on every address and take part until the end of the block, which closes all connections.
+
+    Args:
+        key: Who we are.
+        listen: Addresses; TCP and WebSocket ones may share a port.
+        serve: Called with each connection that is ready, in a task of its own; the connection is closed when it returns.
+        handlers: Serve the streams that peers open, beside identify and ping; looked up anew for each stream.
+        announce: What others are told instead of the addresses that we listen on.
+        limits: Of inbound connections; `connections_max` is for both directions together.
+        tls: Verifies the servers that we dial with TLS; by default as the system does.
+
+    Raises:
+        CannotListen: One of the addresses cannot be listened on.
+    """
+    host = Host(
+        key, serve=serve, handlers=handlers, announce=announce, limits=limits or HubLimits(connections_max=CONNECTIONS_MAX), tls=tls
+    )
+    async with open_service_nursery() as nursery:
+        await host.start(listen, nursery)
+        try:
+            yield host
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+class Host:
+    """Made by `open_host`.
+
+    Attributes:
+        key: Who we are.
+        addresses: Where we listen, with the ports that the system chose.
+        admission: Counts the inbound connections.
+    """
+
+    def __init__(
+        self,
+        key: PeerKey,
+        *,
+        serve: Callable[[Peering], Awaitable[None]],
+        handlers: Mapping[str, Handler],
+        announce: Sequence[Address],
+        limits: HubLimits,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.key = key
+        self.addresses: tuple[Address, ...] = ()
+        self._announced: tuple[Address, ...] = ()
+        self._introduction = b""
+        self.admission = Admission(limits)
+        self._serve = serve
+        self._announce = tuple(announce)
+        self._tls = tls
+        own: dict[str, Handler] = dict.fromkeys(IDENTIFY_PROTOCOLS, self._answer_identify)
+        own.update(dict.fromkeys(PING_PROTOCOLS, answer_ping))
+        self._handlers: Mapping[str, Handler] = ChainMap(own, handlers)  # type: ignore[arg-type]  # only the first is written to
+        self._peerings: dict[PeerId, list[Peering]] = {}
+        self._dials: dict[PeerId, _Dial] = {}
+        self._outbound = 0
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def id(self) -> PeerId:
+        """Our peer id."""
+        return self.key.id
+
+    @property
+    def connections_max(self) -> int:
+        """Connections that there may be, in both directions together."""
+        return self.admission.limits.connections_max
+
+    @property
+    def announced(self) -> tuple[Address, ...]:
+        """Where others are told to dial us, with our peer id."""
+        return self._announced
+
+    @property
+    def peerings(self) -> list[Peering]:
+        """All connections that are ready, those with one peer side by side."""
+        return [peering for peerings in self._peerings.values() for peering in peerings]
+
+    @property
+    def peers(self) -> list[PeerId]:
+        """Those that we are connected with, in the order in which they came."""
+        return list(self._peerings)
+
+    def connection_with(self, peer: PeerId) -> MuxedConnection | None:
+        """Return the oldest connection with a peer, None if there is none."""
+        peerings = self._peerings.get(peer)
+        return peerings[0].connection if peerings else None
+
+    async def connect(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
+        """Return a connection with a peer; dial its addresses, one after the other, if there is none.
+
+        Whoever asks while the peer is being dialled shares the outcome. If cancelled, the dial ends unless it is another's.
+
+        Args:
+            peer: Whom; None takes whoever answers.
+            addresses: Where.
+
+        Raises:
+            CannotConnect: None of them led to the peer.
+        """
+        if peer is None:
+            return await self._dial_any(None, addresses)
+        existing = self.connection_with(peer)
+        if existing is not None:
+            await trio.lowlevel.checkpoint()
+            return existing
+        under_way = self._dials.get(peer)
+        if under_way is not None:
+            await under_way.done.wait()
+            if under_way.connection is None:
+                raise under_way.error or CannotConnect(f"dialling {peer} was given up")
+            return under_way.connection
+        dialling = self._dials[peer] = _Dial()
+        try:
+            dialling.connection = await self._dial_any(peer, addresses)
+            return dialling.connection
+        except CannotConnect as error:
+            dialling.error = error
+            raise
+        finally:
+            del self._dials[peer]
+            dialling.done.set()
+
+    # Within `open_host`
+
+    async def start(self, listen: Sequence[Address], nursery: trio.Nursery) -> None:
+        """Bind every address, then accept. TCP and WebSocket addresses of one place share its listener."""
+        self._nursery = nursery
+        places: dict[tuple[str, str, int], list[Address]] = {}
+        for address in listen:
+            if address.is_tls:
+                raise CannotListen(f"{address}: TLS is not served here", hint="let a proxy end TLS, and announce its address")
+            places.setdefault((address.family, address.host, address.port), []).append(address)
+        opened: list[tuple[list[Address], list[trio.SocketListener]]] = []
+        try:
+            for addresses in places.values():
+                try:
+                    opened.append((addresses, await bind(addresses[0])))
+                except OSError as error:
+                    raise CannotListen(f"cannot listen on {addresses[0]}: {error.strerror or error}") from error
+        except BaseException:
+            for _, listeners in opened:
+                for listener in listeners:
+                    listener.socket.close()
+            raise
+        ready: list[Address] = []
+        for addresses, listeners in opened:
+            for listener in listeners:
+                host, port = listener.socket.getsockname()[:2]
+                family = "ip6" if ":" in host else "ip4"
+                ready += [Address(family, host, port, address.is_websocket) for address in addresses]
+        self.addresses = tuple(dict.fromkeys(ready))
+        reachable = [found for address in self.addresses for found in local_addresses(address)]
+        self._announced = tuple(address.of(self.id) for address in self._announce or reachable)
+        record = seal_record(self.key, self._announced, time.time_ns() // 1_000_000)
+        self._introduction = identify_message(self.key, list(self._handlers), self._announced, record)
+        for _, listeners in opened:
+            nursery.start_soon(trio.serve_listeners, self._accept, listeners)
+
+    async def _accept(self, socket_stream: trio.SocketStream) -> None:
+        """Serve one inbound connection; nothing that the other side does raises here."""
+        try:
+            remote = str(socket_stream.socket.getpeername()[0])
+        except OSError:
+            return
+        try:
+            with self.admission.connection(remote):
+                self._check_total()
+                upgraded: tuple[ByteStream, PeerId] | None = None
+                with self.admission.handshake():
+                    upgraded = await upgrade_inbound(TcpStream(socket_stream), self.key)
+                if upgraded is None:
+                    note("a handshake took too long", level=logging.DEBUG, address=remote)
+                else:
+                    await self._run(*upgraded, remote, None, _nobody)
+        except (Refused, GossipLogError) as error:
+            note("a connection came to nothing", level=logging.DEBUG, address=remote, reason=str(error))
+        except Exception as error:  # the edge of a connection's task
+            note("a connection failed", level=logging.ERROR, error=error, address=remote)
+
+    def _check_total(self) -> None:
+        if self.admission.open + self._outbound > self.connections_max:
+            raise CannotConnect(f"{self.connections_max} connections are open, the most that there may be")
+
+    async def _dial_any(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
+        reasons = []
+        for address in addresses:
+            try:
+                return await self._dial(peer, address)
+            except (OSError, GossipLogError) as error:
+                reasons.append(f"{address}: {error}")
+        raise CannotConnect("; ".join(reasons) or f"no address of {peer} is known")
+
+    async def _dial(self, peer: PeerId | None, address: Address) -> MuxedConnection:
+        assert self._nursery is not None
+        with trio.move_on_after(DIAL_S):
+            connection: MuxedConnection = await self._nursery.start(self._run_dialled, peer, address)
+            return connection
+        raise CannotConnect(f"no answer within {DIAL_S:.0f} s")
+
+    async def _run_dialled(
+        self, peer: PeerId | None, address: Address, task_status: trio.TaskStatus[MuxedConnection] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Dial one address and serve the connection; raises only as long as its caller waits."""
+        ready: list[MuxedConnection] = []
+
+        def on_ready(connection: MuxedConnection) -> None:
+            ready.append(connection)
+            task_status.started(connection)
+
+        self._outbound += 1
+        try:
+            self._check_total()
+            stream = await dial(address, self._tls)
+            try:
+                upgraded, found = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
+                if found == self.id:
+                    raise CannotConnect("this is ourselves")
+                await self._run(upgraded, found, _remote(stream), address, on_ready)
+                if not ready:
+                    raise CannotConnect("the peer did not introduce itself")
+            finally:
+                await stream.aclose()
+        except Exception as error:  # the edge of a connection's task
+            if not ready:
+                raise
+            note("a connection failed", level=logging.ERROR, error=error, peer=found, address=str(address))
+        finally:
+            self._outbound -= 1
+
+    async def _run(
+        self, stream: ByteStream, peer: PeerId, remote: str, dialled: Address | None, on_ready: Callable[[MuxedConnection], None]
+    ) -> None:
+        """Serve one connection that is past its handshake, until it ends; it is closed afterwards."""
+        async with open_muxed(stream, is_client=dialled is not None, peer=peer, address=remote, handlers=self._handlers) as connection:
+            if len(self._peerings.get(peer, ())) >= PEER_CONNECTIONS_MAX:
+                note("refused a connection", level=logging.DEBUG, peer=peer, reason="the peer has others")
+                return
+            identity: Identity | None = None
+            try:
+                with trio.move_on_after(INTRODUCTION_S):
+                    identity = await ask_identity(connection)
+            except GossipLogError as error:
+                note("a peer did not introduce itself", level=logging.DEBUG, peer=peer, address=remote, reason=str(error))
+            if identity is None:
+                return
+            is_near, is_counted = ip_address(remote).is_loopback, not self.admission.is_exempt(remote)
+            peering = Peering(connection, identity, trio.current_time(), dialled, is_near, is_counted)
+            others = self._peerings.setdefault(peer, [])
+            assert self._nursery is not None
+            for older in others:
+                self._nursery.start_soon(self._check, older.connection)
+            others.append(peering)
+            try:
+                on_ready(connection)
+                note("connected", peer=peer, address=str(dialled or remote), agent=identity.agent, outbound=dialled is not None)
+                await self._serve_until_end(peering)
+            finally:
+                self._peerings[peer].remove(peering)
+                if not self._peerings[peer]:
+                    del self._peerings[peer]
+                note("disconnected", peer=peer, address=str(dialled or remote), reason=connection.end.reason if connection.end else None)
+
+    async def _serve_until_end(self, peering: Peering) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def serve() -> None:
+                await self._serve(peering)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(serve)
+            await peering.connection.wait_ended()
+            nursery.cancel_scope.cancel()
+
+    async def _check(self, connection: MuxedConnection) -> None:
+        """Close a connection whose peer has connected anew, unless it answers: the peer may have crashed, which TCP does not tell."""
+        try:
+            await measure_ping(connection)
+        except (GossipLogError, trio.TooSlowError) as error:
+            note("closed a dead connection", level=logging.DEBUG, peer=connection.peer, reason=str(error))
+            await connection.aclose()
+
+    async def _answer_identify(self, connection: Connection, stream: Stream) -> None:
+        await stream.send_all(self._introduction)
+
+
+def _nobody(connection: MuxedConnection) -> None:
+    """Take a connection that nobody waits for."""
+
+
+def _remote(stream: TcpStream) -> str:
+    below = stream.stream.transport_stream if isinstance(stream.stream, trio.SSLStream) else stream.stream
+    return str(below.socket.getpeername()[0])

@@ -1,0 +1,157 @@
+"""Identify and ping: what a peer says of itself on a new connection, and how long a round trip takes.
+
+The reference asks for both at ids of its own; everybody else at the standard ones. Source: libp2p specifications, "identify", "ping".
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import trio
+
+from ...codec.framing import FrameDecoder, encode_frame
+from ...codec.protobuf import Field, Kind, Schema
+from ...errors import DecodeError, RemoteProtocolError
+from ...pubsub.types import PeerId
+from ...version import VERSION
+from ..stream import Connection, Stream
+from .addresses import Address
+from .identity import PeerKey, peer_of
+from .records import open_record, read_addresses
+
+__all__ = ["IDENTIFY_PROTOCOLS", "PING_PROTOCOLS", "Identity", "answer_ping", "ask_identity", "identify_message", "measure_ping"]
+
+IDENTIFY_PROTOCOLS = ("/canvas/id/1.0.0", "/ipfs/id/1.0.0")
+PING_PROTOCOLS = ("/canvas/ping/1.0.0", "/ipfs/ping/1.0.0")
+
+_AGENT = f"gossiplog-python/{VERSION}"
+_PROTOCOL_VERSION = "canvas/0.1.0"
+_MESSAGE_BYTES_MAX = 16 * 1024
+_PROTOCOLS_MAX = 256
+_PROTOCOL_CHARS_MAX = 256
+_PING_BYTES = 32
+_ANSWER_S = 5.0
+
+_IDENTIFY = Schema(
+    "Identify",
+    Field(1, "publicKey", Kind.BYTES, optional=True),
+    Field(2, "listenAddrs", Kind.BYTES, repeated=True, repeated_max=256),
+    Field(3, "protocols", Kind.STRING, repeated=True, repeated_max=_PROTOCOLS_MAX),
+    Field(4, "observedAddr", Kind.BYTES, optional=True),
+    Field(5, "protocolVersion", Kind.STRING, optional=True),
+    Field(6, "agentVersion", Kind.STRING, optional=True),
+    Field(8, "signedPeerRecord", Kind.BYTES, optional=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a peer said of itself.
+
+    Attributes:
+        protocols: That it serves.
+        addresses: Where it listens, as far as we can dial; in its signed record's words if it sent one.
+        record: The signed record, checked; None if there was none or it was bad.
+        agent: Its software, at most 128 characters; for people.
+    """
+
+    protocols: frozenset[str]
+    addresses: tuple[Address, ...]
+    record: bytes | None
+    agent: str
+
+
+def identify_message(key: PeerKey, protocols: Sequence[str], addresses: Sequence[Address], record: bytes) -> bytes:
+    """Return what we say of ourselves, framed."""
+    return encode_frame(
+        _IDENTIFY.encode(
+            {
+                "publicKey": key.public,
+                "listenAddrs": [address.of(None).to_bytes() for address in addresses],
+                "protocols": list(protocols),
+                "protocolVersion": _PROTOCOL_VERSION,
+                "agentVersion": _AGENT,
+                "signedPeerRecord": record,
+            }
+        )
+    )
+
+
+async def ask_identity(connection: Connection) -> Identity:
+    """Ask the other side who it is. The caller sets a deadline.
+
+    Raises:
+        RemoteProtocolError: It said nothing that makes sense, or that it is somebody else.
+        GossipLogError: As `Connection.open_stream` raises.
+    """
+    stream = await connection.open_stream(IDENTIFY_PROTOCOLS)
+    try:
+        frames = FrameDecoder(_MESSAGE_BYTES_MAX)
+        while (message := frames.next()) is None:
+            data = await stream.receive_some()
+            if not data:
+                raise DecodeError("the stream ended before the message")
+            frames.feed(data)
+        identity = _read_identity(message, connection.peer)
+        stream.close_sending()
+    except BaseException as error:
+        stream.reset()
+        if isinstance(error, DecodeError):
+            raise RemoteProtocolError(f"identify: {error}", peer=connection.peer) from None
+        raise
+    return identity
+
+
+def _read_identity(message: bytes, peer: PeerId) -> Identity:
+    values = _IDENTIFY.decode(message)
+    if values["publicKey"] is not None and peer_of(values["publicKey"]) != peer:
+        raise DecodeError("the public key is another peer's")
+    record, addresses = values["signedPeerRecord"], read_addresses(values["listenAddrs"], peer)
+    if record is not None:
+        try:
+            opened = open_record(record)
+            if opened.peer != peer:
+                raise DecodeError("the record is another peer's")
+            addresses = opened.addresses
+        except DecodeError:
+            record = None
+    protocols = frozenset(protocol for protocol in values["protocols"] if len(protocol) <= _PROTOCOL_CHARS_MAX)
+    return Identity(protocols, addresses, record, (values["agentVersion"] or "")[:128])
+
+
+async def answer_ping(connection: Connection, stream: Stream) -> None:
+    """Send back what comes, 32 bytes at a time, until the other side closes."""
+    waiting = bytearray()
+    while data := await stream.receive_some(_PING_BYTES):
+        waiting += data
+        if len(waiting) >= _PING_BYTES:
+            await stream.send_all(bytes(waiting))
+            waiting.clear()
+
+
+async def measure_ping(connection: Connection) -> float:
+    """Return the seconds of one round trip on a stream that is open by then.
+
+    Raises:
+        RemoteProtocolError: The answer was another.
+        TooSlowError: None came within 5 s.
+        GossipLogError: As `Connection.open_stream` raises.
+    """
+    with trio.fail_after(_ANSWER_S):
+        stream = await connection.open_stream(PING_PROTOCOLS)
+        try:
+            sent, received = secrets.token_bytes(_PING_BYTES), bytearray()
+            started = trio.current_time()
+            await stream.send_all(sent)
+            while len(received) < _PING_BYTES and (data := await stream.receive_some(_PING_BYTES)):
+                received += data
+            elapsed = trio.current_time() - started
+            if received != sent:
+                raise RemoteProtocolError("ping: the answer is not what was sent", peer=connection.peer)
+        except BaseException:
+            stream.reset()
+            raise
+        stream.close_sending()
+        return elapsed

@@ -1,0 +1,112 @@
+"""Signed peer records: the addresses of a peer in its own words, which others may hand on.
+
+Source: libp2p specifications, RFC 0002 "Signed envelopes" and RFC 0003 "Address records".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...codec.protobuf import Field, Kind, Schema
+from ...codec.varint import encode_varint
+from ...errors import DecodeError
+from ...pubsub.peer_id import peer_id_bytes, peer_id_text
+from ...pubsub.types import PeerId
+from .addresses import Address
+from .identity import PeerKey, peer_of, read_public_key
+
+__all__ = ["ADDRESSES_MAX", "RECORD_BYTES_MAX", "Record", "open_record", "read_addresses", "seal_record"]
+
+RECORD_BYTES_MAX = 8 * 1024
+ADDRESSES_MAX = 16
+"""Addresses of one peer that are kept; further ones are skipped."""
+_DOMAIN = b"libp2p-peer-record"
+_PAYLOAD_TYPE = b"\x03\x01"
+
+_ENVELOPE = Schema(
+    "Envelope",
+    Field(1, "public_key", Kind.BYTES),
+    Field(2, "payload_type", Kind.BYTES),
+    Field(3, "payload", Kind.BYTES),
+    Field(5, "signature", Kind.BYTES),
+)
+_ADDRESS = Schema("AddressInfo", Field(1, "multiaddr", Kind.BYTES))
+_RECORD = Schema(
+    "PeerRecord",
+    Field(1, "peer_id", Kind.BYTES),
+    Field(2, "seq", Kind.UINT64),
+    Field(3, "addresses", _ADDRESS, repeated=True, repeated_max=64),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a peer said of itself.
+
+    Attributes:
+        peer: Who; its signature was checked.
+        seq: Of two records the one with the higher number counts.
+        addresses: Those that we can dial.
+    """
+
+    peer: PeerId
+    seq: int
+    addresses: tuple[Address, ...]
+
+
+def seal_record(key: PeerKey, addresses: Sequence[Address], seq: int) -> bytes:
+    """Return a signed envelope with our addresses. The specification wants `seq` to grow, as Unix time in milliseconds does."""
+    payload = _RECORD.encode(
+        {
+            "peer_id": peer_id_bytes(key.id),
+            "seq": seq,
+            "addresses": [{"multiaddr": address.of(None).to_bytes()} for address in addresses[:ADDRESSES_MAX]],
+        }
+    )
+    signature = key.sign(_signed(payload))
+    return _ENVELOPE.encode({"public_key": key.public, "payload_type": _PAYLOAD_TYPE, "payload": payload, "signature": signature})
+
+
+def open_record(data: bytes) -> Record:
+    """Check a signed envelope and read the record in it.
+
+    Raises:
+        DecodeError: It is longer than 8 KiB or malformed, or the signature is not that of the peer it speaks of.
+    """
+    if len(data) > RECORD_BYTES_MAX:
+        raise DecodeError(f"a peer record of {len(data)} bytes, at most {RECORD_BYTES_MAX} are allowed")
+    envelope = _ENVELOPE.decode(data)
+    if envelope["payload_type"] != _PAYLOAD_TYPE:
+        raise DecodeError("an envelope of something else than a peer record")
+    public_key = read_public_key(envelope["public_key"])
+    try:
+        is_signed = public_key.verify(_signed(envelope["payload"]), envelope["signature"])
+    except Exception:  # of the library's key types, some raise for a malformed signature
+        is_signed = False
+    if not is_signed:
+        raise DecodeError("a peer record with a bad signature")
+    record = _RECORD.decode(envelope["payload"])
+    peer = PeerId(peer_id_text(record["peer_id"]))
+    if peer != peer_of(envelope["public_key"]):
+        raise DecodeError("a peer record signed by another peer")
+    return Record(peer, record["seq"], read_addresses((each["multiaddr"] for each in record["addresses"]), peer))
+
+
+def read_addresses(multiaddrs: Iterable[bytes], peer: PeerId) -> tuple[Address, ...]:
+    """Read the addresses that we can dial, at most 16; others, of any transport or none, are skipped."""
+    addresses: dict[Address, None] = {}
+    for data in multiaddrs:
+        try:
+            address = Address.from_bytes(data)
+        except DecodeError:
+            continue
+        if address.peer in (None, peer) and address.port and not address.is_unspecified:
+            addresses[address.of(peer)] = None
+        if len(addresses) >= ADDRESSES_MAX:
+            break
+    return tuple(addresses)
+
+
+def _signed(payload: bytes) -> bytes:
+    return b"".join(encode_varint(len(part)) + part for part in (_DOMAIN, _PAYLOAD_TYPE, payload))

@@ -1,0 +1,97 @@
+"""TCP below libp2p: listening on an address, dialling one, and going on with a stream of which the beginning was read before."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from dataclasses import replace
+from ipaddress import ip_address
+
+import trio
+from multiaddr.utils import get_network_addrs
+
+from ..stream import ByteStream
+from ..tcp import TcpStream, dial_tcp
+from ..websocket import connect_websocket
+from .addresses import Address
+
+__all__ = ["Resumed", "bind", "dial", "local_addresses", "open_websocket"]
+
+_BACKLOG = 256
+_FAMILIES = {"dns4": socket.AF_INET, "dns6": socket.AF_INET6}
+
+
+class Resumed:
+    """A `ByteStream` of which the beginning was received before, and is received again."""
+
+    __slots__ = ("_beginning", "_stream")
+
+    def __init__(self, stream: ByteStream, beginning: bytes) -> None:
+        self._stream = stream
+        self._beginning = beginning
+
+    async def send_all(self, data: bytes) -> None:
+        """Send all of it."""
+        await self._stream.send_all(data)
+
+    async def receive_some(self) -> bytes:
+        """Receive some bytes, at least one; `b""` at the end."""
+        if self._beginning:
+            data, self._beginning = self._beginning, b""
+            await trio.lowlevel.checkpoint()
+            return data
+        return await self._stream.receive_some()
+
+    async def aclose(self) -> None:
+        """Close both ways."""
+        await self._stream.aclose()
+
+
+async def bind(address: Address) -> list[trio.SocketListener]:
+    """Listen on one address. A name may stand for several, which are all listened on.
+
+    Raises:
+        OSError: The address is in use, or none of this machine's, or the name is not known.
+    """
+    return list(await trio.open_tcp_listeners(address.port, host=await _resolve(address), backlog=_BACKLOG))
+
+
+def local_addresses(address: Address) -> list[Address]:
+    """Return what an address stands for: itself, or with `0.0.0.0` and `::` the machine's addresses of that family."""
+    if not address.is_unspecified:
+        return [address]
+    version, loopback = (4, "127.0.0.1") if address.family == "ip4" else (6, "::1")
+    found = [*(str(host).partition("%")[0] for host in get_network_addrs(version)), loopback]
+    return [replace(address, host=host) for host in dict.fromkeys(found) if not ip_address(host).is_link_local]
+
+
+async def dial(address: Address, tls: ssl.SSLContext | None) -> TcpStream:
+    """Connect to one address; the caller sets a deadline.
+
+    Args:
+        address: Where.
+        tls: Checks the server's certificate, if the address is one with TLS; by default as the system does.
+
+    Raises:
+        OSError: Nobody listens there, or the name is not known, or TLS failed.
+    """
+    if address.is_tls:
+        return await dial_tcp(address.host, address.port, tls or ssl.create_default_context())
+    return await dial_tcp(await _resolve(address), address.port, None)
+
+
+async def open_websocket(stream: TcpStream, address: Address) -> ByteStream:
+    """Ask for a WebSocket if the address is one of a WebSocket. Raises as `connect_websocket`."""
+    if not address.is_websocket:
+        return stream
+    host = f"[{address.host}]" if address.family == "ip6" else address.host
+    return await connect_websocket(stream, f"{host}:{address.port}", "/")
+
+
+async def _resolve(address: Address) -> str:
+    """Look up a name that stands for addresses of one family alone; others are left to whoever connects."""
+    family = _FAMILIES.get(address.family)
+    if family is None:
+        return address.host
+    found = await trio.socket.getaddrinfo(address.host, address.port, family, socket.SOCK_STREAM)
+    return str(found[0][4][0])

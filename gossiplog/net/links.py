@@ -1,0 +1,135 @@
+"""What the service knows of its peers: their connections, and the streams and tasks that belong to each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import trio
+
+from ..broadcast import PeerKind
+from ..pubsub.types import PeerId
+from ..sync.limits import ServerLimits
+from ..sync.pace import TokenBucket
+from .journal import note
+from .push import PushStream
+from .rpcs import RpcSender
+from .stream import Connection
+
+__all__ = ["Link", "LinkState", "Peer", "new_bucket"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """One connection at one moment, for a page, a terminal or a metric.
+
+    Attributes:
+        peer: Who is on the other side.
+        kind: `mesh`, `client` or `hub`.
+        is_outbound: We dialled.
+        address: Its remote IP address, if it has one.
+        since: Unix time at which it was attached, in seconds.
+        is_pushing: A push stream stands.
+        queued_bytes: What waits to be pushed to the peer.
+        counts: What has happened on it, by name: entries and updates received, pushed and dropped, syncs, entries pulled.
+    """
+
+    peer: PeerId
+    kind: str
+    is_outbound: bool
+    address: str | None
+    since: float
+    is_pushing: bool
+    queued_bytes: int
+    counts: Mapping[str, int]
+
+
+@dataclass(eq=False, slots=True)
+class Link:
+    """One attached connection.
+
+    Attributes:
+        connection: Carries the streams.
+        peer: Whom it leads to.
+        nursery: The tasks that use it; cancelled when it is detached.
+        since: Unix time, seconds.
+    """
+
+    connection: Connection
+    peer: Peer
+    nursery: trio.Nursery
+    since: float
+
+    def start(self, task: Callable[[Link], Awaitable[None]]) -> None:
+        """Start a task that ends with the connection at the latest; a fault in it ends nothing but itself."""
+        self.nursery.start_soon(self._run, task)
+
+    async def _run(self, task: Callable[[Link], Awaitable[None]]) -> None:
+        try:
+            await task(self)
+        except Exception as error:
+            note("fault in a task", level=logging.ERROR, error=error, peer=self.peer.id)
+
+
+@dataclass(eq=False, slots=True)
+class Peer:
+    """One peer, with at least one connection.
+
+    Attributes:
+        id: Who.
+        kind: What the connections are good for.
+        pubsub_protocol: What is spoken on pubsub streams; None without pubsub.
+        links: Its connections, the oldest first; new streams are opened on the first.
+        push: The push stream that stands, if one does.
+        rpcs: What is to be written to its pubsub stream.
+        rpcs_on: The connection that this stream is on.
+        bucket: What it may ask for in syncs.
+        inserting: Its entries that are being inserted.
+        settled: Set when there are fewer of those.
+        serving: Held by the sync session that is served.
+        serving_waiting: Sync streams of its that wait for that.
+        counts: See `LinkState`.
+    """
+
+    id: PeerId
+    kind: PeerKind
+    pubsub_protocol: str | None
+    rpcs: RpcSender
+    bucket: TokenBucket
+    links: list[Link] = field(default_factory=list)
+    push: PushStream | None = None
+    rpcs_on: Link | None = None
+    inserting: int = 0
+    settled: trio.Event = field(default_factory=trio.Event)
+    serving: trio.Lock = field(default_factory=trio.Lock)
+    serving_waiting: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something that happened."""
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    def states(self) -> list[LinkState]:
+        """Show its connections."""
+        is_pushing = self.push is not None
+        queued = 0 if self.push is None else self.push.queued_bytes
+        return [
+            LinkState(
+                self.id,
+                self.kind.value,
+                link.connection.is_outbound,
+                link.connection.address,
+                link.since,
+                is_pushing,
+                queued,
+                dict(self.counts),
+            )
+            for link in self.links
+        ]
+
+
+def new_bucket(now: float) -> TokenBucket:
+    """Return a peer's full allowance of sync requests."""
+    limits = ServerLimits()
+    return TokenBucket(limits.requests_per_s, limits.requests_burst, now)

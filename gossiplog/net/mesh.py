@@ -1,0 +1,144 @@
+"""A log as a server among servers: a libp2p host, the log's service on its connections, and the search for peers.
+
+    key = PeerKey.load_or_create(Path("app.db.peer.pem"))
+    async with open_mesh(log, key, MeshConfig(listen=(Address.parse("/ip4/0.0.0.0/tcp/4001"),))) as mesh:
+        …
+
+A log that is served to browsers at the same time has one service for both, so what arrives on one side goes out on the other; open
+the mesh first, as it brings the peer id and the router.
+
+Source: spec/sync.md, "Mode B".
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import ssl
+from collections import ChainMap
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from ..broadcast import PeerKind
+from ..errors import LocalProtocolError
+from ..gossip_log import GossipLog
+from ..nursery import open_service_nursery
+from ..pubsub.router import Router
+from .admission import HubLimits
+from .discovery import Discovery
+from .journal import note
+from .libp2p import Address, Host, Peering, PeerKey, open_host
+from .libp2p.host import CONNECTIONS_MAX
+from .service import MakeRouter, Service, open_service
+from .stream import Handler
+
+__all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh"]
+
+ROUTERS = ("gossipsub", "episub")
+"""What spreads entries. Peers with different ones push and sync, and nothing more; the reference speaks gossipsub."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeshConfig:
+    """How a log takes part in a mesh.
+
+    Attributes:
+        listen: Where; TCP and WebSocket may share a port. Empty: we only dial.
+        announce: What others are told instead, behind a proxy or a translated address.
+        bootstrap: Peers to begin with.
+        router: One of `ROUTERS`.
+        target: Connections to have; more are taken, up to `limits`.
+        walk_s: Seconds between searches for peers once the target is reached.
+        limits: Of connections, those that we dialled counted in all.
+        tls: Verifies the servers that we dial with TLS; by default as the system does.
+    """
+
+    listen: tuple[Address, ...] = ()
+    announce: tuple[Address, ...] = ()
+    bootstrap: tuple[Address, ...] = ()
+    router: str = "gossipsub"
+    target: int = 16
+    walk_s: float = 300.0
+    limits: HubLimits = field(default_factory=lambda: HubLimits(connections_max=CONNECTIONS_MAX))
+    tls: ssl.SSLContext | None = None
+
+
+class Mesh:
+    """Made by `open_mesh`.
+
+    Attributes:
+        host: Its connections.
+        service: What the log does with them.
+        discovery: Whom it knows.
+    """
+
+    def __init__(self, service: Service, discovery: Discovery) -> None:
+        self.host: Host
+        self.service = service
+        self.discovery = discovery
+        self._push_protocol = f"/canvas/v1/{service.topic}/push"
+
+    async def serve(self, peering: Peering) -> None:
+        """Use one connection until it ends."""
+        connection, spoken = peering.connection, peering.identity.protocols
+        if self.service.banned_until(connection.peer) is not None:
+            note("refused a connection", peer=connection.peer, reason="the peer is banned")
+            return
+        pubsub = next((protocol for protocol in self.service.protocols if protocol in spoken), None)
+        self.discovery.on_ready(peering)
+        try:
+            async with self.service.attached(
+                connection,
+                PeerKind.MESH,
+                pubsub_protocol=pubsub,
+                has_push=self._push_protocol in spoken,
+                is_counted=peering.is_counted,
+            ):
+                self.discovery.on_attached(peering)
+                await connection.wait_ended()
+        finally:
+            self.discovery.on_closed(peering)
+
+
+@asynccontextmanager
+async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIterator[Mesh]:
+    """Take part in the mesh of a log's topic until the end of the block.
+
+    Raises:
+        CannotListen: One of the addresses cannot be listened on.
+        LocalProtocolError: The router has another name, or the log is on the network already under another peer id.
+    """
+    if config.router not in ROUTERS:
+        raise LocalProtocolError(f"router {config.router!r}, expected one of {', '.join(ROUTERS)}")
+    async with open_service(log, me=key.id, make_router=_router(config.router)) as service:
+        rng = random.Random(secrets.randbits(128))
+        discovery = Discovery(service, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng)
+        mesh = Mesh(service, discovery)
+        handlers: Mapping[str, Handler] = ChainMap(dict(service.handlers), dict(discovery.handlers))
+        async with (
+            open_host(
+                key, config.listen, serve=mesh.serve, handlers=handlers, announce=config.announce, limits=config.limits, tls=config.tls
+            ) as mesh.host,
+            open_service_nursery() as nursery,
+        ):
+            nursery.start_soon(discovery.run, mesh.host)
+            try:
+                yield mesh
+            finally:
+                nursery.cancel_scope.cancel()
+
+
+def _router(name: str) -> MakeRouter:
+    def make(rng: random.Random) -> Router:
+        if name == "episub":
+            from ..pubsub.episub import Episub
+            from ..pubsub.params import EpisubParams
+
+            return Episub(EpisubParams(), rng)
+        from ..pubsub.gossipsub import Gossipsub
+        from ..pubsub.params import GossipsubParams
+
+        return Gossipsub(GossipsubParams(), rng)
+
+    return make

@@ -1,0 +1,268 @@
+"""The streams of a service: what runs on those that peers open, and on those that we open."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..broadcast import PeerKind, PushClosed, PushOpened, PushReceived, StartSync, SyncFinished
+from ..errors import ClosedError, DecodeError, GossipLogError, RemoteProtocolError, StreamReset
+from ..pubsub.events import RpcReceived
+from ..pubsub.rpc import Rpc, Subscription
+from ..pubsub.types import PeerId, Topic
+from ..pubsub.wire import Wire
+from ..sync.result import Ending, SyncResult
+from ..sync.schedule import SessionSlots
+from .journal import note
+from .links import Link, Peer
+from .pull import PullSession
+from .push import PushStream
+from .rpcs import Encoder, read_rpcs
+from .serve_sync import ServeSession, Turns
+from .stream import Connection, Handler, Stream
+
+if TYPE_CHECKING:
+    from .service import Service
+
+__all__ = ["Streams"]
+
+INSERTING_MAX = 48
+"""Entries of one peer that may be under way before its push stream is read on: fewer than the machine takes, so that none is left out."""
+PUBLISHED_INSERTING_MAX = 256
+"""The same for its pubsub stream. The router holds 8,192 of all peers together, and drops what is more."""
+_MESSAGES_A_TURN = 64
+WAITING_MAX = 64
+"""Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
+ATTACH_S = 5.0
+OPEN_S = 10.0
+_RPC_STREAMS_MAX = 5
+
+
+class Streams:
+    """Runs the streams of one service.
+
+    Args:
+        service: Whose.
+
+    Attributes:
+        encoder: Of RPCs.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.encoder = Encoder(Wire())
+        self._links: dict[Connection, Link] = {}
+        self._attached = trio.Event()
+        self._slots = SessionSlots[PeerId]()
+        self._waiting: dict[PeerId, trio.Event] = {}
+        self._turns = Turns()
+        self._push_protocol = f"/canvas/v1/{service.topic}/push"
+        self._sync_protocol = f"/canvas/v1/{service.topic}/sync"
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what a connection serves, by protocol id."""
+        of_pubsub = {protocol: self._handler(self._read_rpcs) for protocol in self._service.protocols}
+        return {self._push_protocol: self._handler(self._serve_push), self._sync_protocol: self._handler(self._serve_sync), **of_pubsub}
+
+    def on_attached(self, link: Link) -> None:
+        """Serve a connection from now on."""
+        self._links[link.connection] = link
+        attached, self._attached = self._attached, trio.Event()
+        attached.set()
+        if link.peer.pubsub_protocol is not None and len(link.peer.links) == 1:
+            link.start(partial(self._write_rpcs, is_again=False))
+
+    def on_detached(self, link: Link) -> None:
+        """Serve a connection no longer."""
+        del self._links[link.connection]
+        if link.peer.rpcs_on is link and link.peer.links:
+            link.peer.links[0].start(partial(self._write_rpcs, is_again=True))
+
+    # Streams that peers open
+
+    def _handler(self, serve: Callable[[Link, Stream], Awaitable[None]]) -> Handler:
+        async def handle(connection: Connection, stream: Stream) -> None:
+            await serve(await self._link(connection), stream)
+
+        return handle
+
+    async def _link(self, connection: Connection) -> Link:
+        with trio.move_on_after(ATTACH_S):
+            while (link := self._links.get(connection)) is None:
+                await self._attached.wait()
+            return link
+        raise StreamReset("the connection is not in use")
+
+    async def _serve_push(self, link: Link, stream: Stream) -> None:
+        if link.peer.kind is PeerKind.HUB:
+            raise RemoteProtocolError("a server opened a push stream to its client", peer=link.peer.id)
+        await self._run_push(link.peer, stream)
+
+    async def _serve_sync(self, link: Link, stream: Stream) -> None:
+        peer = link.peer
+        if peer.serving_waiting >= WAITING_MAX:
+            raise StreamReset("too many sync streams at once")
+        peer.serving_waiting += 1
+        try:
+            await peer.serving.acquire()
+        finally:
+            peer.serving_waiting -= 1
+        try:
+            await self._serve_in_turn(peer, stream)
+        finally:
+            peer.serving.release()
+
+    async def _serve_in_turn(self, peer: Peer, stream: Stream) -> None:
+        is_served = self._slots.enter(peer.id)
+        if is_served is None:
+            raise StreamReset("too many sessions wait")
+        try:
+            if not is_served:
+                await self._wait_for_turn(peer)
+            async with self._service.log.snapshot() as snapshot:
+                session = ServeSession(snapshot, stream, peer.bucket, self._turns)
+                try:
+                    await session.run()
+                finally:
+                    peer.count("syncs served")
+                    peer.count("sync requests", session.server.requests)
+        finally:
+            self._leave(peer.id)
+
+    async def _wait_for_turn(self, peer: Peer) -> None:
+        self._waiting[peer.id] = turn = trio.Event()
+        self._turns.on_wait()
+        try:
+            await turn.wait()
+        finally:
+            self._turns.on_served()
+            self._waiting.pop(peer.id, None)
+
+    def _leave(self, id: PeerId) -> None:
+        chosen = self._slots.leave(id)
+        if chosen is not None:
+            self._waiting[chosen].set()
+
+    async def _read_rpcs(self, link: Link, stream: Stream) -> None:
+        try:
+            await read_rpcs(stream, self.encoder.wire, partial(self._on_rpc, link.peer))
+        except DecodeError:
+            self._service.tell(RpcReceived(link.peer.id, Rpc(), 1))
+            raise
+
+    async def _on_rpc(self, peer: Peer, rpc: Rpc, refused: int) -> None:
+        """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
+        messages = rpc.messages
+        if not messages:
+            self._service.tell(RpcReceived(peer.id, rpc, refused))
+        for start in range(0, len(messages), _MESSAGES_A_TURN):
+            await self._wait_for_room(peer, PUBLISHED_INSERTING_MAX)
+            part = messages[start : start + _MESSAGES_A_TURN]
+            if start:
+                rpc, refused = Rpc(messages=part, hops=rpc.hops), 0
+            elif len(messages) > len(part):
+                rpc = replace(rpc, messages=part)
+            self._service.tell(RpcReceived(peer.id, rpc, refused))
+
+    # Streams that we open
+
+    async def open_push(self, link: Link) -> None:
+        """Open a push stream and run it; whatever happens, the machine hears of it."""
+        stream = await self._open(link, self._push_protocol)
+        if stream is None:
+            self._service.tell(PushClosed(link.peer.id))
+            return
+        try:
+            await self._run_push(link.peer, stream)
+        except (StreamReset, ClosedError, DecodeError):
+            stream.reset()
+
+    async def pull(self, action: StartSync, link: Link) -> None:
+        """Run a sync as its client; whatever happens, the machine gets its result."""
+        session: PullSession | None = None
+        result = SyncResult(reason="no stream could be opened")
+        try:
+            stream = await self._open(link, self._sync_protocol)
+            if stream is not None:
+                session = PullSession(self._service.log, link.connection, stream, action.source, self._service.insert_synced)
+                result = session.result
+                await session.run()
+        finally:
+            self._on_pulled(link.peer, result)
+            self._service.tell(SyncFinished(action.peer, result, action.token))
+        if session is not None:
+            await session.close()
+
+    def _on_pulled(self, peer: Peer, result: SyncResult) -> None:
+        peer.count("syncs")
+        peer.count("entries pulled", result.entries)
+        is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED)
+        note(
+            "synced" if result.ending is Ending.COMPLETE else "sync ended early",
+            level=logging.INFO if is_fine else logging.WARNING,
+            peer=peer.id,
+            entries=result.entries,
+            waits=result.waits,
+            bytes=result.bytes_received,
+            ending=None if result.ending is Ending.COMPLETE else result.ending.value,
+            reason=result.reason or None,
+        )
+
+    async def _open(self, link: Link, protocol: str) -> Stream | None:
+        with trio.move_on_after(OPEN_S):
+            try:
+                return await link.connection.open_stream([protocol])
+            except GossipLogError as error:
+                note("stream not opened", level=logging.DEBUG, peer=link.peer.id, protocol=protocol, reason=str(error))
+        return None
+
+    async def _run_push(self, peer: Peer, stream: Stream) -> None:
+        push = PushStream(stream, partial(self._on_pushed, peer))
+        before, peer.push = peer.push, push
+        if before is not None:
+            before.stream.reset()
+        self._service.tell(PushOpened(peer.id))
+        try:
+            await push.run()
+        except DecodeError as error:
+            # The machine judges messages, and what is no message at all is as bad as one that means nothing.
+            note("malformed push stream", level=logging.WARNING, peer=peer.id, reason=str(error))
+            self._service.tell(PushReceived(peer.id, b""))
+            raise
+        finally:
+            if peer.push is push:
+                peer.push = None
+                self._service.tell(PushClosed(peer.id))
+
+    async def _on_pushed(self, peer: Peer, message: bytes) -> None:
+        await self._wait_for_room(peer, INSERTING_MAX)
+        peer.count("received")
+        self._service.tell(PushReceived(peer.id, message))
+
+    async def _wait_for_room(self, peer: Peer, inserting_max: int) -> None:
+        while peer.inserting >= inserting_max:
+            if peer.settled.is_set():
+                peer.settled = trio.Event()
+            await peer.settled.wait()
+
+    async def _write_rpcs(self, link: Link, *, is_again: bool) -> None:
+        peer = link.peer
+        assert peer.pubsub_protocol is not None
+        peer.rpcs_on = link
+        for _ in range(_RPC_STREAMS_MAX):
+            stream = await self._open(link, peer.pubsub_protocol)
+            if stream is None:
+                break
+            if is_again:
+                peer.rpcs.put(Rpc(subscriptions=(Subscription(Topic(self._service.topic), True),)), is_urgent=True)
+            try:
+                await peer.rpcs.run(stream)
+            except (StreamReset, ClosedError):
+                is_again = True
+        note("pubsub stream lost", level=logging.DEBUG, peer=peer.id)
+        await link.connection.aclose()

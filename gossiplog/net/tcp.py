@@ -1,0 +1,79 @@
+"""TCP connections as byte streams, with TLS or without."""
+
+from __future__ import annotations
+
+import ssl
+
+import trio
+
+from ..errors import ClosedError
+
+__all__ = ["TcpStream", "dial_tcp"]
+
+_RECEIVE_BYTES_MAX = 65_536
+
+
+class TcpStream:
+    """A TCP connection as a `ByteStream`, of which some bytes may have been received before.
+
+    Attributes:
+        stream: What lies below.
+        beginning: What was received before, and is received again first.
+    """
+
+    __slots__ = ("beginning", "stream")
+
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], beginning: bytes = b"") -> None:
+        self.stream = stream
+        self.beginning = beginning
+
+    async def send_all(self, data: bytes) -> None:
+        """Send all of it.
+
+        Raises:
+            ClosedError: The connection is closed or broken.
+        """
+        try:
+            await self.stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise ClosedError(f"the connection broke: {error.__cause__ or error}") from None
+
+    async def receive_some(self) -> bytes:
+        """Receive some bytes, at least one; `b""` at the end. Raises as `send_all`."""
+        if self.beginning:
+            data, self.beginning = self.beginning, b""
+            await trio.lowlevel.checkpoint()
+            return data
+        try:
+            return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise ClosedError(f"the connection broke: {error.__cause__ or error}") from None
+
+    async def aclose(self) -> None:
+        """Close the socket at once."""
+        await trio.aclose_forcefully(self.stream)
+
+
+async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> TcpStream:
+    """Connect; the caller sets a deadline.
+
+    Args:
+        host: A name or an address; with TLS also what the certificate has to be for.
+        port: Of the server.
+        tls: None for a connection in the clear.
+
+    Raises:
+        OSError: Nobody listens there, or the name is not known, or TLS failed.
+    """
+    stream = await trio.open_tcp_stream(host, port)
+    if tls is None:
+        return TcpStream(stream)
+    sealed = trio.SSLStream(stream, tls, server_hostname=host, https_compatible=True)
+    try:
+        await sealed.do_handshake()
+    except BaseException as error:
+        await trio.aclose_forcefully(sealed)
+        if isinstance(error, trio.BrokenResourceError):
+            raise OSError(f"TLS failed: {error.__cause__}") from None
+        raise
+    return TcpStream(sealed)

@@ -1,0 +1,50 @@
+"""A response that is written while it is made, at the pace at which the client reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import trio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..nursery import open_service_nursery
+
+__all__ = ["Streamed", "Write"]
+
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+
+
+class Streamed(Response):
+    """A response whose body comes from a function; Starlette's own takes a generator, which nobody closes when the client goes away.
+
+    Args:
+        produce: Writes the body piece by piece; cancelled when the client has gone.
+        media_type: Of the body.
+    """
+
+    def __init__(self, produce: Callable[[Write], Awaitable[None]], *, media_type: str) -> None:
+        super().__init__(media_type=media_type, headers={"Cache-Control": "no-store"})
+        self._produce = produce
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+
+        async def write(body: bytes) -> None:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with open_service_nursery() as nursery:
+            with trio.CancelScope() as producing:
+
+                async def watch() -> None:
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
+                    producing.cancel()
+
+                nursery.start_soon(watch)
+                await self._produce(write)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,108 @@
+"""What we serve beside the reference's API: heads, root, connections, a stream of new entries, and figures for Prometheus.
+
+GET  heads           {"heads": […]}
+GET  root            {"level": …, "hash": "…"}: equal roots mean equal logs
+GET  connections     [{"peer": …, "kind": …, "since": …, …}, …]; the reference's has `peer` alone
+GET  events          server-sent events: `entry`, a line of dag-json, for each new entry
+GET  /metrics        of the whole server
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from ..archive.jsonl import entry_to_line
+from ..net.hub import Hub
+from ..net.links import LinkState
+from ..net.service import Service
+from .streamed import Streamed, Write
+
+__all__ = ["WatchApi", "metrics"]
+
+HEARTBEAT_S = 15.0
+"""A stream of events says something at least so often, or proxies would end it."""
+
+
+class WatchApi:
+    """Serves one log.
+
+    Args:
+        service: Its service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def heads(self, request: Request) -> Response:
+        """GET heads."""
+        return JSONResponse({"heads": await self._service.log.heads()})
+
+    async def root(self, request: Request) -> Response:
+        """GET root."""
+        root = await self._service.log.root()
+        return JSONResponse({"level": root.level, "hash": root.hash.hex()})
+
+    async def connections(self, request: Request) -> Response:
+        """GET connections."""
+        return JSONResponse([_link_record(link) for link in self._service.links()])
+
+    async def events(self, request: Request) -> Response:
+        """GET events."""
+        return Streamed(self._follow, media_type="text/event-stream")
+
+    async def _follow(self, write: Write) -> None:
+        async with self._service.log.subscribe(from_now=True) as entries:
+            await write(b": new entries, as they come\n\n")
+            while True:
+                entry = None
+                with trio.move_on_after(HEARTBEAT_S):
+                    entry = await anext(entries)
+                await write(
+                    b":\n\n" if entry is None else b"event: entry\nid: %s\ndata: %s\n\n" % (entry.id.encode(), entry_to_line(entry))
+                )
+
+
+def metrics(hub: Hub) -> Response:
+    """Show what the whole server does, as Prometheus reads it."""
+    lines = [
+        "# TYPE gossiplog_connections gauge",
+        *[
+            f'gossiplog_connections{{topic="{topic}",kind="{kind}"}} {count}'
+            for topic, service in hub.services.items()
+            for kind, count in sorted(Counter(link.kind for link in service.links()).items())
+        ],
+        "# TYPE gossiplog_open_sockets gauge",
+        f"gossiplog_open_sockets {hub.admission.open}",
+        "# TYPE gossiplog_half_open_sockets gauge",
+        f"gossiplog_half_open_sockets {hub.admission.half_open}",
+        "# TYPE gossiplog_queued_bytes gauge",
+        *[
+            f'gossiplog_queued_bytes{{topic="{topic}"}} {sum(link.queued_bytes for link in service.links())}'
+            for topic, service in hub.services.items()
+        ],
+        "# TYPE gossiplog_events_total counter",
+        *[
+            f'gossiplog_events_total{{topic="{topic}",event="{what}"}} {number}'
+            for topic, service in hub.services.items()
+            for what, number in sorted(service.counts.items())
+        ],
+    ]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+def _link_record(link: LinkState) -> dict[str, Any]:
+    return {
+        "peer": link.peer,
+        "kind": link.kind,
+        "outbound": link.is_outbound,
+        "address": link.address,
+        "since": link.since,
+        "pushing": link.is_pushing,
+        "queuedBytes": link.queued_bytes,
+        "counts": dict(link.counts),
+    }

@@ -1,0 +1,122 @@
+"""Real Chromium with the reference in IndexedDB, two tabs, and a hub of ours.
+
+Source: issue 4, "Proof".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from interop_support import Reference
+from network_support import eventually
+
+import gossiplog
+from gossiplog import GossipLog
+from gossiplog.net.admission import HubLimits
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "browser.example.com"
+WAIT_MS = 60_000
+
+
+class Tab:
+    """One tab with a replica of its own."""
+
+    def __init__(self, browser: Reference, name: str, number: int) -> None:
+        self._browser = browser
+        self._name = name
+        self._seed = bytes([number]).hex() * 32
+
+    async def open(self) -> None:
+        await self._browser.ask("tab", tab=self._name)
+        await self.start()
+
+    async def start(self) -> None:
+        await self.call("open", name=f"replica-{self._name}", topic=TOPIC, seed=self._seed)
+
+    async def call(self, name: str, /, **argument: Any) -> Any:
+        return await self._browser.ask("call", tab=self._name, name=name, argument=argument)
+
+    async def until_equal(self, log: GossipLog) -> dict[str, Any]:
+        root = await log.root()
+        state: dict[str, Any] = await self._browser.ask("until", tab=self._name, hash=root.hash.hex(), ms=WAIT_MS)
+        assert (state["hash"], state["level"]) == (root.hash.hex(), root.level)
+        assert state["count"] == await log.count()
+        assert sorted(state["heads"]) == await log.heads()
+        return state
+
+
+async def until_count(log: GossipLog, count: int) -> None:
+    with trio.fail_after(WAIT_MS / 1000):
+        while await log.count() < count:
+            await trio.sleep(0.02)
+
+
+async def test_tabs_see_each_other_through_our_hub_edit_offline_and_keep_their_state(browser: Reference, tmp_path: Path) -> None:
+    a, b = Tab(browser, "a", 1), Tab(browser, "b", 2)
+    origins = HubLimits(origins=frozenset({await browser.ask("origin")}))
+    async with gossiplog.open(tmp_path / "hub.db", topic=TOPIC, signer=gossiplog.Ed25519Signer.from_seed(bytes(32))) as log:
+        await log.append_many({"from": "python", "n": n} for n in range(30))
+        async with log.listen("127.0.0.1:0", limits=origins) as hub:
+            port, url = hub.port, hub.urls[0]
+            for tab in (a, b):
+                await tab.open()
+                await tab.call("connect", url=url)
+                await tab.until_equal(log)
+            await eventually(lambda: len(hub.links()) == 2)
+
+            # Append in a tab: the other tab and the Python log have it.
+            id = await a.call("append", payload={"from": "tab a", "text": "grüß dich 🌍"})
+            await until_count(log, 31)
+            assert (await log.get(id)).message.payload == {"from": "tab a", "text": "grüß dich 🌍"}
+            state = await b.until_equal(log)
+            assert "grüß dich 🌍" in state["shown"]
+
+            # A tab that is away and comes back.
+            await a.call("disconnect")
+            await eventually(lambda: len(hub.links()) == 1)
+            await a.call("append", payload={"from": "tab a", "offline": True})
+            await b.call("append", payload={"from": "tab b", "meanwhile": True})
+            await log.append({"from": "python", "meanwhile": True})
+            await until_count(log, 33)
+            await a.call("connect", url=url)
+            await until_count(log, 34)
+            for tab in (a, b):
+                await tab.until_equal(log)
+            assert len(await log.heads()) >= 1
+
+        # The hub is away; both tabs go on, and it is back at the same place.
+        for tab in (a, b):
+            await tab.call("append", payload={"while": "the hub is away"})
+        async with log.listen(f"127.0.0.1:{port}", limits=origins) as hub:
+            for tab in (a, b):
+                await tab.call("connect", url=url)
+            await until_count(log, 36)
+            for tab in (a, b):
+                await tab.until_equal(log)
+
+            # A reload keeps everything, without the hub's help.
+            before = await a.call("state")
+            await browser.ask("reload", tab="a")
+            await a.start()
+            after = await a.call("state")
+            assert {key: before[key] for key in ("count", "hash", "heads")} == {key: after[key] for key in ("count", "hash", "heads")}
+            await a.call("connect", url=url)
+            await log.append({"from": "python", "text": "after the reload"})
+            assert "after the reload" in (await a.until_equal(log))["shown"]
+            await browser.ask("screenshot", tab="a", file=str(tmp_path / "tab.png"))
+            assert (tmp_path / "tab.png").stat().st_size > 5_000
+    assert await browser.ask("faults") == []
+
+
+async def test_page_of_another_origin_is_not_let_in(browser: Reference) -> None:
+    tab = Tab(browser, "stranger", 3)
+    limits = HubLimits(origins=frozenset({"https://elsewhere.example.com"}))
+    async with gossiplog.open(":memory:", topic=TOPIC) as log, log.listen("127.0.0.1:0", limits=limits) as hub:
+        await tab.open()
+        assert await browser.ask("call", may_fail=True, tab="stranger", name="connect", argument={"url": hub.urls[0]}) is None
+        assert hub.links() == []

@@ -1,0 +1,121 @@
+// The reference in mode A, as a hub or as a client of one: requests and answers are those of `reference.mjs`.
+
+import readline from "node:readline"
+
+Promise.withResolvers ??= () => {
+	const parts = {}
+	parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }))
+	return parts
+}
+
+const { GossipLog } = await import("@canvas-js/gossiplog/sqlite")
+const { ed25519 } = await import("@canvas-js/signatures")
+const cbor = await import("@ipld/dag-cbor")
+
+const hex = (bytes) => Buffer.from(bytes).toString("hex")
+const unhex = (text) => new Uint8Array(Buffer.from(text, "hex"))
+
+// A fault of a stream of its own ends the reference's process; we want to hear of it and go on.
+const faults = []
+process.on("unhandledRejection", (error) => faults.push(String(error?.stack ?? error)))
+process.on("uncaughtException", (error) => faults.push(String(error?.stack ?? error)))
+console.trace = () => {}
+
+const logs = new Map()
+
+const operations = {
+	// On disk with a directory, else in memory.
+	async open({ log, topic, seed, directory = null }) {
+		const signer = ed25519.create({ type: "ed25519", privateKey: unhex(seed) })
+		const opened = new GossipLog({ topic, directory, signer, apply: () => {} })
+		const state = { log: opened, connections: new Map(), syncs: [], received: {}, listening: null }
+		opened.addEventListener("sync", ({ detail }) => state.syncs.push({ count: detail.messageCount, ms: detail.duration }))
+		opened.addEventListener("message", ({ detail: { source } }) => {
+			const by = source?.type ?? "own"
+			state.received[by] = (state.received[by] ?? 0) + 1
+		})
+		logs.set(log, state)
+	},
+
+	async listen({ log, port }) {
+		const state = logs.get(log)
+		state.listening = new AbortController()
+		await state.log.listen(port, { signal: state.listening.signal })
+	},
+
+	async connect({ log, url }) {
+		const state = logs.get(log)
+		const connection = new AbortController()
+		state.connections.set(url, connection)
+		await state.log.connect(url, { signal: connection.signal })
+	},
+
+	async disconnect({ log, url }) {
+		const state = logs.get(log)
+		state.connections.get(url).abort()
+		state.connections.delete(url)
+	},
+
+	async append({ log, payloads }) {
+		const ids = []
+		for (const payload of payloads) {
+			const { id } = await logs.get(log).log.append(cbor.decode(unhex(payload)))
+			ids.push(id)
+		}
+		return ids
+	},
+
+	// Appends one entry every so many milliseconds, in the background.
+	async appendSlowly({ log, count, ms }) {
+		const state = logs.get(log)
+		state.appending = (async () => {
+			for (let n = 0; n < count; n++) {
+				await state.log.append({ from: log, n })
+				await new Promise((resolve) => setTimeout(resolve, ms))
+			}
+		})()
+	},
+
+	async appended({ log }) {
+		await logs.get(log).appending
+	},
+
+	async state({ log }) {
+		const { log: opened, syncs, received } = logs.get(log)
+		const root = await opened.tree.read((txn) => txn.getRoot())
+		const [clock, heads] = await opened.getClock()
+		const count = await opened.db.count("$messages")
+		return { count, clock, heads, root: { level: root.level, hash: hex(root.hash) }, syncs, received, faults }
+	},
+
+	// Answers when the root is this one, or after a while with what there is.
+	async until({ log, hash, ms }) {
+		const { log: opened } = logs.get(log)
+		const end = Date.now() + ms
+		for (;;) {
+			const root = await opened.tree.read((txn) => txn.getRoot())
+			if (hex(root.hash) === hash || Date.now() > end) {
+				return hex(root.hash)
+			}
+			await new Promise((resolve) => setTimeout(resolve, 20))
+		}
+	},
+
+	async export({ log }) {
+		const entries = []
+		for await (const { id, value } of logs.get(log).log.iterate()) {
+			entries.push({ id, value: hex(value) })
+		}
+		return entries
+	},
+}
+
+for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
+	const { op, ...request } = JSON.parse(line)
+	// Not one after the other: a request may wait for what another one does.
+	operations[op](request)
+		.then((result) => ({ result: result ?? null }))
+		.catch((error) => ({ error: String(error.stack) }))
+		.then((answer) => process.stdout.write(JSON.stringify(answer) + "\n"))
+}
+process.exit(0)

@@ -1,0 +1,236 @@
+"""Mode A against the reference: Node as the hub of our client, and our hub with Node as its clients.
+
+Source: issue 4, "Proof"; spec/sync.md, "Mode A".
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from interop_support import Reference, chain, portable_payloads, root_of, run_reference
+from network_support import eventually, fetch
+
+import gossiplog
+from gossiplog import GossipLog
+from gossiplog.archive import entry_to_line, line_to_value
+from gossiplog.codec import pcf_encode
+from gossiplog.log import Ed25519Signer
+from gossiplog.net.exchange import exchange
+from gossiplog.net.hub_client import parse_url
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "hub.example.com"
+WAIT_MS = 120_000
+MANY = 10_000
+
+
+@pytest.fixture
+async def node(installed_reference: None) -> AsyncIterator[Reference]:
+    async with run_reference("hub.mjs") as running:
+        yield running
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def our_log(number: int = 7, location: str | Path = ":memory:") -> AsyncIterator[GossipLog]:
+    async with gossiplog.open(location, topic=TOPIC, signer=Ed25519Signer.from_seed(bytes([number]) * 32)) as log:
+        yield log
+
+
+async def open_theirs(node: Reference, log: str, number: int, **options: Any) -> None:
+    await node.ask("open", log=log, topic=TOPIC, seed=bytes([number]).hex() * 32, **options)
+
+
+async def append_theirs(node: Reference, log: str, payloads: list[Any]) -> None:
+    await node.ask("append", log=log, payloads=[pcf_encode.encode(payload).hex() for payload in payloads])
+
+
+async def converge(ours: GossipLog, node: Reference, *names: str, count: int) -> None:
+    """Wait until everybody has so many entries and the same root; compare count, heads and clock too."""
+
+    async def has_all() -> bool:
+        return await ours.count() >= count
+
+    with trio.fail_after(WAIT_MS / 1000):
+        while not await has_all():
+            await trio.sleep(0.05)
+    level, digest = await root_of(ours)
+    for name in names:
+        assert await node.ask("until", log=name, hash=digest.hex(), ms=WAIT_MS) == digest.hex(), name
+        state = await node.ask("state", log=name)
+        assert state["count"] == await ours.count() == count
+        assert sorted(state["heads"]) == await ours.heads()
+        assert state["root"] == {"level": level, "hash": digest.hex()}
+        assert state["faults"] == []
+
+
+async def until_pulled(node: Reference, name: str, digest: bytes) -> None:
+    """Wait as long as the reference gets on, which pulls some hundred entries a second on a free core."""
+    had = -1
+    while await node.ask("until", log=name, hash=digest.hex(), ms=30_000) != digest.hex():
+        has = (await node.ask("state", log=name))["count"]
+        assert has > had, f"{name} stands still at {has} entries"
+        had = has
+
+
+async def test_our_hub_brings_reference_clients_together(node: Reference) -> None:
+    async with our_log() as ours:
+        await open_theirs(node, "a", 1)
+        await open_theirs(node, "b", 2)
+        for name in ("a", "b"):
+            await append_theirs(node, name, [{"apart": name, "n": n} for n in range(60)])
+        await ours.append_many({"apart": "hub", "n": n} for n in range(60))
+        async with ours.listen("127.0.0.1:0") as hub:
+            for name in ("a", "b"):
+                await node.ask("connect", log=name, url=hub.urls[0])
+            await converge(ours, node, "a", "b", count=180)
+            # All append at once while they are connected.
+            for name in ("a", "b"):
+                await node.ask("appendSlowly", log=name, count=40, ms=5)
+            for n in range(40):
+                await ours.append({"together": "hub", "n": n})
+            for name in ("a", "b"):
+                await node.ask("appended", log=name)
+            await converge(ours, node, "a", "b", count=300)
+
+
+async def test_append_of_a_reference_client_is_pushed_to_another_through_our_hub(node: Reference) -> None:
+    async with our_log() as ours, ours.listen("127.0.0.1:0") as hub:
+        await open_theirs(node, "a", 1)
+        await open_theirs(node, "b", 2)
+        for name in ("a", "b"):
+            await node.ask("connect", log=name, url=hub.urls[0])
+        await eventually(lambda: len(hub.links()) == 2 and all(link.is_pushing for link in hub.links()))
+        await append_theirs(node, "a", [{"n": n} for n in range(20)])
+        await converge(ours, node, "a", "b", count=20)
+        received = (await node.ask("state", log="b"))["received"]
+        assert received.get("push", 0) == 20, received
+
+
+async def test_reference_hub_and_our_client_give_each_other_everything(node: Reference) -> None:
+    port = free_port()
+    async with our_log() as ours:
+        await open_theirs(node, "hub", 1)
+        await append_theirs(node, "hub", [{"apart": "hub", "n": n} for n in range(60)])
+        await ours.append_many({"apart": "us", "n": n} for n in range(60))
+        await node.ask("listen", log="hub", port=port)
+        async with ours.connect(f"ws://127.0.0.1:{port}"):
+            await converge(ours, node, "hub", count=120)
+            await node.ask("appendSlowly", log="hub", count=40, ms=5)
+            for n in range(40):
+                await ours.append({"together": "us", "n": n})
+            await node.ask("appended", log="hub")
+            await converge(ours, node, "hub", count=200)
+        # And again after having been apart.
+        await append_theirs(node, "hub", [{"later": n} for n in range(10)])
+        await ours.append_many({"later": n} for n in range(10))
+        async with ours.connect(f"ws://127.0.0.1:{port}"):
+            await converge(ours, node, "hub", count=220)
+
+
+async def test_entries_of_every_kind_go_over_both_ways(node: Reference) -> None:
+    payloads = portable_payloads()
+    entries = chain(payloads, topic=TOPIC)
+    async with our_log() as ours:
+        await open_theirs(node, "a", 9)
+        assert all(verdict.is_new for verdict in await ours.insert_many([entry.value for entry in entries]))
+        await node.ask("append", log="a", payloads=[payload.hex() for payload in payloads])
+        async with ours.listen("127.0.0.1:0") as hub:
+            await node.ask("connect", log="a", url=hub.urls[0])
+            await converge(ours, node, "a", count=len(entries) + len(payloads))
+        assert [(entry.id, entry.value) async for entry in ours.iterate()] == [
+            (entry["id"], bytes.fromhex(entry["value"])) for entry in await node.ask("export", log="a")
+        ]
+
+
+async def test_ten_thousand_entries_are_pulled_from_the_reference_through_its_aborts(node: Reference, tmp_path: Path) -> None:
+    port = free_port()
+    async with our_log(8) as source, our_log(9, tmp_path / "ours.db") as ours:
+        await source.append_many({"n": n, "text": "x" * 40} for n in range(MANY))
+        await open_theirs(node, "hub", 1)
+        await node.ask("listen", log="hub", port=port)
+        # Both ways: first the reference pulls, in sessions of ours that end after their share, then we do.
+        async with source.connect(f"ws://127.0.0.1:{port}"):
+            root = await source.root()
+            await until_pulled(node, "hub", root.hash)
+        done = await exchange(ours, parse_url(f"ws://127.0.0.1:{port}"))
+        assert done.pulled is not None
+        assert done.pulled.entries == MANY
+        assert done.is_equal
+        assert await ours.root() == root
+
+
+async def test_one_exchange_gives_the_reference_what_it_lacks(node: Reference) -> None:
+    port = free_port()
+    async with our_log() as ours:
+        await ours.append_many(range(50))
+        await open_theirs(node, "hub", 1)
+        await append_theirs(node, "hub", [{"n": n} for n in range(50)])
+        await node.ask("listen", log="hub", port=port)
+        done = await exchange(ours, parse_url(f"ws://127.0.0.1:{port}"))
+        assert (done.pushed, done.is_taken, done.is_equal) == (50, True, True)
+        await converge(ours, node, "hub", count=100)
+
+
+async def test_http_api_answers_as_the_references(node: Reference) -> None:
+    port = free_port()
+    async with our_log() as ours:
+        await open_theirs(node, "hub", 1)
+        await append_theirs(node, "hub", [{"n": n, "raw": b"\x01"} for n in range(10)])
+        await node.ask("listen", log="hub", port=port)
+        await exchange(ours, parse_url(f"ws://127.0.0.1:{port}"))
+        async with ours.listen("127.0.0.1:0") as hub:
+
+            class Theirs:
+                port = 0
+
+            theirs: Any = Theirs()
+            theirs.port = port
+            ids = [entry.id async for entry in ours.iterate()]
+            paths = [
+                "/api/clock",
+                "/api/messages",
+                f"/api/messages?gt={ids[2]}&lte={ids[7]}&order=desc&limit=3",
+                f"/api/messages?gte={ids[2]}&lt={ids[7]}",
+                "/api/messages/count",
+                f"/api/messages/count?gte={ids[3]}",
+                f"/api/messages/{ids[4]}",
+            ]
+            for path in paths:
+                us, them = await fetch(hub, path), await fetch(theirs, path)
+                assert us.status == them.status == 200
+                assert us.json == them.json, path
+                assert us.headers["content-type"].split(";")[0] == them.headers["content-type"].split(";")[0]
+            missing = f"/api/messages/{'0' * 32}"
+            assert (await fetch(hub, missing)).status == (await fetch(theirs, missing)).status == 404
+            entry = await ours.append({"posted": True})
+            request: dict[str, Any] = {"method": "POST", "headers": {"content-type": "application/json"}, "body": entry_to_line(entry)}
+            posted, again = await fetch(theirs, "/api/messages", **request), await fetch(hub, "/api/messages", **request)
+            assert (posted.status, posted.headers["location"]) == (again.status, again.headers["location"])
+            assert line_to_value((await fetch(theirs, f"/api/messages/{entry.id}")).body)[0] == entry.value
+
+
+async def test_reference_client_comes_back_after_our_hub_was_away(node: Reference) -> None:
+    async with our_log() as ours:
+        await open_theirs(node, "a", 1)
+        for count in (1, 2):
+            async with ours.listen("127.0.0.1:0") as hub:
+                url = hub.urls[0]
+                await node.ask("connect", log="a", url=url)
+                await append_theirs(node, "a", [count])
+                await converge(ours, node, "a", count=2 * count - 1)
+            await ours.append({"alone": count})
+        assert await ours.count() == 4

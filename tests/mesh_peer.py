@@ -1,0 +1,162 @@
+"""One peer of a mesh as a process: one request a line of JSON on stdin, one answer a line on stdout.
+
+python mesh_peer.py LOG --topic T [--bootstrap MULTIADDR …] [--router episub] [--target 16]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+import gossiplog
+from gossiplog import Ed25519Signer, GossipLog
+from gossiplog.log.message import Entry
+from gossiplog.net.libp2p import Address, PeerKey
+from gossiplog.net.mesh import ROUTERS, Mesh, MeshConfig, open_mesh
+
+LISTEN = (Address.parse("/ip4/127.0.0.1/tcp/0"),)
+
+
+class Peer:
+    """Answers the requests."""
+
+    def __init__(self, log: GossipLog, mesh: Mesh, nursery: trio.Nursery) -> None:
+        self.log = log
+        self.mesh = mesh
+        self.nursery = nursery
+        self.appending = 0
+        self.latencies_ms: list[float] = []
+
+    def on_commit(self, entries: Sequence[Entry]) -> None:
+        """Measure how old the entries of others are when they are visible here; all clocks are this machine's."""
+        now = time.monotonic_ns()
+        for entry in entries:
+            payload = entry.message.payload
+            if isinstance(payload, dict) and payload.get("by") != self.mesh.host.id:
+                self.latencies_ms.append((now - payload["at"]) / 1e6)
+
+    async def append(self, count: int, interval_s: float) -> None:
+        """Append in the background; `state` says how many are left."""
+        self.appending += count
+
+        async def run() -> None:
+            for number in range(count):
+                await self.log.append({"by": self.mesh.host.id, "n": number, "at": time.monotonic_ns()})
+                self.appending -= 1
+                await trio.sleep(interval_s)
+
+        self.nursery.start_soon(run)
+
+    async def state(self) -> dict[str, Any]:
+        root = await self.log.root()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        # Pages that processes share, as those of a nest do, count for each by its share.
+        rollup = dict(line.split(maxsplit=1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
+        (topic,) = self.mesh.service.state().router.topics
+        return {
+            "count": await self.log.count(),
+            "root": root.hash.hex(),
+            "heads": await self.log.heads(),
+            "appending": self.appending,
+            "peers": len(self.mesh.host.peers),
+            "connections": len(self.mesh.host.peerings),
+            "degree": len(topic.full_message),
+            "buckets": [len(bucket) for bucket in self.mesh.discovery.table.buckets()],
+            "walks": self.mesh.discovery.walks,
+            "counts": dict(self.mesh.service.counts),
+            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "memory_mb": int(rollup["Pss:"].split()[0]) / 1024,
+        }
+
+    async def latencies(self) -> list[float]:
+        taken, self.latencies_ms = self.latencies_ms, []
+        return taken
+
+    async def answer(self, request: dict[str, Any]) -> Any:
+        match request:
+            case {"op": "append", "count": count, "interval_s": interval_s}:
+                return await self.append(count, interval_s)
+            case {"op": "state"}:
+                return await self.state()
+            case {"op": "latencies"}:
+                return await self.latencies()
+        raise ValueError(request)
+
+
+async def main(options: argparse.Namespace) -> None:
+    path = Path(options.log)
+    key = PeerKey.load_or_create(path.with_suffix(".peer.pem"))
+    bootstrap = tuple(Address.parse(text) for text in options.bootstrap)
+    config = MeshConfig(listen=LISTEN, bootstrap=bootstrap, router=options.router, target=options.target)
+    async with (
+        gossiplog.open(path, topic=options.topic, signer=Ed25519Signer.generate(), durability=options.durability) as log,
+        open_mesh(log, key, config) as mesh,
+        trio.open_nursery() as nursery,
+    ):
+        peer = Peer(log, mesh, nursery)
+        with log.watch_commits(peer.on_commit):
+            say({"peer": mesh.host.id, "addresses": [str(address) for address in mesh.host.announced]})
+            buffer = bytearray()
+            async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
+                async for chunk in stdin:
+                    buffer += chunk
+                    while (end := buffer.find(b"\n")) >= 0:
+                        line = bytes(buffer[:end])
+                        del buffer[: end + 1]
+                        say(await peer.answer(json.loads(line)))
+            nursery.cancel_scope.cancel()
+
+
+def say(answer: Any) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("log")
+    parser.add_argument("--topic", default="mesh.example.com")
+    parser.add_argument("--bootstrap", nargs="*", default=[])
+    parser.add_argument("--router", choices=ROUTERS, default="gossipsub")
+    parser.add_argument("--target", type=int, default=16)
+    parser.add_argument("--durability", default="full")
+    return parser.parse_args(arguments)
+
+
+def nest(descriptor: int) -> None:
+    """Fork a peer for each request, until the other end of the socket is closed; the peers end by themselves then, as their stdin does."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    requests = socket.socket(fileno=descriptor)
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(requests, 65_536, 1)
+        if not request:
+            return
+        pid = os.fork()
+        if pid:
+            os.close(descriptors[0])
+            requests.sendall(f"{pid}\n".encode())
+            continue
+        requests.close()
+        os.dup2(descriptors[0], 0)
+        os.dup2(descriptors[0], 1)
+        os.close(descriptors[0])
+        trio.run(main, parse(json.loads(request)))
+        return
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--nest":
+        nest(int(sys.argv[2]))
+    else:
+        trio.run(main, parse(sys.argv[1:]))

@@ -1,0 +1,46 @@
+"""Clients that misbehave, over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import trio
+from network_support import PATIENCE_S, TOPIC
+
+from gossiplog.codec.framing import encode_frame
+from gossiplog.log import Entry
+from gossiplog.net import MuxedConnection, MuxedStream, open_muxed
+from gossiplog.net.hub import Hub
+from gossiplog.net.hub_client import open_websocket, parse_url
+from gossiplog.pubsub.types import PeerId
+from gossiplog.sync.rpc import Insert
+from gossiplog.sync.wire import encode_event
+
+PUSH = f"/canvas/v1/{TOPIC}/push"
+SYNC = f"/canvas/v1/{TOPIC}/sync"
+
+
+@asynccontextmanager
+async def muxed(hub: Hub) -> AsyncIterator[MuxedConnection]:
+    """Connect as a client that does nothing by itself."""
+    websocket = await open_websocket(parse_url(hub.urls[0]))
+    async with open_muxed(websocket, is_client=True, peer=PeerId("hub")) as connection:
+        yield connection
+
+
+async def push_stream(connection: MuxedConnection) -> MuxedStream:
+    return await connection.open_stream([PUSH])
+
+
+async def push(stream: MuxedStream, entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
+
+
+async def hostile_push(hub: Hub, entries: Iterable[Entry]) -> str:
+    """Push entries, and return why the connection ended."""
+    async with muxed(hub) as connection:
+        await push(await push_stream(connection), entries)
+        with trio.fail_after(PATIENCE_S):
+            return (await connection.wait_ended()).reason

@@ -1,0 +1,203 @@
+"""`gossiplog serve` and `gossiplog sync` with a hub, as processes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner
+from network_support import make_certificate, signer
+
+import gossiplog
+from gossiplog.cli.app import root
+
+REPOSITORY = Path(__file__).parents[2]
+TOPIC = "cli.example"
+WAIT_S = 60
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, with three logs: two with entries of their own, an empty one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    # What a server does to the log of its process is undone behind a test that runs it in ours.
+    logger = logging.getLogger("gossiplog")
+    for attribute in ("handlers", "level", "propagate"):
+        monkeypatch.setattr(logger, attribute, getattr(logger, attribute))
+    for name, count in (("hub", 30), ("app", 20), ("empty", 0)):
+        make_log(f"{name}.db", TOPIC, count)
+    return tmp_path
+
+
+def make_log(path: str, topic: str, count: int) -> None:
+    async def make() -> None:
+        async with gossiplog.open(path, topic=topic, signer=signer(1)) as log:
+            await log.append_many([f"{path} {n}" for n in range(count)])
+
+    trio.run(make)
+
+
+def count_of(path: str) -> int:
+    async def count() -> int:
+        async with gossiplog.open(path, create=False) as log:
+            assert (await log.fsck()).is_clean
+            return await log.count()
+
+    return trio.run(count)
+
+
+def ran(*args: str, code: int = 0, input: str = "") -> list[Any]:
+    """Run a command to its end; return the lines of JSON that it printed."""
+    done = subprocess.run(command(*args), input=input, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == code, f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return [json.loads(line) for line in done.stdout.splitlines()] if code == 0 else [json.loads(done.stderr.splitlines()[-1])]
+
+
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-m", "gossiplog", *args]
+
+
+@contextmanager
+def serving(*args: str, code: int = 0) -> Iterator[dict[str, Any]]:
+    """Run `gossiplog serve` for the length of a block; yields what it says first, and `log`, filled with its log at the end."""
+    process = subprocess.Popen(command("serve", *args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said: dict[str, Any] = {"pid": process.pid}
+    try:
+        said |= json.loads(process.stdout.readline())
+        yield said
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, said["log"] = process.communicate(timeout=WAIT_S)
+    assert process.returncode == code, said["log"]
+
+
+def test_sync_with_a_server_moves_entries_both_ways_once(folder: Path) -> None:
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+        assert (server["serving"], server["entries"]) == (TOPIC, 30)
+        (done,) = ran("sync", "app.db", server["urls"][0], "--json")
+        assert (done["pulled"], done["pushed"], done["equal"]) == (30, 20, True)
+        assert done["roundTrips"] >= 1
+        assert done["bytesPerEntry"] > 100
+        assert done["seconds"] > 0
+        (again,) = ran("sync", "app.db", server["urls"][0], "--json")
+        assert (again["pulled"], again["pushed"], again["roundTrips"]) == (0, 0, 1)
+        (count,) = [json.loads(urllib.request.urlopen(server["urls"][0].replace("ws", "http", 1) + "/api/messages/count").read())]
+        assert count == {"count": 50}
+    assert count_of("hub.db") == count_of("app.db") == 50
+    assert "Traceback" not in server["log"]
+
+
+def test_directions_are_kept_apart(folder: Path) -> None:
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+        (pulled,) = ran("sync", "empty.db", server["urls"][0], "--pull", "--json")
+        assert (pulled["pulled"], pulled["pushed"], pulled["equal"]) == (30, None, True)
+        (pushed,) = ran("sync", "app.db", server["urls"][0], "--push", "--json")
+        assert (pushed["pulled"], pushed["pushed"], pushed["equal"]) == (None, 20, False)
+
+
+def test_ctrl_c_ends_a_server_in_good_order(folder: Path) -> None:
+    with serving("hub.db", "--listen", "127.0.0.1:0", "--log-format", "json") as server:
+        ran("sync", "app.db", server["urls"][0])
+    events = [json.loads(line) for line in server["log"].splitlines() if line.startswith("{")]
+    assert {"client connected", "client gone"} <= {event["event"] for event in events}
+    assert all(event["time"].endswith("Z") and event["level"] for event in events)
+    # What was received is stored, and the file is whole and free.
+    assert count_of("hub.db") == 50
+
+
+def test_follow_stays_and_brings_what_is_new(folder: Path) -> None:
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server, serving_follow("empty.db", server["urls"][0]) as follower:
+        # A third replica gives the hub something, which the follower gets.
+        ran("sync", "app.db", server["urls"][0])
+        url = server["urls"][0].replace("ws", "http", 1)
+        (link,) = [each for each in json.loads(urllib.request.urlopen(f"{url}/api/connections").read()) if each["pushing"]]
+        assert link["kind"] == "client"
+        follower.wait_for("synced")
+    assert count_of("hub.db") == count_of("empty.db") == 50
+
+
+class Follower:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def wait_for(self, text: str) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if text in line:
+                return
+        raise AssertionError(f"{text!r} was not logged")
+
+
+@contextmanager
+def serving_follow(log: str, url: str) -> Iterator[Follower]:
+    process = subprocess.Popen(command("sync", log, url, "--follow"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    follower = Follower(process)
+    try:
+        follower.wait_for("synced")
+        yield follower
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+
+
+def test_servers_are_chained_and_several_logs_have_paths(folder: Path) -> None:
+    make_log("chat.db", "chat.example", 1)
+    with serving("hub.db", "chat.db", "--listen", "127.0.0.1:0") as server:
+        assert server["urls"][0].endswith(f"/{TOPIC}")
+        with serving("app.db", "--listen", "127.0.0.1:0", "--connect", server["urls"][0]) as chained:
+            (done,) = ran("sync", "empty.db", chained["urls"][0], "--json")
+            assert done["equal"]
+            assert done["pulled"] in (20, 50)
+        base = server["urls"][0].removesuffix(f"/{TOPIC}")
+        assert ran("sync", "empty.db", f"{base}/none", "--json", code=4)[0]["error"]["kind"] == "cannot-connect"
+
+
+def test_tls_is_served_and_checked(folder: Path) -> None:
+    cert, key = make_certificate(folder)
+    with serving("hub.db", "--listen", "127.0.0.1:0", "--tls-cert", str(cert), "--tls-key", str(key)) as server:
+        url = server["urls"][0]
+        assert url.startswith("wss://")
+        assert ran("sync", "app.db", url, "--tls-ca", str(cert), "--json")[0]["equal"]
+        assert "TLS" in ran("sync", "app.db", url, "--json", code=4)[0]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (("serve", "none.db"), 1, "log-not-found"),
+        (("serve", "hub.db", "--listen", "nonsense"), 1, "failed"),
+        (("serve", "hub.db", "--tls-key", "x.pem"), 2, "usage"),
+        (("serve", "hub.db", "--tls-cert", "none.pem"), 2, "tls"),
+        (("sync", "app.db", "ws://127.0.0.1:9"), 4, "cannot-connect"),
+        (("sync", "app.db", "http://127.0.0.1:9"), 2, "usage"),
+        (("sync", "app.db", "ws://127.0.0.1:9", "--dry-run"), 2, "usage"),
+        (("sync", "app.db", "hub.db", "--follow"), 2, "usage"),
+    ],
+)
+def test_mistakes_have_their_exit_codes(folder: Path, arguments: tuple[str, ...], code: int, kind: str) -> None:
+    done = CliRunner().invoke(root, [*arguments, "--json"], prog_name="gossiplog")
+    assert done.exit_code == code, done.stderr
+    error = json.loads(done.stderr)["error"]
+    assert error["kind"] == kind
+    assert error["message"]
+
+
+def test_address_in_use_says_so(folder: Path) -> None:
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+        address = server["urls"][0].removeprefix("ws://")
+        error = ran("serve", "app.db", "--listen", address, "--json", code=4)[0]["error"]
+        assert error["kind"] == "cannot-listen"
+        assert "in use" in error["message"]

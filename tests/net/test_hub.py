@@ -1,0 +1,219 @@
+"""A hub and its clients over real WebSockets on loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from network_support import (
+    PATIENCE_S,
+    TOPIC,
+    client_tls,
+    eventually,
+    make_certificate,
+    memory_log,
+    server_tls,
+    until_count,
+    until_equal,
+    until_has,
+)
+
+import gossiplog
+from gossiplog.errors import CannotConnect, CannotListen, LocalProtocolError
+from gossiplog.net.admission import HubLimits
+from gossiplog.net.hub import listen
+from gossiplog.net.hub_client import connect, open_websocket, parse_url
+
+
+async def test_what_either_side_lacks_goes_over_on_connecting() -> None:
+    async with memory_log(1) as hub_log, memory_log(2) as ours:
+        await hub_log.append_many(range(120))
+        await ours.append_many(range(80))
+        async with hub_log.listen("127.0.0.1:0") as hub, ours.connect(hub.urls[0]):
+            await until_count(hub_log, 200)
+            await until_count(ours, 200)
+            await until_equal(hub_log, ours)
+
+
+async def test_an_append_on_one_client_reaches_another_without_a_sync() -> None:
+    async with (
+        memory_log(1) as hub_log,
+        memory_log(2) as a,
+        memory_log(3) as b,
+        hub_log.listen("127.0.0.1:0") as hub,
+        a.connect(hub.urls[0]) as to_hub,
+        b.connect(hub.urls[0]) as also_to_hub,
+    ):
+        await eventually(lambda: all(link.state is not None and link.state.is_pushing for link in (to_hub, also_to_hub)))
+        entries = [await a.append({"n": n}) for n in range(50)]
+        await until_has(b, entries)
+        assert also_to_hub.state is not None
+        assert also_to_hub.state.counts.get("syncs", 0) == 0
+        back = await b.append("back")
+        await until_has(a, [back])
+
+
+async def test_a_burst_of_pushes_larger_than_any_queue_arrives_whole() -> None:
+    async with (
+        memory_log(1) as hub_log,
+        memory_log(2) as a,
+        memory_log(3) as b,
+        hub_log.listen("127.0.0.1:0") as hub,
+        a.connect(hub.urls[0]),
+        b.connect(hub.urls[0]),
+    ):
+        for _ in range(6):
+            await a.append_many(range(250))
+        await until_count(b, 1500)
+        await until_equal(a, hub_log, b)
+
+
+async def test_clients_that_append_at_the_same_time_converge() -> None:
+    async with memory_log(1) as hub_log, memory_log(2) as a, memory_log(3) as b, hub_log.listen("127.0.0.1:0") as hub:
+        async with a.connect(hub.urls[0]), b.connect(hub.urls[0]), trio.open_nursery() as nursery:
+
+            async def append(log: gossiplog.GossipLog) -> None:
+                for n in range(100):
+                    await log.append(n)
+
+            for log in (hub_log, a, b):
+                nursery.start_soon(append, log)
+        async with a.connect(hub.urls[0]), b.connect(hub.urls[0]):
+            for log in (hub_log, a, b):
+                await until_count(log, 300)
+            await until_equal(hub_log, a, b)
+
+
+async def test_chain_of_hubs_passes_entries_on() -> None:
+    async with (
+        memory_log(1) as first,
+        memory_log(2) as middle,
+        memory_log(3) as last,
+        first.listen("127.0.0.1:0") as hub,
+        middle.connect(hub.urls[0]),
+        middle.listen("127.0.0.1:0") as next_hub,
+        last.connect(next_hub.urls[0]),
+    ):
+        one, other = await first.append("down"), await last.append("up")
+        await until_has(last, [one])
+        await until_has(middle, [one, other])
+
+
+async def test_entry_that_was_posted_or_inserted_is_pushed() -> None:
+    async with (
+        memory_log(1) as elsewhere,
+        memory_log(2) as hub_log,
+        memory_log(3) as client,
+        hub_log.listen("127.0.0.1:0") as hub,
+        client.connect(hub.urls[0]) as link,
+    ):
+        await eventually(lambda: link.state is not None and link.state.is_pushing)
+        entry = await elsewhere.append("inserted")
+        assert (await hub_log.insert(entry.value)).is_new
+        await until_has(client, [entry])
+
+
+async def test_import_of_many_entries_is_told_by_heads_and_fetched_by_a_sync() -> None:
+    async with memory_log(1) as elsewhere, memory_log(2) as hub_log, memory_log(3) as client, hub_log.listen("127.0.0.1:0") as hub:
+        entries = await elsewhere.append_many(range(2_000))
+        async with client.connect(hub.urls[0]) as link:
+            await eventually(lambda: link.state is not None and link.state.is_pushing)
+            await hub_log.insert_many([entry.value for entry in entries])
+            await until_count(client, 2_000)
+            await eventually(lambda: link.state is not None and link.state.counts.get("syncs"))
+            assert link.state is not None
+            assert link.state.counts["received"] < 100
+
+
+async def test_several_logs_are_served_by_topic() -> None:
+    async with memory_log(1, "a.example") as a, memory_log(2, "b#c") as b, memory_log(3, "b#c") as client:
+        entry = await b.append("b")
+        async with listen([a, b], "127.0.0.1:0") as hub:
+            assert hub.urls == [f"ws://127.0.0.1:{hub.port}/a.example", f"ws://127.0.0.1:{hub.port}/b%23c"]
+            async with client.connect(hub.urls[1]):
+                await until_has(client, [entry])
+            with pytest.raises(CannotConnect, match="404"):
+                await open_websocket(parse_url(f"ws://127.0.0.1:{hub.port}/none"))
+        with pytest.raises(LocalProtocolError, match="different topics"):
+            async with listen([b, client], "127.0.0.1:0"):
+                raise AssertionError
+
+
+async def test_client_of_another_topic_gets_and_gives_nothing() -> None:
+    async with memory_log(1) as hub_log, memory_log(2, "other.example") as other, hub_log.listen("127.0.0.1:0") as hub:
+        await other.append(1)
+        async with other.connect(hub.urls[0]) as link:
+            with trio.fail_after(PATIENCE_S):
+                await link.wait_connected()
+            await eventually(lambda: hub.links() != [])
+            assert not hub.links()[0].is_pushing
+        assert await hub_log.count() == 0
+
+
+async def test_connection_is_made_again_after_the_hub_was_away() -> None:
+    async with memory_log(1) as hub_log, memory_log(2) as client:
+        async with hub_log.listen("127.0.0.1:0") as hub:
+            port, url = hub.port, hub.urls[0]
+        async with client.connect(url) as link:
+            await eventually(lambda: link.error is not None)
+            await client.append("while it was away")
+            async with hub_log.listen(f"127.0.0.1:{port}"):
+                await until_count(hub_log, 1)
+                assert link.is_connected
+                assert link.error is None
+            with trio.fail_after(PATIENCE_S):
+                await link.wait_disconnected()
+            await client.append("away again")
+            async with hub_log.listen(f"127.0.0.1:{port}"):
+                await until_count(hub_log, 2)
+            assert link.attempts >= 3
+
+
+async def test_tls_is_spoken_and_the_certificate_checked(tmp_path: Path) -> None:
+    paths = make_certificate(tmp_path)
+    async with memory_log(1) as hub_log, memory_log(2) as client:
+        entry = await hub_log.append("sealed")
+        async with hub_log.listen("127.0.0.1:0", tls=server_tls(paths)) as hub:
+            assert hub.urls[0].startswith("wss://")
+            async with client.connect(f"wss://localhost:{hub.port}", tls=client_tls(paths)):
+                await until_has(client, [entry])
+            with pytest.raises(CannotConnect, match="TLS failed"):
+                await open_websocket(parse_url(hub.urls[0]))
+            with pytest.raises(CannotConnect):
+                await open_websocket(parse_url(f"ws://127.0.0.1:{hub.port}"))
+
+
+async def test_only_named_origins_connect_and_what_is_no_browser() -> None:
+    limits = HubLimits(origins=frozenset({"https://app.example.com"}))
+    async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=limits) as hub:
+        url = parse_url(hub.urls[0])
+        for origin in (None, "https://app.example.com"):
+            await (await open_websocket(url, origin=origin)).aclose()
+        with pytest.raises(CannotConnect, match="403"):
+            await open_websocket(url, origin="https://evil.example.com")
+
+
+async def test_server_and_client_at_once_are_one_service() -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0") as first, log.listen("127.0.0.1:0") as second:
+        assert first.services[TOPIC] is second.services[TOPIC]
+        with pytest.raises(CannotListen, match="in use"):
+            async with log.listen(f"127.0.0.1:{first.port}"):
+                raise AssertionError
+    async with memory_log(2) as log, connect(log, "ws://127.0.0.1:9"):
+        with pytest.raises(LocalProtocolError, match="already"):
+            async with connect(log, "ws://127.0.0.1:9"):
+                raise AssertionError
+
+
+async def test_closing_the_hub_sends_out_what_waits() -> None:
+    async with memory_log(1) as hub_log, memory_log(2) as client:
+        async with hub_log.listen("127.0.0.1:0") as hub:
+            port = hub.port
+            async with client.connect(hub.urls[0]) as link:
+                await eventually(lambda: link.state is not None and link.state.is_pushing)
+                entries = await hub_log.append_many(range(200))
+                with trio.fail_after(PATIENCE_S):
+                    await until_has(client, entries[-1:])
+        with pytest.raises(OSError, match="failed"):
+            await trio.open_tcp_stream("127.0.0.1", port)

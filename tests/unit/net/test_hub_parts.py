@@ -1,0 +1,102 @@
+"""Addresses, URLs and the parts of a hub that need no connection."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+
+from gossiplog.cli.journal import write_journal
+from gossiplog.errors import LocalProtocolError
+from gossiplog.net.appends import ARRIVED_MAX, OwnAppends
+from gossiplog.net.hub import parse_address
+from gossiplog.net.hub_client import HubUrl, parse_url
+from gossiplog.net.journal import note
+from gossiplog.net.serve_sync import TURN_S, Turns
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("localhost:0", ("localhost", 0)),
+        (":443", (None, 443)),
+        ("[::1]:8080", ("::1", 8080)),
+    ],
+)
+def test_address_is_host_and_port(text: str, address: tuple[str | None, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "8080", "host", "host:", "host:x", "host:65536", "host:-1", "::1:80", "host:٣"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(LocalProtocolError, match="no address"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "target", "is_tls"),
+    [
+        ("ws://a.example", "a.example", 80, "/", False),
+        ("wss://a.example/topic%23x", "a.example", 443, "/topic%23x", True),
+        ("ws://[::1]:8080/x?y=z", "::1", 8080, "/x?y=z", False),
+    ],
+)
+def test_url_is_taken_apart(text: str, host: str, port: int, target: str, is_tls: bool) -> None:
+    url = parse_url(text)
+    assert isinstance(url, HubUrl)
+    assert (url.url, url.host, url.port, url.target, url.is_tls) == (text, host, port, target, is_tls)
+
+
+@pytest.mark.parametrize("text", ["", "http://a", "ws://", "ws:///x", "ws://a:99999", "ws://u@a", "ws://a#b", "a.db", "ws://[::1"])
+def test_what_is_no_url_of_a_hub_is_refused(text: str) -> None:
+    with pytest.raises(LocalProtocolError, match="no URL"):
+        parse_url(text)
+
+
+def test_keys_from_peers_are_remembered_up_to_a_maximum() -> None:
+    appends = OwnAppends(None, lambda entries: None)  # type: ignore[arg-type]
+    for start in range(0, 2 * ARRIVED_MAX, 1000):
+        appends.on_arrived(number.to_bytes(20) for number in range(start, start + 1000))
+    assert len(appends._arrived) == ARRIVED_MAX
+
+
+async def test_session_is_cut_short_only_while_others_wait(autojump_clock: trio.testing.MockClock) -> None:
+    turns = Turns()
+    with turns.limit(trio.current_time(), trio.current_time() + 10) as scope:
+        await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert trio.current_time() == pytest.approx(10)
+    started = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_wait_later, turns)
+        with turns.limit(started, started + 10) as scope:
+            await trio.sleep_forever()
+        assert trio.current_time() == pytest.approx(started + TURN_S)
+        assert turns.is_over(started)
+    turns.on_served()
+    assert not turns.is_over(started)
+
+
+async def _wait_later(turns: Turns) -> None:
+    await trio.sleep(1)
+    turns.on_wait()
+
+
+def test_journal_is_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("gossiplog")
+    before = logger.handlers, logger.level, logger.propagate
+    try:
+        write_journal("text")
+        note("client gone", peer="ws://1.2.3.4:5", reason="it closed it", missing=None)
+        shown = capsys.readouterr().err
+        assert shown[8:] == ' client gone  peer=ws://1.2.3.4:5  reason="it closed it"\n'
+        write_journal("json", is_quiet=True)
+        note("not shown")
+        note("shown", level=logging.WARNING, number=3)
+        shown = capsys.readouterr().err
+        assert shown.startswith('{"time": "')
+        assert shown.endswith('Z", "level": "warning", "event": "shown", "number": 3}\n')
+    finally:
+        logger.handlers, logger.level, logger.propagate = before

@@ -1,0 +1,161 @@
+"""WebSockets as streams of bytes, both sides in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import trio
+from muxer_support import Bytes
+from trio.testing import memory_stream_pair
+from wsproto.frame_protocol import FrameProtocol, Opcode
+
+from gossiplog.errors import ClosedError, RemoteProtocolError
+from gossiplog.net.http_head import read_head
+from gossiplog.net.websocket import MESSAGE_BYTES_MAX, WebSocketStream, accept_websocket, connect_websocket
+
+ASKED = b"GET /x HTTP/1.1\r\nhost: h\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
+KEY = b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[tuple[WebSocketStream, WebSocketStream]]:
+    """Client and server, after the handshake."""
+    left, right = memory_stream_pair()
+    found: list[WebSocketStream] = []
+
+    async def accept() -> None:
+        stream = Bytes(right)
+        found.append(await accept_websocket(stream, (await read_head(stream, 16_384)).raw))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept)
+        client = await connect_websocket(Bytes(left), "localhost", "/")
+    yield client, found[0]
+
+
+@asynccontextmanager
+async def raw_client(extra: bytes = b"") -> AsyncIterator[tuple[trio.abc.Stream, WebSocketStream, bytes]]:
+    """A client's bare stream, the server after the handshake, and what the server answered."""
+    left, right = memory_stream_pair()
+    await left.send_all(ASKED + KEY + extra + b"\r\n")
+    stream = Bytes(right)
+    server = await accept_websocket(stream, (await read_head(stream, 16_384)).raw)
+    yield left, server, bytes(await left.receive_some())
+
+
+async def test_bytes_go_both_ways_in_order() -> None:
+    async with opened() as (client, server), trio.open_nursery() as nursery:
+        for one, other in ((client, server), (server, client)):
+            for chunk in (b"a", b"bc", b"x" * 200_000):
+                nursery.start_soon(one.send_all, chunk)
+                received = b""
+                while len(received) < len(chunk):
+                    received += await other.receive_some()
+                assert received == chunk
+
+
+async def test_extension_and_subprotocol_are_not_accepted() -> None:
+    async with raw_client(b"sec-websocket-extensions: permessage-deflate\r\nsec-websocket-protocol: t\r\n") as (_, _, answer):
+        assert answer.startswith(b"HTTP/1.1 101 ")
+        assert b"extensions" not in answer.lower()
+        assert b"sec-websocket-protocol" not in answer.lower()
+
+
+async def test_text_and_endless_messages_are_refused() -> None:
+    frames = FrameProtocol(client=True, extensions=[])
+    async with raw_client() as (client, server, _):
+        await client.send_all(frames.send_data("text", fin=True))
+        with pytest.raises(ClosedError, match="text"):
+            await server.receive_some()
+        assert bytes(await client.receive_some())[2:4] == (1003).to_bytes(2)
+    frames = FrameProtocol(client=True, extensions=[])
+    async with raw_client() as (client, server, _), trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            for _ in range(MESSAGE_BYTES_MAX // 65_536 + 2):
+                await client.send_all(frames.send_data(bytes(65_536), fin=False))
+
+        nursery.start_soon(send)
+        size = 0
+        with pytest.raises(ClosedError, match="message of more than"):
+            while True:
+                size += len(await server.receive_some())
+        assert size <= MESSAGE_BYTES_MAX
+        nursery.cancel_scope.cancel()
+
+
+async def test_frame_that_claims_to_be_huge_takes_no_memory() -> None:
+    async with raw_client() as (client, server, _):
+        await client.send_all(b"\x82\xff" + (2**62).to_bytes(8) + bytes(4) + b"beginning")
+        assert await server.receive_some() == b"beginning"
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x82\x05hello", b"\xf2\x80\x00\x00\x00\x00", b"\x8f\x80\x00\x00\x00\x00", b"\x80\x80\x00\x00\x00\x00"]
+)
+async def test_what_breaks_the_protocol_ends_the_stream(garbage: bytes) -> None:
+    async with raw_client() as (client, server, _):
+        await client.send_all(garbage)
+        await client.aclose()
+        with suppress(ClosedError):
+            assert await server.receive_some() == b""
+
+
+async def test_ping_is_answered_and_goodbye_returned() -> None:
+    frames = FrameProtocol(client=True, extensions=[])
+    async with raw_client() as (client, server, _), trio.open_nursery() as nursery:
+        nursery.start_soon(server.receive_some)
+        await client.send_all(frames.ping(b"are you there"))
+        assert bytes(await client.receive_some()) == b"\x8a\x0dare you there"
+        await client.send_all(frames.close(1000))
+        assert bytes(await client.receive_some())[0] == 0x80 | Opcode.CLOSE
+
+
+async def test_closing_is_told_and_done_once() -> None:
+    async with opened() as (client, server):
+        await client.aclose()
+        assert await server.receive_some() == b""
+        await client.aclose()
+        with pytest.raises(ClosedError):
+            await client.send_all(b"late")
+        await server.aclose()
+
+
+@pytest.mark.parametrize("request_", [ASKED, ASKED.replace(b"13", b"8") + KEY, ASKED.replace(b"connection: Upgrade\r\n", b"") + KEY])
+async def test_request_that_is_no_handshake_is_refused(request_: bytes) -> None:
+    left, right = memory_stream_pair()
+    await left.send_all(request_ + b"\r\n")
+    stream = Bytes(right)
+    head = await read_head(stream, 16_384)
+    with pytest.raises(RemoteProtocolError):
+        await accept_websocket(stream, head.raw)
+    assert bytes(await left.receive_some()).startswith(b"HTTP/1.1 4")
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", b""]
+)
+async def test_server_that_is_no_hub_is_found_out(answer: bytes) -> None:
+    left, right = memory_stream_pair()
+
+    async def serve() -> None:
+        await right.receive_some()
+        await right.send_all(answer)
+        await right.send_eof()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        with pytest.raises((RemoteProtocolError, ClosedError)):
+            await connect_websocket(Bytes(left), "localhost", "/")
+
+
+async def test_head_names_its_parts() -> None:
+    left, right = memory_stream_pair()
+    await left.send_all(b"GET /a?b=c HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 1.1.1.1, 2.2.2.2\r\nX-Forwarded-For: 3.3.3.3\r\n\r\nrest")
+    head = await read_head(Bytes(right), 16_384)
+    assert (head.path, head.target, head.is_upgrade) == ("/a", "/a?b=c", False)
+    assert head.all(b"x-forwarded-for") == [b"1.1.1.1, 2.2.2.2", b"3.3.3.3"]
+    assert head.first(b"origin") is None
+    assert head.raw.endswith(b"rest")
