@@ -1,0 +1,101 @@
+"""A Spark session for one command, with the options that all jobs share."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+from .exits import ExitCode, Failure
+from .output import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..spark.report import Report
+
+__all__ = ["opened_session", "print_report", "source_options", "spark_options"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@contextlib.contextmanager
+def opened_session(master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...]) -> Iterator[SparkSession]:
+    """Start a session, or connect to one, and stop it at the end; one that this process has already is used, and left as it is.
+
+    Raises:
+        Failure: PySpark is not installed, or a setting is not of the form KEY=VALUE.
+    """
+    config = _pairs(settings, "--conf")
+    if sys.stderr.isatty():
+        config.setdefault("spark.ui.showConsoleProgress", "true")
+    try:
+        from ..spark.session import is_active, session
+    except ModuleNotFoundError as error:
+        hint = "pip install 'gossiplog[spark]'; `gossiplog spark doctor` says what is missing"
+        raise Failure(f"Spark is not installed: {error}", hint=hint, kind="dependency") from error
+    is_ours = not is_active()
+    spark = session(master, remote=remote, memory=memory, config=config)
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+def spark_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add what every job takes about Spark; the command gets a factory of sessions named `start`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...], **options: Any) -> R:
+        return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
+
+    decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
+    decorated = click.option("--memory", metavar="SIZE", help="Of the driver, which locally is everything: 2g unless given.")(decorated)
+    decorated = click.option("--remote", metavar="URL", help="A Spark Connect server, sc://host:15002, instead of a master.")(decorated)
+    return click.option("--master", metavar="URL", help="local[2], spark://host:7077 and so on; all cores of this machine otherwise.")(
+        decorated
+    )
+
+
+def source_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add what a job takes about what it reads; the command gets `options` for the data source."""
+
+    @functools.wraps(command)
+    def run(*args: Any, partitions: int | None, chosen: tuple[str, ...], **rest: Any) -> R:
+        options = _pairs(chosen, "--option")
+        if partitions is not None:
+            options["partitions"] = str(partitions)
+        return command(*args, options=options, **rest)
+
+    decorated = click.option(
+        "--option", "chosen", metavar="KEY=VALUE", multiple=True, help="Of the data source, minClock=7 say; repeatable. Not for tables."
+    )(run)
+    about = "Parts to read in; one for 50,000 entries otherwise."
+    return click.option("--partitions", type=click.IntRange(1, 10_000), metavar="N", help=about)(decorated)
+
+
+def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE", param_hint=option)
+        found[name] = value
+    return found
+
+
+def print_report(report: Report, where: str | None, out: Output) -> int:
+    """Print a job's report; the exit code is 3 if rows failed."""
+    if out.is_json:
+        out.record(report.as_dict() | {"out": where})
+    else:
+        out.line(report.as_text().rstrip())
+        if where is not None:
+            out.note(f"tables and report are in {where}")
+    return ExitCode.INTEGRITY if report.results.get("failed") else ExitCode.DONE

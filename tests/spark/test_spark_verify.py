@@ -1,0 +1,89 @@
+"""Verification: the same verdicts as the plain library's, whatever is wrong with the data and however it is cut."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+from spark_support import Foreign, Log
+
+import gossiplog
+from gossiplog.cli.verify import Pool, verify_log
+from gossiplog.log import decode_id
+from gossiplog.spark import read_entries
+from gossiplog.spark.verify import INPUT_COLUMNS, VERDICT_COLUMNS, count_verdicts, quarantine, verify
+
+
+def plain_verdicts(path: str) -> dict[str, tuple[bool, str | None, str | None]]:
+    """What `gossiplog verify` says of each entry of a log."""
+
+    async def run() -> dict[str, tuple[bool, str | None, str | None]]:
+        async with gossiplog.open(path, read_only=True, create=False) as log:
+            with Pool(1, log.topic, 1 << 20) as pool:
+                return {f.id or "": (f.accepted, f.rule, f.reason) async for f in verify_log(log, pool)}
+
+    return trio.run(run)
+
+
+def spark_verdicts(table: Any) -> dict[str, tuple[bool, str | None, str | None]]:
+    return {row["id"] or "": (row["verdict"] == "accept", row["rule"], row["reason"]) for row in table.collect()}
+
+
+@pytest.mark.parametrize("log", ["whole", "skewed"])
+def test_log_gets_the_verdicts_of_the_plain_library(spark: Any, log: str, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(log).path
+    table = verify(read_entries(spark, path, INPUT_COLUMNS))
+    assert table.columns == list(VERDICT_COLUMNS)
+    assert spark_verdicts(table) == plain_verdicts(path)
+
+
+def test_damaged_log_gets_a_verdict_for_each_row(spark: Any, damaged: Log) -> None:
+    table = verify(read_entries(spark, damaged.path, INPUT_COLUMNS, {"partitions": "3"}))
+    rows = table.collect()
+    assert len(rows) == 400
+    rules = {row["place"]: row["rule"] for row in rows if row["verdict"] == "reject"}
+    assert rules == {"seq 10": "key", "seq 20": "canonical", "seq 30": "file", "seq 40": "file", "leaf 'a text for a key'": "file"}
+    # Entry 50 has lost its leaf, so its children are orphans; of the others each parent has one, whatever became of its entry.
+    lost = damaged.entries[49].key
+    orphans = {entry.id for entry in damaged.entries if lost in entry.parent_keys}
+    assert orphans
+    assert {row["id"] for row in rows if row["verdict"] == "ignore"} == orphans
+    bad = quarantine(table).collect()
+    assert all(row["reason"] for row in bad)
+    by_id = {entry.id: entry for entry in damaged.entries}
+    assert all(bytes(row["source"]) == by_id[row["id"]].value for row in bad if row["verdict"] == "ignore")
+    assert {row["place"] for row in bad if row["source"] is None} == {"seq 40"}
+
+
+@pytest.mark.parametrize("partitions", [None, 1, 200])
+def test_foreign_data_gets_the_same_verdicts_however_it_lies(spark: Any, foreign: Foreign, partitions: int | None) -> None:
+    entries = read_entries(spark, foreign.path, INPUT_COLUMNS)
+    # Of 200 partitions nearly all are empty, and a parent is hardly ever in the one of its child.
+    table = verify(entries if partitions is None else entries.repartition(partitions))
+    rows = table.collect()
+    assert Counter(row["rule"] for row in rows) == Counter(foreign.rules)
+    orphans = {row["reason"] for row in rows if row["rule"] == "parents"}
+    assert orphans == {"1 of 1 parents are missing", "1 of 2 parents are missing"}
+    assert {bytes(row["source"]) for row in rows if row["rule"] == "file"} == {b"{not json", b"\xff\xfe\x00"}
+
+
+def test_topic_is_asked_for_and_other_entries_may_count_as_present(spark: Any, foreign: Foreign) -> None:
+    entries = read_entries(spark, foreign.path, INPUT_COLUMNS)
+    orphans = [bytes(row["source"]) for row in verify(entries).where("rule = 'parents'").collect()]
+    absent = gossiplog.Entry.decode(orphans[0]).parent_keys + gossiplog.Entry.decode(orphans[1]).parent_keys
+    known = spark.createDataFrame([(key,) for key in absent], "key binary")
+    counts = {(row["verdict"], row["rule"]): row["count"] for row in count_verdicts(verify(entries, topic="test.example.com", known=known))}
+    assert (
+        counts == {("accept", None): 8, ("reject", "file"): 2, ("reject", "key"): 2, ("reject", "topic"): 1}
+        or counts[("reject", "topic")] == 1
+    )
+    assert ("ignore", "parents") not in counts
+
+
+def test_parent_that_a_task_has_forgotten_is_found_by_the_join(spark: Any, whole: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In descending order no parent has been seen when its child comes.
+    entries = read_entries(spark, whole.path, INPUT_COLUMNS).repartition(1).sortWithinPartitions("key", ascending=False)
+    assert {row["verdict"] for row in verify(entries).collect()} == {"accept"}
+    without = entries.where(f"key != x'{decode_id(whole.entries[0].id).hex()}'")
+    orphans = {entry.id for entry in whole.entries if whole.entries[0].key in entry.parent_keys}
+    assert {row["id"] for row in verify(without).where("verdict = 'ignore'").collect()} == orphans
