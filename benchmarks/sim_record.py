@@ -1,16 +1,21 @@
-"""Write a benchmark's result with the machine, the versions and the command that made it."""
+"""Write a benchmark's result with the machine, the versions and the command that made it.
+
+`python benchmarks/sim_record.py` writes each `results/sim-*.md` anew from its JSON, and README's tables.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import resource
 import sys
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+README = Path(__file__).parent.parent / "README.md"
 
 
 def machine() -> dict[str, Any]:
@@ -18,7 +23,13 @@ def machine() -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
     if info.exists():
         model = next((line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")), model)
-    return {"cpu": model, "processors": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+    return {
+        "cpu": model,
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 def peak_mib() -> int:
@@ -32,4 +43,43 @@ def write(name: str, about: str, rows: list[dict[str, Any]], table: str) -> None
     command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     record = {"about": about, "command": command, "machine": machine(), "rows": rows, "table": table.splitlines()}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (RESULTS / f"{name}.md").write_text(as_markdown(record), encoding="utf-8")
     print(f"{about}\n{command}\n\n{table}")
+
+
+def as_markdown(record: dict[str, Any]) -> str:
+    """A result for readers: what, how, where, and the table."""
+    made = record["machine"]
+    where = f"{made['cpu']}, {made['processors']} processors, Python {made['python']}, {made['system']}"
+    if "load" in made:
+        where += f"; load {made['load']:.1f} when it was written"
+    note = f"\n{record['note']}\n" if "note" in record else ""
+    table = "\n".join(line.rstrip() for line in record["table"])
+    return f"# {record['about']}\n\n    {record['command']}\n\n{where}.\n{note}\n```\n{table}\n```\n"
+
+
+def readme_block(record: dict[str, Any]) -> str:
+    """A result as README shows it: the table, and the command that made it."""
+    table = "\n".join(line.rstrip() for line in record["table"])
+    note = f" ({record['note']})" if "note" in record else ""
+    return f"```text\n{table}\n```\n\n`{record['command']}`{note}\n"
+
+
+def fill_in(readme: str) -> str:
+    """Put the recorded tables between README's markers, `<!-- sim-NAME -->` and `<!-- end -->`."""
+
+    def block(match: re.Match[str]) -> str:
+        record = json.loads((RESULTS / f"{match[1]}.json").read_text(encoding="utf-8"))
+        return f"<!-- {match[1]} -->\n{readme_block(record)}<!-- end -->"
+
+    return re.sub(r"<!-- (sim-[a-z-]+) -->\n.*?<!-- end -->", block, readme, flags=re.DOTALL)
+
+
+def main() -> None:
+    for path in sorted(RESULTS.glob("sim-*.json")):
+        path.with_suffix(".md").write_text(as_markdown(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
+    README.write_text(fill_in(README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
-"""All routers side by side at 100 and 1,000 nodes: `python benchmarks/sim_routers.py [SEEDS]`.
+"""All routers side by side at 100 and 1,000 nodes: `python benchmarks/sim_routers.py [SEEDS AT 100 [SEEDS AT 1000]]`.
 
 Each node dials 10 others, latency U[10, 150] ms; 30 s for meshes and overlays to form, then 50 messages at fresh random nodes, and once
-more from one source.
+more from one source. The results are written after every table, so that a run that is cut short leaves those it has done.
 """
 
 from __future__ import annotations
@@ -15,20 +15,31 @@ from gossiplog.sim.report import compare_table, mean_rows, run_row
 from gossiplog.sim.scenario import ROUTERS, PublishSpec, Scenario
 
 
+def spread(by_router: dict[str, list[dict[str, Any]]]) -> str:
+    """The smallest and the largest p99 of a seed."""
+    said = []
+    for router, rows in by_router.items():
+        values = [row["p99_s"] * 1e3 for row in rows]
+        said.append(f"{router} {min(values):.0f}–{max(values):.0f}")
+    return f"p99 by seed, ms: {', '.join(said)}"
+
+
 def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    counts = [int(word) for word in sys.argv[1:]] or [5, 3]
     rows: list[dict[str, Any]] = []
     tables = []
-    for nodes in (100, 1000):
+    for nodes, seeds in zip((100, 1000), (counts[0], counts[-1]), strict=True):
         for sources, said in ((0, "every message from another source"), (1, "all messages from one source")):
             publish = PublishSpec(messages=50, interval_s=0.2, sources=sources, start_s=30.0)
-            means = []
+            by_router: dict[str, list[dict[str, Any]]] = {}
             for router in ROUTERS:
                 scenario = Scenario("comparison", router=router, nodes=nodes, publish=publish)
-                means.append({**mean_rows([run_row((scenario, seed)) for seed in range(seeds)]), "sources": sources})
-            rows.extend(means)
-            tables.append(f"{nodes} nodes, {said}, {seeds} seeds\n{compare_table(means)}")
-    write("sim-routers", "Routers side by side", rows, "\n\n".join(tables))
+                by_router[router] = [{**run_row((scenario, seed)), "sources": sources} for seed in range(seeds)]
+            for found in by_router.values():
+                rows.extend({key: value for key, value in row.items() if key != "counters"} for row in found)
+            means = compare_table([mean_rows(found) for found in by_router.values()])
+            tables.append(f"{nodes} nodes, {said}, {seeds} seeds\n{means}\n{spread(by_router)}")
+            write("sim-routers", "Routers side by side", rows, "\n\n".join(tables))
 
 
 if __name__ == "__main__":

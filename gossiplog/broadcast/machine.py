@@ -62,11 +62,12 @@ from .events import (
     Start,
     SyncFinished,
 )
-from .needs import Needs, missing
+from .needs import Needs
 from .offences import Offences, RejectedIds
 from .peers import PUSHED_MAX, Peer
 from .pushes import PUSH_TIMER, Pushes
 from .state import BroadcastState
+from .updates import Updates
 
 __all__ = ["Broadcast"]
 
@@ -119,6 +120,7 @@ class Broadcast:
         self._orphans: OrderedDict[MessageId, bytes] = OrderedDict()
         self._needs = Needs(random, self._ask, self._emit)
         self._pushes = Pushes(self._peers, self._ask, self._emit)
+        self._updates = Updates(self._rejected, self._ask, self._needs.want)
         self._pending: dict[int, _Pending] = {}
         self._asked: dict[int, tuple[PeerId | None, Callable[[Any], None]]] = {}
         self._tokens = 0
@@ -137,7 +139,8 @@ class Broadcast:
             now: Seconds on the driver's clock; not less than in the call before.
         """
         self._now = self._needs.now = self._pushes.now = now
-        self._out = out = list[Action]()
+        out: list[Action] = []
+        self._out = out
         if type(event) is RpcReceived:
             if event.peer in self._peers:
                 self._route(event)
@@ -378,8 +381,7 @@ class Broadcast:
             self._blame(peer_id, f"malformed push: {error}")
             return
         if isinstance(event, Update):
-            peer.update = event.heads
-            self._check_update(peer)
+            self._updates.on_update(peer, event.heads)
             return
         digest = sha256(data).digest()
         if digest in self._rejected or event.key in self._rejected:
@@ -389,22 +391,6 @@ class Broadcast:
         else:
             peer.pushed += 1
             self._insert(event, _Pending(peer_id, event.key, digest, pusher=peer))
-
-    def _check_update(self, peer: Peer) -> None:
-        """Ask our log about the heads of a peer's latest update, one question a peer at a time."""
-        if peer.is_checking or peer.update is None:
-            return
-        heads = [key for key in dict.fromkeys(peer.update) if key not in self._rejected]
-        peer.update = None
-        if heads:
-            peer.is_checking = True
-            self._ask(missing(heads), lambda absent: self._on_checked(peer, absent), peer.id)
-
-    def _on_checked(self, peer: Peer, absent: list[bytes]) -> None:
-        peer.is_checking = False
-        if absent:
-            self._needs.want(peer.id, absent)
-        self._check_update(peer)
 
     # Syncs
 

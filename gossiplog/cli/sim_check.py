@@ -46,7 +46,7 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
                     if not keep_going:
                         break
                 elif seed is not None and not as_json:
-                    bar.print(outcome.summary)
+                    bar.print(str(outcome.report))
         except KeyboardInterrupt:
             bar.print("interrupted: what follows covers the seeds before")
     if as_json:

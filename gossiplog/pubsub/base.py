@@ -32,7 +32,7 @@ from .hooks import Hooks
 from .params import CommonParams
 from .peers import Peer
 from .router import PeerState, RouterState
-from .rpc import Message, Rpc
+from .rpc import Control, IHave, Message, Rpc
 from .seen import Held, Seen
 from .types import MessageId, PeerId, TimerToken, Topic
 
@@ -77,6 +77,7 @@ class PubSub(Hooks):
         self.pending: dict[MessageId, Held] = {}
         self.direct = dict.fromkeys(direct_peers)
         self._drafts: dict[PeerId, Draft] = {}
+        self._told: list[tuple[list[PeerId], IHave]] = []
         self._failed: dict[PeerId, Draft] = {}
         self._is_retry_set = False
         self._gate: Callable[[Peer], bool] | None = None  # whether what a peer sends is read at all; None: always
@@ -86,7 +87,8 @@ class PubSub(Hooks):
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event and say what is to be done; see `Router.handle`."""
         self.now = now
-        self.out = out = list[Action]()
+        out: list[Action] = []
+        self.out = out
         if type(event) is RpcReceived:
             peer = self.peers.get(event.peer)
             if peer is not None:
@@ -97,6 +99,8 @@ class PubSub(Hooks):
             self._on_validated(event)
         else:
             self._on_event(event)
+        if self._told:
+            self._send_told()
         if self._drafts:
             self._send_drafts()
         return out
@@ -148,6 +152,10 @@ class PubSub(Hooks):
             self._drafts[peer] = draft = Draft()
         return draft
 
+    def tell(self, peers: list[PeerId], ihave: IHave) -> None:
+        """Say IHAVE to some peers at the end of this turn."""
+        self._told.append((peers, ihave))
+
     def send_messages(self, peers: list[PeerId], rpc: Rpc, *, is_urgent: bool = False) -> None:
         """Send messages to some peers, and with them what earlier failed to reach one of those."""
         if self._failed:
@@ -161,6 +169,19 @@ class PubSub(Hooks):
             peers = [peer for peer in peers if peer not in behind]
         if peers:
             self.out.append(SendRpc(peers, rpc, is_urgent))
+
+    def _send_told(self) -> None:
+        """Send an IHAVE in one RPC to all who are told nothing else in this turn."""
+        told, self._told = self._told, []
+        is_only = len(told) == 1
+        for peers, ihave in told:
+            alone = [peer for peer in peers if is_only and peer not in self._drafts and peer not in self._failed]
+            if alone:
+                self.out.append(SendRpc(alone, Rpc(control=Control((ihave,))), True))
+            if len(alone) < len(peers):
+                for peer in peers:
+                    if peer not in alone:
+                        self.draft(peer).ihave.append(ihave)
 
     def _send_drafts(self) -> None:
         drafts, self._drafts = self._drafts, {}

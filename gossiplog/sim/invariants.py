@@ -33,14 +33,15 @@ from ..sync.rpc import HEADS_MAX, Insert
 from ..sync.wire import decode_event
 from ..tree.memory import MemoryTree
 from ..tree.node import Node, leaf_hash
-from .replica import Replica, Stream
+from .replica import Replica
+from .watch import Stream
 
 __all__ = ["Invariants", "Violation"]
 
 FRUITLESS_MAX = 15
 FRUITLESS_S = 10.0
 """Syncs that bring nothing, with one peer in a row within these seconds. Three may follow each other at once, and then they are put
-off by 1, 2, 4 seconds; some more bring nothing because others were faster, for which a peer does not have to wait.
+off by 1, 2, 4 seconds. Those during which others brought something do not count: they may have been faster with what this was for.
 """
 
 
@@ -76,7 +77,7 @@ class Invariants:
         self.lied: set[Stream] = set()
         self._keys: dict[PeerId, set[bytes]] = {}
         self._passed: dict[PeerId, set[bytes]] = {}
-        self._syncing: dict[PeerId, dict[PeerId, float]] = {}
+        self._syncing: dict[PeerId, dict[PeerId, int]] = {}
         self._fruitless: dict[tuple[PeerId, PeerId], deque[float]] = {}
         self._brought: dict[PeerId, dict[bytes, PeerId]] = {}
         self._trees: set[bytes] = set()
@@ -200,7 +201,7 @@ class Invariants:
         fruitless = [at for at in self._fruitless.get((replica.id, peer), []) if at > now - FRUITLESS_S]
         if len(fruitless) >= FRUITLESS_MAX:
             self._fail("fruitless syncs are put off", replica, f"{len(fruitless)} with {peer} have brought nothing within {FRUITLESS_S} s")
-        running[peer] = now
+        running[peer] = len(self._keys[replica.id])
 
     def on_closed(self, replica: Replica, peer: PeerId) -> None:
         """A connection is gone, and the sync on it ends."""
@@ -211,11 +212,12 @@ class Invariants:
         """See `Watch`."""
         if replica.id not in self.correct:
             return
-        self._syncing[replica.id].pop(peer, None)
+        count = len(self._keys[replica.id])
+        count_before = self._syncing[replica.id].pop(peer, count)
         pair = (replica.id, peer)
         if result.entries:
             self._fruitless.pop(pair, None)
-        elif peer not in self.correct:
+        elif peer not in self.correct and count == count_before:
             self._fruitless.setdefault(pair, deque(maxlen=FRUITLESS_MAX)).append(replica.local_now())
         if peer in self.correct and (result.ending is Ending.VIOLATION or result.rejected):
             self._fail("no correct replica caught lying", replica, f"in a sync {peer} {result.reason or 'sent what is invalid'}")

@@ -39,9 +39,10 @@ from ..pubsub.events import (
     Validated,
 )
 from ..pubsub.router import Router
-from ..pubsub.rpc import Message, Rpc
+from ..pubsub.rpc import Message
 from ..pubsub.types import MessageId, Topic
 from .account import Account
+from .collector import uncollected
 from .link import Latency
 from .node import Lane, Link, Node
 from .queue import CalendarQueue
@@ -105,6 +106,11 @@ class Network:
             until_s: Seconds of virtual time.
             progress: Called now and then with the virtual time and the events worked off.
         """
+        with uncollected():
+            self._work(until_s, progress)
+        self.now = until_s
+
+    def _work(self, until_s: float, progress: Callable[[float, int], None] | None) -> None:
         count, has_drift = self.events, self._has_drift
         for now, _, kind, whom, what in self._queue.drain(until_s):
             count += 1
@@ -114,12 +120,11 @@ class Network:
                     progress(now, count)
             self.now = now
             if kind == RPC:
-                if whom.is_open:  # else: the connection it was sent on is gone
-                    node = whom.node
-                    local = node.offset_s + now * node.rate if has_drift else now
-                    actions = node.router.handle(RpcReceived(whom.source, what), local)
+                handle = whom.handle
+                if handle is not None:  # else: the connection it was sent on is gone
+                    actions = handle(what, whom.node.offset_s + now * whom.node.rate if has_drift else now)
                     if actions:  # four of five RPCs are duplicates, of which nothing follows
-                        self._carry_out(node, actions)
+                        self._carry_out(whom.node, actions)
             elif kind == TIMER:
                 token, at = what
                 if whom.timers.get(token) == at:
@@ -128,7 +133,6 @@ class Network:
             else:
                 self._on_other(kind, whom, what)
         self.events = count
-        self.now = until_s
 
     def at(self, time_s: float, call: Call) -> None:
         """Call a function at a time, in order with everything else."""
@@ -136,8 +140,8 @@ class Network:
 
     def tell(self, node: Node, event: Event) -> None:
         """Hand an event to a node's router and carry out what it asks for. Nothing happens if the node is down."""
-        if node.router is not None:
-            self._carry_out(node, node.router.handle(event, node.offset_s + self.now * node.rate))
+        if node.handle is not None:
+            self._carry_out(node, node.handle(event, node.offset_s + self.now * node.rate))
 
     def _carry_out(self, node: Node, actions: list[Action]) -> None:
         for action in actions:
@@ -202,18 +206,19 @@ class Network:
     def start(self, node: Node) -> None:
         """Start a node, or start it again with nothing in memory."""
         node.epoch += 1
-        node.router = self._make_router(node.id, random.Random(f"router {self._seed} {node.id} {node.epoch}"))
+        node.router = router = self._make_router(node.id, random.Random(f"router {self._seed} {node.id} {node.epoch}"))
+        node.handle = router.handle
         self.account.on_up(self.now, node.id)
         self.tell(node, Start(node.peer_id))
         self.tell(node, Subscribe(TOPIC))
 
     def crash(self, node: Node) -> None:
         """Stop a node at once. Its peers notice after the latency of their link, as the kernel resets the connection."""
-        node.router = None
+        node.router = node.handle = None
         node.timers.clear()
         for lane in list(node.lanes.values()):
             self._forget(lane.link)
-            lane.link.to(node).is_open = False
+            lane.link.to(node).handle = None
             self._push(self.now + lane.latency_s, CLOSED, lane.node, lane.link)
         node.lanes.clear()
         self.account.on_down(self.now, node.id)
@@ -280,7 +285,7 @@ class Network:
         self._attach(node, link)
 
     def _on_connected(self, node: Node, link: Link) -> None:
-        if not link.there.is_open:
+        if link.there.handle is None:
             return  # closed meanwhile
         if node.router is None or node.epoch != link.dialler_epoch:
             self._forget(link)
@@ -294,11 +299,11 @@ class Network:
         if other.peer_id in node.lanes:  # the peer crashed and is back before we noticed
             self._on_closed(node, node.lanes[other.peer_id].link)
         node.lanes[other.peer_id] = link.to(other)
-        link.to(node).is_open = True
+        link.to(node).handle = node.handle
         assert node.router is not None
         spoken = other.router.protocols if other.router is not None else node.router.protocols
         offered, taken = (node.router.protocols, spoken) if node is link.dialler else (spoken, node.router.protocols)
-        protocol = next((each for each in offered if each in taken), "")
+        protocol = offered[0] if offered[0] in taken else next((each for each in offered if each in taken), "")
         self.account.on_connect(self.now, node.id, other.id)
         self.tell(node, PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
 
@@ -308,7 +313,7 @@ class Network:
         lane = node.lanes.get(other.peer_id)
         if lane is not None and lane.link is link:
             del node.lanes[other.peer_id]
-            link.to(node).is_open = False
+            link.to(node).handle = None
             self.account.on_disconnect(self.now, node.id, other.id)
             self.tell(node, PeerDisconnected(other.peer_id))
 
@@ -337,21 +342,22 @@ class Network:
         now = self.now
         size = self.account.on_send(now, node.id, peers, rpc)
         lanes, seq, push = node.lanes, self._seq, self._queue.push
+        event = RpcReceived(node.peer_id, rpc)  # one for all recipients
         for peer in peers:
             lane = lanes.get(peer)
             if lane is not None and lane.is_plain:
                 seq += 1
-                push((now + lane.latency_s, seq, RPC, lane, rpc))
+                push((now + lane.latency_s, seq, RPC, lane, event))
                 continue
             self._seq = seq
             if lane is None:
                 self._tell_later(0.0, node, SendFailed(peer, rpc))
             else:
-                self._send_hard(node, lane, rpc, size)
+                self._send_hard(node, lane, event, size)
             seq = self._seq
         self._seq = seq
 
-    def _send_hard(self, node: Node, lane: Lane, rpc: Rpc, size: int) -> None:
+    def _send_hard(self, node: Node, lane: Lane, event: RpcReceived, size: int) -> None:
         """Send over a link on which something can happen: in this order queue, loss, delay, duplication."""
         spec, rng, link = self.spec, self._rng, lane.link
         leaves_s = self.now
@@ -359,7 +365,7 @@ class Network:
             left = self._enqueue(node, lane, size)
             if left is None:
                 self.account.on_dropped(self.now, node.id, lane.node.id, size)
-                self._tell_later(0.0, node, SendFailed(lane.node.peer_id, rpc))
+                self._tell_later(0.0, node, SendFailed(lane.node.peer_id, event.rpc))
                 return
             leaves_s = left
         if link.is_cut or (spec.loss and rng.random() < spec.loss):
@@ -370,9 +376,9 @@ class Network:
             at += spec.reordering_s * rng.random()
         else:
             lane.last_s = at = max(at, lane.last_s)
-        self._push(at, RPC, lane, rpc)
+        self._push(at, RPC, lane, event)
         if spec.duplication and rng.random() < spec.duplication:
-            self._push(at + lane.latency_s * rng.random(), RPC, lane, rpc)
+            self._push(at + lane.latency_s * rng.random(), RPC, lane, event)
 
     def _enqueue(self, node: Node, lane: Lane, size: int) -> float | None:
         """When the RPC will have left the node; None if the lane's queue is full."""

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
 
+from ..pubsub.actions import Action
+from ..pubsub.events import Event
 from ..pubsub.router import Router
 from ..pubsub.types import PeerId
 
-__all__ = ["Lane", "Link", "Node"]
+__all__ = ["Handle", "Lane", "Link", "Node"]
+
+Handle: TypeAlias = Callable[[Event, float], list[Action]]
+"""A router's one door."""
 
 
 class Lane:
@@ -16,21 +23,19 @@ class Lane:
     Attributes:
         link: The link.
         node: The receiver.
-        source: The sender, as the receiver's router knows it.
-        is_open: The receiver's driver holds the connection open; what arrives is handed to its router.
+        handle: Of the receiver's router, which is handed what arrives; None unless its driver holds the connection open.
         latency_s: One way.
         is_plain: Nothing can happen to what is sent but its latency: no loss, no queue, no jitter.
         last_s: When the last RPC that is kept in order arrives.
         departures: When the RPCs that wait in its queue leave it; made when first needed.
     """
 
-    __slots__ = ("departures", "is_open", "is_plain", "last_s", "latency_s", "link", "node", "source")
+    __slots__ = ("departures", "handle", "is_plain", "last_s", "latency_s", "link", "node")
 
-    def __init__(self, link: Link, node: Node, source: PeerId, latency_s: float, *, is_plain: bool) -> None:
+    def __init__(self, link: Link, node: Node, latency_s: float, *, is_plain: bool) -> None:
         self.link = link
         self.node = node
-        self.source = source
-        self.is_open = False
+        self.handle: Handle | None = None
         self.latency_s = latency_s
         self.is_plain = is_plain
         self.last_s = 0.0
@@ -57,8 +62,8 @@ class Link:
         self.dialler = dialler
         self.dialled = dialled
         self.dialler_epoch = dialler.epoch
-        self.there = Lane(self, dialled, dialler.peer_id, latency_s, is_plain=is_plain)
-        self.back = Lane(self, dialler, dialled.peer_id, latency_s, is_plain=is_plain)
+        self.there = Lane(self, dialled, latency_s, is_plain=is_plain)
+        self.back = Lane(self, dialler, latency_s, is_plain=is_plain)
         self.is_cut = False
         self.bandwidth = bandwidth
         self.released: list[int] = []
@@ -94,6 +99,7 @@ class Node:
         id: Its number.
         peer_id: The same number as routers see it: they only hash and compare peer ids.
         router: None while it is down.
+        handle: The router's; one object for all lanes that end here.
         lanes: To each peer that this side holds a connection with.
         timers: When each of the router's timers fires, by token, on the node's own clock.
         epoch: How often it has started.
@@ -104,12 +110,26 @@ class Node:
         uplink_free_s: When what it has sent so far will have left it, where its whole uplink is limited.
     """
 
-    __slots__ = ("address", "bandwidth", "epoch", "id", "lanes", "offset_s", "peer_id", "rate", "router", "timers", "uplink_free_s")
+    __slots__ = (
+        "address",
+        "bandwidth",
+        "epoch",
+        "handle",
+        "id",
+        "lanes",
+        "offset_s",
+        "peer_id",
+        "rate",
+        "router",
+        "timers",
+        "uplink_free_s",
+    )
 
     def __init__(self, number: int, address: str) -> None:
         self.id = number
         self.peer_id: PeerId = number  # type: ignore[assignment]
         self.router: Router | None = None
+        self.handle: Handle | None = None
         self.lanes: dict[PeerId, Lane] = {}
         self.timers: dict[str, float] = {}
         self.epoch = 0

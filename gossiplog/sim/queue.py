@@ -24,7 +24,7 @@ class CalendarQueue:
             bucket is emptied never falls into the same one.
     """
 
-    __slots__ = ("_current", "_days", "_future", "_late", "_open", "_per_s", "_size")
+    __slots__ = ("_current", "_days", "_future", "_late", "_open", "_per_s")
 
     def __init__(self, width_s: float = 0.009) -> None:
         if width_s <= 0:
@@ -35,15 +35,13 @@ class CalendarQueue:
         self._current: list[Event] = []
         self._late: list[Event] = []
         self._open = -1
-        self._size = 0
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._current) + len(self._late) + sum(map(len, self._future.values()))
 
     def push(self, event: Event) -> None:
         """Add an event. O(1), or O(log n) in the events of the bucket that is being emptied."""
         day = int(event[0] * self._per_s)
-        self._size += 1
         if day <= self._open:
             heappush(self._late, event)
             return
@@ -62,7 +60,6 @@ class CalendarQueue:
                 return None
             self._open_next()
             current = self._current
-        self._size -= 1
         if late and (not current or late[0] < current[-1]):
             return heappop(late)
         return current.pop()
@@ -70,21 +67,21 @@ class CalendarQueue:
     def drain(self, until_s: float) -> Iterator[Event]:
         """Yield events in order up to and including `until_s`; what lies beyond stays. Events may be pushed meanwhile."""
         late = self._late
-        while self._size:
+        while True:
             current = self._current
-            if not current and not late:
-                self._open_next()
-                current = self._current
-            is_late = bool(late) and (not current or late[0] < current[-1])
-            event = late[0] if is_late else current[-1]
-            if event[0] > until_s:
+            while current or late:
+                is_late = late and (not current or late[0] < current[-1])
+                event = late[0] if is_late else current[-1]
+                if event[0] > until_s:
+                    return
+                if is_late:
+                    heappop(late)
+                else:
+                    current.pop()
+                yield event
+            if not self._days:
                 return
-            self._size -= 1
-            if is_late:
-                heappop(late)
-            else:
-                current.pop()
-            yield event
+            self._open_next()
 
     def _open_next(self) -> None:
         self._open = heappop(self._days)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from ..broadcast import (
     Action,
@@ -32,7 +32,6 @@ from ..broadcast import (
     StartSync,
     SyncFinished,
 )
-from ..log.message import Entry
 from ..log.signing import Ed25519Signer
 from ..log.validation import Verdict
 from ..plan import run_plan
@@ -42,20 +41,18 @@ from ..pubsub.router import Router
 from ..pubsub.rpc import Rpc
 from ..pubsub.types import PeerId, TimerToken
 from ..store.memory import MemoryState
-from ..sync.limits import ServerLimits
+from ..sync.client import SyncClient
+from ..sync.limits import ClientLimits, ServerLimits
 from ..sync.pace import TokenBucket
 from ..sync.result import SyncResult
 from ..sync.schedule import SessionSlots
 from .disk import Crash, Disk
 from .log_on_disk import TOPIC, LogOnDisk, Validator
 from .sessions import ClientSession, ServerSession
+from .watch import Stream, Watch
 from .world import Wire, World
 
-__all__ = ["Replica", "ReplicaSpec", "Server", "Stream", "Watch"]
-
-
-Stream: TypeAlias = tuple[str, PeerId, int]
-"""What a stream is for, who opened it, and its number among the opener's."""
+__all__ = ["Replica", "ReplicaSpec", "Server"]
 
 
 class Server(Protocol):
@@ -63,34 +60,6 @@ class Server(Protocol):
 
     def receive(self, data: bytes | None) -> None:
         """Take what arrived; empty or None: the client is done, or the stream broke."""
-
-
-class Watch(Protocol):
-    """Whoever checks what replicas do."""
-
-    def on_signed(self, replica: Replica, entries: Sequence[Entry]) -> None:
-        """The replica made entries, which may never be committed."""
-
-    def on_commit(self, replica: Replica, entries: Sequence[tuple[int, Entry]]) -> None:
-        """A transaction was committed."""
-
-    def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
-        """An append of the replica's own was acknowledged."""
-
-    def on_recovered(self, replica: Replica) -> None:
-        """The replica has started again from its disk."""
-
-    def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
-        """An entry that came by pubsub or push was decided upon."""
-
-    def on_action(self, replica: Replica, action: Action) -> None:
-        """The machine asks for something that peers will see."""
-
-    def on_closed(self, replica: Replica, peer: PeerId) -> None:
-        """A connection of the replica's is gone."""
-
-    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream) -> None:
-        """A session of the replica's was over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +72,7 @@ class ReplicaSpec:
         commit_s: How long a commit takes.
         rate: How fast its clock runs; 1.0 is right.
         offset_s: What its clock shows at 0.
-        has_pubsub: It is a server; else a WebSocket client.
+        limits: Of the syncs in which it pulls.
     """
 
     number: int
@@ -111,7 +80,7 @@ class ReplicaSpec:
     commit_s: float = 0.004
     rate: float = 1.0
     offset_s: float = 0.0
-    has_pubsub: bool = True
+    limits: ClientLimits = field(default_factory=ClientLimits)
 
 
 class Replica:
@@ -190,6 +159,12 @@ class Replica:
         self.disk.crash(kind, rng)
         self.world.drop_all(self)
 
+    def leave(self) -> None:
+        """Be gone for good."""
+        self.is_up = False
+        self.epoch += 1
+        self.world.unlink(self)
+
     def append(self, payloads: Sequence[bytes]) -> None:
         """Append payloads in PCF; acknowledged and published after the commit."""
         self.log.append(payloads, self.signer, self._on_appended)
@@ -244,7 +219,7 @@ class Replica:
             if client == peer:
                 self._end_server(stream)
         for session in [session for at, session in self._clients.values() if at is wire]:
-            session.receive(None)
+            session.lose_connection()
 
     def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
         """See `Inhabitant`."""
@@ -373,7 +348,8 @@ class Replica:
             self._watch.on_synced(self, peer, result, stream)
             self.tell(SyncFinished(peer, result, token))
 
-        session = ClientSession(self, action.source, lambda data: self.world.send(wire, self, stream, data), done)
+        client = SyncClient(action.source, self.spec.limits)
+        session = ClientSession(self, client, lambda data: self.world.send(wire, self, stream, data), done)
         self._clients[stream] = (wire, session)
         session.start()
 

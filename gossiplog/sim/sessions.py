@@ -32,7 +32,6 @@ from ..sync.events import (
 from ..sync.pace import TokenBucket
 from ..sync.result import SyncResult
 from ..sync.server import SyncServer
-from ..sync.source import Source
 
 __all__ = ["END", "ClientSession", "Host", "ServerSession"]
 
@@ -57,23 +56,44 @@ class Host(Protocol):
         """Validate and insert, and give the verdicts."""
 
 
+class _Inbox:
+    """What has arrived on a stream and waits until the machine wants it; its end comes last, once."""
+
+    def __init__(self) -> None:
+        self._messages: deque[bytes] = deque()
+        self._end: Closed | None = None
+
+    def put(self, data: bytes | None, *, is_connection_lost: bool = False) -> None:
+        """Take what arrived; `END` or None: the stream is closed, or broke."""
+        if data:
+            self._messages.append(data)
+        else:
+            self._end = Closed("the stream ended", is_connection_lost)
+
+    def take(self) -> Received | Closed | None:
+        """The next for the machine; None while there is nothing."""
+        if self._messages:
+            return Received(self._messages.popleft())
+        end, self._end = self._end, None
+        return end
+
+
 class ClientSession:
     """We pull.
 
     Args:
         host: Us.
-        source: What is known of the peer.
+        client: A new one for this session.
         send: Writes to the stream; `END` closes our side.
         done: Gets the result.
     """
 
-    def __init__(self, host: Host, source: Source, send: Callable[[bytes], None], done: Callable[[SyncResult], None]) -> None:
+    def __init__(self, host: Host, client: SyncClient, send: Callable[[bytes], None], done: Callable[[SyncResult], None]) -> None:
         self._host = host
-        self._client = SyncClient(source)
+        self._client = client
         self._send = send
         self._done = done
-        self._inbox: deque[bytes] = deque()
-        self._is_closed = False
+        self._inbox = _Inbox()
         self._is_over = False
         self._alarm: float | None = None
 
@@ -83,21 +103,17 @@ class ClientSession:
 
     def receive(self, data: bytes | None) -> None:
         """Take what arrived; `END` or None: the stream is closed, or broke."""
-        if data:
-            self._inbox.append(data)
-        else:
-            self._is_closed = True
+        self._inbox.put(data)
+        self._read()
+
+    def lose_connection(self) -> None:
+        """The stream is gone with its connection."""
+        self._inbox.put(None, is_connection_lost=True)
         self._read()
 
     def _read(self) -> None:
-        while not self._is_over and self._client.wants_input:
-            if self._inbox:
-                self._give(Received(self._inbox.popleft()))
-            elif self._is_closed:
-                self._is_closed = False
-                self._give(Closed("the stream ended"))
-            else:
-                break
+        while not self._is_over and self._client.wants_input and (event := self._inbox.take()) is not None:
+            self._give(event)
         self._set_alarm()
 
     def _give(self, event: ClientEvent) -> None:
@@ -159,28 +175,18 @@ class ServerSession:
         self._server = SyncServer(host.local_now(), bucket=bucket)
         self._send = send
         self._done = done
-        self._inbox: deque[bytes] = deque()
-        self._is_closed = False
+        self._inbox = _Inbox()
         self._is_over = False
         self._host.wake_at(self._server.deadline, self._on_alarm)
 
     def receive(self, data: bytes | None) -> None:
         """Take what arrived; `END` or None: the stream is closed, or broke."""
-        if data:
-            self._inbox.append(data)
-        else:
-            self._is_closed = True
+        self._inbox.put(data)
         self._read()
 
     def _read(self) -> None:
-        while not self._is_over and self._server.wants_input:
-            if self._inbox:
-                self._give(Received(self._inbox.popleft()))
-            elif self._is_closed:
-                self._is_closed = False
-                self._give(Closed("the stream ended"))
-            else:
-                return
+        while not self._is_over and self._server.wants_input and (event := self._inbox.take()) is not None:
+            self._give(event)
 
     def _give(self, event: ServerEvent) -> None:
         todo: deque[ServerAction] = deque(self._server.handle(event, self._host.local_now()))

@@ -209,10 +209,12 @@ class World:
         wire = Wire((a, b), self._links[ids][2], self._latency.between(self._numbers[a.id], self._numbers[b.id]))
         self.wires[ids] = wire
         self.after(wire.latency_s, self._open_end, wire, 1)
-        self.after(2 * wire.latency_s, self._open_end, wire, 0)
 
     def _open_end(self, wire: Wire, side: int) -> None:
         if self.wires.get((wire.ends[0].id, wire.ends[1].id)) is wire:
+            if side:
+                # The dialler's end opens before anything that is sent to it can arrive: at the same moment, with a smaller number.
+                self.after(wire.latency_s, self._open_end, wire, 0)
             wire.is_open[side] = True
             wire.ends[side].on_connected(wire)
 

@@ -10,7 +10,7 @@ from gossiplog.cli.sim_check import check
 from gossiplog.sim.check import Failure, check_seed, run_check
 from gossiplog.sim.disk import Disk
 
-SEEDS = 20
+SEEDS = 12
 SEEDS_IN_CI = 300
 
 
@@ -19,10 +19,16 @@ def test_log_holds_under_faults(seed):
     run_check(seed)
 
 
+@pytest.mark.parametrize("seed", [50, 84, 417])
+def test_seed_that_once_failed_holds(seed):
+    """A key was given up after two lost connections; what was sent on a new connection got lost; the checker blamed the slower of two."""
+    run_check(seed)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("low", range(SEEDS, SEEDS_IN_CI, 20))
+@pytest.mark.parametrize("low", range(SEEDS, SEEDS_IN_CI, 16))
 def test_log_holds_under_faults_on_many_seeds(low):
-    for seed in range(low, low + 20):
+    for seed in range(low, low + 16):
         run_check(seed)
 
 
@@ -75,7 +81,7 @@ def test_command_says_how_many_seeds_hold():
 def test_command_replays_one_seed_and_describes_it():
     result = CliRunner().invoke(check, ["--seed", "7"])
     assert result.exit_code == 0
-    assert result.output.startswith("seed 7: 2 servers with gossipsub")
+    assert result.output.startswith("seed 7: 2 servers with episub")
 
 
 def test_command_prints_the_failing_seed_and_exits_with_one():

@@ -116,3 +116,12 @@ def test_half_a_surrogate_pair_is_not_written():
         MIXED.encode({"text": "\ud800"})
     with pytest.raises(EncodeError):
         MIXED.encode({"flag": 1})
+
+
+@pytest.mark.parametrize("field", ["0801", "9006", "1a00"], ids=["repeated singular", "unknown", "repeated message"])
+def test_more_fields_than_anybody_needs_are_refused(field):
+    nested = Schema("Nested", Field(1, "level", Kind.UINT32), Field(3, "node", NODE))
+    data = bytes.fromhex(field + "00" if field == "9006" else field)
+    nested.decode(data * 256)
+    with pytest.raises(DecodeError, match="more than 256 fields"):
+        nested.decode(data * 257)

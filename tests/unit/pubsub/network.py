@@ -37,6 +37,11 @@ def message(data: bytes | str, topic: Topic = T, **fields: Any) -> Message:
     return Message(MessageId(b"id:" + data[:40]), topic, data, **fields)
 
 
+def names(count: int, prefix: str = "p") -> list[str]:
+    """Peers to connect: p00, p01, …"""
+    return [f"{prefix}{number:02}" for number in range(count)]
+
+
 class Network:
     """Routers, the links between them and one queue of events."""
 
@@ -267,8 +272,10 @@ def said(actions: Iterable[Action], peer: str | None = None) -> list[Rpc]:
 
 
 def controls(actions: Iterable[Action], kind: str, peer: str | None = None) -> list[Any]:
-    """All control items of a kind (ihave, iwant, graft, prune, idontwant, choke, unchoke) among the actions."""
-    return [item for rpc in said(actions, peer) if rpc.control is not None for item in getattr(rpc.control, kind)]
+    """All control items of a kind (ihave, iwant, graft, prune, idontwant, choke, unchoke) among the actions, each once a recipient."""
+    sends = [action for action in actions if isinstance(action, SendRpc) and action.rpc.control is not None]
+    told = [action.rpc.control for action in sends for recipient in action.peers if peer is None or recipient == peer]
+    return [item for control in told for item in getattr(control, kind)]
 
 
 def recipients(actions: Iterable[Action], published: Message) -> list[PeerId]:

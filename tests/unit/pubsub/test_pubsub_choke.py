@@ -3,17 +3,13 @@
 import random
 
 import pytest
-from unit.pubsub.network import Solo, T, controls, message, recipients
+from unit.pubsub.network import Solo, T, controls, message, names, recipients
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import ChokeParams, Rpc, Topic
 from gossiplog.pubsub.choke import Choke
 from gossiplog.pubsub.events import SendFailed, Subscribe, Unsubscribe
 from gossiplog.pubsub.rpc import Control, Prune
-
-
-def names(count):
-    return [f"p{number:02}" for number in range(count)]
 
 
 def joined(*peers, protocol=None, **fields):

@@ -1,76 +1,32 @@
 """Episub's membership: views, proximity, dialling."""
 
-import random
-
 import pytest
-from unit.pubsub.network import Solo, T, of, said
+from unit.pubsub.episub_driver import ACCEPT, LINKS, REQUEST, hear, linked, overlays, request, solo, tree, view
+from unit.pubsub.network import T, names, of
 
-from gossiplog.pubsub import EpisubParams, Topic
+from gossiplog.pubsub import Topic
 from gossiplog.pubsub.actions import Connect, Disconnect, Probe
-from gossiplog.pubsub.episub import Episub
 from gossiplog.pubsub.events import (
     ConnectFailed,
     PeerDisconnected,
     Probed,
-    Subscribe,
     Unsubscribe,
 )
+from gossiplog.pubsub.neighbours import count_random
 from gossiplog.pubsub.overlay import (
     Disconnected,
     ForwardJoin,
     GetNodes,
     Leaving,
     Neighbor,
-    NeighborKind,
     Nodes,
     Shuffle,
     ShuffleReply,
+    TreePrune,
     WalkJoin,
 )
 from gossiplog.pubsub.proximity import RoundTrips
 from gossiplog.pubsub.rpc import Rpc, Subscription
-
-REQUEST, ACCEPT, LINKS = NeighborKind.REQUEST, NeighborKind.ACCEPT, NeighborKind.LINKS
-
-
-def solo(*peers, **fields):
-    driver = Solo(Episub(EpisubParams(**fields), random.Random(1)))
-    driver.connect(*peers)
-    driver.tell(Subscribe(T))
-    return driver
-
-
-def names(count, prefix="p"):
-    return [f"{prefix}{number:02}" for number in range(count)]
-
-
-def request(random_links=9, peers=(), *, is_random=False, kind=REQUEST):
-    return Neighbor(T, kind, is_random, random_links, tuple(peers))
-
-
-def hear(driver, peer, *messages):
-    return driver.say(peer, Rpc(overlay=messages))
-
-
-def linked(*peers, **fields):
-    """A router whose active view is these peers, as far as there is room."""
-    driver = solo(*peers, **fields)
-    for peer in peers:
-        hear(driver, peer, request(0, is_random=True))
-    return driver
-
-
-def overlays(actions, cls, peer=None):
-    return [one for rpc in said(actions, peer) for one in rpc.overlay if isinstance(one, cls)]
-
-
-def view(driver):
-    return driver.router.views[T]
-
-
-def tree(driver):
-    return driver.router.trees[T]
-
 
 # Joining
 
@@ -183,7 +139,7 @@ def test_random_links_are_not_given_up_for_near_ones():
 
 def test_surplus_random_links_count_as_near_once_measured():
     driver = linked(*names(7))
-    assert view(driver).random_links() == 7
+    assert count_random(view(driver).active) == 7
     driver.connect("near")
     hear(driver, "near", request())
     assert overlays(driver.tell(Probed("near", 0.001)), Disconnected, "near")
@@ -191,7 +147,32 @@ def test_surplus_random_links_count_as_near_once_measured():
         driver.tell(Probed(peer, 0.1 + number * 0.01))
     hear(driver, "near", request())
     assert overlays(driver.tell(Probed("near", 0.001)), Disconnected, "p02")
-    assert view(driver).random_links() == 4
+    assert count_random(view(driver).active) == 4
+
+
+def test_links_of_the_tree_are_not_given_up_for_near_ones():
+    driver = linked(*names(7))
+    near_links(driver)
+    for number, peer in enumerate(names(7)):
+        driver.tell(Probed(peer, 0.1 + number * 0.01))
+    hear(driver, "p01", TreePrune(T))
+    hear(driver, "p02", TreePrune(T))
+    view(driver).active["p01"].is_random = True
+    driver.connect("near", "nearer")
+    hear(driver, "near", request())
+    assert overlays(driver.tell(Probed("near", 0.01)), Disconnected, "p02")
+    hear(driver, "nearer", request())
+    assert overlays(driver.tell(Probed("nearer", 0.001)), Disconnected, "nearer")
+
+
+def test_surplus_links_go_with_those_first_that_the_tree_does_not_use():
+    driver = linked(*names(9))
+    for peer in names(4):
+        hear(driver, peer, request(9, ("p05",), kind=LINKS))
+    hear(driver, "p02", TreePrune(T))
+    hear(driver, "p03", TreePrune(T))
+    driver.run(1.3)
+    assert set(view(driver).active) == set(names(9)) - {"p02", "p03"}
 
 
 def test_suitors_are_bounded():

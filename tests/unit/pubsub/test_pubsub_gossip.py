@@ -3,7 +3,8 @@
 import random
 
 import pytest
-from unit.pubsub.network import Solo, T, controls, counts, message, of, recipients, said
+from unit.pubsub.gossipsub_driver import joined
+from unit.pubsub.network import Solo, T, controls, counts, message, names, of, recipients, said
 
 from gossiplog.pubsub import Fate, GossipsubParams, Outcome, ScoreParams, Topic
 from gossiplog.pubsub.actions import AnotherSource, Deliver, Published, Validate
@@ -15,17 +16,6 @@ from gossiplog.pubsub.seen import Seen
 
 MESHSUB_1_1 = "/meshsub/1.1.0"
 LARGE = b"x" * 600
-
-
-def joined(*peers, **fields):
-    driver = Solo(Gossipsub(GossipsubParams(**fields), random.Random(1)))
-    driver.connect(*peers)
-    driver.tell(Subscribe(T))
-    return driver
-
-
-def names(count, prefix="p"):
-    return [f"{prefix}{number:02}" for number in range(count)]
 
 
 def metadata_only(driver):

@@ -2,7 +2,8 @@
 
 import random
 
-from unit.pubsub.network import Network, Solo, T, controls, message, said
+from unit.pubsub.gossipsub_driver import FLOODSUB, MESHSUB_1_0, SCORED, joined, solo
+from unit.pubsub.network import Network, T, controls, message, names, said
 
 from gossiplog.pubsub import Fate, GossipsubParams, MeshsubParams, ScoreParams, Thresholds, Topic, TopicScoreParams
 from gossiplog.pubsub.backoff import Backoff
@@ -19,26 +20,6 @@ from gossiplog.pubsub.events import (
 from gossiplog.pubsub.gossipsub import Gossipsub
 from gossiplog.pubsub.meshsub import HEARTBEAT, Meshsub
 from gossiplog.pubsub.rpc import Prune, Rpc, Subscription
-
-MESHSUB_1_0, FLOODSUB = "/meshsub/1.0.0", "/floodsub/1.0.0"
-SCORED = ScoreParams(thresholds=Thresholds(accept_px=5.0))
-
-
-def solo(**fields):
-    return Solo(Gossipsub(GossipsubParams(**fields), random.Random(1)))
-
-
-def joined(*peers, **fields):
-    """A router that is in the topic, with inbound peers that are too."""
-    driver = solo(**fields)
-    driver.connect(*peers)
-    driver.tell(Subscribe(T))
-    return driver
-
-
-def names(count, prefix="p"):
-    return [f"{prefix}{number:02}" for number in range(count)]
-
 
 # Subscriptions
 

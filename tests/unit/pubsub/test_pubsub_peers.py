@@ -3,10 +3,11 @@
 import random
 
 import pytest
-from unit.pubsub.network import Network, Solo, T, controls, message, of, recipients, said
+from unit.pubsub.gossipsub_driver import FLOODSUB, SCORED, joined, solo
+from unit.pubsub.network import Network, Solo, T, controls, message, names, of, recipients, said
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.pubsub import Fate, GossipsubParams, MeshsubParams, Outcome, ScoreParams, Thresholds, Topic
+from gossiplog.pubsub import Fate, GossipsubParams, MeshsubParams, Outcome, Topic
 from gossiplog.pubsub.actions import Connect, SlowPeer
 from gossiplog.pubsub.events import (
     AppScored,
@@ -21,26 +22,6 @@ from gossiplog.pubsub.events import (
 from gossiplog.pubsub.gossipsub import Gossipsub
 from gossiplog.pubsub.meshsub import HEARTBEAT, Meshsub
 from gossiplog.pubsub.rpc import Control, PeerRecord, Prune, Rpc, Subscription
-
-MESHSUB_1_0, FLOODSUB = "/meshsub/1.0.0", "/floodsub/1.0.0"
-SCORED = ScoreParams(thresholds=Thresholds(accept_px=5.0))
-
-
-def solo(**fields):
-    return Solo(Gossipsub(GossipsubParams(**fields), random.Random(1)))
-
-
-def joined(*peers, **fields):
-    """A router that is in the topic, with inbound peers that are too."""
-    driver = solo(**fields)
-    driver.connect(*peers)
-    driver.tell(Subscribe(T))
-    return driver
-
-
-def names(count, prefix="p"):
-    return [f"{prefix}{number:02}" for number in range(count)]
-
 
 # Direct peers
 

@@ -3,7 +3,8 @@
 import random
 
 import pytest
-from unit.pubsub.network import Network, Solo, T, counts, message, of, recipients, said
+from unit.pubsub.episub_driver import hear, linked, overlays, request, solo, tree, view
+from unit.pubsub.network import Network, Solo, T, counts, message, names, of, recipients, said
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import EpisubParams, Fate, Outcome, Topic
@@ -19,8 +20,6 @@ from gossiplog.pubsub.events import (
     Validated,
 )
 from gossiplog.pubsub.overlay import (
-    Neighbor,
-    NeighborKind,
     Nodes,
     TreeGraft,
     TreeIHave,
@@ -29,47 +28,6 @@ from gossiplog.pubsub.overlay import (
 )
 from gossiplog.pubsub.plumtree import FLUSH, MISSING
 from gossiplog.pubsub.rpc import Rpc
-
-REQUEST, ACCEPT, LINKS = NeighborKind.REQUEST, NeighborKind.ACCEPT, NeighborKind.LINKS
-
-
-def solo(*peers, **fields):
-    driver = Solo(Episub(EpisubParams(**fields), random.Random(1)))
-    driver.connect(*peers)
-    driver.tell(Subscribe(T))
-    return driver
-
-
-def names(count, prefix="p"):
-    return [f"{prefix}{number:02}" for number in range(count)]
-
-
-def request(random_links=9, peers=(), *, is_random=False, kind=REQUEST):
-    return Neighbor(T, kind, is_random, random_links, tuple(peers))
-
-
-def hear(driver, peer, *messages):
-    return driver.say(peer, Rpc(overlay=messages))
-
-
-def linked(*peers, **fields):
-    """A router whose active view is these peers, as far as there is room."""
-    driver = solo(*peers, **fields)
-    for peer in peers:
-        hear(driver, peer, request(0, is_random=True))
-    return driver
-
-
-def overlays(actions, cls, peer=None):
-    return [one for rpc in said(actions, peer) for one in rpc.overlay if isinstance(one, cls)]
-
-
-def view(driver):
-    return driver.router.views[T]
-
-
-def tree(driver):
-    return driver.router.trees[T]
 
 
 def gossip(driver, peer, data, hops=1):
@@ -189,6 +147,65 @@ def test_far_shorter_announcement_after_the_message_swaps_the_links():
     assert hear(driver, "c", TreeIHave(T, ((message("m").id, 1),))) == []
 
 
+def test_earlier_announcement_of_a_shorter_path_adds_its_link_and_keeps_the_other():
+    driver = linked("a", "b")
+    hear(driver, "b", TreePrune(T))
+    hear(driver, "b", TreeIHave(T, ((message("m").id, 2),)))
+    actions = gossip(driver, "a", "m", 3)
+    assert overlays(actions, TreeGraft, "b") == [TreeGraft(T, ())]
+    assert not overlays(actions, TreePrune)
+    assert set(tree(driver).eager) == {"a", "b"}
+
+
+def test_earlier_announcement_of_a_path_no_shorter_changes_nothing():
+    driver = linked("a", "b")
+    hear(driver, "b", TreePrune(T))
+    hear(driver, "b", TreeIHave(T, ((message("m").id, 3),)))
+    assert not overlays(gossip(driver, "a", "m", 3), TreeGraft)
+    assert list(tree(driver).lazy) == ["b"]
+
+
+def test_announcement_of_a_message_that_had_to_be_asked_for_adds_no_link():
+    driver = linked("a", "b", "c")
+    for peer in "bc":
+        hear(driver, peer, TreePrune(T))
+        hear(driver, peer, TreeIHave(T, ((message("m").id, 2),)))
+    assert overlays(driver.run(1), TreeGraft, "b")
+    hear(driver, "b", TreePrune(T))
+    assert not overlays(gossip(driver, "a", "m", 3), TreeGraft)
+
+
+def test_duplicate_spares_a_link_that_brought_a_first_copy_lately():
+    driver = linked("a", "b", useful_messages=3)
+    gossip(driver, "b", "0")
+    for data in "12":
+        gossip(driver, "a", data)
+        assert not overlays(gossip(driver, "b", data), TreePrune)
+    gossip(driver, "a", "3")
+    assert overlays(gossip(driver, "b", "3"), TreePrune, "b") == [TreePrune(T)]
+
+
+def test_added_link_may_lose_the_first_races():
+    driver = linked("a", "b", useful_messages=2)
+    hear(driver, "b", TreePrune(T))
+    hear(driver, "b", TreeIHave(T, ((message("0").id, 2),)))
+    gossip(driver, "a", "0", 3)
+    gossip(driver, "a", "1")
+    assert not overlays(gossip(driver, "b", "1"), TreePrune)
+    gossip(driver, "a", "2")
+    assert overlays(gossip(driver, "b", "2"), TreePrune, "b")
+
+
+def test_message_of_a_peer_that_is_no_neighbour_leaves_no_trace_in_the_tree():
+    driver = linked("a")
+    driver.connect("stranger")
+    gossip(driver, "stranger", "m")
+    assert set(tree(driver)._used) == set()
+    gossip(driver, "a", "n")
+    driver.tell(PeerDisconnected("a"))
+    assert set(tree(driver)._used) == set()
+
+
 def test_message_from_a_lazy_peer_makes_its_link_eager():
     driver = linked("a", "b")
     hear(driver, "b", TreePrune(T))
@@ -290,7 +307,17 @@ def test_one_timer_serves_all_topics():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"alpha": 1}, {"C_rand": 0}, {"active_max": 3}, {"flush_s": 0}, {"join_ttl": -1}, {"probe_ticks": 0}, {"passive_max": 0}]
+    "fields",
+    [
+        {"alpha": 1},
+        {"C_rand": 0},
+        {"active_max": 3},
+        {"flush_s": 0},
+        {"join_ttl": -1},
+        {"probe_ticks": 0},
+        {"passive_max": 0},
+        {"useful_messages": 0},
+    ],
 )
 def test_episub_parameters_that_break_a_rule_are_refused(fields):
     with pytest.raises(LocalProtocolError, match="parameters break the rule"):

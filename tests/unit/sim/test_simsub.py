@@ -97,6 +97,8 @@ def test_deliver_must_be_exact_in_every_seed() -> None:
 
 
 @pytest.mark.slow
-def test_gate_holds_for_all_published_runs_with_a_hundred_seeds() -> None:
-    reports = list(reproduce(published_runs(), range(100), jobs=len(os.sched_getaffinity(0))))
-    assert all(report.holds for report in reports), [as_json(report) for report in reports if not report.holds]
+@pytest.mark.parametrize("run", published_runs(), ids=lambda run: run.name)
+def test_gate_holds_for_every_published_run(run: Published) -> None:
+    """`gossiplog sim reproduce simsub` takes 100 seeds of each; here a large run, whose counters spread less, takes ten."""
+    (report,) = reproduce([run], range(100 if run.nodes * run.messages <= 10_000 else 10))
+    assert report.holds, as_json(report)

@@ -412,3 +412,24 @@ def test_parents_come_before_children_in_every_batch():
         assert seen.issuperset(parents_of(ENTRIES[key]))
         seen.add(key)
     assert max(target.batches) == 7
+
+
+def test_key_that_was_asked_for_when_the_connection_was_lost_is_not_left_alone():
+    key, value = make_entry(b"a")
+    origin, source = SmallLog({key: value}), Source()
+
+    def break_at_the_value(*, is_connection_lost: bool) -> bool:
+        driver, frames = ClientDriver(SyncClient(source), SmallLog()), FrameDecoder()
+        driver.start()
+        while driver.result is None:
+            frames.feed(driver.take_sent())
+            request = decode_request(frames.next())
+            if isinstance(request, GetValues):
+                driver.give(Closed("gone", is_connection_lost))
+            else:
+                driver.feed(frame(encode_response(serve_one(origin, request))))
+        assert driver.result.ending is Ending.CLOSED
+        return source.is_aside(key, 0.0)
+
+    assert [break_at_the_value(is_connection_lost=True) for _ in range(4)] == [False] * 4
+    assert [break_at_the_value(is_connection_lost=False) for _ in range(2)] == [False, True]
