@@ -35,9 +35,12 @@ COMMANDS = {
     "export": "transfer:export",
     "import": "transfer:import_",
     "sync": "sync:sync",
+    "copy": "copy:copy",
+    "serve": "serve:serve",
     "quarantine": "quarantine:quarantine",
     "migrate": "lifecycle:migrate",
     "sim": "sim:sim",
+    "spark": "spark:spark",
     "demo": "demo:demo",
     "bench": "bench:bench",
 }
@@ -47,7 +50,8 @@ _HELP = """\
 A causal log that needs no server and no clock: entries are signed, name their parents, and sort in causal order
 by their ids. Any two replicas merge by comparing hashes, and end equal.
 
-LOG is the path of a SQLite file. Wherever an id is asked for, its first characters do, if no other id begins with them.
+LOG is the path of a SQLite file, or a URL like postgresql://host/database?log=NAME. Wherever an id is asked for, its
+first characters do, if no other id begins with them.
 
 \b
   gossiplog key new laptop
@@ -55,6 +59,7 @@ LOG is the path of a SQLite file. Wherever an id is asked for, its first charact
   gossiplog append app.db '{"op":"set","key":"a","value":1}'
   gossiplog log app.db
   gossiplog sync app.db /mnt/stick/app.db
+  gossiplog serve app.db
 
 Data goes to stdout, everything else to stderr: a table on a terminal, JSON lines in a pipe; --json and --table decide
 otherwise.

@@ -68,6 +68,7 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
     (errors.TopicMismatch, "topic-mismatch", ExitCode.FAILED),
     (errors.LogBusy, "busy", ExitCode.FAILED),
     (errors.StorageFull, "storage-full", ExitCode.FAILED),
+    (errors.StoreUnavailable, "unavailable", ExitCode.NETWORK),
     (errors.StoreError, "storage", ExitCode.FAILED),
     (errors.NotFound, "not-found", ExitCode.FAILED),
     (errors.AmbiguousId, "ambiguous-id", ExitCode.FAILED),
@@ -78,8 +79,14 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
     (errors.EncodeError, "payload", ExitCode.FAILED),
     (errors.DecodeError, "malformed", ExitCode.INTEGRITY),
     (errors.SyncAborted, "sync-aborted", ExitCode.INCOMPLETE),
+    (errors.CannotListen, "cannot-listen", ExitCode.NETWORK),
+    (errors.CannotConnect, "cannot-connect", ExitCode.NETWORK),
     (errors.RemoteProtocolError, "protocol", ExitCode.NETWORK),
 )
+
+
+_WEB = {"h11", "wsproto", "hypercorn", "starlette"}
+"""What the extra `web` brings."""
 
 
 def describe(error: BaseException) -> Problem | None:
@@ -97,7 +104,8 @@ def describe(error: BaseException) -> Problem | None:
         place = f"{error.filename}: " if error.filename else ""
         return Problem("file", f"{place}{error.strerror or error}", None, ExitCode.FAILED)
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("gossiplog"):
-        return Problem("dependency", f"{error}", "install the package again: `pip install gossiplog`", ExitCode.FAILED)
+        extra = "[web]" if (error.name or "").partition(".")[0] in _WEB else ""
+        return Problem("dependency", f"{error}", f"install what is missing: `pip install 'gossiplog{extra}'`", ExitCode.FAILED)
     return None
 
 

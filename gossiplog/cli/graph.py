@@ -13,6 +13,7 @@ import click
 from ..errors import DecodeError
 from ..graph import GraphNode, TextStyle, draw_dot, draw_html, draw_svg, draw_text
 from .entries import ID_CHARACTERS, payload_text, short_did
+from .location import Location
 from .options import log_argument
 from .output import Output, clean, cut, is_unicode
 from .session import opened, run
@@ -38,7 +39,7 @@ _DESCRIPTION_MIN = 40
 @click.option("--limit", type=click.IntRange(1, _LIMIT_MAX), default=_LIMIT, show_default=True, metavar="N", help="The newest N entries.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="For text: only the characters of ASCII.")
 @click.option("-o", "--output", metavar="FILE", help="Write to a file rather than to stdout.")
-def graph(log: str, format_: str, limit: int, is_ascii: bool, output: str | None) -> None:
+def graph(log: Location, format_: str, limit: int, is_ascii: bool, output: str | None) -> None:
     """Draw the graph.
 
     The newest entries are drawn, newest on top, heads marked.
@@ -59,7 +60,7 @@ def graph(log: str, format_: str, limit: int, is_ascii: bool, output: str | None
             return await graph_nodes(opened_log, limit), await opened_log.count(), opened_log.topic
 
     nodes, count, topic = run(task)
-    title = f"{Path(log).name}: {topic}, {count:,} entries"
+    title = f"{log.name}: {topic}, {count:,} entries"
     pieces: Iterator[str]
     if format_ == "text":
         lines = graph_lines(nodes, out, is_ascii=is_ascii, is_file=output is not None)

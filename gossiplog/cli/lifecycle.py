@@ -6,7 +6,9 @@ from pathlib import Path
 
 import click
 
+from ..errors import LogNotFound
 from ..log import is_topic
+from .location import Location
 from .options import log_argument, output_options
 from .output import Output, clean
 from .session import opened, run
@@ -20,7 +22,7 @@ __all__ = ["init", "migrate", "stat"]
     "--topic", required=True, metavar="T", help="What the log is about; it never changes. Letters, digits, '.', '-', at most 128."
 )
 @output_options()
-def init(log: str, topic: str, out: Output) -> None:
+def init(log: Location, topic: str, out: Output) -> None:
     """Create an empty log.
 
     A log has one topic, which every signature in it covers: entries of one topic can never be passed off as another's.
@@ -30,12 +32,22 @@ def init(log: str, topic: str, out: Output) -> None:
     Examples
       gossiplog init app.db --topic app.example.com
       gossiplog init notes.db --topic example.com#notes
+      gossiplog init 'postgresql://db.example.com/app?log=notes' --topic example.com#notes
     """
     if not is_topic(topic):
         raise click.BadParameter(f"{topic!r} is not a topic: letters, digits, '.' and '-', at most 128 characters", param_hint="--topic")
-    existed = Path(log).exists() and Path(log).stat().st_size > 0
+
+    async def exists() -> bool:
+        if not log.is_url:
+            return Path(log).exists() and Path(log).stat().st_size > 0
+        try:
+            async with opened(log):
+                return True
+        except LogNotFound:
+            return False
 
     async def task() -> None:
+        existed = await exists()
         async with opened(log, read_only=False, create=True, topic=topic) as opened_log:
             record = {"log": log, "topic": opened_log.topic, "created": not existed}
         shown = f"{'already there' if existed else 'created'}: {log}, topic {clean(topic)}"
@@ -96,7 +108,7 @@ def stat(log: str, out: Output) -> None:
 @log_argument
 @click.option("--dry-run", is_flag=True, help="Only show what would be applied.")
 @output_options()
-def migrate(log: str, dry_run: bool, out: Output) -> None:
+def migrate(log: Location, dry_run: bool, out: Output) -> None:
     """Bring a log's file to this version's schema.
 
     Writing commands do it on their own; this one shows it first, and does it where only reading happens otherwise. It is one
@@ -109,7 +121,7 @@ def migrate(log: str, dry_run: bool, out: Output) -> None:
     """
     from ..store import pending_migrations
 
-    version, pending = pending_migrations(log)
+    version, pending = pending_migrations(log.full)
 
     async def apply() -> None:
         async with opened(log, read_only=False):

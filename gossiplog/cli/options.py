@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from .location import LOG
 from .output import Output
 
 __all__ = ["DURABILITIES", "archive_options", "id_argument", "key_option", "log_argument", "output_options"]
@@ -16,7 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 DURABILITIES = ("full", "normal", "off")
 
-log_argument = click.argument("log", metavar="LOG", type=click.Path())
+log_argument = click.argument("log", metavar="LOG", type=LOG)
 id_argument = click.argument("entry_id", metavar="ID")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
 from .exits import ExitCode, Failure
+from .location import Location
 
 if TYPE_CHECKING:
     from ..gossip_log import GossipLog
@@ -26,8 +27,8 @@ def run(task: Callable[[], Awaitable[T]]) -> T:
 
 
 @asynccontextmanager
-async def opened(path: str, *, read_only: bool = True, **options: Any) -> AsyncIterator[GossipLog]:
-    """Open the log at a path, which must exist unless `create=True` is among the options.
+async def opened(log: str, *, read_only: bool = True, **options: Any) -> AsyncIterator[GossipLog]:
+    """Open a log, which must exist unless `create=True` is among the options.
 
     Raises:
         LogNotFound: With a hint at `gossiplog init`.
@@ -37,15 +38,12 @@ async def opened(path: str, *, read_only: bool = True, **options: Any) -> AsyncI
     from ..gossip_log import open as open_log
 
     creates = options.setdefault("create", False)
-    if path == ":memory:" or "://" in path:
-        raise Failure(f"{path} is not a file", hint="LOG is the path of a SQLite file", code=ExitCode.USAGE, kind="usage")
-    if Path(path).is_dir():
-        raise Failure(f"{path} is a folder", hint="LOG is the path of a SQLite file, say app.db in that folder")
-    if not creates and not Path(path).exists():
-        raise errors.LogNotFound(f"no log at {path}", hint=f"create it with `gossiplog init {path} --topic …`")
+    path = log if isinstance(log, Location) else Location.parse(log)
+    if not path.is_url:
+        _check_path(path, creates=creates)
     try:
-        async with open_log(path, read_only=read_only, **options) as log:
-            yield log
+        async with open_log(path.full, read_only=read_only, **options) as opened_log:
+            yield opened_log
     except errors.DamagedLog as error:
         if error.hint == errors.DamagedLog.hint:
             error.hint = f"`gossiplog fsck {path}` says what is affected; reading what is whole goes on"
@@ -53,6 +51,16 @@ async def opened(path: str, *, read_only: bool = True, **options: Any) -> AsyncI
     except errors.DecodeError as error:
         # What comes from the user is decoded before, so this is something stored.
         raise errors.DamagedLog(f"{path}: {error}", hint=f"`gossiplog verify {path}` names the entries that are damaged") from error
+
+
+def _check_path(path: str, *, creates: bool) -> None:
+    if path == ":memory:" or "://" in path:
+        hint = "LOG is the path of a SQLite file, or a URL like postgresql://host/database?log=NAME"
+        raise Failure(f"{path} is not a file", hint=hint, code=ExitCode.USAGE, kind="usage")
+    if Path(path).is_dir():
+        raise Failure(f"{path} is a folder", hint="LOG is the path of a SQLite file, say app.db in that folder")
+    if not creates and not Path(path).exists():
+        raise errors.LogNotFound(f"no log at {path}", hint=f"create it with `gossiplog init {path} --topic …`")
 
 
 async def resolve(log: GossipLog, prefix: str) -> str:

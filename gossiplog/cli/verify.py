@@ -15,6 +15,7 @@ import click
 
 from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, format_of_name
 from .exits import ExitCode
+from .location import LOG, Location
 from .options import archive_options, output_options
 from .output import Column, Listing, Output, clean, counted
 from .progress import Progress
@@ -67,7 +68,7 @@ class Item:
 
 
 @click.command()
-@click.argument("log", metavar="LOG|FILE", type=click.Path(), required=False)
+@click.argument("log", metavar="LOG|FILE", type=LOG, required=False)
 @click.option("--values", metavar="FILE", help="Verify a file with one VALUE in hexadecimal a line instead; '-' is stdin.")
 @click.option("--topic", metavar="T", help="For files: the topic that entries must have; otherwise each one's own.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="So many processes; one a core otherwise.")
@@ -126,6 +127,8 @@ def _is_log(path: str) -> bool:
     """Whether to open it as a log: anything that is not clearly another file, so that errors speak of what was meant."""
     if path == "-":
         return False
+    if isinstance(path, Location) and path.is_url:
+        return True
     if not Path(path).exists():
         return format_of_name(path) is None
     if Path(path).is_dir():
