@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 _READERS = 4
 """Connections that read, opened as they are needed; more callers than that wait."""
+_SNAPSHOTS = 16
+"""Connections that hold a snapshot: for as long as a peer's sync takes, other reads must not wait for it."""
 _ATTEMPTS = 8
 """To begin, each with a connection that breaks at once, before a caller is told."""
 _CONNECT_S = 10.0
@@ -77,6 +79,7 @@ class Database:
         self._is_pooled = False
         self._settings = ""
         self._readers = Pool(self._connect, _READERS, url.location)
+        self._snapshots = Pool(self._connect, _SNAPSHOTS, url.location)
         self._writer = Pool(self._connect, 1, url.location)
         self._tail = Tail()
         self._state = NOTHING_KNOWN
@@ -107,7 +110,7 @@ class Database:
         if hasattr(self, "_notifier"):
             await self._notifier.finish()
             await self._listener.stop()
-        await asyncio.gather(self._readers.close(), self._writer.close())
+        await asyncio.gather(self._readers.close(), self._snapshots.close(), self._writer.close())
         await asyncio.gather(*self._endings)
 
     @property
@@ -140,7 +143,7 @@ class Database:
 
     async def begin_snapshot(self, call: Call) -> Connection:
         """Take a connection and a snapshot; `end_snapshot` is owed."""
-        return await self._begin(call, self._readers, begin_snapshot(self._settings))
+        return await self._begin(call, self._snapshots, begin_snapshot(self._settings))
 
     async def run_snapshot(self, call: Call, connection: Connection, plan: Plan[T]) -> T:
         """Run a plan on a snapshot, which an error does not end."""
@@ -153,7 +156,7 @@ class Database:
 
     async def end_snapshot(self, call: Call, connection: Connection) -> None:
         """Give a snapshot back."""
-        await self._end(self._readers, connection)
+        await self._end(self._snapshots, connection)
 
     async def write(self, call: Call, plan: Plan[T]) -> T:
         """Run a plan as one transaction."""
@@ -243,7 +246,7 @@ class Database:
         except DATABASE_ERRORS as error:
             raise translate(self.url.location, error) from error
         finally:
-            await self._end(self._readers, connection)
+            await self.end_snapshot(call, connection)
         return size or 0
 
     async def _settle(self, call: Call, lost: Writing, error: BaseException, *, may_repeat: bool) -> None:

@@ -215,29 +215,33 @@ async def test_cancelling_thousands_of_calls_leaks_no_connection(postgres) -> No
         async with trio.open_nursery() as nursery:
             for _ in range(8):
                 nursery.start_soon(all_of, log)
-        for pool, size in ((log._store._database._readers, 4), (log._store._database._writer, 1)):
+        database = log._store._database
+        for pool, size in ((database._readers, 4), (database._snapshots, 16), (database._writer, 1)):
             assert pool.counts[0] <= size and not pool._waiters
         statement = "SELECT count(*), count(*) FILTER (WHERE state <> 'idle') FROM pg_stat_activity WHERE application_name = $1"
         counts = await trio.to_thread.run_sync(postgres.sql, statement, tag)
-        assert counts[0][0] <= 5
+        assert counts[0][0] <= 21
     counts = await trio.to_thread.run_sync(postgres.sql, statement, tag)
     assert counts[0][0] == 0
 
 
-async def test_more_readers_than_connections_take_turns(postgres) -> None:
+async def test_more_snapshots_than_connections_take_turns_and_hold_up_nobody_else(postgres) -> None:
     async with opened(postgres.new_log()) as log:
         entry = await log.append(1)
-        held = [log.snapshot() for _ in range(4)]
+        held = [log.snapshot() for _ in range(16)]
         for snapshot in held:
             await snapshot.__aenter__()
         with trio.move_on_after(0.1) as scope:
-            await log.get(entry.id)
+            async with log.snapshot():
+                pass
         assert scope.cancelled_caught
-        # Writing has a connection of its own.
+        # Reading and writing have connections of their own.
         await log.append(2)
+        assert (await log.get(entry.id)).key == entry.key
         for snapshot in held:
             await snapshot.__aexit__(None, None, None)
-        assert (await log.get(entry.id)).key == entry.key
+        async with log.snapshot() as again:
+            assert (await again.run(ask(ReadCount())))[0] == 2
 
 
 async def test_an_application_that_reads_its_own_writes_and_fails_in_the_middle_can_go_on(postgres) -> None:
