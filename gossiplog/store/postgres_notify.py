@@ -16,8 +16,8 @@ from .postgres_pool import Connection
 
 __all__ = ["Listener", "Notifier"]
 
-_GAP_S = 0.005
-"""Between two notifications of one process: a burst of commits costs 200 a second, whatever their number."""
+_GAP_S = 0.02
+"""Between two notifications of one process: a burst of commits costs 50 a second, whatever their number."""
 _FINISH_S = 1.0
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_LAST_S = 5.0
