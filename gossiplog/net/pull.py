@@ -61,7 +61,6 @@ class PullSession:
         self._moved = trio.Event()
         self._reading = trio.CancelScope()
         self._nursery: trio.Nursery
-        self._has_ended = False
         self._is_done = False
 
     @property
@@ -117,15 +116,12 @@ class PullSession:
 
     async def _read(self) -> None:
         while not self._is_done:
-            if self._has_ended or not self._client.wants_input:
+            if not self._client.wants_input:
                 await self._moved.wait()
                 continue
             deadline = self._client.deadline
             with trio.CancelScope(deadline=float("inf") if deadline is None else deadline) as self._reading:
-                event = await self._receive()
-                # The end is told once; what came before it may still be under way into the log.
-                self._has_ended = isinstance(event, Closed)
-                self._give(event)
+                self._give(await self._receive())
             if self._reading.cancelled_caught:
                 self._give(TimedOut())
 

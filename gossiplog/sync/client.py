@@ -110,6 +110,7 @@ class SyncClient:
         self._is_started = False
         self._is_finished = False
         self._is_ending = False
+        self._is_closed = False
         self._is_done = False
         self._waiting_since = 0.0
         self._now = 0.0
@@ -117,7 +118,7 @@ class SyncClient:
     @property
     def wants_input(self) -> bool:
         """Whether the driver should read now; False while it should first insert what has arrived, and at the end."""
-        return not self._is_ending and self._ready_bytes < self._limits.ready_bytes
+        return not self._is_ending and not self._is_closed and self._ready_bytes < self._limits.ready_bytes
 
     @property
     def deadline(self) -> float | None:
@@ -148,6 +149,7 @@ class SyncClient:
                     self._on_received(event.data)
                 case Closed():
                     self._on_break(Ending.CLOSED, event.reason or "the stream ended", is_telling=not event.is_connection_lost)
+                    self._is_closed = True
                 case TimedOut():
                     # A late timer is harmless: the answer may have come between.
                     if self.deadline is not None and now >= self.deadline:
