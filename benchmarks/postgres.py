@@ -15,7 +15,6 @@ import itertools
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +34,7 @@ from gossiplog.log import Verdict, sign_entry
 
 from .material import BATCH, PAYLOAD_BYTES, TOPIC, Setup, entries, payload, payloads
 from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown
+from .postgres_writers import Written, write
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -46,6 +46,7 @@ _LEVELS = {"on": "full", "off": "off"}
 """synchronous_commit, and what a log must be opened with to get it."""
 _WRITE_S = 4.0
 _WRITERS = 4
+_TASKS = 8
 _SYNC_S = 15.0
 
 
@@ -168,23 +169,37 @@ async def ingest(bench: Bench) -> list[Figure]:
 
 
 async def writers(bench: Bench) -> list[Figure]:
-    """Processes that append one entry after the other to one log, one of them and four in turns."""
+    """Processes that append to one log, one of them and four in turns: one entry after the other each, and from eight tasks each."""
     figures = []
-    for level in _LEVELS:
+    for tasks, level in itertools.product((1, _TASKS), _LEVELS):
         alone, together = [], []
         for _ in range(bench.setup.repetitions):
-            alone.append(await trio.to_thread.run_sync(_write, bench, 1, level))
-            together.append(await trio.to_thread.run_sync(_write, bench, _WRITERS, level))
-        ratio = [many / one for many, one in zip(together, alone, strict=True)]
-        note = f"{_WRITE_S:.0f} s each, in turns"
+            alone.append(await trio.to_thread.run_sync(_write, bench, 1, tasks, level))
+            together.append(await trio.to_thread.run_sync(_write, bench, _WRITERS, tasks, level))
+        ratio = [many.rate / one.rate for many, one in zip(together, alone, strict=True)]
+        name = f"writers.{{}}-{level}" if tasks == 1 else f"writers.{{}}-{tasks}-tasks-{level}"
+        each = f", {tasks} at a time each" if tasks > 1 else ""
+        four = f"of {_WRITERS} processes on one log{each}, {level}"
+        goal = Goal(at_least=0.9) if tasks == 1 else None
+        rate, unit = f"appends {four}, all together", "entries/s wall"
         figures += [
-            Figure(f"writers.one-{level}", f"appends of one process, {level}", "entries/s wall", alone),
+            Figure(name.format("one"), f"appends of one process{each}, {level}", unit, [one.rate for one in alone]),
+            Figure(name.format("four"), rate, unit, [many.rate for many in together]),
+            Figure(name.format("ratio"), "the latter over the former", "×", ratio, goal, f"{_WRITE_S:.0f} s each, in turns"),
+            Figure(name.format("one-p50"), f"append of one process{each}, {level}, p50", "ms", [one.wait(0.5) for one in alone]),
+            Figure(name.format("one-p99"), "the same, p99", "ms", [one.wait(0.99) for one in alone]),
+            Figure(name.format("four-p50"), f"append {four}, p50", "ms", [many.wait(0.5) for many in together]),
+            Figure(name.format("four-p99"), "the same, p99", "ms", [many.wait(0.99) for many in together]),
             Figure(
-                f"writers.four-{level}", f"appends of {_WRITERS} processes on one log, all together, {level}", "entries/s wall", together
+                name.format("four-least"), "the process that appended least, over an equal share", "×", [many.least for many in together]
             ),
-            Figure(f"writers.ratio-{level}", "the latter over the former", "×", ratio, Goal(at_least=0.9), note),
         ]
     return figures
+
+
+def _write(bench: Bench, processes: int, tasks: int, level: str) -> Written:
+    url = bench.server.new_log()
+    return write(url, processes=processes, tasks=tasks, durability=_LEVELS[level], seconds=_WRITE_S)
 
 
 async def size(bench: Bench) -> list[Figure]:
@@ -331,41 +346,6 @@ def _server_cpu(server: PostgresServer) -> float:
         # Its own, and for the server itself that of the children which have ended.
         ticks += sum(int(field) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-_WRITER = """
-import random, sys, time, trio, gossiplog
-from benchmarks.material import TOPIC, payload
-async def main(url, durability, seconds):
-    rng = random.Random()
-    async with gossiplog.open(url, topic=TOPIC, signer=gossiplog.Ed25519Signer.generate(), durability=durability) as log:
-        for number in range(20):
-            await log.append(payload(number, rng))
-        print("ready", flush=True)
-        sys.stdin.readline()
-        end, count = time.monotonic() + seconds, 0
-        while time.monotonic() < end:
-            await log.append(payload(count, rng))
-            count += 1
-        print(count, flush=True)
-trio.run(main, sys.argv[1], sys.argv[2], float(sys.argv[3]))
-"""
-
-
-def _write(bench: Bench, count: int, level: str) -> float:
-    """Have so many processes append for a while; return the appends of all of them in a second."""
-    url = bench.server.new_log()
-    command = [sys.executable, "-c", _WRITER, url, _LEVELS[level], str(_WRITE_S)]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[1]}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(count)]
-    for process in processes:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    total = sum(int(process.communicate()[0]) for process in processes)
-    return total / _WRITE_S
 
 
 def main() -> None:

@@ -232,11 +232,11 @@ _CATCH_UP = f"""
     WITH now AS MATERIALIZED (SELECT epoch, schema_version, (SELECT max(seq) FROM {{log}}.entries) AS last FROM {{log}}.log),
     stale AS MATERIALIZED (SELECT FROM now WHERE epoch <> $1 OR coalesce(last, 0) <> $2)
     SELECT -1 AS level, epoch AS number, coalesce(last, 0) AS seq, schema_version AS branch, NULL::bytea AS key,
-        NULL::bytea AS hash, NULL::bytea[] AS keys, NULL::bytea[] AS hashes FROM now
-    UNION ALL SELECT -2, NULL, NULL, (SELECT max(branch) FROM {{log}}.entries), NULL, NULL, NULL, NULL FROM stale
-    UNION ALL SELECT -3, NULL, e.seq, e.branch, h.key, NULL, NULL, NULL
+        NULL::bytea AS hash, NULL::bytea[] AS keys, NULL::bytea[] AS hashes, NOT pg_try_advisory_xact_lock($3, $4) AS is_heard FROM now
+    UNION ALL SELECT -2, NULL, NULL, (SELECT max(branch) FROM {{log}}.entries), NULL, NULL, NULL, NULL, NULL FROM stale
+    UNION ALL SELECT -3, NULL, e.seq, e.branch, h.key, NULL, NULL, NULL, NULL
         FROM stale, (SELECT key FROM {{log}}.heads ORDER BY key LIMIT {HEADS_MAX + 1}) h JOIN {{log}}.entries e ON e.key = h.key
-    UNION ALL SELECT p.level, NULL, NULL, NULL, p.key, p.hash, c.keys, c.hashes
+    UNION ALL SELECT p.level, NULL, NULL, NULL, p.key, p.hash, c.keys, c.hashes, NULL
         FROM stale, generate_series(1, (SELECT max(level) FROM {{log}}.nodes)) g (level)
         CROSS JOIN LATERAL (SELECT * FROM {{log}}.nodes n WHERE n.level = g.level ORDER BY n.key DESC LIMIT 1) p
         CROSS JOIN LATERAL (
@@ -255,19 +255,23 @@ class State(NamedTuple):
     schema: int
 
 
-async def catch_up(fetch: Fetch, tail: Tail, known: State) -> State:
-    """Bring what is remembered of the log's end up to date, in one round trip, and return the state that it is of.
+async def catch_up(fetch: Fetch, tail: Tail, known: State, listener_lock: tuple[int, int]) -> tuple[State, bool]:
+    """Bring what is remembered of the log's end up to date, in one round trip.
 
     Args:
         fetch: Within a transaction that has the log to itself.
         tail: Right as of `known`; if that is still the state, it is left as it is.
         known: The state at the end of our last transaction.
+        listener_lock: Shared by all who listen. While nobody does, this transaction takes it, so that nobody begins to before its end.
+
+    Returns:
+        The state that it is of, and whether anybody listens.
     """
-    rows = await fetch(_CATCH_UP, known.epoch, known.seq)
+    rows = await fetch(_CATCH_UP, known.epoch, known.seq, *listener_lock)
     now = next(row for row in rows if row["level"] == -1)
     found = State(now["number"], now["seq"], now["branch"])
     if found == known:
-        return found
+        return found, now["is_heard"]
     tail.forget()
     tail.learn(ReadCount(counted=False), (0, found.seq))
     heads = sorted(row["key"] for row in rows if row["level"] == -3)
@@ -279,4 +283,4 @@ async def catch_up(fetch: Fetch, tail: Tail, known: State) -> State:
         tail.learn(ReadRuns(level, [None]), [run])
     top = runs[max(runs)].parent if runs else Node(0, None, ANCHOR_HASH)
     tail.learn(ReadRoot(), top)
-    return found
+    return found, now["is_heard"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -20,7 +21,18 @@ from .postgres_notify import Listener, Notifier
 from .postgres_pool import Connection, Pool
 from .postgres_schema import Schema, open_schema
 from .postgres_thread import Call
-from .postgres_transactions import NOTHING_KNOWN, Fetcher, Restartable, Writing, begin_reading, begin_snapshot, begin_writing, run_reading
+from .postgres_transactions import (
+    NOTHING_KNOWN,
+    RETURN_S,
+    Fetcher,
+    Restartable,
+    Writing,
+    begin_as_guest,
+    begin_reading,
+    begin_snapshot,
+    begin_turn,
+    run_reading,
+)
 from .postgres_url import PostgresUrl
 from .tail import Tail
 
@@ -83,6 +95,7 @@ class Database:
         self._writer = Pool(self._connect, 1, url.location)
         self._tail = Tail()
         self._state = NOTHING_KNOWN
+        self._committed_at = -math.inf
         self._endings: set[asyncio.Task[None]] = set()
         self._schema: Schema
         self._notifier: Notifier
@@ -102,7 +115,7 @@ class Database:
         (self._readers if read_only else self._writer).add(connection)
         channel = f"gossiplog_{self._schema.oid}"
         self._notifier = Notifier(channel, self._send)
-        self._listener = Listener(channel, self._notifier.token, self._connect, self._wake)
+        self._listener = Listener(channel, self._schema.locks.listeners, self._notifier.token, self._connect, self._wake)
         return self._schema.topic
 
     async def close(self, call: Call) -> None:
@@ -171,10 +184,12 @@ class Database:
 
     async def begin(self, call: Call) -> Writing:
         """Begin the transaction that writes; `commit` or `rollback` is owed."""
-        connection = await self._begin(call, self._writer, begin_writing(self._settings, self._schema.lock))
+        has_returned = asyncio.get_running_loop().time() - self._committed_at < RETURN_S
+        script = (begin_turn if has_returned else begin_as_guest)(self._settings, self._schema.locks)
+        connection = await self._begin(call, self._writer, script)
         writing = Writing(connection, self.url.quoted_schema, self._tail)
         try:
-            await writing.begin(self._state)
+            await writing.begin(self._state, self._schema.locks.listeners)
             if writing.before.schema > len(load_migrations("postgres")):
                 raise NewerVersion(f"{self.url.location} was migrated by a newer gossiplog", hint="upgrade gossiplog")
         except BaseException as error:
@@ -227,9 +242,13 @@ class Database:
             if not is_unknown:
                 raise translate(self.url.location, failed.error) from failed.error
             await self._settle(call, writing, failed.error, may_repeat=may_repeat and writing.is_repeatable)
-        else:
-            self._writer.release(writing.connection)
-        self._notifier.note()
+            # Who listens may have begun to since.
+            self._notifier.note()
+            return
+        self._writer.release(writing.connection)
+        self._committed_at = asyncio.get_running_loop().time()
+        if writing.is_heard:
+            self._notifier.note()
 
     async def rollback(self, call: Call, writing: Writing) -> None:
         """Roll back; nothing that was read or written is remembered."""

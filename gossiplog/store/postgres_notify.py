@@ -17,7 +17,8 @@ from .postgres_pool import Connection
 __all__ = ["Listener", "Notifier"]
 
 _GAP_S = 0.02
-"""Between two notifications of one process: a burst of commits costs 50 a second, whatever their number."""
+"""Between two notifications of one process, and between two times that it wakes its followers: a burst of commits costs 50 a second of
+either, however many there are, of however many processes."""
 _FINISH_S = 1.0
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_LAST_S = 5.0
@@ -65,13 +66,24 @@ class Listener:
         is_listening: Whether a connection listens now.
     """
 
-    def __init__(self, channel: str, token: str, connect: Callable[[], Awaitable[Connection]], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        channel: str,
+        lock: tuple[int, int],
+        token: str,
+        connect: Callable[[], Awaitable[Connection]],
+        wake: Callable[[], None],
+    ) -> None:
         self.is_listening = False
         self._channel = channel
+        self._lock = lock
         self._token = token
         self._connect = connect
         self._wake = wake
         self._task: asyncio.Task[None] | None = None
+        # What ends the gap after a notification, and whether there was another one in it.
+        self._gap: asyncio.TimerHandle | None = None
+        self._is_due = False
 
     def start(self) -> None:
         """Start to listen, in a task."""
@@ -104,6 +116,8 @@ class Listener:
         """Listen until the connection ends."""
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _: ended.set())
+        # Writers see by it that somebody listens. It is had only when a writer who saw nobody is done, whose commit is then read below.
+        await connection.execute(f"SELECT pg_advisory_lock_shared({self._lock[0]}, {self._lock[1]})")
         await connection.add_listener(self._channel, self._on_notification)
         self.is_listening = True
         # What was committed before we listened was not told.
@@ -111,5 +125,16 @@ class Listener:
         await ended.wait()
 
     def _on_notification(self, connection: Connection, pid: int, channel: str, payload: str) -> None:
-        if payload != self._token:
+        if payload == self._token:
+            return
+        if self._gap is not None:
+            self._is_due = True
+            return
+        self._wake()
+        self._gap = asyncio.get_running_loop().call_later(_GAP_S, self._end_gap)
+
+    def _end_gap(self) -> None:
+        self._gap = None
+        if self._is_due:
+            self._is_due = False
             self._wake()

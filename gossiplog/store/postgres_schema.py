@@ -17,13 +17,13 @@ from ..log.envelope import is_topic
 from ..version import VERSION
 from .migrate import load_migrations
 from .postgres_pool import Connection
-from .postgres_transactions import begin_writing
+from .postgres_transactions import WriterLocks, begin_writing
 from .postgres_url import PostgresUrl
 
 __all__ = ["Schema", "check_log", "find_version", "open_schema"]
 
 _LOCK_CLASS = 0x676C6F67
-"""`glog` in ASCII: the first half of our advisory locks. The second is the schema's oid, or 0 to make schemas."""
+"""`glog` in ASCII: the first half of our advisory locks, plus the lock's number. The second is the schema's oid, or 0 to make schemas."""
 _SERVER_MIN = 14
 _WRITES = {
     "entries": "INSERT",
@@ -54,9 +54,12 @@ class Schema:
     relations: tuple[int, ...]
 
     @property
-    def lock(self) -> tuple[int, int]:
-        """The two halves of the advisory lock that a writer holds."""
-        return _LOCK_CLASS, self.oid - (1 << 32 if self.oid >= 1 << 31 else 0)
+    def locks(self) -> WriterLocks:
+        """The advisory locks of those who write to the log."""
+        return WriterLocks(guests=self._halves(1), queue=self._halves(2), log=self._halves(0), listeners=self._halves(3))
+
+    def _halves(self, number: int) -> tuple[int, int]:
+        return _LOCK_CLASS + number, self.oid - (1 << 32 if self.oid >= 1 << 31 else 0)
 
 
 async def open_schema(connection: Connection, url: PostgresUrl, topic: str | None, *, create: bool, read_only: bool) -> Schema:
@@ -183,7 +186,7 @@ async def _create(connection: Connection, url: PostgresUrl, topic: str | None) -
 
 async def _migrate(connection: Connection, url: PostgresUrl, found: Schema) -> None:
     """Apply the migrations that are missing, in one transaction, while nobody writes; another process may be doing the same."""
-    await connection.execute(begin_writing("", found.lock))
+    await connection.execute(begin_writing("", found.locks.log))
     try:
         version = await find_version(connection, url)
         latest = len(load_migrations("postgres"))

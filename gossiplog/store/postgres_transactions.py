@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -14,13 +15,52 @@ from .postgres_pool import Connection
 from .postgres_writes import Statement, as_script, is_write, statements_of
 from .tail import UNKNOWN, Tail
 
-__all__ = ["NOTHING_KNOWN", "Fetcher", "Restartable", "Writing", "begin_reading", "begin_snapshot", "begin_writing", "run_reading"]
+__all__ = [
+    "NOTHING_KNOWN",
+    "RETURN_S",
+    "Fetcher",
+    "Restartable",
+    "WriterLocks",
+    "Writing",
+    "begin_as_guest",
+    "begin_reading",
+    "begin_snapshot",
+    "begin_turn",
+    "begin_writing",
+    "run_reading",
+]
 
 T = TypeVar("T")
 
 NOTHING_KNOWN = State(-1, -1, -1)
+RETURN_S = 0.003
+"""A process that wants to write again so soon after its last commit writes without a pause, and takes turns with others that do."""
+TURN_S = 0.05
+"""How long a turn is.
+
+Handing the lock on at each commit doubles what an append costs: the next process has to be woken, finds the processor's caches cold, and
+must read what the others wrote. Measured: 3.1 ms of CPU, client and server, instead of 1.6, with four processes on two cores.
+"""
 _REPEATED_MAX = 64
 """Statements that are kept until the commit; a group of a thousand entries takes ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterLocks:
+    """The two halves of each advisory lock that a writer takes, in this order, till the end of its transaction.
+
+    Attributes:
+        guests: Shared by those who have not written just before.
+        queue: Of the one who is next, see `begin_turn`.
+        log: Of the one who writes.
+        listeners: Shared by all who listen, for as long as they do. A writer takes it if nobody does, so that nobody begins to before the
+            commit of which none would be told.
+    """
+
+    guests: tuple[int, int]
+    queue: tuple[int, int]
+    log: tuple[int, int]
+    listeners: tuple[int, int]
 
 
 class Fetcher:
@@ -105,7 +145,33 @@ def begin_writing(settings: str, lock: tuple[int, int]) -> str:
 
     Each later statement then sees what the others have committed, which under a stricter level it would not.
     """
-    return f"BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; {settings}SELECT pg_advisory_xact_lock({lock[0]}, {lock[1]})"
+    return f"{_begin(settings)}SELECT pg_advisory_xact_lock({_halves(lock)})"
+
+
+def begin_as_guest(settings: str, locks: WriterLocks) -> str:
+    """Return the script for a process that has not written just now: as `begin_writing`, and it says so before it waits."""
+    return f"{_begin(settings)}SELECT pg_advisory_xact_lock_shared({_halves(locks.guests)}), pg_advisory_xact_lock({_halves(locks.log)})"
+
+
+def begin_turn(settings: str, locks: WriterLocks) -> str:
+    """Return the script for a process that has written just now: as `begin_writing`, but it leaves another one that does the same its turn.
+
+    Those who wait for that queue up by a lock of their own, and the first of them leaves the writer `TURN_S` before it insists. So each
+    gets a turn, in the order in which they came. A guest does not queue up, nor does anybody for a guest: it will not come back at once.
+    """
+    # The lock of the guests is for a look: it is given back in the same breath.
+    must_queue = f"""CASE WHEN pg_try_advisory_xact_lock({_halves(locks.log)}) THEN false
+        WHEN pg_try_advisory_lock({_halves(locks.guests)}) THEN pg_advisory_unlock({_halves(locks.guests)}) ELSE false END"""
+    queue = f"SELECT pg_advisory_xact_lock({_halves(locks.queue)}), pg_sleep({TURN_S}) WHERE {must_queue}"
+    return f"{_begin(settings)}{queue}; SELECT pg_advisory_xact_lock({_halves(locks.log)})"
+
+
+def _begin(settings: str) -> str:
+    return f"BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; {settings}"
+
+
+def _halves(lock: tuple[int, int]) -> str:
+    return f"{lock[0]}, {lock[1]}"
 
 
 class Writing:
@@ -116,6 +182,7 @@ class Writing:
 
     Attributes:
         before: The state at its beginning.
+        is_heard: Whether another process may be listening for its commit.
         statements: All that was to be written so far, while it is little enough to be done again.
         is_repeatable: Whether it is.
         last: The last entry that was written; None if there was none.
@@ -126,6 +193,7 @@ class Writing:
         self.connection = connection
         self.fetch = Fetcher(connection, schema)
         self.before = NOTHING_KNOWN
+        self.is_heard = True
         self.statements: list[Statement] = []
         self.last: Row | None = None
         self.is_committing = False
@@ -134,9 +202,9 @@ class Writing:
         self._sent = 0
         self._is_rebuilt = False
 
-    async def begin(self, known: State) -> None:
-        """Learn what others have written since `known`; the connection's transaction has begun."""
-        self.before = await catch_up(self.fetch, self._tail, known)
+    async def begin(self, known: State, listener_lock: tuple[int, int]) -> None:
+        """Learn what others have written since `known`, and whether they listen; the connection's transaction has begun."""
+        self.before, self.is_heard = await catch_up(self.fetch, self._tail, known, listener_lock)
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that reads and writes."""

@@ -5,7 +5,7 @@ import secrets
 import asyncpg
 import pytest
 import trio
-from log_support import TOPIC, assert_whole, opened
+from log_support import TOPIC, assert_whole, make, opened
 from postgres_support import PostgresServer, running_server
 
 import gossiplog
@@ -20,6 +20,15 @@ from gossiplog.errors import (
     TopicMismatch,
 )
 from gossiplog.store.postgres_url import PostgresUrl
+
+
+@pytest.fixture
+async def made(postgres: PostgresServer) -> tuple[str, str]:
+    """The URL of a log that is there, and its schema, quoted."""
+    url = postgres.new_log()
+    async with opened(url):
+        pass
+    return url, PostgresUrl.parse(url).quoted_schema
 
 
 def in_thread(server: PostgresServer, statement: str):
@@ -71,39 +80,31 @@ async def test_an_empty_schema_that_an_administrator_made_becomes_a_log(postgres
         await assert_whole(log)
 
 
-async def test_another_topic_and_a_topic_that_is_none(postgres) -> None:
-    url = postgres.new_log()
-    await refusal(url, LocalProtocolError, topic="no topic!")
-    async with opened(url):
-        pass
+async def test_another_topic_and_a_topic_that_is_none(postgres, made) -> None:
+    await refusal(postgres.new_log(), LocalProtocolError, topic="no topic!")
+    url, _ = made
     assert "other.example.com" in await refusal(url, TopicMismatch, topic="other.example.com")
 
 
-async def test_a_newer_schema_names_who_wrote_it(postgres) -> None:
-    url = postgres.new_log()
-    async with opened(url):
-        pass
-    schema = PostgresUrl.parse(url).quoted_schema
+async def test_a_newer_schema_names_who_wrote_it(postgres, made) -> None:
+    url, schema = made
     await in_thread(postgres, f"UPDATE {schema}.log SET schema_version = 99, program_version = '9.9.9'")
     said = await refusal(url, NewerVersion)
     assert "9.9.9" in said and "99" in said
 
 
-async def test_a_log_that_is_migrated_while_it_is_open_is_not_written_to_any_more(postgres) -> None:
-    url = postgres.new_log()
+async def test_a_log_that_is_migrated_while_it_is_open_is_not_written_to_any_more(postgres, made) -> None:
+    url, schema = made
     async with opened(url) as log:
         await log.append(1)
-        await in_thread(postgres, f"UPDATE {PostgresUrl.parse(url).quoted_schema}.log SET schema_version = 99")
+        await in_thread(postgres, f"UPDATE {schema}.log SET schema_version = 99")
         with pytest.raises(NewerVersion):
             await log.append(2)
         assert await log.count() == 1
 
 
-async def test_a_log_without_its_row_or_its_tables_is_damaged(postgres) -> None:
-    url = postgres.new_log()
-    async with opened(url):
-        pass
-    schema = PostgresUrl.parse(url).quoted_schema
+async def test_a_log_without_its_row_or_its_tables_is_damaged(postgres, made) -> None:
+    url, schema = made
     await in_thread(postgres, f"ALTER TABLE {schema}.nodes RENAME TO elsewhere")
     with pytest.raises((DamagedLog, ReadOnlyLog)):
         async with opened(url) as log:
@@ -181,8 +182,6 @@ async def test_two_logs_of_one_database_know_nothing_of_each_other(postgres) -> 
 
 
 async def test_a_cursor_whose_name_no_server_stores_is_refused_and_a_reason_is_stored_as_well_as_it_can_be(postgres) -> None:
-    from log_support import make
-
     async def apply(entries, tx) -> None:
         raise gossiplog.Reject("no\0t \ud800 this", id=entries[0].id)
 

@@ -1,20 +1,17 @@
 """Who may do what: the rights that README names are enough, and no more than that; passwords and TLS from wherever they may come."""
 
-import datetime
-import ipaddress
+import asyncio
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 import trio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from log_support import TOPIC, assert_whole, opened
+from network_support import make_certificate
 from postgres_support import PostgresServer, running_server
 
 import gossiplog
@@ -69,11 +66,8 @@ async def test_a_repair_is_for_the_owner(postgres, granted) -> None:
 
 async def test_a_server_peer_may_not_change_tables_or_other_logs(postgres, granted) -> None:
     name, role, _ = granted
-    import asyncpg
 
     def attempt(statement: str) -> None:
-        import asyncio
-
         async def run() -> None:
             connection = await asyncpg.connect(postgres.url(user=role))
             try:
@@ -127,10 +121,10 @@ async def test_a_role_without_any_rights_is_told_so(postgres, granted) -> None:
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
     """A server that wants a password and TLS from whoever comes over TCP."""
     with running_server(fsync="off") as server:
-        make_certificate(server.folder)
+        certificate, key = make_own_certificate(server.folder)
         server.sql(f"CREATE ROLE app LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
-        server.sql(f"ALTER SYSTEM SET ssl_cert_file = '{server.folder}/server.crt'")
-        server.sql(f"ALTER SYSTEM SET ssl_key_file = '{server.folder}/server.key'")
+        server.sql(f"ALTER SYSTEM SET ssl_cert_file = '{certificate}'")
+        server.sql(f"ALTER SYSTEM SET ssl_key_file = '{key}'")
         server.sql("ALTER SYSTEM SET ssl = on")
         (server.data / "pg_hba.conf").write_text("local all all trust\nhostssl all all all scram-sha-256\n")
         server.stop()
@@ -138,28 +132,13 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]
         yield server
 
 
-def make_certificate(folder: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=2))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+def make_own_certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate and its key, which are the folder's owner's: a server takes no key of anybody else's."""
+    certificate, key = make_certificate(folder)
     owner = folder.stat()
-    (folder / "server.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    private = folder / "server.key"
-    private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-    private.chmod(0o600)
-    os.chown(private, owner.st_uid, owner.st_gid)
+    key.chmod(0o600)
+    os.chown(key, owner.st_uid, owner.st_gid)
+    return certificate, key
 
 
 def tcp(server: PostgresServer, auth: str, query: str = "") -> str:
@@ -213,15 +192,15 @@ async def test_a_wrong_password_is_not_let_in_and_not_shown(secure, auth) -> Non
 
 
 async def test_tls_is_checked_as_the_url_says(secure) -> None:
-    root = f"{secure.folder}/server.crt"
+    root = f"{secure.folder}/cert.pem"
     await check(tcp(secure, f"app:{QUOTED}@", f"&sslmode=verify-full&sslrootcert={root}"))
     with pytest.raises(StoreUnavailable, match=r"not let us in|encryption"):
         await check(tcp(secure, f"app:{QUOTED}@", "&sslmode=disable"))
     folder = secure.folder / "other"
     folder.mkdir()
-    make_certificate(folder)
+    other, _ = make_certificate(folder)
     with pytest.raises(StoreUnavailable, match="certificate"):
-        await check(tcp(secure, f"app:{QUOTED}@", f"&sslmode=verify-full&sslrootcert={folder}/server.crt"))
+        await check(tcp(secure, f"app:{QUOTED}@", f"&sslmode=verify-full&sslrootcert={other}"))
     with pytest.raises(StoreUnavailable, match="No such file"):
         await check(tcp(secure, f"app:{QUOTED}@", "&sslmode=verify-full&sslrootcert=/no/such/file"))
     with pytest.raises(LocalProtocolError, match="sslmode"):
