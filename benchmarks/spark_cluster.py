@@ -14,7 +14,13 @@ _EDGES_BYTES = 9_000
 _CORES = 100
 _JOBS = (
     ("scan", "read key and VALUE", 1, "nothing"),
-    ("verify", "verify, parents included", 1, "a hash of 20 B for each parent that its task has not just read; the keys if there are any"),
+    (
+        "verify",
+        "verify, parents included, of a log",
+        1,
+        "a hash of 20 B for each parent that its task has not just read; the keys if there are any",
+    ),
+    ("export-verify", "the same, of an export: each VALUE goes through the JVM first", 1, "the same"),
     ("tree", "tree", 1, "nothing, from a log or an export; 36 B an entry from anything else"),
     ("diff", "diff of two such logs", 2, "36 B an entry of either side"),
     ("state", "state, all keys distinct", 1, "the winners of each task: id, author and payload"),

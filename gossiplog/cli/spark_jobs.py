@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
-
 import click
 
 from ..log import VALUE_BYTES_LIMIT
 from .options import output_options
-from .output import Output
-from .spark_session import print_report, source_options, spark_options
+from .spark_session import RunJob, job_options, out_option, runs_job, source_options, spark_options
 
-__all__ = ["diff", "out_option", "tree", "verify"]
-
-Start = Callable[[], AbstractContextManager[Any]]
-
-out_option = click.option(
-    "-o", "--output", "where", metavar="OUT", help="A new folder for the tables and the report; none, only the report."
-)
+__all__ = ["diff", "tree", "verify"]
 
 
 @click.command()
@@ -38,16 +27,8 @@ out_option = click.option(
 @source_options
 @spark_options
 @output_options()
-def verify(
-    location: str,
-    where: str | None,
-    topic: str | None,
-    value_bytes_max: int,
-    known: str | None,
-    options: dict[str, str],
-    start: Start,
-    out: Output,
-) -> int:
+@runs_job
+def verify(location: str, topic: str | None, value_bytes_max: int, known: str | None, run_job: RunJob) -> int:
     """Verify every entry, parents included.
 
     A verdict and a reason for each row; what fails lands in the table `quarantine` with what stands in its place. The exit code is
@@ -58,20 +39,13 @@ def verify(
       gossiplog spark verify app.db -o checked
       gossiplog spark verify 'backups/*.jsonl' -o checked --known app.db
     """
-    from ..spark import jobs
-
-    with start() as spark:
-        job = jobs.Job(spark, where, options, out.note)
-        return print_report(jobs.verify_job(job, location, topic=topic, value_bytes_max=value_bytes_max, known=known), where, out)
+    return run_job(lambda jobs, job: jobs.verify_job(job, location, topic=topic, value_bytes_max=value_bytes_max, known=known))
 
 
 @click.command()
 @click.argument("location", metavar="WHERE")
-@out_option
-@source_options
-@spark_options
-@output_options()
-def tree(location: str, where: str | None, options: dict[str, str], start: Start, out: Output) -> int:
+@job_options
+def tree(location: str, run_job: RunJob) -> int:
     """Build the tree anew; its root must be the log's own.
 
     \b
@@ -79,20 +53,14 @@ def tree(location: str, where: str | None, options: dict[str, str], start: Start
       gossiplog spark tree app.db
       gossiplog spark tree exported -o nodes
     """
-    from ..spark import jobs
-
-    with start() as spark:
-        return print_report(jobs.tree_job(jobs.Job(spark, where, options, out.note), location), where, out)
+    return run_job(lambda jobs, job: jobs.tree_job(job, location))
 
 
 @click.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@out_option
-@source_options
-@spark_options
-@output_options()
-def diff(a: str, b: str, where: str | None, options: dict[str, str], start: Start, out: Output) -> int:
+@job_options
+def diff(a: str, b: str, run_job: RunJob) -> int:
     """Say what each of two places has that the other lacks.
 
     \b
@@ -100,7 +68,4 @@ def diff(a: str, b: str, where: str | None, options: dict[str, str], start: Star
       gossiplog spark diff app.db other.db
       gossiplog spark diff app.db exported -o differences
     """
-    from ..spark import jobs
-
-    with start() as spark:
-        return print_report(jobs.diff_job(jobs.Job(spark, where, options, out.note), a, b), where, out)
+    return run_job(lambda jobs, job: jobs.diff_job(job, a, b))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from ..errors import LocalProtocolError
 from .exits import ExitCode
 from .options import DURABILITIES, output_options
 from .output import Output
-from .spark_jobs import Start, out_option
-from .spark_session import print_report, source_options, spark_options
+from .spark_session import RunJob, Start, job_options, out_option, runs_job, source_options, spark_options
+
+if TYPE_CHECKING:
+    from ..spark.jobs import Job
+    from ..spark.report import Report
 
 __all__ = ["export", "follow", "import_", "state", "stats", "sweep", "traces"]
 
@@ -18,15 +23,14 @@ _FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per
 
 @click.command()
 @click.argument("location", metavar="WHERE")
-@click.argument("export_to", metavar="OUT")
+@click.argument("where", metavar="OUT")
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
 @click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans: 1,000,000 unless given.")
 @source_options
 @spark_options
 @output_options()
-def export(
-    location: str, export_to: str, columns: str | None, clocks: int | None, options: dict[str, str], start: Start, out: Output
-) -> int:
+@runs_job
+def export(location: str, columns: str | None, clocks: int | None, run_job: RunJob) -> int:
     """Write entries as Parquet tables; run it again to add new ones.
 
     OUT/entries has a folder for each run, and below it one for each topic and range of clocks. A run appears whole or not at all.
@@ -36,12 +40,8 @@ def export(
       gossiplog spark export app.db exported
       gossiplog spark export app.db exported --columns key,value,payload
     """
-    from ..spark import jobs
-
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    with start() as spark:
-        report = jobs.export_job(jobs.Job(spark, export_to, options, out.note), location, columns=names, clocks_a_folder=clocks)
-        return print_report(report, export_to, out)
+    return run_job(lambda jobs, job: jobs.export_job(job, location, columns=names, clocks_a_folder=clocks))
 
 
 @click.command("import")
@@ -53,9 +53,8 @@ def export(
 @source_options
 @spark_options
 @output_options()
-def import_(
-    location: str, log: str, where: str | None, topic: str | None, durability: str, options: dict[str, str], start: Start, out: Output
-) -> int:
+@runs_job
+def import_(location: str, log: str, topic: str | None, durability: str, run_job: RunJob) -> int:
     """Insert entries into a log, verified and parents first.
 
     The tasks sort, one process inserts: a log has one writer. What cannot be inserted is listed, and the exit code is 3.
@@ -65,11 +64,7 @@ def import_(
       gossiplog spark import exported copy.db --topic app.example.com
       gossiplog spark import 'backups/*.jsonl' app.db -o imported
     """
-    from ..spark import jobs
-
-    with start() as spark:
-        job = jobs.Job(spark, where, options, out.note)
-        return print_report(jobs.import_job(job, location, log, topic=topic, durability=durability), where, out)
+    return run_job(lambda jobs, job: jobs.import_job(job, location, log, topic=topic, durability=durability))
 
 
 @click.command()
@@ -78,11 +73,8 @@ def import_(
 @click.option(
     "--head", "heads", metavar="ID", multiple=True, help="As of this entry and its ancestors; repeatable. Of everything otherwise."
 )
-@out_option
-@source_options
-@spark_options
-@output_options()
-def state(location: str, key: str, heads: tuple[str, ...], where: str | None, options: dict[str, str], start: Start, out: Output) -> int:
+@job_options
+def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> int:
     """Find the last writer of every key of the payloads.
 
     \b
@@ -90,20 +82,13 @@ def state(location: str, key: str, heads: tuple[str, ...], where: str | None, op
       gossiplog spark state app.db --by $.key -o state
       gossiplog spark state app.db --by "get_json_object(payload, '$.list') || '/' || author" -o state
     """
-    from ..spark import jobs
-
-    with start() as spark:
-        job = jobs.Job(spark, where, options, out.note)
-        return print_report(jobs.state_job(job, location, key, heads=list(heads) or None), where, out)
+    return run_job(lambda jobs, job: jobs.state_job(job, location, key, heads=list(heads) or None))
 
 
 @click.command()
 @click.argument("location", metavar="WHERE")
-@out_option
-@source_options
-@spark_options
-@output_options()
-def stats(location: str, where: str | None, options: dict[str, str], start: Start, out: Output) -> int:
+@job_options
+def stats(location: str, run_job: RunJob) -> int:
     """Say who wrote how much, and what shape the history has.
 
     Activity by author, heads and width over clock, branching, forks, authors who fork their own history, orphans.
@@ -113,10 +98,7 @@ def stats(location: str, where: str | None, options: dict[str, str], start: Star
       gossiplog spark stats app.db
       gossiplog spark stats 'backups/*.jsonl' -o shape
     """
-    from ..spark import jobs
-
-    with start() as spark:
-        return print_report(jobs.stats_job(jobs.Job(spark, where, options, out.note), location), where, out)
+    return run_job(lambda jobs, job: jobs.stats_job(job, location))
 
 
 @click.command()
@@ -172,7 +154,8 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
 @out_option
 @spark_options
 @output_options()
-def traces(location: str, where: str | None, start: Start, out: Output) -> int:
+@runs_job
+def traces(location: str, run_job: RunJob) -> int:
     """Sum up traces: latency, redundancy and reach.
 
     TRACES is what `gossiplog sim run --trace` wrote: .jsonl or .parquet, a file, a folder or a pattern.
@@ -181,10 +164,13 @@ def traces(location: str, where: str | None, start: Start, out: Output) -> int:
     Examples
       gossiplog spark traces 'runs/*.parquet' -o summed
     """
-    from ..spark import jobs, sim_jobs
 
-    with start() as spark:
-        return print_report(sim_jobs.traces_job(jobs.Job(spark, where, None, out.note), location), where, out)
+    def work(_: Any, job: Job) -> Report:
+        from ..spark.sim_jobs import traces_job
+
+        return traces_job(job, location)
+
+    return run_job(work)
 
 
 @click.command()
@@ -195,7 +181,8 @@ def traces(location: str, where: str | None, start: Start, out: Output) -> int:
 @click.option("--tasks", type=click.IntRange(1, 10_000), metavar="N", help="How many tasks; one for each run otherwise.")
 @spark_options
 @output_options()
-def sweep(grid: str, where: str | None, x: str, y: str, tasks: int | None, start: Start, out: Output) -> int:
+@runs_job
+def sweep(grid: str, x: str, y: str, tasks: int | None, run_job: RunJob) -> int:
     """Run a grid of simulations, each a task of its own.
 
     GRID is the TOML that `gossiplog sim sweep` takes.
@@ -205,7 +192,10 @@ def sweep(grid: str, where: str | None, x: str, y: str, tasks: int | None, start
       gossiplog spark sweep grid.toml -o swept
       gossiplog spark sweep grid.toml -o swept --x control_bytes --y p99_s
     """
-    from ..spark import jobs, sim_jobs
 
-    with start() as spark:
-        return print_report(sim_jobs.sweep_job(jobs.Job(spark, where, None, out.note), grid, x=x, y=y, tasks=tasks), where, out)
+    def work(_: Any, job: Job) -> Report:
+        from ..spark.sim_jobs import sweep_job
+
+        return sweep_job(job, grid, x=x, y=y, tasks=tasks)
+
+    return run_job(work)

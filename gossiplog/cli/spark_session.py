@@ -6,22 +6,30 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from .exits import ExitCode, Failure
+from .options import output_options
 from .output import Output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ..spark.jobs import Job
     from ..spark.report import Report
 
-__all__ = ["opened_session", "print_report", "source_options", "spark_options"]
+__all__ = ["RunJob", "Start", "job_options", "opened_session", "out_option", "runs_job", "source_options", "spark_options"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
+Start = Callable[[], AbstractContextManager[Any]]
+RunJob = Callable[[Callable[[Any, "Job"], "Report"]], int]
+
+out_option = click.option(
+    "-o", "--output", "where", metavar="OUT", help="A new folder for the tables and the report; none, only the report."
+)
 
 
 @contextlib.contextmanager
@@ -78,6 +86,27 @@ def source_options(command: Callable[..., R]) -> Callable[..., R]:
     )(run)
     about = "Parts to read in; one for 50,000 entries otherwise."
     return click.option("--partitions", type=click.IntRange(1, 10_000), metavar="N", help=about)(decorated)
+
+
+def job_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add what every job over entries takes: where to leave its tables, what it reads, and Spark; the command gets `run_job`."""
+    return out_option(source_options(spark_options(output_options()(runs_job(command)))))
+
+
+def runs_job(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command `run_job`, which takes a function of the module `jobs` and of a `Job`, and prints the report that it returns."""
+
+    @functools.wraps(command)
+    def run(*args: Any, where: str | None, start: Start, out: Output, options: dict[str, str] | None = None, **rest: Any) -> int:
+        def run_job(work: Callable[[Any, Job], Report]) -> int:
+            with start() as spark:
+                from ..spark import jobs
+
+                return print_report(work(jobs, jobs.Job(spark, where, options, out.note)), where, out)
+
+        return command(*args, run_job=run_job, **rest)
+
+    return run
 
 
 def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:

@@ -67,12 +67,13 @@ def verify_job(
         value_bytes_max: See `verify`.
         known: Another place whose entries count as present.
     """
-    from .verify import INPUT_COLUMNS, VERDICT_COLUMNS, count_verdicts, quarantine, verify
+    from .verify import JUDGE, VERDICT_COLUMNS, count_verdicts, quarantine, settle
 
     with job.publishing("verify", location) as (report, draft):
         job.note(f"verifying {_shown(location)}")
         present = None if known is None else job.read(known, ("key",))
-        verdicts = verify(job.read(location, INPUT_COLUMNS), topic=topic, value_bytes_max=value_bytes_max, known=present, staging=draft)
+        judged = JUDGE.at(job.spark, location, topic, value_bytes_max, options=job.options)
+        verdicts = settle(judged, known=present, staging=draft)
         if draft is not None:
             job.note("writing verdicts")
             verdicts.write.parquet(f"{draft}/verdicts")
@@ -89,12 +90,14 @@ def verify_job(
 
 def tree_job(job: Job, location: str) -> Report:
     """Build the tree over all entries of a place; tables `nodes` and `quarantine`."""
-    from .tree import LEAF_COLUMNS, build_tree
+    from .tree import FOLD, LEAF_COLUMNS, build_tree
 
     with job.publishing("tree", location) as (report, draft):
         job.note(f"building the tree of {_shown(location)}")
-        columns = LEAF_COLUMNS if not _is_export(location) else ("key", "value", *LEAF_COLUMNS[2:])
-        tree = build_tree(job.read(location, columns), staging=draft)
+        is_export = _is_export(location)
+        entries = job.read(location, ("key", "value", *LEAF_COLUMNS[2:]) if is_export else LEAF_COLUMNS)
+        folded = None if is_export else FOLD.at(job.spark, location, options=job.options)
+        tree = build_tree(entries, folded=folded, staging=draft)
         if draft is not None:
             tree.nodes.write.parquet(f"{draft}/nodes")
             tree.refused.coalesce(8).write.parquet(f"{draft}/quarantine")
@@ -182,20 +185,33 @@ def import_job(job: Job, location: str, log: str, *, topic: str | None = None, d
 def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None = None) -> Report:
     """Compute the state by a key; tables `state` and `quarantine`."""
     from .columns import COLUMNS
-    from .state import STATE_COLUMNS, state
+    from .state import PICK, STATE_COLUMNS, last_writers, parse_path, state
 
     with job.publishing("state", location) as (report, draft):
         job.note(f"computing the state of {_shown(location)} by {key}")
-        columns = STATE_COLUMNS if key.startswith("$") else tuple(COLUMNS)
-        found = state(job.read(location, (*columns, "parent_keys") if heads else columns), key, heads=heads, staging=draft)
+        if heads or not key.startswith("$"):
+            columns = tuple(COLUMNS) if not key.startswith("$") else (*STATE_COLUMNS, "parent_keys") if heads else STATE_COLUMNS
+            found = state(job.read(location, columns), key, heads=heads, staging=draft)
+        else:
+            parse_path(key)
+            found = last_writers(PICK.at(job.spark, location, key, options=job.options))
         table = found.table
         if draft is not None:
             table.write.parquet(f"{draft}/state")
             table = job.spark.read.schema(table.schema).parquet(f"{draft}/state")
-            found.refused.coalesce(8).write.parquet(f"{draft}/quarantine")
+        names = table.count()
+        faults = found.faults()
+        # Only where it is certain that there is nothing to be found, nobody needs to look for it.
+        refused = found.refused.limit(0) if faults == 0 else found.refused
+        if draft is not None:
+            # Not `coalesce`, with which 8 tasks would do all the reading.
+            refused.repartition(8).write.parquet(f"{draft}/quarantine")
+            refused = job.spark.read.schema(refused.schema).parquet(f"{draft}/quarantine")
             report.tables["state"] = "name (the key as text), id, author and payload (dag-json) of the last writer"
             report.tables["quarantine"] = "rows that hold no entry, with the reason"
-        report.results |= {"key": key, "names": table.count(), "failed": found.refused.count() + len(found.missing)}
+        # What was counted, if what was refused has been mended before it was listed.
+        failed = refused.count() or faults or 0
+        report.results |= {"key": key, "names": names, "failed": failed + len(found.missing)}
         if heads:
             report.results |= {"heads": ", ".join(heads), "missing": ", ".join(found.missing) or None}
     return report

@@ -24,6 +24,8 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     # Small batches between the JVM and Python: a VALUE may have 1 MiB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.parquet.compression.codec": "zstd",
+    # What is kept between two steps of a job.
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
 """What a session of ours is started with, unless `config` has it otherwise. Source: spec/spark.md."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..archive.source import EXPANDED_BYTES_MAX
 from ..errors import LocalProtocolError
@@ -32,9 +34,9 @@ class GossipLogSource(DataSource):
 
     Options of a load: `path` (a SQLite file; a .jsonl, .car or .hex file, either with .gz; a folder of those, or a pattern) or `url` (a
     database); `columns`, a comma-separated choice of `COLUMNS` where no `.schema(…)` is given; `partitions`; `topic`, `minClock`,
-    `maxClock`, `from`, `to` (ids, the first excluded), `ids`, `minSeq`, `maxSeq`; `maxBytes`, what a compressed file may grow to. Of a
-    stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write: `path` or `url`, `topic` to create a log,
-    `durability`, `staging`, `quarantine`.
+    `maxClock`, `from`, `to` (ids, the first excluded), `ids`, `minSeq`, `maxSeq`; `maxBytes`, what a compressed file may grow to; `work`
+    and `workWith`, for `Work.at` alone. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write:
+    `path` or `url`, `topic` to create a log, `durability`, `staging`, `quarantine`.
 
     It has no `pushFilters` on purpose: in Spark 4.3.0 a filter that was pushed sticks to the DataFrame, and later queries on it answer
     wrong.
@@ -47,11 +49,17 @@ class GossipLogSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the option `columns` names, all usual ones without it."""
+        if "work" in self.options:
+            from .work import find_work
+
+            return from_arrow_schema(find_work(self.options["work"]).schema)
         names = self.options.get("columns")
         return schema_of(DEFAULT_COLUMNS if names is None else [name.strip() for name in names.split(",")])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a table."""
+        if "work" in self.options:
+            return _WorkReader(self.options, schema.fieldNames())
         return _BatchReader(self.options, _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -146,6 +154,20 @@ class _BatchReader(DataSourceReader):
         from .archive_scan import archive_files
 
         return min(_PARTS_MAX, 1 + sum(file.stat().st_size for file in archive_files(location)) // _BYTES_A_PART)
+
+
+class _WorkReader(_BatchReader):
+    """Reads a table and does with it what the option `work` names, with the arguments in `workWith`, a list in JSON."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what becomes of a part's rows."""
+        from .work import find_work
+
+        work = find_work(self._options["work"])
+        if self._names != work.schema.names:
+            raise LocalProtocolError(f"the columns of the work {work.name} are {', '.join(work.schema.names)}")
+        rows = _BatchReader(self._options, list(work.columns)).read(partition)
+        yield from work.run(*json.loads(self._options.get("workWith", "[]")), rows)
 
 
 def _names(schema: StructType) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from ..sim.plots import pyplot
 from ..sim.report import COLUMNS, run_row
 from ..sim.sweep import Sweep
 
@@ -70,15 +71,7 @@ def plot_pareto(rows: Sequence[dict[str, Any]], x: str, y: str, path: str) -> No
     Raises:
         LocalProtocolError: matplotlib is missing.
     """
-    from ..errors import LocalProtocolError
-
-    try:
-        import matplotlib
-
-        matplotlib.use("agg")
-        from matplotlib import pyplot as plt
-    except ImportError as error:
-        raise LocalProtocolError("plots need matplotlib", hint="pip install 'gossiplog[sim]'") from error
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(8, 4.8), dpi=120, layout="constrained")
     axes.plot([row[x] for row in rows], [row[y] for row in rows], "o", color="#0072B2", alpha=0.6, label="points of the grid")
     front = [row for row in rows if row["best"]]

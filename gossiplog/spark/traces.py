@@ -10,7 +10,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
-from ..errors import LocalProtocolError
+from ..sim.plots import pyplot
 from ..sim.trace import TRACE_SCHEMA
 
 if TYPE_CHECKING:
@@ -135,13 +135,7 @@ def plot_latencies(traces: DataFrame, path: str) -> None:
     Raises:
         LocalProtocolError: matplotlib is missing.
     """
-    try:
-        import matplotlib
-
-        matplotlib.use("agg")
-        from matplotlib import pyplot as plt
-    except ImportError as error:
-        raise LocalProtocolError("plots need matplotlib", hint="pip install 'gossiplog[sim]'") from error
+    plt = pyplot()
     shares = [step / 200 for step in range(201)]
     curves = latencies(traces).groupBy("scenario", "router").agg(F.percentile_approx("latency_s", shares, 10_000).alias("times"))
     figure, axes = plt.subplots(figsize=(8, 4.8), dpi=120, layout="constrained")

@@ -16,14 +16,16 @@ import pyarrow as pa
 
 from ..tree.builder import Root
 from ..tree.node import HASH_BYTES, leaf_hash
+from .columns import arrow_schema
 from .entries import with_columns
 from .fold import Edge, Segment, fold, stitch
 from .staging import materialise
+from .work import Work, row_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-__all__ = ["LEAF_COLUMNS", "Tree", "build_tree", "leaves_of"]
+__all__ = ["FOLD", "LEAF_COLUMNS", "Tree", "build_tree", "leaves_of"]
 
 LEAF_COLUMNS = ("key", "hash", "place", "fault", "source")
 """What `build_tree` and `diff` read; `key` and `value` will do instead of `key` and `hash`."""
@@ -42,14 +44,8 @@ _FOLDED = pa.schema(
         ("source", pa.binary()),
     ]
 )
-_FOLDED_DDL = (
-    "level int, key binary, hash binary, last binary, leaves bigint,"
-    " edges array<struct<before: binary, key: binary, open: binary>>, place string, fault string, source binary"
-)
 _SEGMENTS_MAX = 1_000
 """A task that meets more runs reads leaves in no order worth the name."""
-_LEAVES_DDL = "key binary, hash binary, place string, fault string, source binary"
-_LEAVES = pa.schema([("key", pa.binary()), ("hash", pa.binary()), ("place", pa.string()), ("fault", pa.string()), ("source", pa.binary())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +67,22 @@ class Tree:
     is_sorted: bool
 
 
-def build_tree(entries: DataFrame, *, staging: str | None = None) -> Tree:
+def build_tree(entries: DataFrame, *, folded: DataFrame | None = None, staging: str | None = None) -> Tree:
     """Build the tree now; the driver gets about 9 KB a segment, and the nodes that join segments.
 
     Args:
         entries: Rows with `key` and `hash`, or `key` and `value`, in any order; fastest in runs of ascending keys. Of rows with the same
             key and hash one counts; of several hashes under one key the lowest, and the others are refused.
+        folded: What `FOLD` makes of the same entries where they are read, which spares them the way through the JVM.
         staging: See `verify`.
     """
     leaves = leaves_of(entries)
-    folded = materialise(leaves.mapInArrow(_fold, _FOLDED_DDL), staging, "folded")
+    folded = materialise(FOLD.on(leaves) if folded is None else folded, staging, "folded")
     segments = _segments(folded)
     is_sorted = segments is None
     if segments is None:
         ordered = leaves.repartitionByRange("key").sortWithinPartitions("key", "hash")
-        folded = materialise(ordered.mapInArrow(_fold, _FOLDED_DDL), staging, "folded-sorted")
+        folded = materialise(FOLD.on(ordered), staging, "folded-sorted")
         segments = _segments(folded)
         assert segments is not None
     stitched = list(stitch(_segment(row) for row in segments))
@@ -103,7 +100,7 @@ def leaves_of(entries: DataFrame) -> DataFrame:
     """Return `LEAF_COLUMNS` of entries; hashes are computed from `value` where there is no column `hash`."""
     if "hash" in entries.columns:
         return with_columns(entries, LEAF_COLUMNS)
-    return with_columns(entries, ("key", "value", "place", "fault", "source")).mapInArrow(_hash, _LEAVES_DDL)
+    return _HASH.on(entries)
 
 
 def _segments(folded: DataFrame) -> list[Row] | None:
@@ -121,7 +118,7 @@ def _hash(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
         hashes = [None if key is None or value is None else leaf_hash(key, value) for key, value in zip(keys, values, strict=True)]
         columns = [batch.column("key"), pa.array(hashes, pa.binary()), *[batch.column(name) for name in ("place", "fault", "source")]]
-        yield pa.RecordBatch.from_arrays(columns, schema=_LEAVES)
+        yield pa.RecordBatch.from_arrays(columns, schema=_HASH.schema)
 
 
 class _Folding:
@@ -169,10 +166,8 @@ class _Folding:
 
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows that wait."""
-        if self.rows:
-            columns = zip(*self.rows, strict=True)
-            yield pa.RecordBatch.from_arrays([pa.array(c, field.type) for c, field in zip(columns, _FOLDED, strict=True)], schema=_FOLDED)
-            self.rows = []
+        yield from row_batches(self.rows, _FOLDED)
+        self.rows = []
 
     def _fold(self, run: list[tuple[bytes, bytes]]) -> None:
         if not run:
@@ -214,3 +209,8 @@ def _segment(row: Any) -> Segment:
 def _hashes(joined: Iterable[int]) -> list[bytes]:
     data = bytes(joined)
     return [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
+
+
+FOLD = Work("fold", LEAF_COLUMNS, _FOLDED, _fold)
+"""Folds each task's leaves, for `build_tree`."""
+_HASH = Work("hash", ("key", "value", *LEAF_COLUMNS[2:]), arrow_schema(LEAF_COLUMNS), _hash)

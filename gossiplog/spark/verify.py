@@ -5,23 +5,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from ..errors import DecodeError
 from ..log.envelope import VALUE_BYTES_LIMIT, Rule
-from ..log.message_id import encode_id
 from ..log.validation import Outcome, validate
-from .entries import with_columns
+from .columns import ids_of
 from .staging import materialise, small
+from .work import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["INPUT_COLUMNS", "VERDICT_COLUMNS", "count_verdicts", "quarantine", "verify"]
+__all__ = ["INPUT_COLUMNS", "JUDGE", "VERDICT_COLUMNS", "count_verdicts", "quarantine", "settle", "verify"]
 
 INPUT_COLUMNS = ("key", "value", "place", "fault", "source")
 """What `verify` reads; only `value` has to be there."""
@@ -39,9 +37,6 @@ _JUDGED = pa.schema(
         ("parents", pa.int32()),
         ("unseen", pa.list_(pa.binary())),
     ]
-)
-_JUDGED_DDL = (
-    "id string, key binary, verdict string, rule string, reason string, place string, source binary, parents int, unseen array<binary>"
 )
 _SEEN_MAX = 200_000
 """Keys that a task remembers, about 20 MB. Nearly every parent is among those just before its child."""
@@ -71,14 +66,23 @@ def verify(
         `VERDICT_COLUMNS`, a row for each row: `accept`, `reject` or `ignore` (parents are missing, nobody's fault), the first rule that
         failed and how. `source` is the VALUE, or what stands there instead, of rows that are not accepted.
     """
-    judged = with_columns(entries, INPUT_COLUMNS).mapInArrow(partial(_judge, topic, value_bytes_max), _JUDGED_DDL)
-    judged = materialise(judged, staging, "judged")
-    return _settle(judged, known).select(*VERDICT_COLUMNS)
+    return settle(JUDGE.on(entries, topic, value_bytes_max), known=known, staging=staging)
+
+
+def settle(judged: DataFrame, *, known: DataFrame | None = None, staging: str | None = None) -> DataFrame:
+    """Do the rest of `verify` with rows that `JUDGE` has judged, in the processes that read them for one; nothing else makes such rows.
+
+    Args:
+        judged: What `JUDGE` returns.
+        known: See `verify`.
+        staging: See `verify`.
+    """
+    return _settle(materialise(judged, staging, "judged"), known).select(*VERDICT_COLUMNS)
 
 
 def quarantine(verdicts: DataFrame) -> DataFrame:
     """Return the rows that were not accepted."""
-    return verdicts.where(F.col("verdict") != Outcome.ACCEPT.value)
+    return verdicts.where(F.col("verdict") != _ACCEPT)
 
 
 def count_verdicts(verdicts: DataFrame) -> list[dict[str, Any]]:
@@ -97,73 +101,84 @@ def _settle(judged: DataFrame, known: DataFrame | None) -> DataFrame:
     # The many keys stay where they are if the few parents fit into memory.
     there = keys.join(wanted, "parent", "left_semi").distinct()
     missing = edges.join(there, "parent", "left_anti").groupBy(F.col("child").alias("key")).agg(F.count("*").alias("missing"))
-    joined = judged.join(small(missing), "key", "left")
-    is_orphan = F.col("missing").isNotNull() & (F.col("verdict") == Outcome.ACCEPT.value)
+    orphans = small(missing)
+    if orphans.isEmpty():
+        return judged.withColumn("source", F.when(F.col("verdict") != _ACCEPT, F.col("source")))
+    joined = judged.join(orphans, "key", "left")
+    is_orphan = F.col("missing").isNotNull() & (F.col("verdict") == _ACCEPT)
     reason = F.format_string("%d of %d parents are missing", "missing", "parents")
     return (
         joined.withColumn("reason", F.when(is_orphan, reason).otherwise(F.col("reason")))
         .withColumn("rule", F.when(is_orphan, Rule.PARENTS).otherwise(F.col("rule")))
-        .withColumn("source", F.when(is_orphan | (F.col("verdict") != Outcome.ACCEPT.value), F.col("source")))
+        .withColumn("source", F.when(is_orphan | (F.col("verdict") != _ACCEPT), F.col("source")))
         .withColumn("verdict", F.when(is_orphan, Outcome.IGNORE.value).otherwise(F.col("verdict")))
     )
 
 
 def _judge(topic: str | None, value_bytes_max: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Decide about each row of a task on its own, and name the parents that the task has not seen."""
-    seen: set[bytes] = set()
-    order: deque[bytes] = deque()
+    judge = _Judge(topic, value_bytes_max)
     for batch in batches:
-        columns = [batch.column(name).to_pylist() for name in INPUT_COLUMNS]
-        rows = [_judge_row(topic, value_bytes_max, seen, order, *row) for row in zip(*columns, strict=True)]
-        made = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _JUDGED, strict=True)] if rows else []
-        if made:
-            yield pa.RecordBatch.from_arrays(made, schema=_JUDGED)
+        made = judge.decide(*[batch.column(name).to_pylist() for name in ("key", "value", "fault", "source")])
+        columns = {**made, "id": ids_of(made["key"]), "place": batch.column("place")}
+        arrays = [pa.array(columns[field.name], field.type) for field in _JUDGED]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_JUDGED)
 
 
-def _judge_row(
-    topic: str | None,
-    value_bytes_max: int,
-    seen: set[bytes],
-    order: deque[bytes],
-    key: bytes | None,
-    value: bytes | None,
-    place: str | None,
-    fault: str | None,
-    source: bytes | None,
-) -> tuple[Any, ...]:
-    """Return a row of `_JUDGED`."""
-    if key is not None:
-        _remember(seen, order, key)
-    if value is None:
-        return _id(key), key, Outcome.REJECT.value, "file", fault or "there is no VALUE", place, source, 0, None
-    verdict = validate(value, topic=topic, value_bytes_max=value_bytes_max)
-    entry = verdict.entry
-    own = None if entry is None else entry.key
-    if key is None and own is not None:
-        key = own
-        _remember(seen, order, key)
-    if own is not None and own != key:
-        reason = f"its bytes were changed: they hash to {encode_id(own)}"
-        return _id(key), key, Outcome.REJECT.value, Rule.KEY, reason, place, value, 0, None
-    if entry is None or not verdict.accepted:
-        return _id(key), key, verdict.outcome.value, verdict.rule, verdict.reason, place, value, 0, None
-    parents = entry.parent_keys
-    unseen = [parent for parent in parents if parent not in seen]
-    # An orphan is quarantined with its VALUE, and it is not known yet whether this is one.
-    return _id(key), key, Outcome.ACCEPT.value, None, None, place, value if unseen else None, len(parents), unseen or None
+class _Judge:
+    """What one task goes by: the rules, and the keys that it has seen."""
+
+    def __init__(self, topic: str | None, value_bytes_max: int) -> None:
+        self._topic = topic
+        self._value_bytes_max = value_bytes_max
+        self._seen: set[bytes] = set()
+        self._order: deque[bytes] = deque()
+
+    def decide(
+        self, keys: list[bytes | None], values: list[bytes | None], faults: list[str | None], sources: list[bytes | None]
+    ) -> dict[str, list[Any]]:
+        """Return columns of `_JUDGED`, all but id and place; nearly every row is accepted, so these are written as if all were."""
+        size = len(keys)
+        empty: dict[str, list[Any]] = {name: [None] * size for name in ("rule", "reason", "source", "unseen")}
+        made: dict[str, list[Any]] = {"key": keys, "verdict": [_ACCEPT] * size, "parents": [0] * size, **empty}
+
+        def refuse(verdict: str, rule: str | None, reason: str | None, source: bytes | None) -> None:
+            made["verdict"][at], made["rule"][at], made["reason"][at], made["source"][at] = verdict, rule, reason, source
+
+        for at, value in enumerate(values):
+            key = keys[at]
+            if value is None:
+                refuse(_REJECT, "file", faults[at] or "there is no VALUE", sources[at])
+                self._remember(key)
+                continue
+            verdict = validate(value, topic=self._topic, value_bytes_max=self._value_bytes_max)
+            entry = verdict.entry
+            own = None if entry is None else entry.key
+            if key is None:
+                key = keys[at] = own
+            self._remember(key)
+            if entry is not None and own != key:
+                refuse(_REJECT, Rule.KEY, f"its bytes were changed: they hash to {entry.id}", value)
+            elif entry is None or not verdict.accepted:
+                refuse(verdict.outcome.value, verdict.rule, verdict.reason, value)
+            else:
+                made["parents"][at] = len(entry.parent_keys)
+                if not self._seen.issuperset(entry.parent_keys):
+                    # An orphan is quarantined with its VALUE, and it is not known yet whether this is one.
+                    made["unseen"][at] = [parent for parent in entry.parent_keys if parent not in self._seen]
+                    made["source"][at] = value
+        return made
+
+    def _remember(self, key: bytes | None) -> None:
+        if key is None or key in self._seen:
+            return
+        self._seen.add(key)
+        self._order.append(key)
+        if len(self._order) > _SEEN_MAX:
+            self._seen.discard(self._order.popleft())
 
 
-def _remember(seen: set[bytes], order: deque[bytes], key: bytes) -> None:
-    if key in seen:
-        return
-    seen.add(key)
-    order.append(key)
-    if len(order) > _SEEN_MAX:
-        seen.discard(order.popleft())
-
-
-def _id(key: bytes | None) -> str | None:
-    try:
-        return None if key is None else encode_id(key)
-    except (DecodeError, ValueError):
-        return None
+_ACCEPT = Outcome.ACCEPT.value
+_REJECT = Outcome.REJECT.value
+JUDGE = Work("judge", INPUT_COLUMNS, _JUDGED, _judge)
+"""Judges each row on its own, given a topic or None and the size that a VALUE may have; `settle` does the rest."""

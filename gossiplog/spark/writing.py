@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from ..errors import DecodeError, LocalProtocolError
 from ..log.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ..log.message import Entry
+from ..pages import bounded
 from .plans import is_url
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ class LogWriter(DataSourceArrowWriter):
         counts = {"added": 0, "known": 0, "failed": 0}
         with _Quarantine(Path(self._quarantine)) as rejects:
             async with open_log(location, **options) as log:
-                for rows in _batches(heapq.merge(*[_read_run(run) for run in runs])):
+                merged = heapq.merge(*[_read_run(run) for run in runs])
+                for rows in bounded(merged, lambda row: len(row[1]), count_max=_INSERT_ROWS, bytes_max=_INSERT_BYTES):
                     good = [row for row in rows if row[1]]
                     for row in rows:
                         if not row[1]:
@@ -170,19 +172,6 @@ def _read_run(path: str) -> Iterator[_Row]:
     with pa.memory_map(path) as file, pa.ipc.open_stream(file) as stream:
         for batch in stream:
             yield from zip(*[column.to_pylist() for column in batch.columns], strict=True)
-
-
-def _batches(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
-    batch: list[_Row] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += len(row[1])
-        if len(batch) == _INSERT_ROWS or size >= _INSERT_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 class _Quarantine:

@@ -1,6 +1,9 @@
 """One local session for all tests, and the logs and files that they read: whole, damaged and foreign ones."""
 
+import os
+import signal
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -8,7 +11,7 @@ from typing import Any
 
 import pytest
 from log_support import SIGNERS, make, make_history
-from spark_support import Foreign, Log, write_log
+from spark_support import CONNECT, REPOSITORY, Foreign, Log, Start, start, write_log
 
 from gossiplog.archive import entry_to_line
 
@@ -22,13 +25,45 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """The session; starting it takes 10 seconds."""
+def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The session; starting it takes 10 seconds. What runs beside the tests is started before it, if it was asked for."""
     from gossiplog.spark import session
 
+    for name in ("submitted", "connected"):
+        if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
+            request.getfixturevalue(name)
     made = session("local[2]", app="tests", memory="1g", config=SETTINGS)
     yield made
     made.stop()
+
+
+def ended(started: Start) -> Iterator[Start]:
+    yield started
+    if started.process.poll() is None:
+        os.killpg(started.process.pid, signal.SIGKILL)
+        started.process.wait()
+
+
+@pytest.fixture(scope="session")
+def submitted(damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """`verify` of the damaged log under spark-submit."""
+    import pyspark
+
+    from gossiplog.spark import doctor
+
+    folder = tmp_path_factory.mktemp("submitted")
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    script = str(REPOSITORY / "gossiplog" / "cli" / "submit" / "spark_submit.py")
+    settings = ["--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.sql.codegen.wholeStage=false"]
+    job = [submit, *settings, script, "verify", damaged.path, "-o", str(folder / "out"), "--json"]
+    yield from ended(start(job, folder, **doctor.environment()))
+
+
+@pytest.fixture(scope="session")
+def connected(whole: Log, damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Jobs on the whole and the damaged log over Spark Connect."""
+    folder = tmp_path_factory.mktemp("connected")
+    yield from ended(start([sys.executable, "-c", CONNECT, whole.path, damaged.path, str(folder / "out")], folder))
 
 
 @pytest.fixture(scope="session")

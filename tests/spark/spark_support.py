@@ -1,6 +1,8 @@
 """What the tests of the data pipeline share."""
 
 import hashlib
+import os
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,13 @@ from log_support import opened
 
 from gossiplog.archive import car_block, car_header
 from gossiplog.log import Entry
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def quick_environment() -> dict[str, str]:
+    """For a Spark of its own: a JVM that lives for seconds compiles for nothing."""
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 @dataclass(frozen=True)
@@ -45,3 +54,47 @@ def write_car(path: Path, entries: list[Entry]) -> Path:
     roots = [hashlib.sha256(entries[-1].value).digest()]
     path.write_bytes(car_header(roots) + b"".join(car_block(entry.value) for entry in entries))
     return path
+
+
+def root_of(path: str) -> str:
+    async def read() -> str:
+        async with opened(path, read_only=True, create=False) as log:
+            return (await log.root()).hash.hex()
+
+    return trio.run(read)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A process that runs beside the tests, the folder of its results, and the files that it prints to."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    stdout: Path
+    stderr: Path
+
+
+def start(arguments: list[str], folder: Path, **extra: str) -> Start:
+    files = folder / "stdout", folder / "stderr"
+    with files[0].open("wb") as stdout, files[1].open("wb") as stderr:
+        environment = {**quick_environment(), **extra}
+        process = subprocess.Popen(arguments, stdout=stdout, stderr=stderr, env=environment, start_new_session=True)
+    return Start(process, folder / "out", *files)
+
+
+CONNECT = """
+import json, sys
+from gossiplog.spark import read_entries, session
+from gossiplog.spark.jobs import Job, diff_job, state_job, tree_job, verify_job
+spark = session(remote="local[1]", config={"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"})
+assert type(spark).__module__.startswith("pyspark.sql.connect"), type(spark)
+whole, damaged, out = sys.argv[1:]
+job = Job(spark)
+print(json.dumps({
+    "tree": tree_job(job, whole).results["root"],
+    "verify": verify_job(Job(spark, out), damaged).results["failed"],
+    "diff": diff_job(job, whole, damaged).results["changed"],
+    "state": state_job(job, whole, "$").results["names"],
+}))
+spark.stop()
+"""

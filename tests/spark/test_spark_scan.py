@@ -1,5 +1,6 @@
 """Scans without Spark: how a log and files are cut into parts, what each part reads, and what becomes of rows that hold no entry."""
 
+import contextlib
 import gzip
 import json
 import pickle
@@ -10,10 +11,12 @@ from spark_support import Foreign, Log, write_car
 
 from gossiplog.archive import entry_to_line
 from gossiplog.codec import dag_json, pcf_encode
-from gossiplog.errors import LocalProtocolError
+from gossiplog.errors import DecodeError, LocalProtocolError
 from gossiplog.log import Entry, encode_id
+from gossiplog.log.envelope import parse_envelope, skim
 from gossiplog.spark.archive_scan import ArchiveScan
-from gossiplog.spark.columns import COLUMNS, Page, SourceRow, paged, payload_text, to_batches
+from gossiplog.spark.columns import COLUMNS, Page, SourceRow, paged, to_batches
+from gossiplog.spark.payload import flat_items, joined, payload_text
 from gossiplog.spark.scan import Scan, Selection, selection_of
 from gossiplog.spark.store_scan import SeqRange, StoreScan, last_seq, read_tail
 from gossiplog.tree import leaf_hash
@@ -215,6 +218,10 @@ def test_payloads_come_out_as_dag_json_writes_them() -> None:
         '"\\\x1f\x7f',
         {"b": 1, "a": {"é": [], "a": {}}},
         {"\U00010000": 1, "\uffff": 2},
+        {},
+        {"b": "x" * 30, "a": 'say "so"\n', "n": -1, "long": "y" * 300},
+        {"s": 23, "t": 24, "u": 256, "v": 65536, "w": 2**32, "x": True, "y": False, "z": None},
+        {"key of more than twenty-three characters": 1, "é": "è"},
     ]
     payloads += [b"\0", {"x": [b"1"]}, [[["deep"]]], 2**64 - 1, -(2**64), {"/": 5}, "/", None]
     assert vectors
@@ -230,3 +237,33 @@ def test_ids_and_clocks_of_what_is_no_key_are_null() -> None:
     assert table["id"] == [encode_id(keys[0] or b""), None, None, "v" * 32, None]
     assert table["clock"] == [1, None, None, None, None] or table["clock"][0] == 1
     assert table["parents"] == [None] * 5
+
+
+def test_usual_payloads_take_the_short_way_and_give_what_the_long_one_gives() -> None:
+    usual = {"b": "x" * 30, "aa": 'say "so"\n\x7f', "t": 24, "x": True, "z": None, "long": "y" * 300}
+    data = pcf_encode.encode(usual)
+    items = flat_items(data, 0)
+    assert items is not None
+    assert joined(items) == dag_json.encode(usual).decode()
+    # What is cut short, followed by something, or not in its only form goes the long way, which says what is wrong.
+    broken = [
+        data[:-1],
+        data + b"\0",
+        b"\xa1\x61a\x18\x05",
+        b"\xa1\x61a\x78\x01x",
+        b"\xa2\x61b\x01\x61a\x02",
+        b"\xa1\x61/\x01",
+        b"",
+        b"\xa1",
+    ]
+    assert [flat_items(each, 0) for each in broken] == [None] * len(broken)
+    assert [flat_items(pcf_encode.encode(each), 0) for each in ([], "text", {"a": []}, {"a": 0.5}, {"a": b""}, {"a": "é"})] == [None] * 6
+
+
+def test_author_and_payload_are_found_without_a_proof(whole: Log, skewed: Log) -> None:
+    for entry in [*whole.entries, *skewed.entries]:
+        envelope = parse_envelope(entry.value, 1 << 20)
+        assert skim(entry.value) == (envelope.did, envelope.payload_at)
+    for size in range(0, 200, 7):
+        with contextlib.suppress(DecodeError):
+            skim(whole.entries[0].value[:size])

@@ -18,9 +18,8 @@ def load(spark: Any, path: str, **options: Any) -> Any:
     return spark.read.format("gossiplog").options(**options).load(path)
 
 
-@pytest.mark.parametrize("partitions", [1, 200])
-def test_table_has_every_entry_once(spark: Any, whole: Log, partitions: int) -> None:
-    rows = load(spark, whole.path, partitions=partitions, columns="id,key,value,seq").collect()
+def test_table_has_every_entry_once(spark: Any, whole: Log) -> None:
+    rows = load(spark, whole.path, partitions=7, columns="id,key,value,seq").collect()
     assert sorted(bytes(row["key"]) for row in rows) == sorted(whole.by_key)
     assert all(bytes(row["value"]) == whole.by_key[bytes(row["key"])].value for row in rows)
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,12 @@ from gossiplog.codec import dag_json
 from gossiplog.errors import LocalProtocolError
 from gossiplog.log import Entry
 from gossiplog.spark import read_entries
-from gossiplog.spark.state import STATE_COLUMNS, State, parse_path, state
+from gossiplog.spark.columns import COLUMNS, to_batches
+from gossiplog.spark.jobs import Job, state_job
+from gossiplog.spark.scan import Selection
+from gossiplog.spark.state import PICK, STATE_COLUMNS, State, last_writers, parse_path, state
 from gossiplog.spark.stats import STATS_COLUMNS, stats
+from gossiplog.spark.store_scan import StoreScan
 
 
 def plain_state(entries: list[Entry], name: Any) -> dict[str, str]:
@@ -55,8 +60,22 @@ def test_last_writer_of_each_key_wins(spark: Any, whole: Log) -> None:
         ("$", lambda p: p if type(p) is str else None if p is None else dag_json.encode(p).decode()),
     ],
 )
-def test_key_may_be_a_path_into_the_payload(spark: Any, skewed: Log, path: str, name: Any) -> None:
-    assert ids_of(state(read_entries(spark, skewed.path, STATE_COLUMNS), path)) == plain_state(skewed.entries, name)
+def test_key_may_be_a_path_into_the_payload(skewed: Log, path: str, name: Any) -> None:
+    pages = StoreScan(skewed.path, Selection())
+    (part,) = pages.parts(1)
+    rows = [row for batch in PICK.run(path, to_batches(pages.read(part), STATE_COLUMNS)) for row in batch.to_pylist()]
+    assert {row["name"]: row["id"] for row in rows} == plain_state(skewed.entries, name)
+    payloads = {entry.id: dag_json.encode(entry.message.payload).decode() for entry in skewed.entries}
+    authors = {entry.id: entry.signature.public_key for entry in skewed.entries}
+    assert all((row["payload"], row["author"]) == (payloads[row["id"]], authors[row["id"]]) for row in rows)
+
+
+def test_state_is_the_same_where_entries_are_read_and_from_a_table(spark: Any, skewed: Log) -> None:
+    expected = plain_state(
+        skewed.entries, lambda payload: str(payload["number"]) if type(payload) is dict and "number" in payload else None
+    )
+    assert ids_of(last_writers(PICK.at(spark, skewed.path, "$.number", options={"partitions": "3"}))) == expected
+    assert ids_of(state(read_entries(spark, skewed.path, STATE_COLUMNS), "$.number")) == expected
 
 
 @pytest.mark.parametrize("path", ["$.", "$x", "$.a[", "$[-1]", "$..a", "$['a]"])
@@ -76,11 +95,76 @@ def test_state_as_of_heads_knows_their_ancestors_alone(spark: Any, whole: Log) -
     assert found.missing == ["0" * 32]
 
 
+DAMAGED = {"seq 20": b"\xff\x00", "seq 30": b"a text", "seq 40": None, "leaf 'a text for a key'": None}
+"""Places of the damaged log that hold no entry, and what stands there, if it can be told at all."""
+
+
 def test_rows_that_hold_no_entry_are_refused_and_change_nothing(spark: Any, damaged: Log) -> None:
     found = state(read_entries(spark, damaged.path, STATE_COLUMNS), "$")
     refused = {row["place"]: row["fault"] for row in found.refused.collect()}
-    assert set(refused) == {"seq 20", "seq 30", "seq 40", "leaf 'a text for a key'"}
+    assert set(refused) == set(DAMAGED)
     assert all(refused.values())
+
+
+def test_faults_are_counted_while_the_state_is_made(spark: Any, whole: Log, damaged: Log) -> None:
+    for log, count in ((whole, 0), (damaged, 4)):
+        for found in (
+            last_writers(PICK.at(spark, log.path, "$", options={"partitions": "3"})),
+            state(read_entries(spark, log.path, tuple(COLUMNS)), "payload"),
+        ):
+            found.table.write.format("noop").mode("overwrite").save()
+            assert found.faults() == count
+
+
+def heads_of(log: Log) -> list[str]:
+    """Heads that all entries are ancestors of, but for those behind an entry that is damaged."""
+    return [Graph(log.entries).entries[key].id for key in Graph(log.entries).heads]
+
+
+@pytest.mark.parametrize("by", ["$", "payload"])
+@pytest.mark.parametrize("has_heads", [False, True])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_job_lists_all_that_was_refused(spark: Any, tmp_path: Path, damaged: Log, by: str, has_heads: bool, is_kept: bool) -> None:
+    out = str(tmp_path / "out") if is_kept else None
+    report = state_job(Job(spark, out), damaged.path, by, heads=heads_of(damaged) if has_heads else None)
+    missing = len((report.results.get("missing") or "").split(", ")) if report.results.get("missing") else 0
+    assert report.results["failed"] == len(DAMAGED) + missing
+    if out is not None:
+        rows = spark.read.parquet(f"{out}/quarantine").collect()
+        assert sorted(row["place"] for row in rows) == sorted(DAMAGED)
+        assert all(row["fault"] for row in rows)
+        listed = {row["place"]: None if row["source"] is None else bytes(row["source"]) for row in rows}
+        assert {place: listed[place] for place in ("seq 20", "seq 30")} == {place: DAMAGED[place] for place in ("seq 20", "seq 30")}
+        assert spark.read.parquet(f"{out}/state").count() == report.results["names"]
+
+
+def test_job_lists_what_was_refused_where_nothing_else_is_left(spark: Any, tmp_path: Path) -> None:
+    # No row reaches the aggregation, and Spark counts nothing.
+    path = tmp_path / "garbage.jsonl"
+    path.write_bytes(b"{not json\n\xff\xfe\x00\n")
+    report = state_job(Job(spark, str(tmp_path / "out")), str(path), "$.key")
+    assert (report.results["names"], report.results["failed"]) == (0, 2)
+    assert {bytes(row["source"]) for row in spark.read.parquet(str(tmp_path / "out" / "quarantine")).collect()} == {
+        b"{not json",
+        b"\xff\xfe\x00",
+    }
+
+
+def test_job_goes_over_the_entries_once_if_all_are_good(
+    spark: Any, tmp_path: Path, whole: Log, damaged: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a count the job must look, whatever the log is like; with a wrong one it would not.
+    cases: list[tuple[Any, Log, int]] = [
+        (State.faults, whole, 0),
+        (State.faults, damaged, 4),
+        (lambda found: None, damaged, 4),
+        (lambda found: 0, damaged, 0),
+    ]
+    for number, (count, log, listed) in enumerate(cases):
+        monkeypatch.setattr(State, "faults", count)
+        out = tmp_path / f"out-{number}"
+        assert state_job(Job(spark, str(out)), log.path, "$").results["failed"] == listed
+        assert spark.read.parquet(str(out / "quarantine")).count() == listed
 
 
 def test_shape_of_a_history_is_told(spark: Any, whole: Log) -> None:

@@ -1,0 +1,114 @@
+"""Payloads as dag-json, the usual ones without building their values."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from json.encoder import encode_basestring
+from typing import Any
+
+from ..codec import dag_json, pcf
+from ..codec.link import UnknownLink
+
+__all__ = ["flat_items", "joined", "payload_text"]
+
+_PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+_SIMPLE = {0xF4: "false", 0xF5: "true", 0xF6: "null"}
+_UNUSUAL_KEYS = frozenset({b"\x61/", b"\x69__proto__"})
+"""Of maps that PCF may not have."""
+
+
+def payload_text(data: bytes, start: int = 0) -> str:
+    """Return a payload in PCF as dag-json.
+
+    Raises:
+        DecodeError: It is not in PCF.
+        EncodeError: It has no form in dag-json.
+    """
+    items = flat_items(data, start)
+    return joined(items) if items is not None else value_text(pcf.decode(data, start, link=UnknownLink), data.find(b"\xfb", start) >= 0)
+
+
+def value_text(value: Any, may_have_floats: bool) -> str:
+    """Return a decoded payload as dag-json; quicker where it is certain that no floats are in it."""
+    # What the standard library writes differs for floats, bytes, links, and keys that are not ASCII; all but the floats show themselves.
+    if not may_have_floats:
+        try:
+            text = _PLAIN(value)
+        except (TypeError, ValueError, RecursionError):
+            pass
+        else:
+            if text.isascii():
+                return text
+    return dag_json.encode(value).decode()
+
+
+def flat_items(data: bytes, start: int) -> dict[str, str] | None:
+    """Return each key of a payload in PCF and its value as dag-json, if it is of the usual kind: a map of ASCII texts and integers.
+
+    About 2 µs for three items, where `pcf.decode` needs 5 and the standard library's encoder 2. None for any other payload, and for all
+    that is not in PCF.
+    """
+    size = len(data)
+    items: dict[str, str] = {}
+    last = b""
+    try:
+        count = data[start] - 0xA0
+        if not 0 <= count < 24:
+            return None
+        at = start + 1
+        for _ in range(count):
+            end = at + data[at] - 0x5F
+            key = data[at:end]
+            name = _usual_key(key)
+            if name is None or key <= last:
+                return None
+            last = key
+            head = data[end]
+            at = end + 1
+            if 0x60 <= head < 0x7C:
+                length = head - 0x60
+                if length >= 24:
+                    length, at = _length(data, at, length)
+                text = data[at : at + length]
+                if not text.isascii():
+                    return None
+                items[name] = encode_basestring(text.decode())
+                at += length
+            elif head < 0x1C:
+                if head >= 24:
+                    head, at = _length(data, at, head)
+                items[name] = str(head)
+            else:
+                items[name] = _SIMPLE[head]
+    except (IndexError, KeyError):
+        return None
+    return items if at == size else None
+
+
+def joined(items: dict[str, str]) -> str:
+    """Return what `flat_items` found as one text."""
+    return "{" + ",".join([_before_value(key) + items[key] for key in sorted(items)]) + "}"
+
+
+@lru_cache(maxsize=1024)
+def _usual_key(key: bytes) -> str | None:
+    """Return a short key of ASCII without its header; the same few come again and again."""
+    return key[1:].decode() if 0x60 <= key[0] < 0x78 and key.isascii() and key not in _UNUSUAL_KEYS else None
+
+
+@lru_cache(maxsize=1024)
+def _before_value(key: str) -> str:
+    return f"{encode_basestring(key)}:"
+
+
+def _length(data: bytes, at: int, info: int) -> tuple[int, int]:
+    """Read the argument behind a header of 24 to 27; a KeyError if it is written longer than it needs to be."""
+    width = 1 << (info - 24)
+    argument = int.from_bytes(data[at : at + width], "big")
+    if argument < _ARGUMENT_MIN[width]:
+        raise KeyError(argument)
+    return argument, at + width
+
+
+_ARGUMENT_MIN = {1: 24, 2: 1 << 8, 4: 1 << 16, 8: 1 << 32}

@@ -1,0 +1,29 @@
+"""Jobs in a Spark of their own, as users start it: under spark-submit and over Spark Connect. Both run beside the other tests."""
+
+import json
+import subprocess
+
+from spark_support import Log, Start, root_of
+
+
+def finished(start: Start) -> subprocess.CompletedProcess[str]:
+    process = start.process
+    process.wait(900)
+    return subprocess.CompletedProcess(process.args, process.returncode, start.stdout.read_text(), start.stderr.read_text())
+
+
+def test_job_runs_under_spark_submit(submitted: Start) -> None:
+    ran = finished(submitted)
+    assert ran.returncode == 3, ran.stderr
+    report = json.loads(ran.stdout.splitlines()[-1])
+    assert report["results"]["entries"] == 400
+    assert report["results"]["failed"] == json.loads((submitted.out / "report.json").read_text())["results"]["failed"] > 5
+
+
+def test_jobs_run_over_spark_connect(connected: Start, whole: Log) -> None:
+    ran = finished(connected)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found == {"tree": root_of(whole.path), "verify": found["verify"], "diff": 2, "state": 400}
+    assert found["verify"] > 5
+    assert (connected.out / "quarantine" / "_SUCCESS").exists()
