@@ -106,7 +106,7 @@ class Episub(PubSub):
         super()._on_copy(message, peer, held, hops)
         tree = self.trees.get(message.topic)
         if tree is not None:
-            tree.on_copy(peer.id)
+            tree.on_copy(peer.id, message.id)
 
     def _on_overlay(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
         if not peer.has_overlay:

@@ -7,7 +7,7 @@ from unit.pubsub.gossipsub_driver import FLOODSUB, SCORED, joined, solo
 from unit.pubsub.network import Network, Solo, T, controls, message, names, of, recipients, said
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.pubsub import Fate, GossipsubParams, MeshsubParams, Outcome, Topic
+from gossiplog.pubsub import Fate, FloodsubParams, GossipsubParams, MeshsubParams, Outcome, RandomsubParams, Topic
 from gossiplog.pubsub.actions import Connect, SlowPeer
 from gossiplog.pubsub.events import (
     AppScored,
@@ -19,8 +19,10 @@ from gossiplog.pubsub.events import (
     TimerFired,
     Unsubscribe,
 )
+from gossiplog.pubsub.floodsub import Floodsub
 from gossiplog.pubsub.gossipsub import Gossipsub
 from gossiplog.pubsub.meshsub import HEARTBEAT, Meshsub
+from gossiplog.pubsub.randomsub import Randomsub
 from gossiplog.pubsub.rpc import Control, PeerRecord, Prune, Rpc, Subscription
 
 # Direct peers
@@ -216,6 +218,17 @@ def test_readiness_asks_for_d_lo_peers_or_all_there_are():
     driver.run(1)
     assert driver.router.is_ready(T)
     assert not driver.router.is_ready(T, 7)
+
+
+@pytest.mark.parametrize("router", [Floodsub(FloodsubParams(), random.Random(1)), Randomsub(RandomsubParams(), random.Random(1))])
+def test_routers_without_a_mesh_are_ready_with_any_peer_and_count_all(router):
+    driver = Solo(router)
+    assert not router.is_ready(T)
+    driver.connect("a", protocol=FLOODSUB)
+    assert router.is_ready(T)
+    assert not router.is_ready(T, 2)
+    driver.connect("b", protocol=FLOODSUB)
+    assert router.is_ready(T, 2)
 
 
 def test_accepted_message_of_a_topic_left_meanwhile_is_not_forwarded():

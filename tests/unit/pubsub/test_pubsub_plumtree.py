@@ -125,44 +125,49 @@ def test_new_eager_peer_is_told_what_waits_for_the_flush():
     assert overlays(hear(driver, "b", TreeGraft(T, ())), TreeIHave, "b") == [TreeIHave(T, ((message("m").id, 2),))]
 
 
-def test_far_shorter_announcement_before_the_message_swaps_the_links():
-    driver = linked("a", "b")
-    hear(driver, "b", TreePrune(T))
-    hear(driver, "b", TreeIHave(T, ((message("m").id, 2),)))
-    actions = gossip(driver, "a", "m", 10)
-    assert overlays(actions, TreeGraft, "b") == [TreeGraft(T, ())]
-    assert overlays(actions, TreePrune, "a") == [TreePrune(T)]
-    hear(driver, "a", TreeIHave(T, ((message("n").id, 3),)))
-    assert not overlays(gossip(driver, "b", "n", 10), TreePrune)
-
-
-def test_far_shorter_announcement_after_the_message_swaps_the_links():
+def test_far_shorter_announcement_after_the_message_adds_its_link_and_keeps_the_other():
     driver = linked("a", "b", "c")
     hear(driver, "b", TreePrune(T))
     gossip(driver, "a", "m", 10)
-    assert not overlays(hear(driver, "b", TreeIHave(T, ((message("m").id, 3),))), TreeGraft)
-    actions = hear(driver, "b", TreeIHave(T, ((message("m").id, 2),)))
-    assert overlays(actions, TreeGraft, "b")
-    assert overlays(actions, TreePrune, "a")
-    assert hear(driver, "c", TreeIHave(T, ((message("m").id, 1),))) == []
+    assert not overlays(hear(driver, "b", TreeIHave(T, ((message("m").id, 4),))), TreeGraft)
+    actions = hear(driver, "b", TreeIHave(T, ((message("m").id, 3),)))
+    assert overlays(actions, TreeGraft, "b") == [TreeGraft(T, ())]
+    assert not overlays(actions, TreePrune)
+    assert set(tree(driver).eager) == {"a", "b", "c"}
+    hear(driver, "c", TreePrune(T))
+    assert hear(driver, "c", TreeIHave(T, ((message("m").id, 1),))) == []  # one link is enough
+
+
+def test_shorter_announcement_changes_nothing_once_the_longer_link_is_pruned():
+    driver = linked("a", "b")
+    hear(driver, "b", TreePrune(T))
+    gossip(driver, "a", "m", 10)
+    hear(driver, "a", TreePrune(T))
+    assert hear(driver, "b", TreeIHave(T, ((message("m").id, 3),))) == []
 
 
 def test_earlier_announcement_of_a_shorter_path_adds_its_link_and_keeps_the_other():
     driver = linked("a", "b")
     hear(driver, "b", TreePrune(T))
     hear(driver, "b", TreeIHave(T, ((message("m").id, 2),)))
-    actions = gossip(driver, "a", "m", 3)
+    actions = gossip(driver, "a", "m", 6)
     assert overlays(actions, TreeGraft, "b") == [TreeGraft(T, ())]
     assert not overlays(actions, TreePrune)
     assert set(tree(driver).eager) == {"a", "b"}
 
 
-def test_earlier_announcement_of_a_path_no_shorter_changes_nothing():
+def test_earlier_announcement_of_a_path_not_much_shorter_changes_nothing():
     driver = linked("a", "b")
     hear(driver, "b", TreePrune(T))
-    hear(driver, "b", TreeIHave(T, ((message("m").id, 3),)))
-    assert not overlays(gossip(driver, "a", "m", 3), TreeGraft)
+    hear(driver, "b", TreeIHave(T, ((message("m").id, 2),)))
+    assert not overlays(gossip(driver, "a", "m", 5), TreeGraft)
     assert list(tree(driver).lazy) == ["b"]
+
+
+def test_announcement_on_an_eager_link_adds_none():
+    driver = linked("a", "b")
+    hear(driver, "b", TreeIHave(T, ((message("m").id, 2),)))
+    assert not overlays(gossip(driver, "a", "m", 9), TreeGraft)
 
 
 def test_announcement_of_a_message_that_had_to_be_asked_for_adds_no_link():
@@ -172,7 +177,7 @@ def test_announcement_of_a_message_that_had_to_be_asked_for_adds_no_link():
         hear(driver, peer, TreeIHave(T, ((message("m").id, 2),)))
     assert overlays(driver.run(1), TreeGraft, "b")
     hear(driver, "b", TreePrune(T))
-    assert not overlays(gossip(driver, "a", "m", 3), TreeGraft)
+    assert not overlays(gossip(driver, "a", "m", 9), TreeGraft)
 
 
 def test_duplicate_spares_a_link_that_brought_a_first_copy_lately():
@@ -185,11 +190,42 @@ def test_duplicate_spares_a_link_that_brought_a_first_copy_lately():
     assert overlays(gossip(driver, "b", "3"), TreePrune, "b") == [TreePrune(T)]
 
 
+def test_duplicate_spares_a_link_on_which_we_were_the_first_lately():
+    driver = linked("a", "b", useful_messages=2)
+    gossip(driver, "a", "0")  # of which b sends no copy: it has it from us
+    gossip(driver, "a", "1")
+    assert not overlays(gossip(driver, "b", "1"), TreePrune)
+    gossip(driver, "a", "2")
+    assert overlays(gossip(driver, "b", "2"), TreePrune, "b") == [TreePrune(T)]
+
+
+def test_use_is_judged_by_the_messages_before_the_duplicate_not_by_those_since():
+    driver = linked("a", "b", useful_messages=2)
+    for data in "1234":
+        gossip(driver, "a", data)
+    assert not overlays(gossip(driver, "b", "2"), TreePrune)  # it had 1 from us
+    assert not overlays(gossip(driver, "b", "1"), TreePrune)  # so it seemed
+    assert overlays(gossip(driver, "b", "3"), TreePrune)
+
+
+def test_own_message_is_of_use_to_a_peer_that_sends_no_copy_of_it():
+    driver = linked("a", "b", useful_messages=2)
+    driver.tell(Publish(message("own")))
+    gossip(driver, "a", "1")
+    assert not overlays(gossip(driver, "b", "1"), TreePrune)
+
+
+def test_duplicate_during_validation_counts_for_the_newest_message():
+    driver = linked("a", "b")
+    driver.say("a", Rpc((message("m"),)))
+    assert overlays(driver.say("b", Rpc((message("m"),))), TreePrune, "b") == [TreePrune(T)]
+
+
 def test_added_link_may_lose_the_first_races():
     driver = linked("a", "b", useful_messages=2)
     hear(driver, "b", TreePrune(T))
     hear(driver, "b", TreeIHave(T, ((message("0").id, 2),)))
-    gossip(driver, "a", "0", 3)
+    gossip(driver, "a", "0", 6)
     gossip(driver, "a", "1")
     assert not overlays(gossip(driver, "b", "1"), TreePrune)
     gossip(driver, "a", "2")
@@ -203,7 +239,8 @@ def test_message_of_a_peer_that_is_no_neighbour_leaves_no_trace_in_the_tree():
     assert set(tree(driver)._used) == set()
     gossip(driver, "a", "n")
     driver.tell(PeerDisconnected("a"))
-    assert set(tree(driver)._used) == set()
+    assert not tree(driver)._used
+    assert not tree(driver)._copied
 
 
 def test_message_from_a_lazy_peer_makes_its_link_eager():
