@@ -122,6 +122,7 @@ class GossipLog(LogReader):
         super().__init__(store)
         self._signer = signer
         self._apply = apply
+        self._has_rules = apply is not None or authorize is not None
         self._schemes = schemes
         self._value_bytes_max = value_bytes_max
         self._writer = Writer(store, apply=apply, authorize=authorize, value_bytes_max=value_bytes_max, on_commit=self._on_commit)
@@ -134,6 +135,11 @@ class GossipLog(LogReader):
         # Where the log's network lives, if it has one; see `gossiplog.net.service`.
         self._services: trio.Nursery
         self._service: Any = None
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether the application may refuse an entry that is valid: there is an `apply`, or an access rule."""
+        return self._has_rules
 
     async def append(self, payload: Any, *, signer: Signer | None = None) -> Entry:
         """Sign a payload with today's heads as its parents, and append it.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Pages"]
+__all__ = ["Pages", "bounded"]
 
 T = TypeVar("T")
 
@@ -35,3 +35,17 @@ class Pages(Generic[T]):
 
     async def aclose(self) -> None:
         """Do nothing, for those who close whatever they iterate over."""
+
+
+def bounded(items: Iterable[T], bytes_of: Callable[[T], int], *, count_max: int, bytes_max: int) -> Iterator[list[T]]:
+    """Group items into lists of at most `count_max`, each ended by the item with which it reaches `bytes_max`."""
+    waiting: list[T] = []
+    size = 0
+    for item in items:
+        waiting.append(item)
+        size += bytes_of(item)
+        if len(waiting) == count_max or size >= bytes_max:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting

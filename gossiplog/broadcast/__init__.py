@@ -7,6 +7,7 @@ from .events import (
     Connected,
     Disconnected,
     Event,
+    Foreseen,
     Inserted,
     PeerKind,
     PushClosed,
@@ -16,6 +17,7 @@ from .events import (
     Start,
     SyncFinished,
 )
+from .foresight import Foresight
 from .machine import Broadcast
 from .state import BroadcastState
 
@@ -31,6 +33,8 @@ __all__ = [
     "Connected",
     "Disconnected",
     "Event",
+    "Foreseen",
+    "Foresight",
     "InsertEntry",
     "Inserted",
     "OpenPush",

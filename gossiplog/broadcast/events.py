@@ -23,6 +23,7 @@ __all__ = [
     "Connected",
     "Disconnected",
     "Event",
+    "Foreseen",
     "Inserted",
     "PeerKind",
     "PushClosed",
@@ -99,6 +100,17 @@ class Appended:
 
 
 @dataclass(slots=True)
+class Foreseen:
+    """An `InsertEntry` is being carried out whose verdict is certain but for our own disk: valid, new, and the parents are here.
+
+    The entry is passed on at once. Its `Inserted` follows, as it does where nothing was foreseen. See `foresight`.
+    """
+
+    token: int
+    entry: Entry
+
+
+@dataclass(slots=True)
 class Inserted:
     """The answer to an `InsertEntry`: the verdict of validation, or, if that accepted it, of the log after its commit."""
 
@@ -170,6 +182,7 @@ Event: TypeAlias = (
     | Connected
     | Disconnected
     | Appended
+    | Foreseen
     | Inserted
     | PushOpened
     | PushClosed

@@ -2,6 +2,7 @@
 
     pubsub      the router asks to validate → InsertEntry → ACCEPT: it forwards · IGNORE: sync with the source · REJECT: penalty
     push        an insert → InsertEntry → new: published, and pushed to WebSocket clients · an update → what is missing → sync
+    foreseen    an InsertEntry that can only be accepted → passed on at once, by both ways
     sync        StartSync → SyncFinished → with new entries: update(heads) to everybody but the source
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
 
@@ -53,6 +54,7 @@ from .events import (
     Connected,
     Disconnected,
     Event,
+    Foreseen,
     Inserted,
     PeerKind,
     PushClosed,
@@ -87,6 +89,7 @@ class _Pending(NamedTuple):
         message_id: The router's name for that message; None when the entry was pushed.
         pusher: The peer that pushed it; None when the router brought it.
         is_usual: The message is the one that we would have made of this entry.
+        is_spread: The entry was passed on before it was stored.
     """
 
     source: PeerId
@@ -95,6 +98,7 @@ class _Pending(NamedTuple):
     message_id: MessageId | None = None
     pusher: Peer | None = None
     is_usual: bool = True
+    is_spread: bool = False
 
 
 class Broadcast:
@@ -203,6 +207,8 @@ class Broadcast:
                 self._on_disconnected(peer)
             case PushOpened() | PushClosed() | PushDropped():
                 self._on_push_stream(event)
+            case Foreseen():
+                self._on_foreseen(event)
             case Start(me):
                 self._route(StartRouter(me))
                 self._route(Subscribe(self._topic))
@@ -325,6 +331,15 @@ class Broadcast:
         self._pending[self._tokens] = pending
         self._out.append(InsertEntry(self._tokens, event.key, event.value, pending.source))
 
+    def _on_foreseen(self, event: Foreseen) -> None:
+        pending = self._pending.get(event.token)
+        if pending is None or pending.is_spread:
+            return
+        self._pending[event.token] = pending._replace(is_spread=True)
+        self._spread(pending, event.entry)
+        if pending.message_id is not None and pending.is_usual:
+            self._route(Validated(pending.message_id, PubsubOutcome.ACCEPT))
+
     def _on_inserted(self, event: Inserted) -> None:
         pending = self._pending.pop(event.token, None)
         if pending is None:
@@ -333,14 +348,14 @@ class Broadcast:
         if pending.pusher is not None:
             pending.pusher.pushed -= 1
         if verdict.accepted:
-            if verdict.is_new and verdict.entry is not None:
+            if verdict.is_new and verdict.entry is not None and not pending.is_spread:
                 self._spread(pending, verdict.entry)
         elif verdict.outcome is Outcome.REJECT:
             self._on_rejected(pending, verdict)
         elif verdict.rule in (Rule.PARENTS, Rule.STORAGE):
             # What our own disk refused has to come again as well, although nobody is to blame.
             self._on_orphan(pending)
-        if pending.message_id is not None:
+        if pending.message_id is not None and not (pending.is_spread and pending.is_usual):
             # One entry can be wrapped in any number of ways, each with an id of its own; only one of them is worth forwarding.
             outcome = _OUTCOMES[verdict.outcome] if pending.is_usual or not verdict.accepted else PubsubOutcome.IGNORE
             self._route(Validated(pending.message_id, outcome))

@@ -37,6 +37,7 @@ COMMANDS = {
     "sync": "sync:sync",
     "copy": "copy:copy",
     "serve": "serve:serve",
+    "peers": "peers:peers",
     "quarantine": "quarantine:quarantine",
     "migrate": "lifecycle:migrate",
     "sim": "sim:sim",

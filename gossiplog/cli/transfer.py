@@ -14,6 +14,7 @@ import click
 
 from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
 from ..errors import StoreError
+from ..pages import bounded
 from .exits import ExitCode, Failure
 from .options import DURABILITIES, archive_options, log_argument, output_options
 from .output import Output, clean, counted
@@ -180,16 +181,7 @@ def import_(log: str, file: str, durability: str, expanded_bytes_max: int, value
 
 def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
     """Group records so that neither their number nor their bytes grow large."""
-    batch: list[Record] = []
-    size = 0
-    for record in records:
-        batch.append(record)
-        size += len(record.value or b"")
-        if len(batch) >= _BATCH or size >= _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    return bounded(records, lambda record: len(record.value or b""), count_max=_BATCH, bytes_max=_BATCH_BYTES)
 
 
 class _Tally:

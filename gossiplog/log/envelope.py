@@ -39,6 +39,7 @@ __all__ = [
     "parse_envelope",
     "signature_and_signed_bytes",
     "signed_bytes",
+    "skim",
 ]
 
 VALUE_BYTES_DEFAULT = 64 * 1024
@@ -166,6 +167,26 @@ def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_DEFAULT, *, 
         if end != len(value):
             raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
     return envelope
+
+
+def skim(value: bytes) -> tuple[str, int]:
+    """Return the did of an entry and where its payload begins, for bytes that have passed `parse_envelope` before.
+
+    About 0.8 µs, as nothing is proved; of bytes that have not passed the answer may mean nothing.
+
+    Raises:
+        InvalidEntry: Of an entry that is not of the usual form, as `parse_envelope`.
+    """
+    topic = value[_TOPIC_AT] - 0x60 if len(value) > _TOPIC_AT and value.startswith(_USUAL_HEAD) else 24
+    at = _TOPIC_AT + 1 + topic
+    if topic < 24 and at + 9 < len(value):
+        clock = value[at] - 0x17
+        at += 1 if clock <= 0 else 1 + (1 << (clock - 1)) if clock <= 4 else len(value)
+        parents = value[at] - 0x80 if at < len(value) else 24
+        if 0 <= parents < 24:
+            return value[_DID_AT:_DID_END].decode("latin-1"), at + 1 + (KEY_BYTES + 1) * parents
+    envelope = parse_envelope(value, VALUE_BYTES_LIMIT, trusted=True)
+    return envelope.did, envelope.payload_at
 
 
 def build_value(codec: str, did: str, signature: bytes, topic: str, clock: int, parent_keys: Sequence[bytes], payload: bytes) -> bytes:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import trio
 
 from ..broadcast import InsertEntry
 from ..errors import CommitError, GossipLogError
 from ..gossip_log import GossipLog
+from ..log.message import Entry
 from ..log.validation import Outcome, Rule, Verdict
 from .appends import OwnAppends
+from .cut_through import CutThrough
 from .journal import note
 
 __all__ = ["Arrivals"]
 
 _BATCH_ENTRIES = 256
 _BATCH_BYTES = 2**20
+
+_Verified: TypeAlias = tuple[list[InsertEntry], list[Verdict]]
 
 
 class Arrivals:
@@ -29,12 +34,21 @@ class Arrivals:
     Args:
         log: Ours.
         appends: Told what is about to be inserted, and is not ours therefore.
+        on_foreseen: Gets an entry that is certain to be accepted, before its verdict; not every entry that will be.
         on_decided: Gets each entry's verdict.
     """
 
-    def __init__(self, log: GossipLog, appends: OwnAppends, on_decided: Callable[[InsertEntry, Verdict], None]) -> None:
+    def __init__(
+        self,
+        log: GossipLog,
+        appends: OwnAppends,
+        on_foreseen: Callable[[InsertEntry, Entry], None],
+        on_decided: Callable[[InsertEntry, Verdict], None],
+    ) -> None:
         self._log = log
         self._appends = appends
+        self._cut_through = CutThrough(log)
+        self._on_foreseen = on_foreseen
         self._on_decided = on_decided
         self._queue: deque[InsertEntry] = deque()
         self._more = trio.Event()
@@ -46,8 +60,9 @@ class Arrivals:
 
     async def run(self) -> None:
         """Verify and insert for ever."""
-        send, receive = trio.open_memory_channel[tuple[list[InsertEntry], list[Verdict]]](0)
+        send, receive = trio.open_memory_channel[_Verified](0)
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cut_through.run)
             nursery.start_soon(self._insert_all, receive)
             while True:
                 if not self._queue:
@@ -55,7 +70,15 @@ class Arrivals:
                     await self._more.wait()
                 batch = self._gather()
                 verdicts = await self._log.verify_many([entry.value for entry in batch])
-                await send.send((batch, [_check_key(entry, verdict) for entry, verdict in zip(batch, verdicts, strict=True)]))
+                await send.send(self._judge(batch, verdicts))
+
+    def _judge(self, batch: list[InsertEntry], verdicts: Sequence[Verdict]) -> _Verified:
+        """Check the keys too, and tell of what need not wait for the commit."""
+        judged = [_check_key(entry, verdict) for entry, verdict in zip(batch, verdicts, strict=True)]
+        for entry, verdict in zip(batch, judged, strict=True):
+            if verdict.accepted and verdict.entry is not None and self._cut_through.foresees(verdict.entry):
+                self._on_foreseen(entry, verdict.entry)
+        return batch, judged
 
     def _gather(self) -> list[InsertEntry]:
         batch: list[InsertEntry] = []
@@ -65,10 +88,11 @@ class Arrivals:
             size += len(batch[-1].value)
         return batch
 
-    async def _insert_all(self, receive: trio.MemoryReceiveChannel[tuple[list[InsertEntry], list[Verdict]]]) -> None:
+    async def _insert_all(self, receive: trio.MemoryReceiveChannel[_Verified]) -> None:
         async for batch, verdicts in receive:
             for entry, verdict in zip(batch, await self.insert(verdicts), strict=True):
                 self._on_decided(entry, verdict)
+                self._cut_through.on_decided(verdict)
 
     async def insert(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Insert what verification accepted. A fault of ours is a verdict, of the rule `storage`; nobody is to blame for it."""

@@ -166,10 +166,11 @@ class Hub:
         ):
             note("client connected", peer=peer, topic=service.topic)
             end = await muxed.wait_ended()
+            until = service.banned_until(peer)
+            if until is not None:
+                # Before the connection is closed and its peer, who hears of that, dials again.
+                self.admission.ban(client, until)
         note("client gone", peer=peer, topic=service.topic, reason=end.reason)
-        until = service.banned_until(peer)
-        if until is not None:
-            self.admission.ban(client, until)
 
 
 @asynccontextmanager

@@ -139,6 +139,6 @@ def _router(name: str) -> MakeRouter:
         from ..pubsub.gossipsub import Gossipsub
         from ..pubsub.params import GossipsubParams
 
-        return Gossipsub(GossipsubParams(), rng)
+        return Gossipsub(GossipsubParams(px_enabled=True), rng)
 
     return make

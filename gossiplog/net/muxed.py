@@ -40,7 +40,9 @@ GRACE_S = 1.0
 """For handlers, after the connection's end."""
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 """What may be queued for a slow reader, before the connection is dropped. Source: spec/limits.md."""
-NEGOTIATION_S = 5.0
+NEGOTIATION_S = 20.0
+"""For a stream's protocol. A round trip, but of a peer that may be a tab in the background or a machine short of processors; all that one
+who never answers holds is one of its own 128 streams. js-libp2p gives 10 s."""
 
 _LOGGER = logging.getLogger("gossiplog.net")
 
@@ -189,7 +191,7 @@ class MuxedConnection:
 
         Raises:
             ProtocolNotSupported: The peer speaks none of them.
-            StreamReset: The connection, or the stream, ended meanwhile; or the peer did not answer within 5 s; or 128 streams of ours
+            StreamReset: The connection, or the stream, ended meanwhile; or the peer did not answer within 20 s; or 128 streams of ours
                 are open.
             RemoteProtocolError: The peer broke the negotiation.
             LocalProtocolError: There is no protocol, or one that is no name.

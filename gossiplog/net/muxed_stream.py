@@ -54,12 +54,14 @@ class MuxedStream:
             raise LocalProtocolError("another task is sending on this stream")
         self._is_sending = True
         try:
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint_if_cancelled()
             rest = memoryview(data if isinstance(data, bytes) else bytes(data))
             while True:
                 sent = self._write(rest)
                 rest = rest[sent:]
                 if not rest:
+                    # Others get their turn only now: they need not wait for it who wait for this.
+                    await trio.lowlevel.cancel_shielded_checkpoint()
                     return
                 if self._state.send_window == 0:
                     await self._changed.park()

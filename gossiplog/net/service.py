@@ -42,6 +42,7 @@ from ..broadcast import (
     Connected,
     Disconnected,
     Event,
+    Foreseen,
     Inserted,
     InsertEntry,
     OpenPush,
@@ -83,7 +84,6 @@ MakeRouter: TypeAlias = Callable[[random.Random], Router]
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
 BANNED_MAX = 4_096
-_COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 
 
@@ -162,7 +162,7 @@ class Service:
         self._is_acting = False
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._appends = OwnAppends(log, self._on_entries)
-        self._arrivals = Arrivals(log, self._appends, self._on_decided)
+        self._arrivals = Arrivals(log, self._appends, self._on_foreseen, self._on_decided)
         self._banned: OrderedDict[PeerId, float] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._scope = trio.CancelScope()
@@ -387,6 +387,11 @@ class Service:
         if peer is not None:
             peer.inserting += 1
         self._arrivals.put(action)
+
+    def _on_foreseen(self, action: InsertEntry, entry: Entry) -> None:
+        if len(self.peers) > 1:
+            # Else there is nobody to pass it on to.
+            self.tell(Foreseen(action.token, entry))
 
     def _on_decided(self, action: InsertEntry, verdict: Verdict) -> None:
         self.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])

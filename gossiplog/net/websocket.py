@@ -100,12 +100,18 @@ class WebSocketStream:
 
     async def _send(self, event: Event) -> None:
         # Encoded in the order of sending, for nothing follows the goodbye.
-        async with self._sending:
-            try:
-                data = self._protocol.send(event)
-            except ProtocolError:
-                raise ClosedError("the WebSocket is closed") from None
+        try:
+            # Nearly always free, and a needless round of the event loop takes 25 to 50 µs.
+            self._sending.acquire_nowait()
+        except trio.WouldBlock:
+            await self._sending.acquire()
+        try:
+            data = self._protocol.send(event)
             await self._stream.send_all(data)
+        except ProtocolError:
+            raise ClosedError("the WebSocket is closed") from None
+        finally:
+            self._sending.release()
 
     async def _events(self) -> list[Event]:
         # A few at a time: a peer that sends only headers must not take a turn as long as it takes to read them all.

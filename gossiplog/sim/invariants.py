@@ -4,7 +4,7 @@
 |---|---|
 | parents before children | every commit |
 | nothing stored that breaks the entry rules, and nothing twice | every commit |
-| nothing forwarded, pushed or announced that is not committed | every message that leaves |
+| nothing sent that is not committed, or about to be: valid, new, its parents committed or sent before | every message that leaves |
 | no acknowledged append lost | every recovery, the end |
 | database set = tree set, heads = true sinks, the tree is the one of its leaves | every recovery, the end |
 | queues and caches within their limits | samples |
@@ -20,7 +20,7 @@ Source: spec/simulator.md, "The whole log under faults".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
 from ..log.message import Entry
@@ -76,6 +76,7 @@ class Invariants:
         self.acknowledged: dict[PeerId, dict[bytes, None]] = {}
         self.lied: set[Stream] = set()
         self._keys: dict[PeerId, set[bytes]] = {}
+        self._foreseen: dict[PeerId, set[bytes]] = {}
         self._passed: dict[PeerId, set[bytes]] = {}
         self._syncing: dict[PeerId, dict[PeerId, int]] = {}
         self._fruitless: dict[tuple[PeerId, PeerId], deque[float]] = {}
@@ -100,14 +101,15 @@ class Invariants:
         for _, entry in entries:
             self._check_entry(replica, entry, keys)
             keys.add(entry.key)
+            self._foreseen[replica.id].discard(entry.key)
 
-    def _check_entry(self, replica: Replica, entry: Entry, keys: set[bytes]) -> None:
+    def _check_entry(self, replica: Replica, entry: Entry, keys: set[bytes], foreseen: Collection[bytes] = ()) -> None:
         if self.genuine.get(entry.key) != entry.value:
             self._fail("entry rules", replica, f"{entry.id} was stored and never signed")
         if entry.key in keys:
             self._fail("stored once", replica, f"{entry.id} was stored twice")
         for parent in entry.parent_keys:
-            if parent not in keys:
+            if parent not in keys and parent not in foreseen:
                 self._fail("parents before children", replica, f"{entry.id} came before its parent {parent.hex()}")
 
     def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
@@ -122,6 +124,7 @@ class Invariants:
         self._syncing[replica.id] = {}
         self._fruitless = {pair: times for pair, times in self._fruitless.items() if pair[0] != replica.id}
         self._passed[replica.id] = set()
+        self._foreseen[replica.id] = set()
         self._brought[replica.id] = {}
         kept = self.acknowledged.setdefault(replica.id, {})
         keys: set[bytes] = set()
@@ -162,7 +165,7 @@ class Invariants:
 
     def _check_committed(self, replica: Replica, data: bytes) -> bytes:
         event = decode_event(data)
-        if not isinstance(event, Insert) or event.key not in self._keys[replica.id]:
+        if not isinstance(event, Insert) or (event.key not in self._keys[replica.id] and event.key not in self._foreseen[replica.id]):
             self._fail("nothing sent before it is committed", replica, f"{event!r:.60}")
         assert isinstance(event, Insert)
         return event.key
@@ -182,6 +185,15 @@ class Invariants:
             self._fail("a client pushes only its own appends", replica, f"{key.hex()} pushed to {hubs[0]}")
 
     # Peers
+
+    def on_foreseen(self, replica: Replica, source: PeerId, entry: Entry) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        keys, foreseen = self._keys[replica.id], self._foreseen[replica.id]
+        self._check_entry(replica, entry, keys, foreseen)
+        foreseen.add(entry.key)
+        self._brought[replica.id][entry.key] = source
 
     def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
         """See `Watch`."""

@@ -89,13 +89,17 @@ class LogOnDisk:
         """Append payloads in PCF; `then` is the acknowledgement."""
         self._submit(Append(payloads, signer), then)
 
-    def insert(self, entries: Sequence[tuple[bytes, bytes]], then: Then) -> None:
-        """Validate these `(key, VALUE)`, insert what passes, and give a verdict each."""
+    def insert(self, entries: Sequence[tuple[bytes, bytes]], then: Then, on_valid: Callable[[Entry], None] | None = None) -> None:
+        """Validate these `(key, VALUE)`, insert what passes, and give a verdict each; `on_valid` gets what is about to be inserted."""
         verdicts = [self._validator.decide(key, value) for key, value in entries]
         accepted = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
         if not accepted:
             then(verdicts)
             return
+
+        for entry in accepted:
+            if on_valid is not None:
+                on_valid(entry)
 
         def merge(inserted: list[Verdict]) -> None:
             rest = iter(inserted)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "plot_comparison", "plot_run"]
+__all__ = ["FORMATS", "plot_comparison", "plot_run", "pyplot"]
 
 FORMATS = ("png", "svg")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -58,7 +58,12 @@ def plot_comparison(results: Sequence[RunResult], folder: Path, format: str = "p
     return _save(_propagation(results), folder / f"comparison.{format}", format)
 
 
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """Return matplotlib's pyplot, which draws into files.
+
+    Raises:
+        LocalProtocolError: matplotlib is missing.
+    """
     try:
         import matplotlib
 
@@ -84,7 +89,7 @@ def _pyplot() -> Any:
 
 def _figure(title: str, results: Sequence[RunResult], rows: int = 1) -> tuple[Figure, list[Axes]]:
     """An empty figure with its title, and under it what was run."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, grid = plt.subplots(rows, 1, figsize=(8, 4.8), dpi=120, layout="constrained", sharex=True, squeeze=False)
     all_axes = [row[0] for row in grid]
     axes = all_axes[0]
@@ -108,7 +113,7 @@ def _save(figure: Figure, path: Path, format: str) -> Path:
         raise LocalProtocolError(f"plot format {format!r}, expected one of {', '.join(FORMATS)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format=format, metadata={"Date": None} if format == "svg" else None)
-    _pyplot().close(figure)
+    pyplot().close(figure)
     return path
 
 

@@ -19,6 +19,8 @@ from ..broadcast import (
     Connected,
     Disconnected,
     Event,
+    Foreseen,
+    Foresight,
     Inserted,
     InsertEntry,
     OpenPush,
@@ -32,6 +34,8 @@ from ..broadcast import (
     StartSync,
     SyncFinished,
 )
+from ..log.message import Entry
+from ..log.reads import ReadHeads
 from ..log.signing import Ed25519Signer
 from ..log.validation import Verdict
 from ..plan import run_plan
@@ -133,8 +137,10 @@ class Replica:
             is_durable=self.spec.is_durable,
             later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
             on_signed=lambda entries: self._watch.on_signed(self, entries),
-            on_commit=lambda entries: self._watch.on_commit(self, entries),
+            on_commit=self._on_commit,
         )
+        self._foresight = Foresight()
+        self._foresight.learn(self.state.answer(ReadHeads()))
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         self.machine = Broadcast(self._make_router(rng), TOPIC, rng)
         self.wires = {}
@@ -320,8 +326,18 @@ class Replica:
         def answer(verdicts: list[Verdict]) -> None:
             self._watch.on_verdict(self, action.source, verdicts[0])
             self.tell(Inserted(action.token, verdicts[0]))
+            self._foresight.on_decided(verdicts[0])
 
-        self.log.insert([(action.key, action.value)], answer)
+        def foresee(entry: Entry) -> None:
+            if self._foresight.foresees(entry):
+                self._watch.on_foreseen(self, action.source, entry)
+                self.tell(Foreseen(action.token, entry))
+
+        self.log.insert([(action.key, action.value)], answer, foresee)
+
+    def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
+        self._watch.on_commit(self, entries)
+        self._foresight.on_commit(entry for _, entry in entries)
 
     def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
         """Validate and insert what a sync brought, and give the verdicts."""

@@ -35,6 +35,9 @@ class Watch(Protocol):
     def on_recovered(self, replica: Replica) -> None:
         """The replica has started again from its disk."""
 
+    def on_foreseen(self, replica: Replica, source: PeerId, entry: Entry) -> None:
+        """The replica is about to pass on an entry that it has not stored yet."""
+
     def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
         """An entry that came by pubsub or push was decided upon."""
 

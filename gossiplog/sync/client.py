@@ -107,7 +107,7 @@ class SyncClient:
         self._ready_bytes = 0
         self._inserting: list[tuple[bytes, bytes]] | None = None
         self._has_gap = False
-        self._is_started = False
+        self._started_at: float | None = None
         self._is_finished = False
         self._is_ending = False
         self._is_closed = False
@@ -127,10 +127,9 @@ class SyncClient:
 
     def start(self, now: float) -> list[ClientAction]:
         """Begin the session."""
-        if self._is_started:
+        if self._started_at is not None:
             raise LocalProtocolError("this session was started before")
-        self._is_started = True
-        self._now = self._waiting_since = now
+        self._started_at = self._now = self._waiting_since = now
         self._request(GetRoot(), _Sent(1, 0))
         return self._flush()
 
@@ -399,7 +398,8 @@ class SyncClient:
         result = self.result
         if not self._is_ending:
             result.ending = Ending.COMPLETE
-            self._source.on_complete()
+            assert self._started_at is not None
+            self._source.on_complete(self._started_at)
         elif result.ending in (Ending.ABORTED, Ending.CLOSED, Ending.TIMED_OUT) and result.requests > 1:
             result.narrowed |= self._source.on_cut_off(has_entries=result.entries > 0)
 

@@ -1,7 +1,7 @@
 """What one source of syncs has taught us: how much to ask for at once, and which keys it fails on."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..tree.node import Node
 from .rpc import KEYS_MAX
@@ -12,7 +12,11 @@ RESPONSE_BYTES: Final = 2**20
 """The size that an answer to getValues should have. Four times as much is the protocol's limit, which leaves room for a bad guess."""
 RESPONSE_BYTES_MIN: Final = 16 * 1024
 RETRY_S: Final = 3600.0
-"""How long a key that the source could not serve, or served with something invalid, is left alone."""
+"""How long a key that the source served with something invalid is left alone, and one that it could not serve, at most."""
+RETRY_FIRST_S: Final = 60.0
+"""How long one that it could not serve is left alone at first, each time twice as long. A line that breaks twice at the same place looks
+just the same, and what descends from the key is missing meanwhile. A deviation from the specification, which has an hour at once.
+"""
 ASIDE_MAX: Final = 10_000
 """Keys left alone at a time; beyond it the one that was set aside first is forgotten."""
 EXPANSIONS_MAX: Final = 256
@@ -23,12 +27,19 @@ _VALUE_BYTES_MIN: Final = 64
 _LONE_FAILURES_MAX: Final = 2
 
 
+class _Aside(NamedTuple):
+    """Until when a key is left alone, and how long that is from the beginning, in seconds."""
+
+    until: float
+    wait_s: float
+
+
 class Source:
     """The memory that outlives a session: one per peer, kept while the peer is known, handed to each of its `SyncClient`s.
 
     A server that cannot answer a getValues can only end the stream, so the guilty key is found over several sessions: the keys of
     the failed request become suspects, the next session asks for half of them at a time and for nothing else meanwhile, and so on
-    until one key is alone. If that fails twice, the key is set aside for an hour: 2 + log2(1024) streams a bad key at most.
+    until one key is alone. If that fails twice, the key is set aside for a while: 2 + log2(1024) streams a bad key at most.
 
     Attributes:
         response_bytes: The size that answers should have now; halved by time-outs (a slow line), doubled by complete sessions.
@@ -44,7 +55,7 @@ class Source:
         self._suspects: frozenset[bytes] = frozenset()
         self._lone_failures = 0
         self._is_careful = False
-        self._aside: dict[bytes, float] = {}
+        self._aside: dict[bytes, _Aside] = {}
 
     @property
     def is_careful(self) -> bool:
@@ -53,19 +64,19 @@ class Source:
 
     def is_aside(self, key: bytes, now: float) -> bool:
         """Whether the key is being left alone at `now`."""
-        until = self._aside.get(key)
-        return until is not None and now < until
+        aside = self._aside.get(key)
+        return aside is not None and now < aside.until
 
     def retry_at(self) -> float | None:
         """The time at which the first of the keys left alone should be asked for again; None if there is none. O(keys aside)."""
-        return min(self._aside.values(), default=None)
+        return min((aside.until for aside in self._aside.values()), default=None)
 
-    def set_aside(self, key: bytes, now: float) -> None:
-        """Leave a key alone for an hour."""
+    def set_aside(self, key: bytes, now: float, wait_s: float = RETRY_S) -> None:
+        """Leave a key alone for a while, an hour unless told otherwise."""
         self._aside.pop(key, None)
         while len(self._aside) >= ASIDE_MAX:
             del self._aside[next(iter(self._aside))]
-        self._aside[key] = now + RETRY_S
+        self._aside[key] = _Aside(now + wait_s, wait_s)
 
     def request_size(self, leaves: Sequence[Node]) -> int:
         """How many of these leaves, from the first on, the next getValues should ask for; at least 1. O(answer)."""
@@ -112,7 +123,8 @@ class Source:
         self._lone_failures = self._lone_failures + 1 if self._suspects == known else 1
         if self._lone_failures < _LONE_FAILURES_MAX:
             return True
-        self.set_aside(keys[0], now)
+        before = self._aside.get(keys[0])
+        self.set_aside(keys[0], now, RETRY_FIRST_S if before is None else min(RETRY_S, 2 * before.wait_s))
         self._suspects, self._lone_failures = frozenset(), 0
         return True
 
@@ -122,8 +134,10 @@ class Source:
         self.expansions_max = min(EXPANSIONS_MAX, before * 2) if has_entries else max(1, before // 8)
         return self.expansions_max < before
 
-    def on_complete(self) -> None:
-        """Learn that a session went to its end."""
+    def on_complete(self, started_at: float) -> None:
+        """Learn that a session that began at this time went to its end: what was to be asked for again by then has been."""
+        for key in [key for key, aside in self._aside.items() if aside.until <= started_at]:
+            del self._aside[key]
         self._suspects, self._lone_failures, self._is_careful = frozenset(), 0, False
         self.response_bytes = min(RESPONSE_BYTES, self.response_bytes * 2)
         self.expansions_max = min(EXPANSIONS_MAX, self.expansions_max * 2)

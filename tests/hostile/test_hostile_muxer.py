@@ -14,6 +14,7 @@ from wsproto.events import Ping
 
 from gossiplog.errors import GossipLogError, StreamReset
 from gossiplog.net.multistream import Proposal
+from gossiplog.net.muxed import NEGOTIATION_S
 from gossiplog.net.yamux import STREAMS_MAX, WINDOW_BYTES, Flags, FrameKind, encode_header
 
 pytestmark = pytest.mark.slow
@@ -234,7 +235,7 @@ async def test_streams_that_negotiate_nothing_or_nonsense_are_reset(server: Serv
         assert connection.end is None
         silent = [connection.muxer.open(trio.current_time()) for _ in range(STREAMS_MAX)]
         connection.wake_writer()
-        with trio.fail_after(10):
+        with trio.fail_after(NEGOTIATION_S + 10):
             while not all(stream.is_reset for stream in silent):
                 await trio.sleep(0.1)
         assert connection.end is None

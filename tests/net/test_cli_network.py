@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import logging
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,6 +99,46 @@ def test_sync_with_a_server_moves_entries_both_ways_once(folder: Path) -> None:
         assert count == {"count": 50}
     assert count_of("hub.db") == count_of("app.db") == 50
     assert "Traceback" not in server["log"]
+
+
+def test_peers_of_a_running_server_are_listed(folder: Path) -> None:
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+        (url,) = server["urls"]
+        assert ran("peers", url) == []
+        with subprocess.Popen(command("sync", "app.db", url, "--follow"), stderr=subprocess.DEVNULL) as follower:
+            while not (links := ran("peers", url)):
+                assert follower.poll() is None
+            follower.send_signal(signal.SIGINT)
+        (link,) = links
+        assert (link["kind"], link["outbound"], link["address"]) == ("client", False, "127.0.0.1")
+        (failure,) = ran("peers", f"{url}/no/such/place", "--json", code=4)
+        assert "404" in failure["error"]["message"]
+    (failure,) = ran("peers", url, "--json", code=4)
+    assert failure["error"]["kind"] == "cannot-connect"
+    (failure,) = ran("peers", "app.db", "--json", code=2)
+    assert "no URL of a server" in failure["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "answer", ["{}", "7", '["x"]', "[{}]", '[{"peer":1,"since":"now"}]', '[{"peer":1,"counts":7}]', "[{", '[{"peer":1,"since":1e99}]']
+)
+def test_server_that_answers_peers_with_something_else_is_said_to(answer: str) -> None:
+    class Odd(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Odd) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        result = CliRunner().invoke(root, ["peers", f"http://127.0.0.1:{server.server_port}", "--json"])
+        thread.join()
+    assert result.exit_code == 4
+    assert json.loads(result.stderr)["error"]["kind"] in ("protocol", "cannot-connect")
 
 
 def test_directions_are_kept_apart(folder: Path) -> None:

@@ -19,11 +19,12 @@ from gossiplog.net import open_muxed, serve_sync
 from gossiplog.net.exchange import Exchange, exchange
 from gossiplog.net.http_head import read_head
 from gossiplog.net.hub_client import HubUrl, parse_url
+from gossiplog.net.pull import PullSession
 from gossiplog.net.stream import Connection, Stream
 from gossiplog.net.tcp import TcpStream
 from gossiplog.net.websocket import accept_websocket
 from gossiplog.pubsub.types import PeerId
-from gossiplog.sync.events import ServerAction, ServerEvent
+from gossiplog.sync.events import Closed, Received, ServerAction, ServerEvent
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import AbortResponse, GetRoot, NodeResponse, RootResponse
 from gossiplog.sync.server import SyncServer
@@ -96,13 +97,24 @@ async def test_hub_that_ends_each_session_early_is_pulled_in_many(monkeypatch: p
         def handle(self, event: ServerEvent, now: float) -> list[ServerAction]:
             return super().handle(event, now + 60 if self.requests > 20 else now)
 
+    receive, ends = PullSession._receive, 0
+
+    async def count_ends(session: PullSession) -> Received | Closed:
+        nonlocal ends
+        received = await receive(session)
+        ends += isinstance(received, Closed)
+        return received
+
     monkeypatch.setattr(serve_sync, "SyncServer", Impatient)
+    monkeypatch.setattr(PullSession, "_receive", count_ends)
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await hub_log.append_many(range(4_000))
         done = await swap(ours, hub.urls[0], pushes=False)
         assert done.pulled is not None
         assert done.pulled.sessions > 1
         assert await ours.count() == 4_000
+        # A stream that has ended is not read again and again while what it brought is being inserted.
+        assert ends <= done.pulled.sessions
 
 
 async def test_interrupted_exchange_keeps_what_it_has_and_goes_on() -> None:

@@ -125,7 +125,7 @@ def test_sessions_that_end_anywhere_and_anyhow_are_resumed(pair, breaks):
                 return frame(encode_response(response))[:-1]
             return AbortResponse(0) if how == "abort" else None
 
-        # An hour between sessions, so that what was left alone is asked for again.
+        # Some time between sessions, so that what was left alone is asked for again.
         driver = ClientDriver(SyncClient(source), target, now=source.retry_at() or 0.0)
         result = converse(driver, origin, lie)
         assert result.ending in (Ending.COMPLETE, Ending.ABORTED, Ending.CLOSED)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast import Foresight, PeerKind
 from gossiplog.broadcast import pushes as pushes_module
 from gossiplog.broadcast.machine import Broadcast
 from gossiplog.broadcast.needs import Needs
@@ -71,6 +71,10 @@ def around(owner: Any, name: str, make: Callable[[Any], Any]) -> Callable[[], Ab
 
 def nothing(*_: Any, **__: Any) -> None:
     return None
+
+
+def always(*_: Any) -> bool:
+    return True
 
 
 def insert_orphans(judge: Any) -> Any:
@@ -265,6 +269,7 @@ FURTHER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(1, "entries are inserted twice", "a duplicate is new", around(_Batch, "_judge", insert_twice)),
     PlantedBug(0, "leaf is forgotten", "the last entry of a large batch is not in the tree", around(MemoryTree, "apply", forget_a_leaf)),
     PlantedBug(57, "keys go unchecked", "an entry is taken under any key", around(Validator, "decide", trust_the_key)),
+    PlantedBug(0, "foresight is hope", "what is valid is passed on without its parents", instead(Foresight, "foresees", always)),
     PlantedBug(1, "client relays", "a client pushes what others wrote", around(Pushes, "insert", relay_to_hubs)),
     PlantedBug(21, "last transaction is lost", "recovery stops one too early", around(Disk, "recover", lose_last_transaction)),
     PlantedBug(

@@ -1,6 +1,8 @@
 import contextlib
 import subprocess
 import sys
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -12,8 +14,12 @@ import gossiplog
 from gossiplog import Ed25519Signer
 from gossiplog.broadcast import Ban
 from gossiplog.errors import CannotConnect, LocalProtocolError
+from gossiplog.net import mesh
+from gossiplog.net.discovery import Discovery
 from gossiplog.net.libp2p import PeerKey
+from gossiplog.net.libp2p.records import open_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
+from gossiplog.pubsub.gossipsub import Gossipsub
 from gossiplog.pubsub.types import PeerId
 
 
@@ -147,6 +153,34 @@ async def test_a_peer_id_that_nobody_has_cannot_be_dialled():
     async with a_peer() as one:
         with pytest.raises(CannotConnect, match="no address"):
             await one.host.connect(PeerId("12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq"), [])
+
+
+async def test_a_peer_that_is_pruned_meets_others_by_their_signed_records(monkeypatch):
+    made, connect, offered = mesh._router, Discovery.connect, []
+
+    def narrow(name):
+        return lambda rng: Gossipsub(replace(made(name)(rng).params, D=2, D_lo=1, D_hi=2, D_score=1, D_out=0), rng)
+
+    def note_offer(discovery, peer, record):
+        offered.append((discovery.book, peer, record))
+        connect(discovery, peer, record)
+
+    # Kademlia would find them too.
+    monkeypatch.setattr(Discovery, "_keep_walking", lambda discovery: trio.sleep_forever())
+    monkeypatch.setattr(Discovery, "connect", note_offer)
+    async with AsyncExitStack() as stack:
+        with monkeypatch.context() as patch:
+            patch.setattr(mesh, "_router", narrow)
+            center = await stack.enter_async_context(a_peer(target=1))
+        others = [await stack.enter_async_context(a_peer(target=1)) for _ in range(4)]
+        for other in others:
+            await other.host.connect(center.host.id, center.host.announced)
+        await eventually(lambda: any(len(other.host.peers) > 1 for other in others))
+        book, peer, record = offered[0]
+        assert record is not None and open_record(record).peer == peer
+        assert peer in {other.host.id for other in others}
+        # It listens on two addresses of this machine, which are dialled as peers nearby told of them.
+        assert set(book.of(peer)) == set(open_record(record).addresses)
 
 
 def test_libp2p_is_loaded_by_a_mesh_alone():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -18,7 +19,8 @@ from gossiplog.broadcast import PeerKind
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.log import Verdict
-from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
+from gossiplog.log.message import Entry
+from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream, cut_through
 from gossiplog.net.push import STALLED_S
 from gossiplog.net.service import Service, open_service
 from gossiplog.net.streams import PUBLISHED_INSERTING_MAX
@@ -129,7 +131,7 @@ async def test_two_meshed_logs_deliver_by_gossip_and_not_by_sync() -> None:
         entries = [await a.append(n) for n in range(20)]
         await until_has(b, entries)
         assert right.links()[0].counts.get("entries pulled", 0) == 0
-        assert right.counts["delivered"] == 20
+        await eventually(lambda: right.counts["delivered"] == 20)
 
 
 async def test_two_connections_with_a_peer_count_as_one_until_the_last_is_gone() -> None:
@@ -197,6 +199,90 @@ async def test_full_disk_is_nobodys_fault_but_ours(monkeypatch: pytest.MonkeyPat
         for entry in entries:
             await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
         await until_count(log, 8)
+    assert "not stored" in caplog.text
+
+
+async def test_entry_passes_through_a_hub_while_it_is_stored_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with memory_log(1) as log, memory_log(2) as author, memory_log(3) as other:
+        await log.insert_many([entry.value for entry in await author.append_many(range(3))])
+        async with open_service(log) as hub, open_service(other) as client, stranger(hub) as peer, joined(hub, client):
+            await until_count(other, 3)
+            stream = await peer.open_stream([PUSH])
+            await pushed(stream, 1)
+            write, may_commit = log._store.write, trio.Event()
+
+            async def slow(plan: Any) -> Any:
+                await may_commit.wait()
+                return await write(plan)
+
+            monkeypatch.setattr(log._store, "write", slow)
+            await eventually(lambda: not hub._arrivals._cut_through.is_blind)
+            entries = await author.append_many(["one", "two"])
+            for entry in entries:
+                await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
+            await until_has(other, entries)
+            assert await log.count() == 3
+            may_commit.set()
+            await until_has(log, entries)
+            assert hub.counts["entries accepted"] == 2
+
+
+async def test_entry_that_a_rule_may_refuse_waits_for_it() -> None:
+    async def apply(entries: Sequence[Entry], transaction: object) -> None:
+        for entry in entries:
+            if entry.message.payload == "bad":
+                raise gossiplog.Reject("bad", id=entry.id)
+
+    async with (
+        memory_log(2) as author,
+        memory_log(3) as other,
+        gossiplog.open(":memory:", topic=TOPIC, apply=apply) as log,
+        open_service(log) as hub,
+        open_service(other) as client,
+        joined(hub, client),
+        stranger(hub) as peer,
+    ):
+        stream = await peer.open_stream([PUSH])
+        fine, bad = await author.append_many(["fine", "bad"])
+        for entry in (fine, bad):
+            await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
+        await eventually(lambda: hub.counts.get("entries ignored", 0) == 1)
+        await until_has(other, [fine])
+        assert await other.count() == 1
+        assert hub._arrivals._cut_through.is_blind
+
+
+async def test_entry_that_was_passed_on_and_not_stored_comes_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cut_through, "RETRY_S", 0.01)
+    async with memory_log(1) as log, memory_log(2) as author, memory_log(3) as other:
+        await log.insert_many([entry.value for entry in await author.append_many(range(3))])
+        async with (
+            open_service(log) as hub,
+            open_service(author) as writer,
+            open_service(other) as client,
+            joined(hub, client),
+            joined(hub, writer),
+        ):
+            await until_count(other, 3)
+            await eventually(lambda: not hub._arrivals._cut_through.is_blind)
+            write, is_full = log._store.write, True
+
+            async def full(plan: Any) -> Any:
+                if is_full:
+                    plan.close()
+                    raise StorageFull("the disk is full")
+                return await write(plan)
+
+            monkeypatch.setattr(log._store, "write", full)
+            entry = await author.append("passes")
+            await until_has(other, [entry])
+            await eventually(lambda: hub.counts.get("entries ignored", 0) >= 1)
+            is_full = False
+            await until_has(log, [entry])
+            await eventually(lambda: not hub._arrivals._cut_through.is_blind)
+            await until_has(other, [await author.append("and so does the next")])
     assert "not stored" in caplog.text
 
 

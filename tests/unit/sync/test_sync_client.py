@@ -336,8 +336,9 @@ def test_finish_comes_before_the_last_batch_is_stored_and_done_after():
         elif ask is not None:
             actions = client.handle(Answered(target.run(ask.plan)), 0.0)
         else:
-            # The stream may end here: everything is in hand.
+            # The stream may end here: everything is in hand, and there is nothing left to read while it is being inserted.
             assert client.handle(Closed(""), 0.0) == []
+            assert not client.wants_input
             actions = client.handle(Inserted(target.insert(insert.entries)), 0.0)
     assert seen[-3:] == ["InsertEntries", "Finish", "Done"]
     assert client.result.complete

@@ -408,11 +408,12 @@ def test_key_that_is_never_served_is_found_by_halving_and_left_for_an_hour():
         assert sessions < 20
     assert set(target.values) == set(ENTRIES) - descendants
     assert result.skipped == 1 and not result.complete
-    assert source.retry_at() == 3600
-    # After the hour the key is asked for again; this time it is served, and so are the entries that descend from it.
-    result = converse(ClientDriver(SyncClient(source), target, now=3600.0), source_log)
+    assert source.retry_at() == 60
+    # After a minute the key is asked for again; this time it is served, and so are the entries that descend from it.
+    result = converse(ClientDriver(SyncClient(source), target, now=60.0), source_log)
     assert result.complete
     assert target.root == source_log.root
+    assert source.retry_at() is None
 
 
 def test_storage_fault_of_ours_is_not_the_sources():

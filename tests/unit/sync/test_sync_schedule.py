@@ -124,6 +124,9 @@ def test_keys_left_alone_are_asked_for_after_an_hour():
     start.source.set_aside(bytes(20), 10.0)
     assert wake(schedule.handle(SyncEnded("a", DONE), 20.0)) == 3610.0
     assert started(schedule.handle(Tick(), 3610.0)) == ["a"]
+    # As its client does at the end, or it would be asked for again at once, and for ever.
+    start.source.on_complete(3610.0)
+    assert wake(schedule.handle(SyncEnded("a", DONE), 3611.0)) is None
 
 
 def test_source_is_remembered_from_session_to_session():

@@ -60,8 +60,27 @@ def test_one_failure_of_a_single_key_may_be_the_networks():
     source.on_failure(KEYS[:1], 0.0, timed_out=False)
     assert not source.is_aside(KEYS[0], 0.0)
     source.on_failure(KEYS[:1], 0.0, timed_out=False)
-    assert source.is_aside(KEYS[0], 0.0)
-    assert not source.is_aside(KEYS[0], 3600.0)
+    assert source.is_aside(KEYS[0], 59.0)
+    assert not source.is_aside(KEYS[0], 60.0)
+
+
+def test_key_that_fails_again_and_again_is_left_alone_for_ever_longer_up_to_an_hour():
+    source, now, waits = Source(), 0.0, []
+    for _ in range(8):
+        source.on_failure(KEYS[:1], now, timed_out=False)
+        source.on_failure(KEYS[:1], now, timed_out=False)
+        waits.append(source.retry_at() - now)
+        now = source.retry_at()
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
+def test_key_is_forgotten_by_the_first_complete_session_that_asked_for_it():
+    source = Source()
+    source.set_aside(KEYS[0], 0.0, 60.0)
+    source.on_complete(59.0)
+    assert source.retry_at() == 60.0
+    source.on_complete(60.0)
+    assert source.retry_at() is None
 
 
 def test_suspects_and_others_do_not_share_a_request():
@@ -80,7 +99,7 @@ def test_time_outs_shrink_the_answers_and_complete_sessions_grow_them():
         source.on_failure(KEYS[:9], 0.0, timed_out=True)
     assert source.response_bytes == RESPONSE_BYTES_MIN
     for _ in range(20):
-        source.on_complete()
+        source.on_complete(0.0)
     assert source.response_bytes == RESPONSE_BYTES
     assert not source.is_careful
 

@@ -1,0 +1,206 @@
+import pytest
+from broadcast_support import BOB, Harness, Log, chain, insert_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gossiplog.broadcast import Foreseen, Foresight, Inserted, InsertEntry, PeerKind
+from gossiplog.broadcast import foresight as foresight_module
+from gossiplog.log.message import Entry
+from gossiplog.log.reads import ReadHeads, ReadLeaves
+from gossiplog.log.validation import Outcome, Rule, Verdict
+
+
+@pytest.fixture
+def node() -> Harness:
+    """A hub with three peers, whose insertions the tests answer."""
+    node = Harness()
+    node.connect("mesh")
+    node.connect("other")
+    node.connect("browser", PeerKind.CLIENT)
+    node.holds = True
+    return node
+
+
+def inserting(node: Harness) -> int:
+    (action,) = node.of(InsertEntry)
+    return int(action.token)
+
+
+def accepted(entry: Entry) -> Verdict:
+    return Verdict(Outcome.ACCEPT, entry=entry, is_new=True)
+
+
+def test_foreseen_message_is_forwarded_and_pushed_before_it_is_stored_and_only_once(node: Harness) -> None:
+    (entry,) = chain(1)
+    node.receive("mesh", entry)
+    token = inserting(node)
+    assert node.forwarded_to() == [] and node.pushed() == {}
+    node.tell(Foreseen(token, entry))
+    assert node.forwarded_to() == ["other"]
+    assert node.pushed() == {"browser": [entry.key]}
+    for event in (Foreseen(token, entry), Inserted(token, accepted(entry)), Foreseen(token, entry)):
+        node.tell(event)
+        assert node.forwarded_to() == [] and node.pushed() == {}
+
+
+def test_foreseen_push_is_published_and_does_not_go_back(node: Harness) -> None:
+    (entry,) = chain(1)
+    node.push("browser", entry)
+    token = inserting(node)
+    node.tell(Foreseen(token, entry))
+    assert node.forwarded_to() == ["mesh", "other"]
+    assert node.pushed() == {}
+    assert node.sizes()["pushed_per_peer"] == 1
+    node.tell(Inserted(token, accepted(entry)))
+    assert node.actions == []
+    assert node.sizes()["pushed_per_peer"] == 0
+
+
+def test_foreseen_entry_in_an_odd_wrapping_is_passed_on_in_the_usual_one(node: Harness) -> None:
+    (entry,) = chain(1)
+    odd = insert_of(entry) + b"\x1a\x00"
+    node.receive("mesh", odd)
+    token = inserting(node)
+    node.tell(Foreseen(token, entry))
+    # As something new of its own, so that its source, who may have it in that form alone, gets it too.
+    assert node.forwarded_to() == ["mesh", "other"]
+    node.tell(Inserted(token, accepted(entry)))
+    assert node.forwarded_to() == []
+
+
+def test_entry_that_was_passed_on_and_not_stored_is_asked_for_again(node: Harness) -> None:
+    (entry,) = chain(1)
+    node.receive("mesh", entry)
+    token = inserting(node)
+    node.tell(Foreseen(token, entry))
+    node.holds = False
+    node.tell(Inserted(token, Verdict(Outcome.IGNORE, Rule.STORAGE, "the disk is full", entry)))
+    assert node.started() == ["mesh"]
+    assert node.machine.state().offences == {}
+
+
+# Foresight itself
+
+
+def knowing(log: Log) -> Foresight:
+    foresight = Foresight()
+    foresight.learn(log.state.answer(ReadHeads()))
+    return foresight
+
+
+def test_children_of_heads_are_foreseen_one_upon_the_other() -> None:
+    log, entries = Log(), chain(4)
+    log.insert(entries[0])
+    foresight = knowing(log)
+    assert [foresight.foresees(entry) for entry in entries[1:]] == [True, True, True]
+    foresight.on_commit(entries[1:])
+    assert not foresight.foresees(entries[3])
+
+
+def test_nothing_is_foreseen_that_may_be_known_or_an_orphan() -> None:
+    log, entries = Log(), chain(4)
+    for entry in entries[:2]:
+        log.insert(entry)
+    foresight = knowing(log)
+    root = Log().append("a log's first entry has no parents")
+    for entry in (entries[0], entries[1], entries[3], root):
+        assert not foresight.foresees(entry)
+        foresight.on_decided(Verdict(Outcome.ACCEPT, entry=entry))
+    assert foresight.foresees(entries[2])
+    assert not foresight.foresees(entries[2])
+
+
+def test_blind_until_it_learns_and_after_one_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, entries = Log(), chain(3)
+    foresight = Foresight()
+    foresight.on_commit(entries[:1])
+    assert foresight.is_blind and not foresight.foresees(entries[1])
+    foresight = knowing(log)
+    foresight.on_commit(entries[:1])
+    assert foresight.foresees(entries[1])
+    for verdict in (accepted(entries[1]), Verdict(Outcome.IGNORE, Rule.PARENTS, entry=entries[2]), Verdict(Outcome.REJECT, Rule.SHAPE)):
+        foresight.on_decided(verdict)
+        assert not foresight.is_blind
+    foresight.on_decided(Verdict(Outcome.IGNORE, Rule.STORAGE, entry=entries[1]))
+    assert foresight.is_blind and not foresight.foresees(entries[2])
+    monkeypatch.setattr(foresight_module, "HEADS_MAX", 2)
+    foresight.learn([bytes(20), bytes(19) + b"\1", bytes(19) + b"\2"])
+    assert foresight.is_blind
+    foresight.learn([bytes(20), bytes(19) + b"\1"])
+    foresight.on_commit([Log().append("a third head")])
+    assert foresight.is_blind
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[Entry]:
+    """Entries of a graph that forks and merges, as they arrive: in any order, some of them twice, some never."""
+    replicas = [Log(), Log()]
+    entries: list[Entry] = []
+    for number in range(draw(st.integers(1, 12))):
+        log = draw(st.sampled_from(replicas))
+        if draw(st.booleans()):
+            for entry in entries:
+                log.insert(entry)
+        entries.append(log.append(number, BOB))
+    return draw(st.one_of(st.just(entries), st.lists(st.sampled_from(entries), max_size=30)))
+
+
+def test_child_of_an_entry_that_is_stored_and_not_yet_passed_on_waits_for_it() -> None:
+    foresight = knowing(Log())
+    first, second, third = chain(3)
+    assert not foresight.foresees(first)
+    foresight.on_commit([first])
+    assert not foresight.foresees(second)
+    foresight.on_commit([second])
+    foresight.on_decided(accepted(first))
+    assert not foresight.foresees(third)
+    foresight.on_decided(accepted(second))
+    foresight.on_decided(accepted(third))
+    assert foresight.foresees(third)
+
+
+@given(arrivals(), st.lists(st.sampled_from(["", "store", "decide"]), min_size=60, max_size=60))
+def test_what_is_foreseen_is_accepted_as_new_and_all_is_passed_on_in_causal_order(order: list[Entry], steps: list[str]) -> None:
+    """Entries are asked about, stored and decided upon one after the other, while others are at an earlier one of these steps."""
+    log = Log()
+    foresight = knowing(log)
+    asked: list[tuple[Entry, bool]] = []
+    stored: list[tuple[Verdict, bool]] = []
+    passed_on: set[bytes] = set()
+
+    def pass_on(entry: Entry) -> None:
+        assert entry.key not in passed_on and passed_on.issuperset(entry.parent_keys)
+        passed_on.add(entry.key)
+
+    def store() -> None:
+        entry, was_foreseen = asked.pop(0)
+        verdict = log.insert(entry)
+        assert verdict.is_new or not was_foreseen
+        if verdict.is_new:
+            foresight.on_commit([entry])
+        stored.append((verdict, was_foreseen))
+
+    def decide() -> None:
+        verdict, was_foreseen = stored.pop(0)
+        if verdict.is_new and not was_foreseen:
+            assert verdict.entry is not None
+            pass_on(verdict.entry)
+        foresight.on_decided(verdict)
+
+    for entry in order:
+        was_foreseen = foresight.foresees(entry)
+        if was_foreseen:
+            pass_on(entry)
+        asked.append((entry, was_foreseen))
+        for step in (steps.pop(), steps.pop()):
+            if step == "store" and asked:
+                store()
+            elif step == "decide" and stored:
+                decide()
+    while asked:
+        store()
+    while stored:
+        decide()
+    assert passed_on == set(log.state.answer(ReadLeaves([entry.key for entry in order])))
+    assert foresight._heads == set(log.state.answer(ReadHeads()))
+    assert not foresight._waiting and not foresight._foreseen
