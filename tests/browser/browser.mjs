@@ -1,14 +1,15 @@
-// Chromium as a process: it bundles the page, serves it, and does in its tabs what lines of JSON on stdin ask for, as `reference.mjs` does.
+// Chromium as a process: it bundles the page, serves it, and does in its tabs what requests ask for.
 
 import fs from "node:fs"
 import http from "node:http"
 import os from "node:os"
 import path from "node:path"
-import readline from "node:readline"
 import { fileURLToPath } from "node:url"
 
 import * as esbuild from "esbuild"
 import { chromium } from "playwright-core"
+
+import { answerRequests, sleep } from "../interop/process.mjs"
 
 const folder = path.dirname(fileURLToPath(import.meta.url))
 const EXECUTABLE = process.env.CHROMIUM ?? "/usr/bin/chromium"
@@ -88,7 +89,7 @@ const operations = {
 			if (state.hash === hash || Date.now() > end) {
 				return state
 			}
-			await new Promise((resolve) => setTimeout(resolve, 50))
+			await sleep(50)
 		}
 	},
 
@@ -105,16 +106,7 @@ const operations = {
 	},
 }
 
-for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
-	const { op, ...request } = JSON.parse(line)
-	let answer
-	try {
-		answer = { result: (await operations[op](request)) ?? null }
-	} catch (error) {
-		answer = { error: String(error.stack) }
-	}
-	process.stdout.write(JSON.stringify(answer) + "\n")
-}
+await answerRequests(operations)
 await context.close()
 server.close()
 fs.rmSync(profile, { recursive: true, force: true })

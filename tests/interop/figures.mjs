@@ -1,25 +1,13 @@
-// The reference as the benchmark of the network measures it: a hub, a client of a hub, or a peer of a mesh. One request a line of JSON on
-// stdin, one answer a line on stdout. Times are of the machine's monotonic clock.
+// The reference as the benchmark of the network measures it: a hub, a client of a hub, or a peer of a mesh. Times are of the
+// machine's monotonic clock.
 
-import readline from "node:readline"
-
-Promise.withResolvers ??= () => {
-	const parts = {}
-	parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }))
-	return parts
-}
+import { answerRequests, hex, sleep, surviveFaults, unhex } from "./process.mjs"
 
 const { GossipLog } = await import("@canvas-js/gossiplog/sqlite")
 const { Client } = await import("@canvas-js/gossiplog/sync")
 const { ed25519 } = await import("@canvas-js/signatures")
 
-const unhex = (text) => new Uint8Array(Buffer.from(text, "hex"))
-const hex = (bytes) => Buffer.from(bytes).toString("hex")
-
-// A stream that breaks half way ends the reference's process; here it must not.
-process.on("unhandledRejection", () => {})
-process.on("uncaughtException", () => {})
-console.trace = () => {}
+surviveFaults()
 
 // A client asks one thing after the other, so that its requests are its round trips.
 let requests = 0
@@ -74,7 +62,7 @@ const operations = {
 		for (;;) {
 			const root = await opened.tree.read((txn) => txn.getRoot())
 			if (hex(root.hash) === hash) return
-			await new Promise((resolve) => setTimeout(resolve, 5))
+			await sleep(5)
 		}
 	},
 
@@ -91,7 +79,7 @@ const operations = {
 	async arrival({ log, id }) {
 		const { arrived } = logs.get(log)
 		while (!arrived.has(id)) {
-			await new Promise((resolve) => setTimeout(resolve, 1))
+			await sleep(1)
 		}
 		return String(arrived.get(id))
 	},
@@ -102,14 +90,5 @@ const operations = {
 	},
 }
 
-for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
-	const { op, ...request } = JSON.parse(line)
-	let answer
-	try {
-		answer = { result: (await operations[op](request)) ?? null }
-	} catch (error) {
-		answer = { error: String(error.stack) }
-	}
-	process.stdout.write(JSON.stringify(answer) + "\n")
-}
+await answerRequests(operations)
 process.exit(0)

@@ -1,25 +1,12 @@
-// The reference in mode A, as a hub or as a client of one: requests and answers are those of `reference.mjs`.
+// The reference in mode A as a process: a hub, or a client of one. Payloads travel as dag-cbor.
 
-import readline from "node:readline"
-
-Promise.withResolvers ??= () => {
-	const parts = {}
-	parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }))
-	return parts
-}
+import { answerRequests, hex, sleep, surviveFaults, unhex } from "./process.mjs"
 
 const { GossipLog } = await import("@canvas-js/gossiplog/sqlite")
 const { ed25519 } = await import("@canvas-js/signatures")
 const cbor = await import("@ipld/dag-cbor")
 
-const hex = (bytes) => Buffer.from(bytes).toString("hex")
-const unhex = (text) => new Uint8Array(Buffer.from(text, "hex"))
-
-// A fault of a stream of its own ends the reference's process; we want to hear of it and go on.
-const faults = []
-process.on("unhandledRejection", (error) => faults.push(String(error?.stack ?? error)))
-process.on("uncaughtException", (error) => faults.push(String(error?.stack ?? error)))
-console.trace = () => {}
+const faults = surviveFaults()
 
 const logs = new Map()
 
@@ -71,7 +58,7 @@ const operations = {
 		state.appending = (async () => {
 			for (let n = 0; n < count; n++) {
 				await state.log.append({ from: log, n })
-				await new Promise((resolve) => setTimeout(resolve, ms))
+				await sleep(ms)
 			}
 		})()
 	},
@@ -97,7 +84,7 @@ const operations = {
 			if (hex(root.hash) === hash || Date.now() > end) {
 				return hex(root.hash)
 			}
-			await new Promise((resolve) => setTimeout(resolve, 20))
+			await sleep(20)
 		}
 	},
 
@@ -110,12 +97,5 @@ const operations = {
 	},
 }
 
-for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
-	const { op, ...request } = JSON.parse(line)
-	// Not one after the other: a request may wait for what another one does.
-	operations[op](request)
-		.then((result) => ({ result: result ?? null }))
-		.catch((error) => ({ error: String(error.stack) }))
-		.then((answer) => process.stdout.write(JSON.stringify(answer) + "\n"))
-}
+await answerRequests(operations, { atOnce: true })
 process.exit(0)

@@ -1,14 +1,6 @@
-// A peer of the reference's mesh, and one of js-libp2p's gossipsub alone, as a process: one request a line of JSON on stdin, one answer a
-// line on stdout. Bytes travel in hex, payloads as dag-cbor.
+// A peer of the reference's mesh, and one of js-libp2p's gossipsub alone, as a process. Payloads travel as dag-cbor.
 
-import readline from "node:readline"
-
-// The reference is written for Node 22; on 20 this function of the language is missing.
-Promise.withResolvers ??= () => {
-	const parts = {}
-	parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }))
-	return parts
-}
+import { answerRequests, hex, unhex } from "./process.mjs"
 
 const { GossipLog } = await import("@canvas-js/gossiplog/sqlite")
 const { ed25519 } = await import("@canvas-js/signatures")
@@ -24,9 +16,6 @@ const { webSockets } = await import("@libp2p/websockets")
 const { all } = await import("@libp2p/websockets/filters")
 const { multiaddr } = await import("@multiformats/multiaddr")
 const cbor = await import("@ipld/dag-cbor")
-
-const hex = (bytes) => Buffer.from(bytes).toString("hex")
-const unhex = (text) => new Uint8Array(Buffer.from(text, "hex"))
 
 let log, libp2p
 // How many entries came by which way, and what gossipsub made of its messages.
@@ -159,15 +148,6 @@ function addresses() {
 	return { peer: libp2p.peerId.toString(), addresses: libp2p.getMultiaddrs().map(String) }
 }
 
-for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
-	const { op, ...request } = JSON.parse(line)
-	let answer
-	try {
-		answer = { result: (await operations[op](request)) ?? null }
-	} catch (error) {
-		answer = { error: String(error.stack) }
-	}
-	process.stdout.write(JSON.stringify(answer) + "\n")
-}
+await answerRequests(operations)
 await libp2p?.stop()
 process.exit(0)

@@ -1,22 +1,12 @@
-// The reference as a process: one request a line of JSON on stdin, one answer a line on stdout. Bytes travel in hex, payloads as dag-cbor.
+// The reference's log as a process. Payloads travel as dag-cbor.
 
-import readline from "node:readline"
-
-// The reference is written for Node 22; on 20 this function of the language is missing.
-Promise.withResolvers ??= () => {
-	const parts = {}
-	parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }))
-	return parts
-}
+import { answerRequests, hex, unhex } from "./process.mjs"
 
 const { GossipLog } = await import("@canvas-js/gossiplog/sqlite")
 const { SignedMessage } = await import("@canvas-js/gossiplog")
 const { ed25519 } = await import("@canvas-js/signatures")
 const cbor = await import("@ipld/dag-cbor")
 const { CID } = await import("multiformats/cid")
-
-const hex = (bytes) => Buffer.from(bytes).toString("hex")
-const unhex = (text) => new Uint8Array(Buffer.from(text, "hex"))
 
 const logs = new Map()
 
@@ -153,16 +143,7 @@ const operations = {
 	},
 }
 
-for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
-	const { op, ...request } = JSON.parse(line)
-	let answer
-	try {
-		answer = { result: (await operations[op](request)) ?? null }
-	} catch (error) {
-		answer = { error: String(error.stack) }
-	}
-	process.stdout.write(JSON.stringify(answer) + "\n")
-}
+await answerRequests(operations)
 for (const log of logs.values()) {
 	await log.close()
 }

@@ -1,16 +1,10 @@
-// The reference's muxer on TCP as a process: one request a line of JSON on stdin, one answer a line on stdout. Streams and handlers as
-// its hub makes them. What a stream carries are bytes that count up, so that each side can tell a lost or doubled one.
+// The reference's muxer on TCP as a process. Streams and handlers as its hub makes them. What a stream carries are bytes that count up,
+// so that each side can tell a lost or doubled one.
 
 import net from "node:net"
-import readline from "node:readline"
 import { once } from "node:events"
-import { setTimeout as sleep } from "node:timers/promises"
 
-Promise.withResolvers ??= () => {
-	const parts = {}
-	parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }))
-	return parts
-}
+import { answerRequests, sleep } from "./process.mjs"
 
 const { yamux } = await import("@chainsafe/libp2p-yamux")
 const { handle, select } = await import("@libp2p/multistream-select")
@@ -21,6 +15,7 @@ const factory = yamux({})({ logger: { forComponent: logger } })
 const CHUNK = 20_000
 const PATTERN = 251
 
+// The first request makes the connection, which the others wait for.
 const started = Promise.withResolvers()
 let muxer
 let socket
@@ -91,6 +86,7 @@ function start(direction) {
 }
 
 async function open(protocol, options = {}) {
+	await started.promise
 	const { stream } = await select(await muxer.newStream(), protocol, { log, ...options })
 	return stream
 }
@@ -154,24 +150,16 @@ const operations = {
 		}
 	},
 
-	state: () => ({ streams: muxer.streams.length, isClosed: muxer.isClosed(), failures }),
+	async state() {
+		await started.promise
+		return { streams: muxer.streams.length, isClosed: muxer.isClosed(), failures }
+	},
 
 	async close() {
+		await started.promise
 		await muxer.close()
 	},
 }
 
-for await (const line of readline.createInterface({ input: process.stdin, crlfDelay: Infinity })) {
-	const { op, ...request } = JSON.parse(line)
-	// Requests run at once, and are told apart by the number that comes back.
-	const answering = (async () => {
-		if (op !== "listen" && op !== "dial") {
-			await started.promise
-		}
-		return operations[op](request)
-	})()
-	answering
-		.then((result) => ({ result: result ?? null }), (error) => ({ error: String(error.stack) }))
-		.then((answer) => process.stdout.write(JSON.stringify({ number: request.number, ...answer }) + "\n"))
-}
+await answerRequests(operations, { atOnce: true })
 process.exit(0)
