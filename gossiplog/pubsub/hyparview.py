@@ -6,12 +6,14 @@ optimisation it follows.
 Deviations, all against a peer that lies or a crowd that joins at once: the active view has a hard maximum (a JOIN that finds it
 full is answered with NODES); an ACCEPT that we did not ask for counts as a REQUEST; a LEAVE removes a peer from an active view
 only if that peer sent it itself; of the links to neighbours with more than C_rand random links, those between common neighbours
-are dropped first, so that no drop can split the overlay while there is a choice; a near link is given up for a nearer peer
-only while the tree does not use it. A swap under the tree cost the subtree below it up to 1.2 s and 5 hops, and the link is worth
-nothing once the nearer one has taken its place in the tree and made it lazy.
+are dropped first, so that no drop can split the overlay while there is a choice; a link is given up, for a nearer peer or as
+surplus, only while the tree does not use it. That cost the subtree below it up to 1.2 s and 5 hops, and a near link is worth
+nothing once a nearer one has taken its place in the tree and made it lazy.
 """
 
 from __future__ import annotations
+
+from collections.abc import Container
 
 from .actions import Disconnect, Probe
 from .base import PubSub
@@ -284,7 +286,7 @@ class View:
         """Drop links that are safe to drop, down to A."""
         params = self._params
         excess = len(self.active) - params.active_size
-        for peer in order_surplus(self.active, self._me, self._tree.eager, params.C_rand, self._core.rng)[:excess]:
+        for peer in order_surplus(self.active, self._me, self._links_in_use(), params.C_rand, self._core.rng)[:excess]:
             self._drop(peer)
 
     def _grow(self) -> None:
@@ -309,9 +311,12 @@ class View:
             self._ask(best, worst, is_random=False)
 
     def _worst_link(self) -> PeerId | None:
-        """The near link to give up for a nearer one. Without a lazy link there is no tree yet that could use one."""
-        in_use = self._tree.eager if self._tree.lazy else ()
-        return find_farthest_near(self.active, self.rtts, in_use, self._params.C_rand)
+        """The near link to give up for a nearer one."""
+        return find_farthest_near(self.active, self.rtts, self._links_in_use(), self._params.C_rand)
+
+    def _links_in_use(self) -> Container[PeerId]:
+        """Links of the tree. Without a lazy one there is no tree yet that could use any."""
+        return self._tree.eager if self._tree.lazy else ()
 
     def _probe(self) -> None:
         rng = self._core.rng

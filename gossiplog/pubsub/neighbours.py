@@ -42,8 +42,8 @@ def count_random(links: Mapping[PeerId, Link]) -> int:
 def order_surplus(links: Mapping[PeerId, Link], me: PeerId, in_use: Container[PeerId], random_min: int, rng: Random) -> list[PeerId]:
     """Links that may be dropped from too large a view, those that matter least first.
 
-    First come neighbours with more than `random_min` random links, of these the ones with a common neighbour, of these the ones
-    that the tree does not use; then neighbours that have just `random_min` and a common neighbour. No other is safe to drop.
+    First come neighbours with more than `random_min` random links, of these the ones with a common neighbour; then neighbours
+    that have just `random_min` and a common neighbour. No other is safe to drop, nor is a link that the tree uses.
 
     Args:
         links: The active view.
@@ -52,10 +52,10 @@ def order_surplus(links: Mapping[PeerId, Link], me: PeerId, in_use: Container[Pe
         random_min: C_rand.
         rng: Decides between equals.
     """
-    peers = choose(list(links), len(links), rng)
+    peers = [peer for peer in choose(list(links), len(links), rng) if peer not in in_use]
     shared = {peer for peer in peers if any(other in links for other in links[peer].peers if other != me)}
     rich = [peer for peer in peers if links[peer].random_links > random_min]
-    rich.sort(key=lambda peer: (peer not in shared, peer in in_use))
+    rich.sort(key=lambda peer: peer not in shared)
     return rich + [peer for peer in peers if peer in shared and links[peer].random_links == random_min]
 
 

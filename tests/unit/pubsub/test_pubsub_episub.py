@@ -165,14 +165,17 @@ def test_links_of_the_tree_are_not_given_up_for_near_ones():
     assert overlays(driver.tell(Probed("nearer", 0.001)), Disconnected, "nearer")
 
 
-def test_surplus_links_go_with_those_first_that_the_tree_does_not_use():
-    driver = linked(*names(9))
+def test_surplus_links_stay_while_the_tree_uses_them():
+    driver = linked(*names(10))
     for peer in names(4):
         hear(driver, peer, request(9, ("p05",), kind=LINKS))
     hear(driver, "p02", TreePrune(T))
     hear(driver, "p03", TreePrune(T))
     driver.run(1.3)
-    assert set(view(driver).active) == set(names(9)) - {"p02", "p03"}
+    assert set(view(driver).active) == set(names(10)) - {"p02", "p03"}
+    hear(driver, "p01", TreePrune(T))
+    driver.run(2.6)
+    assert set(view(driver).active) == set(names(10)) - {"p01", "p02", "p03"}
 
 
 def test_suitors_are_bounded():
