@@ -86,6 +86,8 @@ class PubSub(Hooks):
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event and say what is to be done; see `Router.handle`."""
+        if type(event) is RpcReceived and self._is_old(event, now):
+            return []
         self.now = now
         out: list[Action] = []
         self.out = out
@@ -300,6 +302,14 @@ class PubSub(Hooks):
             self.send_messages(peers, rpc, is_urgent=True)
 
     # RPCs
+
+    def _is_old(self, event: RpcReceived, now: float) -> bool:
+        """Whether an RPC is nothing but one further copy, of which nothing follows. Most are, so they touch little memory."""
+        rpc, seen = event.rpc, self.seen
+        messages = rpc.messages
+        if len(messages) != 1 or rpc.control is not None or rpc.subscriptions or rpc.overlay or event.refused or self._watches_copies:
+            return False
+        return now < seen.due and seen.entries.get(messages[0].id, seen) is None
 
     def _on_rpc(self, peer: Peer, rpc: Rpc) -> None:
         if self._gate is not None and not self._gate(peer):
