@@ -150,7 +150,7 @@ def test_earlier_announcement_of_a_shorter_path_adds_its_link_and_keeps_the_othe
     driver = linked("a", "b")
     hear(driver, "b", TreePrune(T))
     hear(driver, "b", TreeIHave(T, ((message("m").id, 2),)))
-    actions = gossip(driver, "a", "m", 6)
+    actions = gossip(driver, "a", "m", 7)
     assert overlays(actions, TreeGraft, "b") == [TreeGraft(T, ())]
     assert not overlays(actions, TreePrune)
     assert set(tree(driver).eager) == {"a", "b"}
@@ -160,7 +160,7 @@ def test_earlier_announcement_of_a_path_not_much_shorter_changes_nothing():
     driver = linked("a", "b")
     hear(driver, "b", TreePrune(T))
     hear(driver, "b", TreeIHave(T, ((message("m").id, 2),)))
-    assert not overlays(gossip(driver, "a", "m", 5), TreeGraft)
+    assert not overlays(gossip(driver, "a", "m", 6), TreeGraft)
     assert list(tree(driver).lazy) == ["b"]
 
 
@@ -225,7 +225,7 @@ def test_added_link_may_lose_the_first_races():
     driver = linked("a", "b", useful_messages=2)
     hear(driver, "b", TreePrune(T))
     hear(driver, "b", TreeIHave(T, ((message("0").id, 2),)))
-    gossip(driver, "a", "0", 6)
+    gossip(driver, "a", "0", 7)
     gossip(driver, "a", "1")
     assert not overlays(gossip(driver, "b", "1"), TreePrune)
     gossip(driver, "a", "2")
