@@ -294,9 +294,12 @@ class SimsubRun:
             self._forget(number, node.windows.pop(0))
         ids = [message for window in node.windows[-rules.gossip_window :] for message in window]
         if ids:
-            for peer in self._gossip_peers(node):
-                self._send(now, number, peer, IHAVE, ids)
+            self._gossip(now, number, self._gossip_peers(node), ids)
         self._push(now + HEARTBEAT_S, number, number, HEARTBEAT)
+
+    def _gossip(self, now: float, number: int, peers: list[int], ids: list[int]) -> None:
+        for peer in peers:
+            self._send(now, number, peer, IHAVE, ids)
 
     def _exchanged(self, node: _Node, pruned: int) -> list[int]:
         if not self.rules.adaptive:

@@ -10,12 +10,13 @@ Needs numpy, of the extra `sim`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import LocalProtocolError
-from .simsub import HEARTBEAT, IHAVE, IWANT, RULES_2018, Rules, SimsubResult, SimsubRun
+from .simsub import HEARTBEAT, IWANT, RULES_2018, Rules, SimsubResult, SimsubRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    Offer = tuple[float, int, int, Ints]
 
 __all__ = ["VectorRun", "run_vector"]
 
@@ -60,14 +62,15 @@ class VectorRun(SimsubRun):
         self._mesh_size: Ints = numpy.zeros(nodes, dtype=numpy.int64)
         self._parcels: defaultdict[int, list[tuple[Floats, Ints]]] = defaultdict(list)
         self._loose: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
-        self._known_s: dict[int, float] = {}
-        self._span_nodes = nodes + 1
+        self._offers: defaultdict[int, list[Offer]] = defaultdict(list)  # IHAVEs: when, to whom, from whom, ids
+        self._known_s: list[dict[int, float]] = [{} for _ in range(nodes + 1)]
         self._uncached = self._latency
         self._latency = self._remembered_latency
         # The first receipts of the bucket that is worked off, in order of time, and how far they are entered and forwarded.
         self._times: Floats = numpy.empty(0)
         self._packed: Ints = numpy.empty(0, dtype=numpy.int64)
-        self._entries: list[tuple[float, int]] = []
+        self._due_s: list[float] = []
+        self._receipts: list[tuple[int, int]] = []
         self._entered = 0
         self._forwarded = 0
 
@@ -79,8 +82,10 @@ class VectorRun(SimsubRun):
         for index in range(last + 1):
             control = self._buckets.pop(index, [])
             control.sort()
-            events += len(control) + self._receive(index)
+            offers = self._offers.pop(index, [])
+            events += len(control) + len(offers) + self._receive(index)
             self._work_off(control)
+            self._on_offers([offer for offer in offers if offer[0] <= self.end_s])
             self._enter(self.end_s)
             self._forward(len(self._times))
             if progress is not None and not index & 63:
@@ -88,11 +93,10 @@ class VectorRun(SimsubRun):
         return SimsubResult(dict(self.counters), events)
 
     def _remembered_latency(self, a: int, b: int) -> float:
-        """Peers talk again and again; a link's hash is computed once."""
-        pair = a * self._span_nodes + b if a < b else b * self._span_nodes + a
-        known = self._known_s.get(pair)
+        """Peers talk again and again; a link's hash is computed once for each end."""
+        known = self._known_s[a].get(b)
         if known is None:
-            known = self._known_s[pair] = self._uncached(a, b)
+            known = self._known_s[a][b] = self._uncached(a, b)
         return known
 
     # Publishes
@@ -114,7 +118,7 @@ class VectorRun(SimsubRun):
         loose = self._loose.pop(index, None)
         if loose:
             parcels.append((np.array([time for time, _ in loose]), np.array([packed for _, packed in loose], dtype=np.int64)))
-        self._entries, self._entered, self._forwarded = [], 0, 0
+        self._due_s, self._receipts, self._entered, self._forwarded = [], [], 0, 0
         if not parcels:
             self._times, self._packed = np.empty(0), np.empty(0, dtype=np.int64)
             return 0
@@ -130,8 +134,9 @@ class VectorRun(SimsubRun):
         winners = winners[np.argsort(times[winners], kind="stable")]
         self._times, self._packed = times[winners], packed[winners]
         self.counters["deliver"] += len(winners)
-        receipts = ((self._packed >> NODE_BITS & NODE_MASK) << 24 | self._packed >> 2 * NODE_BITS).tolist()
-        self._entries = list(zip(self._times.tolist(), receipts, strict=True))
+        self._due_s = self._times.tolist()
+        owners, messages = self._packed >> NODE_BITS & NODE_MASK, self._packed >> 2 * NODE_BITS
+        self._receipts = list(zip(owners.tolist(), messages.tolist(), strict=True))
         return arrivals
 
     def _flat(self, packed: Ints) -> Ints:
@@ -139,13 +144,10 @@ class VectorRun(SimsubRun):
 
     def _enter(self, until_s: float) -> None:
         """Enter receipts up to a time into their nodes' windows."""
-        entries, nodes = self._entries, self.nodes
-        at, size = self._entered, len(entries)
-        while at < size and entries[at][0] <= until_s:
-            both = entries[at][1]
-            nodes[both >> 24].window.append(both & 0xFFFFFF)
-            at += 1
-        self._entered = at
+        start, nodes = self._entered, self.nodes
+        self._entered = end = bisect_right(self._due_s, until_s, start)
+        for number, message in self._receipts[start:end]:
+            nodes[number].window.append(message)
 
     def _forward_before(self, time_s: float) -> None:
         """Forward what was received before a mesh changes."""
@@ -190,24 +192,28 @@ class VectorRun(SimsubRun):
     # Control
 
     def _work_off(self, bucket: list[tuple[Any, ...]]) -> None:
-        """Handle control messages in order; IHAVEs together, as hardly any of them is answered."""
-        offers = []
+        """Handle control messages in order, all but IHAVEs."""
         for now, _, target, source, kind, data in bucket:
             if now > self.end_s:
                 break
-            if kind == IHAVE:
-                offers.append((now, target, source, data))
-                continue
             if kind == HEARTBEAT:
                 self._enter(now)
             self._on_control(now, target, source, kind, data)
-        if offers:
-            self._on_offers(offers)
 
-    def _on_offers(self, offers: list[tuple[float, int, int, list[int]]]) -> None:
+    def _gossip(self, now: float, number: int, peers: list[int], ids: list[int]) -> None:
+        self.counters["ihave"] += len(peers)
+        offers, known, per_s, numbers = self._offers, self._known_s[number], self._per_s, self._np.array(ids)
+        for peer in peers:
+            at = now + (known[peer] if peer in known else self._latency(number, peer))
+            offers[int(at * per_s)].append((at, peer, number, numbers))
+
+    def _on_offers(self, offers: list[Offer]) -> None:
+        """Handle the IHAVEs of a bucket together, as hardly any of them is answered."""
+        if not offers:
+            return
         np = self._np
         sizes = np.array([len(offer[3]) for offer in offers])
-        ids = np.array([message for offer in offers for message in offer[3]], dtype=np.int64)
+        ids = np.concatenate([offer[3] for offer in offers])
         targets = np.repeat(np.array([offer[1] for offer in offers], dtype=np.int64), sizes)
         times = np.repeat(np.array([offer[0] for offer in offers]), sizes)
         wanted = np.flatnonzero(self._first[ids, targets] > times)
