@@ -85,6 +85,9 @@ class PostgresServer:
                 os.kill(child, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
+        # A server does not start while a process of the one before still holds the shared memory.
+        while any(map(_is_alive, children)):
+            time.sleep(0.001)
 
     @property
     def pid(self) -> int:
@@ -121,6 +124,14 @@ class PostgresServer:
     def sql(self, statement: str, *parameters: Any, database: str = "postgres") -> list[Any]:
         """Execute a statement, from anywhere but an asyncio loop."""
         return asyncio.run(self.execute(statement, *parameters, database=database))
+
+    def offers(self, extension: str) -> bool:
+        """Whether an extension can be created; the server of PyPI comes without any."""
+        return bool(self.sql("SELECT 1 FROM pg_available_extensions WHERE name = $1", extension))
+
+    def speaks_tls(self) -> bool:
+        """Whether it was built with TLS; the server of PyPI was not."""
+        return bool(self.sql("SELECT 1 FROM pg_config WHERE name = 'CONFIGURE' AND setting ~ 'openssl'"))
 
     def read_log(self) -> str:
         """What the server logged."""
@@ -176,6 +187,14 @@ def running_server(**settings: str) -> Iterator[PostgresServer]:
         finally:
             if server.is_running:
                 server.stop("immediate")
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs still; one that is dead and that nobody has reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def _system_user() -> pwd.struct_passwd | None:
