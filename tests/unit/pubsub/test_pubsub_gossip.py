@@ -181,6 +181,16 @@ def test_refused_messages_of_the_wire_are_misbehaviour():
     assert plain.tell(RpcReceived("bad", Rpc(), 2)) == []
 
 
+def test_refused_messages_count_beside_an_old_copy_too():
+    driver = joined("bad", score=ScoreParams(), is_validating=False)
+    driver.push("bad", message("old"))
+    before = driver.score("bad")
+    driver.tell(RpcReceived("bad", Rpc((message("old"),))))
+    assert driver.score("bad") == before
+    driver.tell(RpcReceived("bad", Rpc((message("old"),)), 2))
+    assert driver.score("bad") == before - 40
+
+
 # IDONTWANT
 
 
