@@ -189,12 +189,13 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
 
     with job.publishing("state", location) as (report, draft):
         job.note(f"computing the state of {_shown(location)} by {key}")
-        if heads or not key.startswith("$"):
-            columns = tuple(COLUMNS) if not key.startswith("$") else (*STATE_COLUMNS, "parent_keys") if heads else STATE_COLUMNS
-            found = state(job.read(location, columns), key, heads=heads, staging=draft)
-        else:
+        is_path = key.startswith("$")
+        if is_path and not heads:
             parse_path(key)
             found = last_writers(PICK.at(job.spark, location, key, options=job.options))
+        else:
+            columns = (*STATE_COLUMNS, "parent_keys") if is_path else tuple(COLUMNS)
+            found = state(job.read(location, columns), key, heads=heads, staging=draft)
         table = found.table
         if draft is not None:
             table.write.parquet(f"{draft}/state")

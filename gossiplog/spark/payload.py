@@ -10,7 +10,7 @@ from typing import Any
 from ..codec import dag_json, pcf
 from ..codec.link import UnknownLink
 
-__all__ = ["flat_items", "joined", "payload_text"]
+__all__ = ["flat_items", "joined", "payload_text", "value_text"]
 
 _PLAIN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 _SIMPLE = {0xF4: "false", 0xF5: "true", 0xF6: "null"}
@@ -26,13 +26,13 @@ def payload_text(data: bytes, start: int = 0) -> str:
         EncodeError: It has no form in dag-json.
     """
     items = flat_items(data, start)
-    return joined(items) if items is not None else value_text(pcf.decode(data, start, link=UnknownLink), data.find(b"\xfb", start) >= 0)
+    return joined(items) if items is not None else value_text(pcf.decode(data, start, link=UnknownLink), data, start)
 
 
-def value_text(value: Any, may_have_floats: bool) -> str:
-    """Return a decoded payload as dag-json; quicker where it is certain that no floats are in it."""
+def value_text(value: Any, data: bytes, start: int) -> str:
+    """Return a payload as dag-json that was decoded from these bytes; quicker where they show that no floats are in it."""
     # What the standard library writes differs for floats, bytes, links, and keys that are not ASCII; all but the floats show themselves.
-    if not may_have_floats:
+    if data.find(b"\xfb", start) < 0:
         try:
             text = _PLAIN(value)
         except (TypeError, ValueError, RecursionError):

@@ -20,7 +20,7 @@ from ..log.envelope import VALUE_BYTES_LIMIT, parse_envelope, skim
 from ..log.message_id import encode_id, message_key
 from .ancestry import ancestors
 from .columns import BATCH_ROWS, ids_of
-from .payload import flat_items, joined, payload_text
+from .payload import flat_items, joined, value_text
 from .staging import materialise
 from .work import Work, row_batches
 
@@ -213,7 +213,8 @@ def _name_and_payload(value: bytes, payload_at: int, path: tuple[_Step, ...]) ->
             found = found[step]
         else:
             found = None
-    return found if type(found) is str else None if found is None else dag_json.encode(found).decode(), payload_text(value, payload_at)
+    name = found if type(found) is str else None if found is None else dag_json.encode(found).decode()
+    return name, value_text(payload, value, payload_at) if items is None else joined(items)
 
 
 def _handed_on(winners: _Winners) -> Iterator[pa.RecordBatch]:
