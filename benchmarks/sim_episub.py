@@ -13,6 +13,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from heapq import heappop, heappush
 from statistics import fmean
 from typing import Any
@@ -186,7 +187,7 @@ def measure(seed: int) -> dict[str, Any]:
             "many": forked(lambda: settled(publish(run, MANY), 30)),
         }
         for share in (0.3, 0.5, 0.8):
-            found[f"killed_{share:.0%}"] = forked(lambda share=share: killed(run, share))  # type: ignore[misc]
+            found[f"killed_{share:.0%}"] = forked(partial(killed, run, share))
         return found
 
     for prefix, found in forked(warm_runs).items():
@@ -194,8 +195,8 @@ def measure(seed: int) -> dict[str, Any]:
     add("gossipsub", forked(lambda: settled(publish(warmed(replace(BASE, router="gossipsub"), seed), ONE), 5)))
     row["p99_ratio"] = row["single_p99_s"] / row["gossipsub_p99_s"]
     for name, latency in (("regional", load_scenario("regional").latency), ("four", FOUR_REGIONS)):
-        near = forked(lambda latency=latency: proximity(seed, latency, 3))  # type: ignore[misc]
-        blind = forked(lambda latency=latency: proximity(seed, latency, 0))  # type: ignore[misc]
+        near = forked(partial(proximity, seed, latency, 3))
+        blind = forked(partial(proximity, seed, latency, 0))
         add(f"{name}_near", near)
         add(f"{name}_blind", blind)
         row[f"{name}_gain"] = 1 - near["p50_s"] / blind["p50_s"]

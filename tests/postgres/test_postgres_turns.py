@@ -1,5 +1,7 @@
 """Processes that write without a pause take turns, one that comes now and then is next, and only who listens is told of commits."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
@@ -20,6 +22,16 @@ def set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 async def append_for_ever(log: GossipLog) -> None:
     while True:
         await log.append("busy")
+
+
+@asynccontextmanager
+async def busy(*logs: GossipLog) -> AsyncIterator[None]:
+    """Append to each of the logs without a pause for the length of a block; what is cancelled at its end is still committed."""
+    async with trio.open_nursery() as nursery:
+        for log in logs:
+            nursery.start_soon(append_for_ever, log)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 async def test_who_writes_without_a_pause_keeps_its_turn_and_hands_it_on(postgres, monkeypatch) -> None:
@@ -46,13 +58,9 @@ async def test_a_turn_ends_though_its_writer_never_pauses(postgres) -> None:
     url = postgres.new_log()
     async with opened(url) as a, opened(url, signer=SIGNERS[1]) as b, opened(url, signer=SIGNERS[2]) as c:
         with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(append_for_ever, a)
-                nursery.start_soon(append_for_ever, b)
+            async with busy(a, b):
                 for _ in range(50):
                     await c.append("too")
-                nursery.cancel_scope.cancel()
-    # What was cancelled is still committed.
     async with opened(url) as log:
         await assert_whole(log)
 
@@ -62,14 +70,12 @@ async def test_a_process_that_has_not_written_lately_is_next_and_does_not_end_th
     url = postgres.new_log()
     # A turn lost for each would be 50 s; one or two may be, if the guest leaves while it is looked for.
     with trio.fail_after(30):
-        async with opened(url) as a, trio.open_nursery() as nursery:
-            nursery.start_soon(append_for_ever, a)
+        async with opened(url) as a, busy(a):
             for number in range(10):
                 async with opened(url, signer=SIGNERS[1]) as b:
                     entry = await b.append(["now and then", number])
                     while await b.heads() == [entry.id]:
                         pass
-            nursery.cancel_scope.cancel()
     async with opened(url) as log:
         await assert_whole(log)
 
