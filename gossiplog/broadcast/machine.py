@@ -1,7 +1,7 @@
 """The whole protocol of a replica: what arrives, what is forwarded, who is told of our heads, whom we sync with.
 
     pubsub      the router asks to validate → InsertEntry → ACCEPT: it forwards · IGNORE: sync with the source · REJECT: penalty
-    push        an insert → InsertEntry → new: published, and pushed to WebSocket clients · an update → what is missing → sync
+    push        an insert → InsertEntry → new: published, and pushed to WebSocket clients and hubs · an update → what is missing → sync
     foreseen    an InsertEntry that can only be accepted → passed on at once, by both ways
     sync        StartSync → SyncFinished → with new entries: update(heads) to everybody but the source
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
@@ -366,7 +366,7 @@ class Broadcast:
         data = encode_event(Insert(entry.key, entry.value))
         if pending.message_id is None or not pending.is_usual:
             self._publish(data)
-        self._pushes.insert(data, (PeerKind.CLIENT,), pending.source)
+        self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), pending.source)
 
     def _on_rejected(self, pending: _Pending, verdict: Verdict) -> None:
         self._rejected.add(pending.digest)

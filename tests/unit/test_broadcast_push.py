@@ -123,14 +123,15 @@ def test_hub_pushes_nothing_that_it_had_already():
     assert node.pushed() == {}
 
 
-def test_client_pushes_only_its_own_appends():
+def test_client_of_hubs_pushes_to_each_what_it_appended_and_what_others_brought():
     node = Harness()
     node.connect("hub", PeerKind.HUB)
     node.connect("other hub", PeerKind.HUB)
     mine = node.append()
     assert node.pushed() == {"hub": [mine.key], "other hub": [mine.key]}
-    node.push("hub", chain(1)[0])
-    assert node.pushed() == {}
+    (theirs,) = chain(1)
+    node.push("hub", theirs)
+    assert node.pushed() == {"other hub": [theirs.key]}
 
 
 def test_sync_that_brought_entries_is_told_to_all_but_its_source():
