@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from .errors import AmbiguousId, DecodeError, NotFound
@@ -17,7 +18,7 @@ from .plan import Plan, ask
 from .store import Reader, Store
 from .tree.node import Node, ReadRoot
 
-__all__ = ["PAGE", "LogReader"]
+__all__ = ["PAGE", "LogReader", "Moment"]
 
 T = TypeVar("T")
 
@@ -25,6 +26,23 @@ PAGE = 256
 """Entries read per hop into the database's thread: its cost is spread thin, and 256 values of 64 KiB still are only 16 MiB."""
 _QUERY_S = 1.0
 """Source: spec/limits.md, "ancestor queries"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A state of a log that reading can be bound to, however long it takes and whatever arrives meanwhile; it holds nothing open.
+
+    Parents have lower insertion numbers than their children, so all ancestors of its entries are in it.
+
+    Attributes:
+        seq: The last insertion number in use.
+        count: How many entries there are.
+        heads: The keys of those without children, ascending.
+    """
+
+    seq: int
+    count: int
+    heads: tuple[bytes, ...]
 
 
 class LogReader:
@@ -95,7 +113,13 @@ class LogReader:
         return ids[0]
 
     def iterate(
-        self, *, after: str | None = None, before: str | None = None, reverse: bool = False, limit: int | None = None
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        moment: Moment | None = None,
     ) -> Pages[Entry]:
         """Iterate over entries in the order of their ids, which is a causal order; 256 at a time are read from one snapshot.
 
@@ -104,14 +128,16 @@ class LogReader:
             before: Only entries with lower ids.
             reverse: From the highest id to the lowest.
             limit: At most this many.
+            moment: Only entries that were there at this moment of this log's; otherwise each page is read from the state of its own time.
         """
+        seq_max = None if moment is None else moment.seq
         low, high = _bound(after), _bound(before)
         remaining = limit
 
         async def read_page() -> list[Entry]:
             nonlocal low, high, remaining
             size = PAGE if remaining is None else min(PAGE, remaining)
-            page = await self.run(ask(ReadPage(low, high, reverse, size))) if size > 0 else []
+            page = await self.run(ask(ReadPage(low, high, reverse, size, seq_max))) if size > 0 else []
             if page and reverse:
                 high = page[-1][0]
             elif page:
@@ -138,6 +164,10 @@ class LogReader:
     async def count(self) -> int:
         """Return how many entries there are. O(n) reads of a small index in SQLite: about 10 ms for a million."""
         return (await self.run(ask(ReadCount())))[0]
+
+    async def moment(self) -> Moment:
+        """Return the state of now, for `iterate`. Costs what `count` and `heads` do."""
+        return await self.run(_read_moment())
 
     async def size_bytes(self) -> int:
         """Return what the log takes on disk, or in memory the sum of its values."""
@@ -199,6 +229,12 @@ class LogReader:
 
 def _bound(id: str | None) -> bytes | None:
     return None if id is None else decode_id(id)
+
+
+def _read_moment() -> Plan[Moment]:
+    count, seq = yield from ask(ReadCount())
+    heads = yield from ask(ReadHeads())
+    return Moment(seq, count, tuple(heads))
 
 
 def _find(id: str) -> Plan[Position]:

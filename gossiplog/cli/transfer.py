@@ -24,6 +24,7 @@ from .session import opened, resolve, run
 if TYPE_CHECKING:
     from ..gossip_log import GossipLog
     from ..log.message import Entry
+    from ..log_reader import Moment
 
 __all__ = ["export", "import_"]
 
@@ -44,9 +45,9 @@ _ORPHAN_BYTES_MAX = 64 * 1024 * 1024
 def export(log: str, output: str, range_: str | None, out: Output) -> None:
     """Write entries to a file.
 
-    The file can be checked and imported anywhere. JSON lines are what `gossiplog log --json` prints. A CAR file holds one block
-    an entry, named by the hash of its bytes, with the heads as roots; any IPLD tool reads it. The file appears under its name
-    only when it is whole.
+    What is written is the log as it was when the command began, whatever is appended or synced meanwhile. The file can be checked and
+    imported anywhere. JSON lines are what `gossiplog log --json` prints. A CAR file holds one block an entry, named by the hash of its
+    bytes, with the heads as roots; any IPLD tool reads it. The file appears under its name only when it is whole.
 
     \b
     Examples
@@ -61,11 +62,12 @@ def export(log: str, output: str, range_: str | None, out: Output) -> None:
     async def task() -> int:
         async with opened(log) as opened_log:
             low, high = await _bounds(opened_log, range_)
-            total = await opened_log.count() if range_ is None else None
+            moment = await opened_log.moment()
+            total = moment.count if range_ is None else None
             with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, _sink(output) as file:
                 if kind is ArchiveFormat.CAR:
-                    file.write(car_header(await _roots(opened_log, low, high)))
-                async for entry in _entries(opened_log, low, high):
+                    file.write(car_header(await _roots(opened_log, moment, low, high)))
+                async for entry in _entries(opened_log, moment, low, high):
                     file.write(car_block(entry.value) if kind is ArchiveFormat.CAR else entry_to_line(entry) + b"\n")
                     progress.step()
                 return progress.done
@@ -90,24 +92,26 @@ async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | N
     return (await resolve(log, low) if low else None), (await resolve(log, high) if high else None)
 
 
-async def _entries(log: GossipLog, low: str | None, high: str | None) -> AsyncIterator[Entry]:
-    """Yield the entries behind `low` up to and with `high`."""
+async def _entries(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> AsyncIterator[Entry]:
+    """Yield the entries behind `low` up to and with `high` that were there at one moment."""
     if low is not None and high is not None and low >= high:
         return
-    async for entry in log.iterate(after=low, before=high):
+    async for entry in log.iterate(after=low, before=high, moment=moment):
         yield entry
     if high is not None:
         yield await log.get(high)
 
 
-async def _roots(log: GossipLog, low: str | None, high: str | None) -> list[bytes]:
+async def _roots(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> list[bytes]:
     """The sha2-256 digests of what nothing else in the range builds on; for the whole log these are its heads."""
     import hashlib
 
+    from ..log import encode_id
+
     if low is None and high is None:
-        return [hashlib.sha256((await log.get(id)).value).digest() for id in await log.heads()]
+        return [hashlib.sha256((await log.get(encode_id(key))).value).digest() for key in moment.heads]
     sinks: dict[bytes, bytes] = {}
-    async for entry in _entries(log, low, high):
+    async for entry in _entries(log, moment, low, high):
         for parent in entry.parent_keys:
             sinks.pop(parent, None)
         sinks[entry.key] = hashlib.sha256(entry.value).digest()

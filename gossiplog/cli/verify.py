@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, format_of_name
+from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, FileParents, format_of_name
 from .exits import ExitCode
 from .location import LOG, Location
 from .options import archive_options, output_options
@@ -45,7 +45,7 @@ class Finding:
         rule: Which rule it fails.
         reason: How.
         parents: Its parents' keys, when it passes.
-        place: Where in the file, for what has no id.
+        place: Where in the file.
     """
 
     id: str | None
@@ -71,17 +71,26 @@ class Item:
 @click.argument("log", metavar="LOG|FILE", type=LOG, required=False)
 @click.option("--values", metavar="FILE", help="Verify a file with one VALUE in hexadecimal a line instead; '-' is stdin.")
 @click.option("--topic", metavar="T", help="For files: the topic that entries must have; otherwise each one's own.")
+@click.option("--partial", is_flag=True, help="For files: they hold a part of a log, so parents may be missing.")
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="So many processes; one a core otherwise.")
 @archive_options
 @output_options()
 def verify(
-    log: str | None, values: str | None, topic: str | None, jobs: int | None, expanded_bytes_max: int, value_bytes_max: int, out: Output
+    log: str | None,
+    values: str | None,
+    topic: str | None,
+    partial: bool,
+    jobs: int | None,
+    expanded_bytes_max: int,
+    value_bytes_max: int,
+    out: Output,
 ) -> int:
     """Verify every entry of a log or a file.
 
-    Checks canonical bytes, shape, topic, clock, id and signature, and in a log that the parents are there.
+    Checks canonical bytes, shape, topic, clock, id and signature, and that the parents are there.
 
-    Takes a log, or what `gossiplog export` writes (.jsonl, .car, either with .gz), which needs no log to be checked against. JSON
+    Takes a log, or what `gossiplog export` writes (.jsonl, .car, either with .gz), which needs no log to be checked against. A file
+    must hold its entries' parents, in any order, so that it can be imported; `--partial` is for what `export --range` writes. JSON
     lines are {"id", "accepted", "rule", "reason"}, one an entry; a table names only the entries that fail. The exit code is 3 if one
     does.
 
@@ -107,7 +116,9 @@ def verify(
         with ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max) as source:
             is_large = source.size == 0 or source.size > 250 * _INLINE_MAX
             with Pool(jobs if is_large else 1, topic, value_bytes_max) as pool:
-                return await _print(pool.verify(_chunks_of_file(source)), None, out)
+                findings = pool.verify(_chunks_of_file(source))
+                is_whole = source.format is not ArchiveFormat.HEX and not partial
+                return await _print(_check_file_parents(findings) if is_whole else findings, None, out)
 
     count, failed = run(task)
     if failed:
@@ -159,7 +170,7 @@ async def _print(findings: AsyncGenerator[Finding, None], total: int | None, out
 def _add(listing: Listing, finding: Finding, out: Output) -> None:
     if out.is_json:
         record = {"id": finding.id, "accepted": finding.accepted, "rule": finding.rule, "reason": finding.reason}
-        listing.add(record if finding.place is None else {**record, "place": finding.place}, ())
+        listing.add(record if finding.accepted or finding.place is None else {**record, "place": finding.place}, ())
     elif not finding.accepted:
         reason = clean(finding.reason or "")
         place = f" ({finding.place})" if finding.place else ""
@@ -188,6 +199,24 @@ async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], N
             await trio.lowlevel.checkpoint()
             chunk = []
     yield chunk
+
+
+async def _check_file_parents(findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
+    """Turn a finding down whose parents are not among the good entries of the file; what comes before its parents is judged last."""
+    from ..log import decode_id
+
+    with FileParents() as parents:
+        async with aclosing(findings):
+            async for finding in findings:
+                if finding.accepted and finding.id is not None:
+                    parents.add([decode_id(finding.id)])
+                    if parents.missing(finding.parents):
+                        parents.keep(finding.id, finding.place, finding.parents)
+                        continue
+                yield finding
+        for id, place, missing, count in parents.kept():
+            reason = f"{missing} of {count} parents are not in the file"
+            yield Finding(id, False, "parents", reason, place=place) if missing else Finding(id, True)
 
 
 async def _check_parents(log: GossipLog, findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
@@ -297,6 +326,6 @@ def _verify_items(items: Iterable[Item], topic: str | None, value_bytes_max: int
         if expected_id is not None and own_id is not None and expected_id != own_id:
             yield Finding(expected_id, False, "key", f"its bytes were changed: they hash to {own_id}", place=item.place)
         elif verdict.accepted:
-            yield Finding(own_id, True, parents=entry.parent_keys if entry is not None and item.key is not None else ())
+            yield Finding(own_id, True, parents=entry.parent_keys if entry is not None else (), place=item.place)
         else:
             yield Finding(expected_id or own_id, False, verdict.rule, verdict.reason, place=item.place)

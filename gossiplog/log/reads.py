@@ -120,12 +120,16 @@ class ReadValues(Request[dict[bytes, bytes]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadPage(Request[list[tuple[bytes, bytes]]]):
-    """`(key, VALUE)` with `after < key < before` in key order, which is a causal order, or in reverse; at most `limit`."""
+    """`(key, VALUE)` with `after < key < before` in key order, which is a causal order, or in reverse; at most `limit`.
+
+    With `seq_max` only entries with that insertion number or a lower one: a state of the log that does not change.
+    """
 
     after: bytes | None
     before: bytes | None
     reverse: bool
     limit: int
+    seq_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,14 +222,15 @@ class MemoryState:
     def _page(self, request: ReadPage) -> list[tuple[bytes, bytes]]:
         keys: list[bytes] = []
         after = None if request.after is None else request.after + b"\0"
+        seq_max = len(self._keys) if request.seq_max is None else request.seq_max
         if request.reverse:
             keys = [leaf.key for leaf in self.tree.leaves(after, request.before) if leaf.key is not None]
-            keys = keys[::-1][: request.limit]
+            keys = [key for key in keys[::-1] if self._leaves[key].seq <= seq_max][: request.limit]
         else:
             for leaf in self.tree.leaves(after, request.before):
                 if len(keys) == request.limit:
                     break
-                if leaf.key is not None:
+                if leaf.key is not None and self._leaves[leaf.key].seq <= seq_max:
                     keys.append(leaf.key)
         return [(key, self.values[self._leaves[key].seq - 1]) for key in keys]
 

@@ -70,12 +70,12 @@ async def _values(fetch: Fetch, request: ReadValues) -> dict[bytes, bytes]:
     return dict(rows)
 
 
-_PAGE = "SELECT key, value FROM {log}.entries WHERE key > $1 AND key < $2 ORDER BY key"
+_PAGE = "SELECT key, value FROM {log}.entries WHERE key > $1 AND key < $2 AND ($4::bigint IS NULL OR seq <= $4) ORDER BY key"
 
 
 async def _page(fetch: Fetch, request: ReadPage) -> list[tuple[bytes, bytes]]:
     statement = f"{_PAGE} DESC LIMIT $3" if request.reverse else f"{_PAGE} LIMIT $3"
-    return list(map(tuple, await fetch(statement, request.after or b"", request.before or _KEY_END, request.limit)))
+    return list(map(tuple, await fetch(statement, request.after or b"", request.before or _KEY_END, request.limit, request.seq_max)))
 
 
 async def _tail(fetch: Fetch, request: ReadTail) -> list[tuple[int, bytes]]:

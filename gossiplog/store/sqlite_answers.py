@@ -92,15 +92,18 @@ def _values(db: sqlite3.Connection, request: ReadValues) -> dict[bytes, bytes]:
 
 
 _PAGE = (
-    "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key > ? AND l.key < ? ORDER BY l.key"
+    "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq"
+    " WHERE l.key > ? AND l.key < ? AND +l.seq <= ? ORDER BY l.key"
 )
+_SEQ_END = (1 << 63) - 1
 _KEY_END = b"\xff" * 21
 """Above every key: no key is longer than 20 bytes."""
 
 
 def _page(db: sqlite3.Connection, request: ReadPage) -> list[tuple[bytes, bytes]]:
     statement = f"{_PAGE} DESC LIMIT ?" if request.reverse else f"{_PAGE} LIMIT ?"
-    return _check_values(db.execute(statement, (request.after or b"", request.before or _KEY_END, request.limit)))
+    seq_max = _SEQ_END if request.seq_max is None else request.seq_max
+    return _check_values(db.execute(statement, (request.after or b"", request.before or _KEY_END, seq_max, request.limit)))
 
 
 def _tail(db: sqlite3.Connection, request: ReadTail) -> list[tuple[int, bytes]]:

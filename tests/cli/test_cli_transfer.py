@@ -54,7 +54,7 @@ def test_range_leaves_out_its_beginning_and_takes_its_end(cli: Run, app: str) ->
 
     def exported(text: str) -> list[str]:
         cli("export", app, "-o", "r.car", "--range", text)
-        return [line["id"] for line in cli("verify", "r.car").lines]
+        return [line["id"] for line in cli("verify", "r.car", "--partial").lines]
 
     assert exported(f"{ids[1]}..{ids[3]}") == ids[2:4]
     assert exported(f"..{ids[1]}") == ids[:2]
