@@ -1,11 +1,12 @@
 """One peer of a mesh as a process: one request a line of JSON on stdin, one answer a line on stdout.
 
-python mesh_peer.py LOG --topic T [--bootstrap MULTIADDR …] [--router episub] [--target 16]
+python mesh_peer.py LOG --topic T [--bootstrap MULTIADDR …] [--router episub] [--target 16] [--held REPORT]
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from loop_watch import reporting_to
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
@@ -106,6 +108,8 @@ async def main(options: argparse.Namespace) -> None:
     ):
         peer = Peer(log, mesh, nursery)
         with log.watch_commits(peer.on_commit):
+            # As `gossiplog serve` does it.
+            gc.freeze()
             say({"peer": mesh.host.id, "addresses": [str(address) for address in mesh.host.announced]})
             buffer = bytearray()
             async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stdin:
@@ -131,6 +135,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--router", choices=ROUTERS, default="gossipsub")
     parser.add_argument("--target", type=int, default=16)
     parser.add_argument("--durability", default="full")
+    parser.add_argument("--held", type=Path, help="where to report steps that hold the loop; see loop_watch.py")
     return parser.parse_args(arguments)
 
 
@@ -151,12 +156,16 @@ def nest(descriptor: int) -> None:
         os.dup2(descriptors[0], 0)
         os.dup2(descriptors[0], 1)
         os.close(descriptors[0])
-        trio.run(main, parse(json.loads(request)))
+        start(parse(json.loads(request)))
         return
+
+
+def start(options: argparse.Namespace) -> None:
+    trio.run(main, options, instruments=[] if options.held is None else [reporting_to(options.held)])
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--nest":
         nest(int(sys.argv[2]))
     else:
-        trio.run(main, parse(sys.argv[1:]))
+        start(parse(sys.argv[1:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import ssl
 from collections.abc import Sequence
@@ -110,6 +111,8 @@ def serve(
             peer = await mesh.join(stack, open_logs[0], logs[0], limits, hub_tls) if mesh.is_wanted else None
             urls = await _listen(stack, open_logs, listens, limits, serving_tls, has_api=not no_api)
             await _connect(stack, open_logs, hubs, hub_tls)
+            # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
+            gc.freeze()
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 for log in open_logs:
                     multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import loop_watch
 import trio
 from muxer_support import Bytes
 from wsproto import ConnectionType, WSConnection
@@ -54,12 +55,14 @@ class Server:
         process: The process.
         port: Where it listens on 127.0.0.1.
         path: Of its log.
+        report: Which steps held its loop; see `loop_watch`.
     """
 
-    def __init__(self, process: subprocess.Popen[str], port: int, path: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], port: int, path: Path, report: Path) -> None:
         self.process = process
         self.port = port
         self.path = path
+        self.report = report
 
     @property
     def url(self) -> str:
@@ -117,13 +120,15 @@ def running_server(folder: Path, *options: str, entries: int = 300) -> Iterator[
             await log.append_many({"n": n} for n in range(entries))
 
     trio.run(fill)
-    command = [sys.executable, "-m", "gossiplog", "serve", str(path), "--listen", "127.0.0.1:0", "--proxy", "127.0.0.1", "--json", *options]
+    report = folder / "held.jsonl"
+    command = [sys.executable, loop_watch.__file__, str(report), "gossiplog"]
+    command += ["serve", str(path), "--listen", "127.0.0.1:0", "--proxy", "127.0.0.1", "--json", *options]
     with (folder / "served.log").open("w") as journal:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=journal, text=True)
         try:
             assert process.stdout is not None
             served = json.loads(process.stdout.readline())
-            yield Server(process, int(served["urls"][0].rpartition(":")[2]), path)
+            yield Server(process, int(served["urls"][0].rpartition(":")[2]), path, report)
             assert process.poll() is None, (folder / "served.log").read_text()[-3000:]
             process.send_signal(signal.SIGINT)
             assert process.wait(_READY_S) == 0, "it did not end in good order"
@@ -262,7 +267,7 @@ class Watch:
 async def honest_peers(server: Server, *, memory_mib: float = 60) -> AsyncIterator[Watch]:
     """Keep two honest clients on the hub for the length of a block: each entry of one must reach the other within 5 s.
 
-    At the end the hub must be up, and must not have taken more memory than it may.
+    At the end the hub must be up, and must not have taken more memory than it may; and no step of its loop may have been too long.
 
     Args:
         server: The hub.
@@ -282,7 +287,7 @@ async def honest_peers(server: Server, *, memory_mib: float = 60) -> AsyncIterat
             await _converge(near, far)
         # Only now: what two clients pull that have nothing yet is no attack's, and earlier tests may have left entries of 60 kB.
         server.forget_peak()
-        before = server.memory_mib()
+        before, held_before = server.memory_mib(), len(loop_watch.read_report(server.report))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_append_and_wait, near, far, watch)
             await watch.rounds(1)
@@ -294,6 +299,7 @@ async def honest_peers(server: Server, *, memory_mib: float = 60) -> AsyncIterat
     assert max(watch.served_s) < SERVED_S * watch.stretch, (watch.served_s, watch.stretch)
     peak = server.memory_mib("VmHWM") - before
     assert peak <= memory_mib, f"it took {peak:.0f} MiB"
+    assert loop_watch.read_report(server.report)[held_before:] == [], "its loop was held"
 
 
 async def _converge(near: GossipLog, far: GossipLog) -> None:

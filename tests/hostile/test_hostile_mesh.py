@@ -10,6 +10,7 @@ from random import Random
 import pytest
 import trio
 from hostile_support import SERVED_S, Watch
+from loop_watch import read_report
 from mesh_cluster import Cluster, open_cluster
 
 import gossiplog
@@ -138,9 +139,10 @@ async def test_flood_is_bounded_and_an_honest_peer_is_served(tmp_path: Path, nam
     async def keep(peering: Peering) -> None:
         await trio.sleep_forever()
 
-    async with open_cluster(tmp_path, 1) as cluster, honest_peer(cluster) as watch:
+    report = tmp_path / "held.jsonl"
+    async with open_cluster(tmp_path, 1, "--held", str(report)) as cluster, honest_peer(cluster) as watch:
         [attacked] = cluster.peers
-        before = memory_mib(attacked._pid, "VmRSS")
+        before, held_before = memory_mib(attacked._pid, "VmRSS"), len(read_report(report))
         handlers = {MESHSUB: discard}
 
         async def attack() -> None:
@@ -162,3 +164,4 @@ async def test_flood_is_bounded_and_an_honest_peer_is_served(tmp_path: Path, nam
                 await watch.rounds(12)
             nursery.cancel_scope.cancel()
         assert memory_mib(attacked._pid, "VmHWM") - before < MEMORY_MIB
+        assert read_report(report)[held_before:] == [], "its loop was held"

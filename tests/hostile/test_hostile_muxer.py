@@ -82,7 +82,7 @@ async def test_bytes_that_are_no_http_and_heads_that_never_end_are_refused(serve
 
 
 async def test_no_compression_is_agreed_upon(server: Server) -> None:
-    async with attacking(server, "10.1.2.1", extensions="permessage-deflate; client_max_window_bits") as attacker:
+    async with honest_peers(server), attacking(server, "10.1.2.1", extensions="permessage-deflate; client_max_window_bits") as attacker:
         assert attacker.accepted.extensions == []
         assert attacker.accepted.subprotocol is None
 
@@ -134,12 +134,13 @@ async def test_flood_of_websocket_pings_that_nobody_reads_is_bounded(server: Ser
 
 def test_page_from_elsewhere_is_refused(tmp_path: Path) -> None:
     async def visit() -> None:
-        with pytest.raises(Refusal) as refused:
-            async with attacking(server, origin="https://evil.example.com"):
+        async with honest_peers(server):
+            with pytest.raises(Refusal) as refused:
+                async with attacking(server, origin="https://evil.example.com"):
+                    pass
+            assert refused.value.status == 403
+            async with attacking(server, origin="https://good.example.com"):
                 pass
-        assert refused.value.status == 403
-        async with attacking(server, origin="https://good.example.com"):
-            pass
 
     with running_server(tmp_path, "--origin", "https://good.example.com") as server:
         trio.run(visit)
