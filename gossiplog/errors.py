@@ -175,8 +175,13 @@ class ForeignFile(StoreError):
 
 
 class DamagedLog(StoreError):
-    """The file is a log, and parts of it cannot be read."""
+    """The file is a log, and parts of it cannot be read.
 
+    Attributes:
+        location: Of the log, for messages to the user; None where it is not known.
+    """
+
+    location: str | None = None
     hint = "run `gossiplog fsck` to see what is affected; reading what is whole goes on"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
-from ..errors import GossipLogError, NotAuthorised
+from ..errors import DamagedLog, GossipLogError, NotAuthorised
 from ..plan import Plan, ask
 from ..tree.node import Node, leaf_hash
 from ..tree.writer import update
@@ -188,11 +188,17 @@ class _Batch:
             wanted.update(dict.fromkeys(chain.from_iterable([entry.parent_keys for entry in inserts])))
         self._leaves = (yield from ask(ReadLeaves(list(wanted)))) if wanted else {}
         missing = [key for key in wanted if key not in self._leaves]
+        lost = next((key for key in self._stored_heads if key not in self._leaves), None)
+        if lost is not None:
+            raise DamagedLog(f"the head {encode_id(lost)} is not in the log")
         if missing:
             self._quarantined = yield from ask(ReadQuarantined(missing))
         branches = {leaf.branch for leaf in self._leaves.values()}
         self._tips = yield from ask(ReadBranchTips(sorted(branches)))
         self._first_new_branch = self._next_branch = self._tips.pop(-1) + 1
+        for key, leaf in self._leaves.items():
+            if self._tips.get(leaf.branch, 0) < clock_of(key):
+                raise DamagedLog(f"entry {encode_id(key)} is not on the branch {leaf.branch} that it is said to be on")
         _, last = yield from ask(ReadCount(counted=False))
         self._next_seq = last + 1
 

@@ -26,6 +26,7 @@ from ..log.reads import (
     ReadTail,
     ReadValues,
 )
+from ..log.row_checks import check_answer
 from ..plan import Request
 from ..tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
 from .postgres_fsck import FSCK_ANSWERS
@@ -50,9 +51,11 @@ async def answer(fetch: Fetch, request: Request[Any]) -> Any:
     """
     execute = _ANSWERS[type(request)]
     try:
-        return await execute(fetch, request)
+        found = await execute(fetch, request)
+        check_answer(request, found)
     except (ArithmeticError, DecodeError, LookupError, TypeError) as error:
         raise DamagedLog(f"a row of the database is damaged: {error}") from error
+    return found
 
 
 async def _heads(fetch: Fetch, request: ReadHeads) -> list[bytes]:

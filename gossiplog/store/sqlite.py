@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from ..errors import ClosedError, CommitError, LocalProtocolError, ReadOnlyLog
+from ..errors import ClosedError, CommitError, DamagedLog, LocalProtocolError, ReadOnlyLog
 from ..plan import Plan, Request, run_plan
 from .base import Durability, Reader, Transaction
 from .sqlite_answers import answer
@@ -246,6 +246,9 @@ async def _connect(path: Path, durability: Durability, *, read_only: bool) -> Tr
 async def _call(path: Path, connection: TrioConnection, function: Callable[..., T], *args: Any) -> T:
     try:
         return await connection.call(function, *args)
+    except DamagedLog as error:
+        error.location = error.location or str(path)
+        raise
     except sqlite3.Error as error:
         raise translate(path, error) from error
 

@@ -31,6 +31,7 @@ from ..log.reads import (
     WriteEntries,
     WriteQuarantine,
 )
+from ..log.row_checks import check_answer
 from ..plan import Request
 from ..tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
 from .sqlite_fsck import FSCK_ANSWERS
@@ -50,9 +51,13 @@ def answer(db: sqlite3.Connection, request: Request[Any]) -> Any:
     """
     execute = _ANSWERS[type(request)]
     try:
-        return execute(db, request)
+        found = execute(db, request)
+        check_answer(request, found)
+    except sqlite3.IntegrityError as error:
+        raise DamagedLog(f"rows of the database contradict each other: {error}") from error
     except (ArithmeticError, DecodeError, LookupError, TypeError, ValueError) as error:
         raise DamagedLog(f"a row of the database is damaged: {error}") from error
+    return found
 
 
 def _select_in(db: sqlite3.Connection, select: str, keys: Sequence[Any]) -> Iterable[tuple[Any, ...]]:

@@ -21,10 +21,10 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
     if code == sqlite3.SQLITE_NOTADB:
         return ForeignFile(f"{path} is not a SQLite database")
     if code == sqlite3.SQLITE_CORRUPT:
-        return DamagedLog(f"{path} is damaged: {error}")
+        return _damaged(path, f"{path} is damaged: {error}")
     if code == sqlite3.SQLITE_ERROR or "Could not decode" in str(error):
         # Our statements are right, so it is the schema, or a text, that is not.
-        return DamagedLog(f"{path} does not hold what a log should: {error}")
+        return _damaged(path, f"{path} does not hold what a log should: {error}")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogBusy(f"{path} is locked by another process", hint="end the other process, or try again")
     if code == sqlite3.SQLITE_CANTOPEN:
@@ -33,3 +33,9 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
         hint = "the disk may be full, limited or failing; what was committed before is kept"
         return CommitError(f"reading or writing {path} failed: {error}", hint=hint)
     return CommitError(f"{path}: {error}")
+
+
+def _damaged(path: Path, message: str) -> DamagedLog:
+    damaged = DamagedLog(message)
+    damaged.location = str(path)
+    return damaged

@@ -14,6 +14,7 @@ from ..version import VERSION
 from .base import Durability
 from .migrate import load_migrations, split_statements
 from .sqlite_errors import translate
+from .sqlite_schema import check_schema, read_writer
 
 __all__ = ["WriterLock", "check_file", "check_log", "connect", "create_log", "find_pending", "is_blank", "migrate_log", "read_version"]
 
@@ -183,9 +184,9 @@ def check_log(db: sqlite3.Connection, path: Path, topic: str | None, may_migrate
         raise ForeignFile(f"{path} is a database of another program", hint="it was left as it is; give another path")
     version, latest = read_version(db), len(load_migrations("sqlite"))
     if version > latest:
-        (writer,) = db.execute("SELECT version FROM gossiplog_log").fetchone()
-        message = f"{path} has schema {version}, written by gossiplog {writer}; this is {VERSION} with schema {latest}"
+        message = f"{path} has schema {version}, written by gossiplog {read_writer(db)}; this is {VERSION} with schema {latest}"
         raise NewerVersion(message, hint="upgrade gossiplog")
+    check_schema(db, path, max(version, 0))
     if version < latest:
         if not may_migrate:
             raise ReadOnlyLog(f"{path} has schema {version}, and {latest} is needed", hint=f"run `gossiplog migrate {path}`")

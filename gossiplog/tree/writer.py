@@ -264,6 +264,8 @@ def _cut(spans: Sequence[_Span]) -> list[_Group]:
             continue
         end = starts[0] if starts else len(nodes)
         if end > 0:
+            if not groups:
+                raise DamagedLog("a level of the tree does not begin with its anchor")
             key, open_nodes = groups[-1]
             if not is_copy:
                 # The list may be the store's own.

@@ -47,6 +47,16 @@ def damage(path: Path, *statements: str) -> None:
     db.close()
 
 
+def allow_null(path: Path, *, is_allowed: bool) -> None:
+    """Change the definition of the entries' column behind SQLite's back."""
+    change = ("value BLOB NOT NULL", "value BLOB") if is_allowed else ("value BLOB", "value BLOB NOT NULL")
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA writable_schema = 1")
+    db.execute("UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = 'gossiplog_entries'", change)
+    db.commit()
+    db.close()
+
+
 DAMAGES = {
     "a head too few": ("DELETE FROM gossiplog_heads", {Kind.HEADS}),
     "a head too many": ("INSERT INTO gossiplog_heads SELECT key FROM gossiplog_leaves WHERE seq = 9", {Kind.HEADS}),
@@ -174,12 +184,10 @@ async def test_an_entry_of_any_type_is_found_and_set_aside(path, value) -> None:
     statement = f"UPDATE gossiplog_entries SET value = {value} WHERE seq = 400"
     if value == "NULL":
         # The column refuses NULL, which a flipped bit does not ask for.
-        db = sqlite3.connect(path)
-        db.execute("PRAGMA writable_schema = 1")
-        db.execute("UPDATE sqlite_master SET sql = replace(sql, 'value BLOB NOT NULL', 'value BLOB') WHERE name = 'gossiplog_entries'")
-        db.commit()
-        db.close()
+        allow_null(path, is_allowed=True)
     damage(path, statement)
+    if value == "NULL":
+        allow_null(path, is_allowed=False)
     async with opened(path) as log:
         assert (await log.fsck()).findings[0].where == "seq 400"
         if value[0] not in "zx":

@@ -1,0 +1,166 @@
+"""What every store's answer must be, whatever the database holds: rows that go on in their order, and parts of the right form.
+
+A damaged index gives rows twice, or goes back to where it was, and whoever reads page after page would never end. Keys, hashes and
+numbers of another form would end the plan that reads them with an error that speaks of our code, not of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, pairwise
+from operator import lt
+from typing import Any, TypeVar
+
+from ..errors import DecodeError
+from ..plan import Request
+from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, ReadRoot, ReadRuns, Run
+from .fsck_reads import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
+from .reads import Leaf, Link, Position, Quarantined, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, ReadPage, ReadQuarantine, ReadTail
+
+__all__ = ["check_answer"]
+
+T = TypeVar("T")
+
+
+def check_answer(request: Request[Any], answer: Any) -> None:
+    """Check what a database answered, before a plan sees it. O(rows) where there are several, next to nothing elsewhere.
+
+    Raises:
+        DecodeError: It cannot be right.
+        TypeError: A part has another type than its column.
+    """
+    check = _CHECKS.get(type(request))
+    if check is not None:
+        check(request, answer)
+
+
+def _check_tail(request: ReadTail | ReadEntryRows, rows: Sequence[tuple[int, Any]]) -> None:
+    _check_order([request.seq, *[seq for seq, _ in rows]])
+
+
+def _check_page(request: ReadPage, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    keys = [key for key, _ in rows]
+    _check_keys(keys)
+    if request.reverse:
+        keys.reverse()
+    if keys:
+        _check_order([*_after(request.after), *keys, *_after(request.before)])
+
+
+def _check_heads(request: ReadHeads, keys: Sequence[bytes]) -> None:
+    _check_keys(keys)
+    _check_order(keys)
+
+
+def _check_quarantine(request: ReadQuarantine, records: Sequence[Quarantined]) -> None:
+    _check_order([*_after(request.after), *[record.key for record in records]])
+
+
+def _check_leaf_page(request: ReadLeafPage, rows: Sequence[LeafRow]) -> None:
+    _check_order([_rank(key) for key in (*_after(request.after), *[row.key for row in rows])])
+
+
+def _check_node_page(request: ReadNodePage, rows: Sequence[tuple[int, bytes]]) -> None:
+    _check_order([*_after(request.after), *rows])
+
+
+def _check_position_page(request: ReadPositionPage, rows: Sequence[tuple[Position, int]]) -> None:
+    _check_order([*_after(request.after), *[at for at, _ in rows]])
+
+
+def _check_link_page(request: ReadLinkPage, links: Sequence[Link]) -> None:
+    _check_order([_link_key(link) for link in (*_after(request.after), *links)])
+
+
+def _check_leaves(request: ReadLeaves, leaves: dict[bytes, Leaf]) -> None:
+    _check_numbers(chain.from_iterable(leaves.values()))
+
+
+def _check_tips(request: ReadBranchTips, tips: dict[int, int]) -> None:
+    _check_numbers(tips.values())
+
+
+def _check_count(request: ReadCount, counts: tuple[int, int]) -> None:
+    _check_numbers(counts)
+
+
+def _check_root(request: ReadRoot, root: Node) -> None:
+    _check_nodes([root])
+    if not 0 <= root.level <= LEVEL_MAX:
+        raise DecodeError(f"the tree's root is at level {root.level}, at most {LEVEL_MAX} expected")
+
+
+def _check_runs(request: ReadRuns, runs: Sequence[Run]) -> None:
+    for parent, children, _ in runs:
+        _check_nodes([parent, *children])
+        _check_order([child.key or b"" for child in children])
+
+
+_CHECKS: dict[type[Request[Any]], Callable[[Any, Any], None]] = {
+    ReadBranchTips: _check_tips,
+    ReadCount: _check_count,
+    ReadEntryRows: _check_tail,
+    ReadHeads: _check_heads,
+    ReadLeafPage: _check_leaf_page,
+    ReadLeaves: _check_leaves,
+    ReadLinkPage: _check_link_page,
+    ReadNodePage: _check_node_page,
+    ReadPage: _check_page,
+    ReadPositionPage: _check_position_page,
+    ReadQuarantine: _check_quarantine,
+    ReadRoot: _check_root,
+    ReadRuns: _check_runs,
+    ReadTail: _check_tail,
+}
+
+
+def _after(bound: T | None) -> tuple[T, ...]:
+    return () if bound is None else (bound,)
+
+
+def _link_key(link: Link) -> tuple[int, int, int, int]:
+    child, parent, _ = link
+    return child.branch, parent.branch, child.clock, parent.clock
+
+
+def _check_order(keys: Sequence[Any]) -> None:
+    if not all(map(lt, keys, keys[1:])):
+        before, key = next((before, key) for before, key in pairwise(keys) if not before < key)
+        raise DecodeError(f"rows are out of order: {_show(key)} after {_show(before)}")
+
+
+def _check_keys(keys: Sequence[Any]) -> None:
+    for key in keys:
+        if type(key) is not bytes or len(key) != KEY_BYTES:
+            raise DecodeError(f"{_show(key)} is not a key of {KEY_BYTES} bytes")
+
+
+def _check_numbers(numbers: Iterable[Any]) -> None:
+    for number in numbers:
+        if type(number) is not int:
+            raise DecodeError(f"{_show(number)} is not a number")
+
+
+def _check_nodes(nodes: Sequence[Node]) -> None:
+    for level, key, node_hash in nodes:
+        if type(level) is not int or type(node_hash) is not bytes or len(node_hash) != HASH_BYTES:
+            raise DecodeError(f"a node of the tree has level {_show(level)} and hash {_show(node_hash)}")
+        if key is not None and (type(key) is not bytes or len(key) != KEY_BYTES):
+            raise DecodeError(f"{_show(key)} is not the key of a node")
+
+
+def _rank(value: object) -> tuple[int, Any]:
+    """Order values of any type as SQLite does: null, numbers, texts, blobs."""
+    match value:
+        case None:
+            return 0, 0
+        case int() | float():
+            return 1, value
+        case str():
+            return 2, value.encode("utf-8", "surrogatepass")
+        case _:
+            return 3, value
+
+
+def _show(value: object) -> str:
+    return value.hex()[:80] if isinstance(value, bytes) else repr(value)[:80]

@@ -1,0 +1,84 @@
+"""Damage to a log's file: which page belongs to what, and pages, rows and pointers put wrong."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+
+def damage(path: Path, *statements: str) -> None:
+    """Change rows behind the log's back; each statement must find something to change."""
+    with closing(sqlite3.connect(path)) as db:
+        for statement in statements:
+            assert db.execute(statement).rowcount != 0, statement
+        db.commit()
+
+
+class Pages:
+    """The pages of a file that nobody has open, as SQLite's B-trees have them.
+
+    Attributes:
+        size: Bytes of a page.
+        roots: The number of the root page of each table and index.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with closing(sqlite3.connect(path)) as db:
+            self.roots = dict(db.execute("SELECT name, rootpage FROM sqlite_master"))
+            self.size = db.execute("PRAGMA page_size").fetchone()[0]
+        self.data = bytearray(path.read_bytes())
+        self.count = len(self.data) // self.size
+
+    def at(self, page: int) -> int:
+        """Where a page's own header begins; the first page has the file's before it."""
+        return (page - 1) * self.size + (100 if page == 1 else 0)
+
+    def kind(self, page: int) -> int:
+        """The type byte: 2 and 5 inner pages of an index and a table, 10 and 13 their leaves."""
+        return self.data[self.at(page)]
+
+    def pointers(self, page: int) -> list[int]:
+        """Where in the file an inner page names its children, in order, the last one included."""
+        at = self.at(page)
+        count = int.from_bytes(self.data[at + 3 : at + 5])
+        cells = [int.from_bytes(self.data[at + 12 + 2 * index : at + 14 + 2 * index]) for index in range(count)]
+        return [*[(page - 1) * self.size + cell for cell in cells], at + 8]
+
+    def children(self, page: int) -> list[int]:
+        """The children of an inner page."""
+        return [int.from_bytes(self.data[at : at + 4]) for at in self.pointers(page)]
+
+    def leaves(self, name: str) -> list[int]:
+        """The leaf pages of a table or an index, in order."""
+        level = [self.roots[name]]
+        while self.kind(level[0]) in (2, 5):
+            level = [child for page in level for child in self.children(page)]
+        return level
+
+    def fill(self, page: int, noise: bytes) -> None:
+        """Overwrite a page from its beginning."""
+        self.data[(page - 1) * self.size : (page - 1) * self.size + len(noise)] = noise
+
+    def point(self, page: int, child: int, target: int) -> None:
+        """Have an inner page's child of this index be another page."""
+        at = self.pointers(page)[child]
+        self.data[at : at + 4] = target.to_bytes(4)
+
+    def write(self) -> None:
+        """Write the file."""
+        self._path.write_bytes(bytes(self.data))
+
+
+def send_back(path: Path, table: str = "gossiplog_entries") -> None:
+    """Have the last rows of a table lead back to its first ones, so that whoever goes on after the last row he got never ends."""
+    pages = Pages(path)
+    root = pages.roots[table]
+    pages.point(root, -1, pages.children(root)[0])
+    pages.write()
+
+
+def rows(path: Path, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
+    """What a statement returns, in a connection of its own."""
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(statement, parameters).fetchall()
