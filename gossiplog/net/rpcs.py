@@ -10,13 +10,15 @@ import trio
 from ..codec.framing import FrameDecoder
 from ..pubsub.outbox import Outbox
 from ..pubsub.rpc import Rpc
-from ..pubsub.wire import Wire
+from ..pubsub.wire import Decoded, Wire
 from .stream import Stream
 
 __all__ = ["Encoder", "RpcSender", "read_rpcs"]
 
 _ENCODED_MAX = 64
 _WRITE_BYTES = 64 * 1024
+_DECODED_AT_ONCE_BYTES = 4 * 1024
+"""Longer frames are decoded in a thread: one of 4 MiB takes most of a second, in which others would have to wait."""
 
 
 class Encoder:
@@ -80,13 +82,17 @@ class RpcSender:
             await stream.send_all(b"".join(parts))
 
 
-async def read_rpcs(stream: Stream, wire: Wire, on_rpc: Callable[[Rpc, int], Awaitable[None]]) -> None:
+async def read_rpcs(
+    stream: Stream, wire: Wire, on_rpc: Callable[[Decoded], Awaitable[None]], is_heeded: Callable[[], bool], threads: trio.CapacityLimiter
+) -> None:
     """Read RPCs until the peer closes its side.
 
     Args:
         stream: Opened by the peer.
         wire: Decodes.
-        on_rpc: Takes each RPC, and how many of its messages were refused. Nothing more is read before it returns.
+        on_rpc: Takes each RPC. Nothing more is read before it returns.
+        is_heeded: Whether the next frame is worth decoding; else it is dropped unread.
+        threads: For long frames, which are decoded beside the loop.
 
     Raises:
         DecodeError: What came is no RPC, or breaks a limit.
@@ -96,7 +102,11 @@ async def read_rpcs(stream: Stream, wire: Wire, on_rpc: Callable[[Rpc, int], Awa
     while data := await stream.receive_some():
         frames.feed(data)
         while (body := frames.next()) is not None:
-            decoded = wire.decode(body)
-            await on_rpc(decoded.rpc, len(decoded.refusals))
+            if not is_heeded():
+                pass
+            elif len(body) <= _DECODED_AT_ONCE_BYTES:
+                await on_rpc(wire.decode(body))
+            else:
+                await on_rpc(await trio.to_thread.run_sync(wire.decode, body, limiter=threads))
             # One chunk may be thousands of small RPCs, for which others should not have to wait.
             await trio.lowlevel.checkpoint()

@@ -231,6 +231,10 @@ class Service:
         finally:
             self._is_acting = False
 
+    def is_heeded(self, peer: PeerId) -> bool:
+        """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""
+        return self._machine.router.is_heeded(peer)
+
     def banned_until(self, peer: PeerId) -> float | None:
         """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
         until = self._banned.get(peer)

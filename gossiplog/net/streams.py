@@ -15,7 +15,7 @@ from ..errors import ClosedError, DecodeError, GossipLogError, RemoteProtocolErr
 from ..pubsub.events import RpcReceived
 from ..pubsub.rpc import Rpc, Subscription
 from ..pubsub.types import PeerId, Topic
-from ..pubsub.wire import Wire
+from ..pubsub.wire import Decoded, Wire
 from ..sync.result import Ending, SyncResult
 from ..sync.schedule import SessionSlots
 from .journal import note
@@ -41,6 +41,8 @@ WAITING_MAX = 64
 ATTACH_S = 5.0
 OPEN_S = 10.0
 _RPC_STREAMS_MAX = 5
+_DECODERS_MAX = 2
+"""Long frames that are decoded at the same time, of all peers together."""
 
 
 class Streams:
@@ -61,6 +63,7 @@ class Streams:
         self._slots = SessionSlots[PeerId]()
         self._waiting: dict[PeerId, trio.Event] = {}
         self._turns = Turns()
+        self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
         self._push_protocol = f"/canvas/v1/{service.topic}/push"
         self._sync_protocol = f"/canvas/v1/{service.topic}/sync"
 
@@ -150,24 +153,26 @@ class Streams:
 
     async def _read_rpcs(self, link: Link, stream: Stream) -> None:
         try:
-            await read_rpcs(stream, self.encoder.wire, partial(self._on_rpc, link.peer))
+            is_heeded = partial(self._service.is_heeded, link.peer.id)
+            await read_rpcs(stream, self.encoder.wire, partial(self._on_rpc, link.peer), is_heeded, self._decoders)
         except DecodeError:
-            self._service.tell(RpcReceived(link.peer.id, Rpc(), 1))
+            self._service.tell(RpcReceived(link.peer.id, Rpc(), offences=1))
             raise
 
-    async def _on_rpc(self, peer: Peer, rpc: Rpc, refused: int) -> None:
+    async def _on_rpc(self, peer: Peer, decoded: Decoded) -> None:
         """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
+        rpc, refused, offences = decoded.rpc, decoded.refused, decoded.offences
         messages = rpc.messages
         if not messages:
-            self._service.tell(RpcReceived(peer.id, rpc, refused))
+            self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
         for start in range(0, len(messages), _MESSAGES_A_TURN):
             await self._wait_for_room(peer, PUBLISHED_INSERTING_MAX)
             part = messages[start : start + _MESSAGES_A_TURN]
             if start:
-                rpc, refused = Rpc(messages=part, hops=rpc.hops), 0
+                rpc, refused, offences = Rpc(messages=part, hops=rpc.hops), (), 0
             elif len(messages) > len(part):
                 rpc = replace(rpc, messages=part)
-            self._service.tell(RpcReceived(peer.id, rpc, refused))
+            self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
 
     # Streams that we open
 

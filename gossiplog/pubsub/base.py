@@ -94,8 +94,8 @@ class PubSub(Hooks):
         if type(event) is RpcReceived:
             peer = self.peers.get(event.peer)
             if peer is not None:
-                if event.refused:
-                    self._on_refused(peer, event.refused)
+                if event.refused or event.offences:
+                    self._on_refused(peer, event.refused, event.offences)
                 self._on_rpc(peer, event.rpc)
         elif type(event) is Validated:
             self._on_validated(event)
@@ -123,6 +123,11 @@ class PubSub(Hooks):
             for peer in self.peers.values()
         )
         return RouterState(self.name, self._topic_states(), peers, sizes, sizes_max)
+
+    def is_heeded(self, peer: PeerId) -> bool:
+        """Say whether what a peer sends is read at all; see `Router.is_heeded`."""
+        known = self.peers.get(peer)
+        return known is None or self._gate is None or self._gate(known)
 
     def is_ready(self, topic: Topic, peers_min: int | None = None) -> bool:
         """Say whether enough peers would take a message published now; see `Router.is_ready`."""
@@ -297,6 +302,7 @@ class PubSub(Hooks):
         fates = self._publish_fates(message)
         peers = [peer for peer, fate in fates if fate in SENT]
         self.out.append(Published(message.id, message.topic, tuple(fates)))
+        self._on_publishing(message)
         rpc = self._rpc_of(message, None, 0)
         if peers:
             self.send_messages(peers, rpc, is_urgent=True)
@@ -307,7 +313,9 @@ class PubSub(Hooks):
         """Whether an RPC is nothing but one further copy, of which nothing follows. Most are, so they touch little memory."""
         rpc, seen = event.rpc, self.seen
         messages = rpc.messages
-        if len(messages) != 1 or rpc.control is not None or rpc.subscriptions or rpc.overlay or event.refused or self._watches_copies:
+        if len(messages) != 1 or rpc.control is not None or rpc.subscriptions or rpc.overlay or self._watches_copies:
+            return False
+        if event.refused or event.offences:
             return False
         return now < seen.due and seen.entries.get(messages[0].id, seen) is None
 
@@ -376,6 +384,8 @@ class PubSub(Hooks):
             self.seen.add(message.id, held, self.now)
             self._on_new(message, peer, hops)
             self.out.append(Validate(message, peer.id))
+        else:
+            self._on_overflow(message)
 
     def _on_validated(self, event: Validated) -> None:
         held = self.pending.pop(event.message_id, None)
@@ -394,7 +404,10 @@ class PubSub(Hooks):
 
     def _note_source(self, held: Held, message: Message, peer: Peer) -> bool:
         """Remember one more peer that has a message. False if it was known, or there are too many."""
-        if peer.id == held.source or peer.id in held.sources or len(held.sources) >= self.common.sources_max:
+        if peer.id == held.source or peer.id in held.sources:
+            return False
+        if len(held.sources) >= self.common.sources_max and not self._is_grafted(held.topic, peer.id):
+            # Strangers who echo must not cost a mesh peer the credit for its copy; the mesh is bounded by itself.
             return False
         held.sources.append(peer.id)
         if held.outcome is Outcome.IGNORE:

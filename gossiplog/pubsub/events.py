@@ -86,12 +86,14 @@ class RpcReceived:
     Attributes:
         peer: Who.
         rpc: What, without the messages that `wire.py` refused.
-        refused: How many messages that were; misbehaviour (P7).
+        refused: The topic of each message that broke the signature policy; an invalid message (P4) as any other.
+        offences: What else was wrong with the frame, by number: it was no RPC, or repeated its control messages; misbehaviour (P7).
     """
 
     peer: PeerId
     rpc: Rpc
-    refused: int = 0
+    refused: tuple[Topic, ...] = ()
+    offences: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,17 +23,18 @@ class PeerExchange:
     Args:
         core: The router.
         scoring: Whom to trust.
-        count_max: Peers offered, and dialled, for one PRUNE.
+        count_max: Peers offered in one PRUNE, and dialled from one heartbeat to the next.
         is_offering: Whether we offer any.
     """
 
-    __slots__ = ("_core", "_count_max", "_is_offering", "_records", "_scoring")
+    __slots__ = ("_core", "_count_max", "_is_offering", "_left", "_records", "_scoring")
 
     def __init__(self, core: PubSub, scoring: Scoring, count_max: int, *, is_offering: bool) -> None:
         self._core = core
         self._scoring = scoring
         self._count_max = count_max
         self._is_offering = is_offering
+        self._left = count_max
         self._records: dict[PeerId, bytes] = {}
 
     def learn(self, peer: PeerId, record: bytes) -> None:
@@ -57,6 +58,10 @@ class PeerExchange:
         ]
         return tuple(PeerRecord(peer, self._records.get(peer)) for peer in choose(others, self._count_max, self._core.rng))
 
+    def begin_tick(self) -> None:
+        """Begin a heartbeat: a new allowance of dials."""
+        self._left = self._count_max
+
     def accept(self, pruner: Peer, prunes: Iterable[Prune]) -> None:
         """Dial some of the peers that were offered, if the offerer's score allows."""
         if self._scoring.of(pruner.id) < self._scoring.thresholds.accept_px:
@@ -64,5 +69,6 @@ class PeerExchange:
         for prune in prunes:
             known = self._core.peers
             offered = [record for record in prune.peers if record.peer not in known]
-            for record in choose(offered, self._count_max, self._core.rng):
+            for record in choose(offered, self._left, self._core.rng):
+                self._left -= 1
                 self._core.out.append(Connect(record.peer, record.record))

@@ -41,6 +41,7 @@ class Gossip:
         self._promises: dict[MessageId, dict[PeerId, float]] = {}
         self._heard: dict[PeerId, int] = {}
         self._asked: dict[PeerId, int] = {}
+        self._served: dict[PeerId, int] = {}
 
     # What peers say
 
@@ -62,20 +63,29 @@ class Gossip:
         asked = choose(list(wanted), room, core.rng)
         self._asked[peer.id] = self._asked.get(peer.id, 0) + len(asked)
         core.draft(peer.id).iwant += asked
-        if self._is_scoring and self.promise_count < params.promises_max:
-            promised = self._promises.setdefault(asked[0], {})
-            if peer.id not in promised:
-                promised[peer.id] = core.now + params.iwant_follow_up_s
+        if self._is_scoring:
+            # One promise for so many ids, so that inventing thousands at once costs more than inventing one.
+            for message_id in asked[:: params.promise_ids]:
+                self._promise(peer.id, message_id)
+
+    def _promise(self, peer: PeerId, message_id: MessageId) -> None:
+        if self.promise_count < self._params.promises_max:
+            promised = self._promises.setdefault(message_id, {})
+            if peer not in promised:
+                promised[peer] = self._core.now + self._params.iwant_follow_up_s
                 self.promise_count += 1
 
     def on_iwant(self, peer: Peer, ids: tuple[MessageId, ...]) -> None:
-        """Serve what is in the cache, each message to one peer at most `retransmissions` times."""
+        """Serve what is in the cache, each message to one peer at most `retransmissions` times, within the limits of one heartbeat."""
         params = self._params
         if self._scoring.of(peer.id) < self._scoring.thresholds.gossip:
             return
         unwanted: Container[MessageId] = self.unwanted.get(peer.id, ())
         messages: list[Message] = []
-        for message_id in dict.fromkeys(islice(ids, params.ihave_ids_max)):
+        served = self._served.get(peer.id, 0)
+        wanted = dict.fromkeys(islice(ids, max(0, params.ihave_ids_max - served)))
+        self._served[peer.id] = served + len(wanted)
+        for message_id in wanted:
             message, count = self.mcache.get_for(message_id, peer.id)
             if message is not None and count <= params.retransmissions and message_id not in unwanted:
                 messages.append(message)
@@ -91,11 +101,13 @@ class Gossip:
                 return
             unwanted[message_id] = until
 
-    def fulfil(self, message_id: MessageId) -> None:
-        """A message came: whoever promised it has kept the promise, or another was faster."""
+    def fulfil(self, message_id: MessageId) -> Container[PeerId]:
+        """A message came: whoever promised it has kept the promise, or another was faster. Returns who had."""
         promised = self._promises.pop(message_id, None)
-        if promised is not None:
-            self.promise_count -= len(promised)
+        if promised is None:
+            return ()
+        self.promise_count -= len(promised)
+        return promised
 
     def forget(self, peer: PeerId) -> None:
         """Drop what a peer that has gone did not want."""
@@ -105,10 +117,14 @@ class Gossip:
 
     def say_idontwant(self, message: Message, source: PeerId, links: Mapping[PeerId, Peer]) -> None:
         """Tell the mesh that a large message is here, before it is validated."""
-        if len(message.data) >= self._params.idontwant_bytes_min:
-            for peer in links.values():
-                if peer.has_idontwant and peer.id != source:
-                    self._core.draft(peer.id).idontwant.append(message.id)
+        for peer in self.idontwant_peers(message, source, links):
+            self._core.draft(peer).idontwant.append(message.id)
+
+    def idontwant_peers(self, message: Message, source: PeerId | None, links: Mapping[PeerId, Peer]) -> list[PeerId]:
+        """Choose those of the mesh who are to be told that a message is here: if it is large, all who understand that but its source."""
+        if len(message.data) < self._params.idontwant_bytes_min:
+            return []
+        return [peer.id for peer in links.values() if peer.has_idontwant and peer.id != source]
 
     def emit(self, topic: Topic, exclude: Container[PeerId]) -> None:
         """Announce the window's messages to some peers of the topic that are not pushed them, once a heartbeat."""
@@ -138,6 +154,7 @@ class Gossip:
         self._tick = tick
         self._heard.clear()
         self._asked.clear()
+        self._served.clear()
         if self.unwanted:
             for peer, ids in list(self.unwanted.items()):
                 left = {message_id: until for message_id, until in ids.items() if until > tick}

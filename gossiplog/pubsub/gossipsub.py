@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from .actions import Fate
+from .actions import Fate, SendRpc
 from .events import AppScored, ConnectFailed, Outcome, PeerRecordLearned, Probed, TopicScored
 from .gossip import Gossip
 from .meshsub import Meshsub
 from .params import GossipsubParams
 from .peers import Peer
 from .router import ScoreParts
-from .rpc import Control, Message
+from .rpc import Control, Message, Rpc
 from .score import PeerScores
 from .seen import Held
 from .types import PeerId, Topic
@@ -84,19 +84,29 @@ class Gossipsub(Meshsub):
         super()._on_control(peer, control)
 
     def _on_new(self, message: Message, peer: Peer, hops: int) -> None:
+        links = self.mesh.links[message.topic]
+        if peer.id in self.gossip.fulfil(message.id) and peer.id not in links and self.params.repair_peers:
+            self.mesh.helpers.setdefault(message.topic, {})[peer.id] = None
+        self.gossip.say_idontwant(message, peer.id, links)
+
+    def _on_overflow(self, message: Message) -> None:
         self.gossip.fulfil(message.id)
-        self.gossip.say_idontwant(message, peer.id, self.mesh.links[message.topic])
+
+    def _on_publishing(self, message: Message) -> None:
+        peers = self.gossip.idontwant_peers(message, None, self.mesh.links.get(message.topic, {}))
+        if peers:
+            self.out.append(SendRpc(peers, Rpc(control=Control(idontwant=(message.id,))), True))
 
     # Scores
 
     def _on_copy(self, message: Message, peer: Peer, held: Held | None, hops: int) -> None:
         scores = self.scores
-        if held is None or not self._note_source(held, message, peer) or scores is None:
+        if held is None:
             return
-        if held.outcome is Outcome.ACCEPT:
+        if held.outcome is Outcome.REJECT and scores is not None:
+            scores.reject(peer.id, held.topic)  # each time: whoever replays what is invalid goes on offending
+        elif self._note_source(held, message, peer) and held.outcome is Outcome.ACCEPT and scores is not None:
             scores.deliver_again(peer.id, held.topic, self.now - held.validated_at)
-        elif held.outcome is Outcome.REJECT:
-            scores.reject(peer.id, held.topic)
 
     def _on_verdict(self, topic: Topic, source: PeerId, others: Sequence[PeerId], outcome: Outcome) -> None:
         scores = self.scores

@@ -49,6 +49,12 @@ class Hooks:
     def _on_new(self, message: Message, peer: Peer, hops: int) -> None:
         """Called for the first copy of every message of a joined topic, before it is validated."""
 
+    def _on_overflow(self, message: Message) -> None:
+        """Called for a new message that there is no room to validate: it is passed over, and may come again."""
+
+    def _on_publishing(self, message: Message) -> None:
+        """Called for an own message before it is sent."""
+
     def _on_verdict(self, topic: Topic, source: PeerId, others: Sequence[PeerId], outcome: Outcome) -> None:
         """Called once a message is accepted, ignored or rejected, before it is forwarded; `others` sent it as well."""
 
@@ -56,8 +62,8 @@ class Hooks:
         """Whether copies that come after the verdict matter to a score."""
         return False
 
-    def _on_refused(self, peer: Peer, count: int) -> None:
-        """Called when messages of an RPC were refused by its decoder."""
+    def _on_refused(self, peer: Peer, topics: tuple[Topic, ...], offences: int) -> None:
+        """Called when something was wrong with an RPC before it came here; see `RpcReceived`."""
 
     def _on_control(self, peer: Peer, control: Control) -> None:
         """Called after an RPC's messages."""

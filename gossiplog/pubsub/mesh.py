@@ -31,6 +31,7 @@ class Mesh:
         backoff: Whom not to graft.
         prune_first: Gives the mesh peers of a topic that are pruned before others, if there are too many; set by `choke`.
         on_pruned: Told of every link that ended; set by `choke`.
+        helpers: For each joined topic the peers that served on request, since the last heartbeat, what the mesh had not brought.
     """
 
     def __init__(self, core: PubSub, params: MeshsubParams, scoring: Scoring, exchange: PeerExchange) -> None:
@@ -38,6 +39,7 @@ class Mesh:
         self.backoff = Backoff(params.backoffs_max)
         self.prune_first: Callable[[Topic], dict[PeerId, None]] | None = None
         self.on_pruned: Callable[[Topic, PeerId], None] | None = None
+        self.helpers: dict[Topic, dict[PeerId, None]] = {}
         self._core = core
         self._params = params
         self._scoring = scoring
@@ -58,6 +60,7 @@ class Mesh:
         for peer in list(self.links[topic].values()):
             self._prune(topic, peer, self._params.unsubscribe_backoff_s)
         del self.links[topic]
+        self.helpers.pop(topic, None)
 
     def remove_peer(self, topic: Topic, peer: Peer) -> None:
         """Drop a peer that left the topic or the network, without a word."""
@@ -121,6 +124,11 @@ class Mesh:
             median = sorted(map(score, links))[len(links) // 2]
             if median < self._scoring.thresholds.opportunistic_graft:
                 self._graft_some(topic, params.opportunistic_graft_peers, lambda peer: score(peer.id) > median)
+
+    def repair(self, topic: Topic) -> None:
+        """Graft peers that helped where the mesh failed, if what they brought was worth something; once a heartbeat."""
+        helpers = self.helpers.pop(topic, {})
+        self._graft_some(topic, self._params.repair_peers, lambda peer: peer.id in helpers and self._scoring.of(peer.id) > 0)
 
     def expire(self, tick: int) -> None:
         """Forget backoffs that are over, every 15 heartbeats."""

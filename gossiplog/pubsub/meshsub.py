@@ -57,6 +57,7 @@ class Meshsub(PubSub):
         self.fanout = Fanout(self, params, self.scoring)
         self.tick = 0
         self._due = 0.0
+        self._control_rpcs: dict[PeerId, int] = {}
         self._always: dict[Topic, dict[PeerId, Peer]] = {}  # floodsub and direct peers, sent everything
 
     # Routing
@@ -115,9 +116,13 @@ class Meshsub(PubSub):
     def _on_heartbeat(self) -> None:
         if self.tick % self.mesh_params.direct_connect_ticks == 0:
             self._connect_direct()
+        self._control_rpcs.clear()
+        self.exchange.begin_tick()
         self.mesh.expire(self.tick)
         for topic in self.mesh.links:
             self.mesh.maintain(topic, self.tick)
+            if topic in self.mesh.helpers:
+                self.mesh.repair(topic)
         if self.fanout.peers:
             self.fanout.maintain()
 
@@ -148,10 +153,19 @@ class Meshsub(PubSub):
     def _on_disconnected(self, peer: Peer) -> None:
         self.exchange.forget(peer.id)
 
-    def _on_refused(self, peer: Peer, count: int) -> None:
-        self.scoring.penalise(peer.id, count)
+    def _on_refused(self, peer: Peer, topics: tuple[Topic, ...], offences: int) -> None:
+        for topic in topics:
+            if topic in self.joined:
+                self.scoring.reject(peer.id, topic)
+        self.scoring.penalise(peer.id, offences)
 
     def _on_control(self, peer: Peer, control: Control) -> None:
+        if not (control.graft or control.prune):
+            return
+        count = self._control_rpcs[peer.id] = self._control_rpcs.get(peer.id, 0) + 1
+        if count > self.mesh_params.control_rpcs_max:
+            self.scoring.penalise(peer.id, 1)
+            return
         if control.graft:
             self.mesh.on_graft(peer, control.graft)
         if control.prune:

@@ -36,7 +36,7 @@ class CommonParams:
         seen_max: Ids remembered at most; the oldest are forgotten first. About 100 bytes each.
         pending_max: Messages under validation at most; beyond it new ones are dropped without being marked seen, so that a later
             copy can be taken.
-        sources_max: Other peers remembered, and told of, for a message that is pending or was ignored.
+        sources_max: Other peers remembered, and told of, for a message that is pending or was ignored, beside those in its mesh.
         topics_per_peer_max: Topics that one peer may subscribe to; beyond it its announcements are ignored.
         retry_s: After how long an announcement, GRAFT or PRUNE that met a full queue is sent again.
     """
@@ -80,7 +80,7 @@ class MeshsubParams(CommonParams):
     """The mesh's.
 
     Attributes:
-        D: Target degree.
+        D: Target degree. 0, as D_lo, D_hi and D_out, makes a bootstrapper: it has no mesh, and names others in its PRUNEs.
         D_lo: Below it the heartbeat grafts up to D. Go has 5; the 2018 specification and js have 4.
         D_hi: Above it the heartbeat prunes down to D; from it on a graft by a peer that dialled us is refused.
         D_score: How many of the best scored peers survive pruning.
@@ -95,6 +95,10 @@ class MeshsubParams(CommonParams):
         backoffs_max: Remembered (topic, peer) backoffs of peers that are not connected, a topic; the oldest goes first.
         opportunistic_graft_ticks: Heartbeats between two opportunistic grafts. Without scoring there are none.
         opportunistic_graft_peers: Peers grafted each time.
+        repair_peers: Peers grafted a heartbeat because they served on request what the mesh had not brought: where that happens, the
+            mesh is full of peers that forward nothing. No specification has it; 0, the default, is gossipsub as specified.
+        control_rpcs_max: RPCs with GRAFT or PRUNE that one peer is heeded in between two heartbeats; each further one is passed over
+            and is misbehaviour (P7).
         direct_peers: Always sent everything, never in a mesh; the operators on both sides agree on it.
         direct_connect_ticks: Heartbeats between two attempts to reconnect direct peers.
     """
@@ -114,19 +118,23 @@ class MeshsubParams(CommonParams):
     backoffs_max: int = 4_096
     opportunistic_graft_ticks: int = 60
     opportunistic_graft_peers: int = 2
+    repair_peers: int = 0
+    control_rpcs_max: int = 20
     direct_peers: tuple[PeerId, ...] = ()
     direct_connect_ticks: int = 300
 
     def __post_init__(self) -> None:
         super(MeshsubParams, self).__post_init__()
-        require(1 <= self.D_lo <= self.D <= self.D_hi, "1 <= D_lo <= D <= D_hi")
+        require(0 <= self.D_lo <= self.D <= self.D_hi, "0 <= D_lo <= D <= D_hi")
         require(0 <= self.D_score <= self.D, "0 <= D_score <= D")
         require(self.D_out == 0 or (0 < self.D_out < self.D_lo and 2 * self.D_out <= self.D), "0 <= D_out < D_lo and D_out <= D / 2")
         require(self.heartbeat_s > 0 and self.heartbeat_first_s >= 0, "heartbeat_s > 0 and heartbeat_first_s >= 0")
         require(0 <= self.unsubscribe_backoff_s <= self.prune_backoff_max_s, "unsubscribe_backoff_s <= prune_backoff_max_s")
         require(0 <= self.prune_backoff_s <= self.prune_backoff_max_s, "prune_backoff_s <= prune_backoff_max_s")
-        require(self.opportunistic_graft_ticks >= 1 and self.opportunistic_graft_peers >= 0, "opportunistic_graft_ticks >= 1")
-        require(min(self.backoffs_max, self.direct_connect_ticks) >= 1, "backoffs_max, direct_connect_ticks >= 1")
+        require(self.opportunistic_graft_ticks >= 1, "opportunistic_graft_ticks >= 1")
+        require(min(self.opportunistic_graft_peers, self.repair_peers) >= 0, "opportunistic_graft_peers, repair_peers >= 0")
+        sizes = (self.backoffs_max, self.direct_connect_ticks, self.control_rpcs_max)
+        require(min(sizes) >= 1, "backoffs_max, direct_connect_ticks, control_rpcs_max >= 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +153,7 @@ class GossipsubParams(MeshsubParams):
         ihave_ids_max: Ids announced to a peer in one IHAVE, and ids asked of one peer, a heartbeat.
         ihave_messages_max: RPCs with gossip taken from one peer a heartbeat.
         iwant_follow_up_s: An announced message we asked for must come within this; else P7 + 1 for the announcer.
+        promise_ids: Of so many ids asked for at once one is tracked as such a promise, at random.
         promises_max: Requests tracked at most; beyond it requests are made and not tracked.
         idontwant_bytes_min: Messages from this size on are announced with IDONTWANT to the mesh when they arrive.
         idontwant_ids_max: Ids of one peer that are heeded at a time.
@@ -165,6 +174,7 @@ class GossipsubParams(MeshsubParams):
     ihave_ids_max: int = 5_000
     ihave_messages_max: int = 10
     iwant_follow_up_s: float = 3.0
+    promise_ids: int = 500
     promises_max: int = 16_384
     idontwant_bytes_min: int = 512
     idontwant_ids_max: int = 1_000
@@ -180,8 +190,8 @@ class GossipsubParams(MeshsubParams):
         require(self.D_lazy >= 0 and 0 <= self.gossip_factor <= 1, "D_lazy >= 0 and 0 <= gossip_factor <= 1")
         require(1 <= self.history_gossip <= self.history_length, "1 <= history_gossip <= history_length")
         require(self.retransmissions >= 0 and self.px_peers >= 0, "retransmissions, px_peers >= 0")
-        counts = (self.mcache_max, self.promises_max, self.ihave_ids_max, self.ihave_messages_max, self.idontwant_ids_max)
-        require(min(counts) >= 1, "mcache_max, promises_max, ihave_*_max, idontwant_ids_max >= 1")
+        counts = (self.mcache_max, self.promises_max, self.ihave_ids_max, self.ihave_messages_max, self.idontwant_ids_max, self.promise_ids)
+        require(min(counts) >= 1, "mcache_max, promises_max, ihave_*_max, idontwant_ids_max, promise_ids >= 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,6 +128,10 @@ class Router(Protocol):
         """
         ...
 
+    def is_heeded(self, peer: PeerId) -> bool:
+        """Say whether what a peer sends is read at all; if not, its frames need not even be decoded. A stranger's are."""
+        ...
+
     def state(self) -> RouterState:
         """Show the router as values. O(peers + topics); changes nothing."""
         ...

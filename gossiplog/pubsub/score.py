@@ -5,6 +5,7 @@ Source: gossipsub v1.1 specification, "Peer Scoring"; counters and retention as 
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Protocol
 
 from .params import ScoreParams, Thresholds, TopicScoreParams
@@ -30,6 +31,10 @@ class Scoring(Protocol):
         """Count misbehaviour (P7)."""
         ...
 
+    def reject(self, peer: PeerId, topic: Topic) -> None:
+        """Count an invalid message (P4)."""
+        ...
+
     def graft(self, peer: PeerId, topic: Topic, now: float) -> None:
         """The peer came into our mesh."""
         ...
@@ -49,6 +54,9 @@ class NoScoring:
         return 0.0
 
     def penalise(self, peer: PeerId, count: int) -> None:
+        """Nothing."""
+
+    def reject(self, peer: PeerId, topic: Topic) -> None:
         """Nothing."""
 
     def graft(self, peer: PeerId, topic: Topic, now: float) -> None:
@@ -100,8 +108,8 @@ class PeerScores:
         self._peers: dict[PeerId, _Stats] = {}
         self._addresses: dict[str, dict[PeerId, None]] = {}
         self._retained = 0
-        self._exempt = frozenset(params.ip_colocation_exempt)
-        self._decay_at = 0.0
+        self._exempt = params.exempt_networks()
+        self._decay_at: float | None = None
         self.thresholds = params.thresholds
 
     # Asking
@@ -162,7 +170,7 @@ class PeerScores:
         del self._peers[peer]
 
     def _set_address(self, peer: PeerId, stats: _Stats, address: str | None) -> None:
-        if address in self._exempt:
+        if address is not None and self._is_exempt(address):
             address = None
         if stats.address == address:
             return
@@ -175,6 +183,13 @@ class PeerScores:
         if address is not None:
             self._addresses.setdefault(address, {})[peer] = None
             self._mark_stale(address)
+
+    def _is_exempt(self, address: str) -> bool:
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            return False
+        return any(parsed in network for network in self._exempt)
 
     def _mark_stale(self, address: str) -> None:
         for peer in self._addresses[address]:
@@ -264,31 +279,37 @@ class PeerScores:
                 counts.mesh_deliveries = min(counts.mesh_deliveries, params.mesh_deliveries_cap)
 
     def decay(self, now: float) -> None:
-        """Decay every counter if it is time, count mesh time, forget peers retained long enough. O(peers × topics)."""
-        if now < self._decay_at:
+        """Decay every counter by the intervals that have passed, count mesh time, forget peers retained long enough. O(peers × topics).
+
+        The intervals are counted by the clock, not by the calls, so a heartbeat that is no divisor of the interval decays as much.
+        """
+        interval_s = self._params.decay_interval_s
+        if self._decay_at is None:
+            self._decay_at = now
+        elif now < self._decay_at:
             return
-        params = self._params
-        self._decay_at = now + params.decay_interval_s
+        passed = 1 + int((now - self._decay_at) / interval_s)
+        self._decay_at += passed * interval_s
         for peer, stats in list(self._peers.items()):
             stats.is_stale = True
             if stats.expires_at is None:
-                self._decay_peer(stats, now)
+                self._decay_peer(stats, now, passed)
             elif now >= stats.expires_at:
                 self._forget(peer)
                 self._retained -= 1
 
-    def _decay_peer(self, stats: _Stats, now: float) -> None:
+    def _decay_peer(self, stats: _Stats, now: float, passed: int) -> None:
         zero = self._params.decay_to_zero
-        stats.behaviour = _decayed(stats.behaviour, self._params.behaviour_decay, zero)
+        stats.behaviour = _decayed(stats.behaviour, self._params.behaviour_decay**passed, zero)
         for topic, counts in list(stats.topics.items()):
             params = self._topic_params(topic)
             if params is None or counts.is_blank():
                 del stats.topics[topic]
                 continue
-            counts.first_deliveries = _decayed(counts.first_deliveries, params.first_deliveries_decay, zero)
-            counts.mesh_deliveries = _decayed(counts.mesh_deliveries, params.mesh_deliveries_decay, zero)
-            counts.mesh_failure = _decayed(counts.mesh_failure, params.mesh_failure_decay, zero)
-            counts.invalid_messages = _decayed(counts.invalid_messages, params.invalid_messages_decay, zero)
+            counts.first_deliveries = _decayed(counts.first_deliveries, params.first_deliveries_decay**passed, zero)
+            counts.mesh_deliveries = _decayed(counts.mesh_deliveries, params.mesh_deliveries_decay**passed, zero)
+            counts.mesh_failure = _decayed(counts.mesh_failure, params.mesh_failure_decay**passed, zero)
+            counts.invalid_messages = _decayed(counts.invalid_messages, params.invalid_messages_decay**passed, zero)
             if counts.grafted_at is not None:
                 counts.mesh_time_s = now - counts.grafted_at
                 counts.is_active = counts.mesh_time_s > params.mesh_deliveries_activation_s

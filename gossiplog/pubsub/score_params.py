@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import TypeAlias
 
 from ..errors import LocalProtocolError
 from .types import Topic
 
 __all__ = ["ScoreParams", "Thresholds", "TopicScoreParams", "require"]
+
+IpNetwork: TypeAlias = IPv4Network | IPv6Network
 
 
 def require(holds: bool, rule: str) -> None:
@@ -109,7 +113,7 @@ class ScoreParams:
         app_specific_weight: P5, times the value the application gave.
         ip_colocation_weight: P6, ≤ 0, times the square of the surplus.
         ip_colocation_threshold: Peers that may share an address.
-        ip_colocation_exempt: Addresses that do not count: loopback and named proxies.
+        ip_colocation_exempt: Addresses and networks (`10.0.0.0/8`) that do not count: loopback and named proxies.
         behaviour_weight: P7, ≤ 0, times the square of the excess.
         behaviour_threshold: P7 counts from here.
         behaviour_decay: Its decay.
@@ -126,7 +130,7 @@ class ScoreParams:
     app_specific_weight: float = 10.0
     ip_colocation_weight: float = -5.0
     ip_colocation_threshold: int = 10
-    ip_colocation_exempt: tuple[str, ...] = ("127.0.0.1", "::1")
+    ip_colocation_exempt: tuple[str, ...] = ("127.0.0.0/8", "::1")
     behaviour_weight: float = -10.0
     behaviour_threshold: float = 0.0
     behaviour_decay: float = 0.2
@@ -141,3 +145,20 @@ class ScoreParams:
         require(self.ip_colocation_weight <= 0 and self.behaviour_weight <= 0, "weights of P6 and P7 <= 0")
         require(0 < self.behaviour_decay < 1 and 0 < self.decay_to_zero < 1, "0 < decay < 1")
         require(self.decay_interval_s > 0 and self.retain_s >= 0 and self.retained_max >= 1, "decay_interval_s > 0, retained_max >= 1")
+        self.exempt_networks()
+
+    def exempt_networks(self) -> tuple[IpNetwork, ...]:
+        """Return `ip_colocation_exempt` as networks; an address is one of itself.
+
+        Raises:
+            LocalProtocolError: One of them is neither an address nor a network.
+        """
+        networks = []
+        for text in self.ip_colocation_exempt:
+            try:
+                networks.append(ip_network(text, strict=False))
+            except ValueError:
+                raise LocalProtocolError(
+                    f"ip_colocation_exempt: {text!r}, expected an IP address or a network such as 10.0.0.0/8"
+                ) from None
+        return tuple(networks)

@@ -29,11 +29,14 @@ _IHAVE = Schema(
 )
 _IWANT = Schema("ControlIWant", Field(1, "messageIDs", Kind.BYTES, repeated=True, repeated_max=16_384))
 _GRAFT = Schema("ControlGraft", Field(1, "topicID", Kind.STRING, optional=True))
+_PEERS_MAX = 16
+"""Peers offered in one PRUNE that are read, as many as routers offer."""
+_REPEATS_OF_ONE_OFFENCE = 16
 _PEER_INFO = Schema("PeerInfo", Field(1, "peerID", Kind.BYTES, optional=True), Field(2, "signedPeerRecord", Kind.BYTES, optional=True))
 _PRUNE = Schema(
     "ControlPrune",
     Field(1, "topicID", Kind.STRING, optional=True),
-    Field(2, "peers", _PEER_INFO, repeated=True, repeated_max=256),
+    Field(2, "peers", Kind.BYTES, repeated=True, repeated_max=256),  # each a PeerInfo, read only where it is heeded
     Field(3, "backoff", Kind.UINT64, optional=True),
 )
 _CONTROL = Schema(
@@ -86,12 +89,16 @@ class Decoded:
     """An RPC, and why messages were left out of it.
 
     Attributes:
-        rpc: Without the refused messages.
-        refusals: One reason for each refused message; their number goes into `RpcReceived.refused`.
+        rpc: Without the refused messages, and with each topic grafted or pruned once.
+        refusals: One reason for each refused message.
+        refused: The topics of those that broke the signature policy, for `RpcReceived.refused`; the others are merely unwelcome.
+        offences: For `RpcReceived.offences`: one for every sixteen GRAFTs and PRUNEs that said again what the RPC had said.
     """
 
     rpc: Rpc
     refusals: tuple[str, ...] = ()
+    refused: tuple[Topic, ...] = ()
+    offences: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +152,12 @@ class Wire:
         extension = values["gossiplog"] or {"overlay": [], "hops": 0, "choke": [], "unchoke": []}
         messages: list[Message] = []
         refusals: list[str] = []
+        refused: list[Topic] = []
         for item in values["publish"]:
             message = self._message(item)
-            refusal = self._refusal(message)
+            refusal = self._unwelcome(message)
+            if refusal is None and (refusal := self.policy.refusal(message)) is not None:
+                refused.append(message.topic)
             if refusal is None:
                 message.id = self.policy.id_of(message)
                 messages.append(message)
@@ -156,19 +166,19 @@ class Wire:
         subscriptions = tuple(Subscription(self._topic(item["topicid"]), bool(item["subscribe"])) for item in values["subscriptions"])
         overlay = tuple(decode_overlay(item, self._topic, self._ids) for item in extension["overlay"])
         rpc = Rpc(tuple(messages), subscriptions, self._control(values["control"], extension), overlay, min(extension["hops"], 255))
-        return Decoded(rpc, tuple(refusals))
+        return Decoded(rpc, tuple(refusals), tuple(refused), _repeats(values["control"]) // _REPEATS_OF_ONE_OFFENCE)
 
     def _message(self, item: dict[str, Any]) -> Message:
         origin = None if item["from"] is None else PeerId(peer_id_text(item["from"]))
         data = b"" if item["data"] is None else item["data"]
         return Message(MessageId(b""), self._topic(item["topic"]), data, origin, item["seqno"], item["signature"], item["key"])
 
-    def _refusal(self, message: Message) -> str | None:
+    def _unwelcome(self, message: Message) -> str | None:
         if len(message.data) + 2048 > self.limits.out_bytes_max:
             return f"{len(message.data)} bytes of data, which cannot be forwarded"
         if message.seqno is not None and len(message.seqno) > 64:
             return f"a sequence number of {len(message.seqno)} bytes"
-        return self.policy.refusal(message)
+        return None
 
     def _control(self, values: dict[str, Any] | None, extension: dict[str, Any]) -> Control | None:
         choke = tuple(self._topic(topic) for topic in extension["choke"])
@@ -178,8 +188,8 @@ class Wire:
         return Control(
             tuple(IHave(self._topic(item["topicID"]), self._ids(item["messageIDs"])) for item in values["ihave"]),
             tuple(message_id for item in values["iwant"] for message_id in self._ids(item["messageIDs"])),
-            tuple(self._topic(item["topicID"]) for item in values["graft"]),
-            tuple(self._prune(item) for item in values["prune"]),
+            tuple(dict.fromkeys(self._topic(item["topicID"]) for item in values["graft"])),
+            tuple(self._prune(item) for item in {item["topicID"]: item for item in values["prune"]}.values()),
             tuple(message_id for item in values["idontwant"] for message_id in self._ids(item["messageIDs"])),
             choke,
             unchoke,
@@ -187,7 +197,7 @@ class Wire:
 
     def _prune(self, item: dict[str, Any]) -> Prune:
         peers = []
-        for info in item["peers"]:
+        for info in map(_PEER_INFO.decode, item["peers"][:_PEERS_MAX]):
             record = info["signedPeerRecord"]
             if record is not None and len(record) > self.limits.record_bytes_max:
                 raise DecodeError(f"a peer record of {len(record)} bytes, at most {self.limits.record_bytes_max} are allowed")
@@ -240,8 +250,15 @@ def _message_values(message: Message) -> dict[str, Any]:
 
 
 def _prune_values(prune: Prune) -> dict[str, Any]:
-    peers = [{"peerID": peer_id_bytes(one.peer), "signedPeerRecord": one.record} for one in prune.peers]
+    peers = [_PEER_INFO.encode({"peerID": peer_id_bytes(one.peer), "signedPeerRecord": one.record}) for one in prune.peers]
     return {"topicID": prune.topic, "peers": peers, "backoff": prune.backoff_s}
+
+
+def _repeats(control: dict[str, Any] | None) -> int:
+    """How many GRAFTs and PRUNEs are of a topic that another one in the same RPC is of."""
+    if control is None:
+        return 0
+    return sum(len(items) - len({item["topicID"] for item in items}) for items in (control["graft"], control["prune"]))
 
 
 def _atoms(rpc: Rpc) -> Iterator[Rpc]:

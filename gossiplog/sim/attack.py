@@ -63,6 +63,10 @@ class Malicious:
         """Show the honest router."""
         return self._inner.state()
 
+    def is_heeded(self, peer: PeerId) -> bool:
+        """Ask the honest router."""
+        return self._inner.is_heeded(peer)
+
     def is_ready(self, topic: Topic, peers_min: int | None = None) -> bool:
         """Ask the honest router."""
         return self._inner.is_ready(topic, peers_min)

@@ -152,7 +152,7 @@ def make_event(rng, peers, protocols):
         return Probed(peer, rng.choice([None, rng.random()]))
     if kind < 0.35:
         return Validated(message(f"m{rng.randrange(60)}").id, rng.choice(list(Outcome)))
-    return RpcReceived(peer, make_rpc(rng, peers), rng.choice([0, 0, 0, 1]))
+    return RpcReceived(peer, make_rpc(rng, peers), rng.choice([(), (), (T,)]), rng.choice([0, 0, 0, 1]))
 
 
 def make_rpc(rng, peers):

@@ -20,8 +20,8 @@ SMALL = st.integers(0, 2**32 - 1)
 PEERS = st.binary(min_size=1, max_size=40).map(encode_base58)
 
 
-def tuples(items, size=4):
-    return st.lists(items, max_size=size).map(tuple)
+def tuples(items, size=4, by=None):
+    return st.lists(items, max_size=size, unique_by=by).map(tuple)
 
 
 MESSAGES = st.builds(lambda topic, data: Message(hash_data(topic, data), topic, data), TOPICS, st.binary(max_size=600))
@@ -30,8 +30,8 @@ CONTROLS = st.builds(
     Control,
     tuples(st.builds(IHave, TOPICS, tuples(IDS, 20))),
     tuples(IDS, 30),
-    tuples(TOPICS),
-    tuples(PRUNES),
+    tuples(TOPICS, by=str),  # a topic that is grafted or pruned twice in one RPC is merged
+    tuples(PRUNES, by=lambda prune: prune.topic),
     tuples(IDS, 30),
     tuples(TOPICS),
     tuples(TOPICS),

@@ -175,10 +175,10 @@ def test_invalid_messages_lead_to_the_graylist():
 
 def test_refused_messages_of_the_wire_are_misbehaviour():
     driver = joined("bad", score=ScoreParams())
-    driver.tell(RpcReceived("bad", Rpc(), 2))
+    driver.tell(RpcReceived("bad", Rpc(), offences=2))
     assert driver.score("bad") == -40
     plain = joined("bad")
-    assert plain.tell(RpcReceived("bad", Rpc(), 2)) == []
+    assert plain.tell(RpcReceived("bad", Rpc(), (T,), 2)) == []
 
 
 def test_refused_messages_count_beside_an_old_copy_too():
@@ -187,7 +187,7 @@ def test_refused_messages_count_beside_an_old_copy_too():
     before = driver.score("bad")
     driver.tell(RpcReceived("bad", Rpc((message("old"),))))
     assert driver.score("bad") == before
-    driver.tell(RpcReceived("bad", Rpc((message("old"),)), 2))
+    driver.tell(RpcReceived("bad", Rpc((message("old"),)), offences=2))
     assert driver.score("bad") == before - 40
 
 
@@ -277,7 +277,7 @@ def test_ignored_message_costs_nothing_and_names_every_other_source():
 
 
 def test_sources_of_an_ignored_message_are_bounded():
-    driver = joined(*names(9), sources_max=3)
+    driver = joined(*names(9), sources_max=3, D=0, D_lo=0, D_hi=0, D_score=0, D_out=0)
     driver.push("p00", message("orphan"), outcome=Outcome.IGNORE)
     for peer in names(9)[1:]:
         driver.say(peer, Rpc((message("orphan"),)))

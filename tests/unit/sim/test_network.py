@@ -48,6 +48,9 @@ class Probe0:
     def state(self) -> RouterState:
         return RouterState("test")
 
+    def is_heeded(self, peer: Any) -> bool:
+        return True
+
     def is_ready(self, topic: Any, peers_min: int | None = None) -> bool:
         return True
 
