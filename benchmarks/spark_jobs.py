@@ -179,7 +179,7 @@ def _plain_rate(bench: Bench) -> float:
 
     async def verify() -> int:
         async with bench.setup.open(bench.small) as log:
-            with Pool(1, log.topic, VALUE_BYTES_LIMIT) as pool:
+            with Pool(1, log.topic) as pool:
                 return sum([finding.accepted async for finding in verify_log(log, pool)])
 
     begun = time.process_time()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -84,7 +83,7 @@ async def open(
         read_only: Write nothing; works beside another process that writes.
         create: Create a log where there is none.
         schemes: The signature schemes that entries may use.
-        value_bytes_max: The largest VALUE that is accepted, at most 1 MiB.
+        value_bytes_max: The largest VALUE of an append of ours, at most 4,194,294 bytes. What others made may have as much in any case.
 
     Raises:
         LocalProtocolError: An argument is wrong.
@@ -124,7 +123,6 @@ class GossipLog(LogReader):
         self._apply = apply
         self._has_rules = apply is not None or authorize is not None
         self._schemes = schemes
-        self._value_bytes_max = value_bytes_max
         self._writer = Writer(store, apply=apply, authorize=authorize, value_bytes_max=value_bytes_max, on_commit=self._on_commit)
         self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)
         self._cursors: set[str] = set()
@@ -457,11 +455,10 @@ class GossipLog(LogReader):
         await self._writer.submit(request)
 
     async def _verify_stored(self, values: Sequence[bytes]) -> list[Verdict]:
-        validator = partial(validate_many, values, topic=self.topic, schemes=self._schemes, value_bytes_max=VALUE_BYTES_LIMIT)
-        return await trio.to_thread.run_sync(validator, limiter=self._verifiers)
+        return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
 
     def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
-        return validate_many(values, topic=self.topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
+        return validate_many(values, topic=self.topic, schemes=self._schemes)
 
     def _on_commit(self, committed: Committed) -> None:
         if committed.entries:

@@ -49,7 +49,7 @@ def line_to_value(line: bytes) -> tuple[bytes, str | None]:
     Nothing but the form is checked: the value may break any rule of `validate`, and the id may be another entry's.
 
     Raises:
-        DecodeError: The line is not dag-json, lacks a field, has one of another type, or describes more than 1 MiB.
+        DecodeError: The line is not dag-json, lacks a field, has one of another type, or describes more than a VALUE may have.
     """
     record = dag_json.decode(line, depth_max=DEPTH_MAX)
     entry_id = record.get("id") if isinstance(record, dict) else None

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..codec.framing import VALUE_BYTES_MAX
+
 __all__ = ["BLOCK_BYTES_MAX", "LINE_BYTES_MAX", "BinaryReader", "Record", "read_lines"]
 
-BLOCK_BYTES_MAX = 1024 * 1024
-"""No VALUE is larger, whatever a log is configured to take."""
-LINE_BYTES_MAX = 8 * 1024 * 1024
-"""Room for a VALUE of 1 MiB of control characters, each of which takes six characters of JSON."""
+BLOCK_BYTES_MAX = VALUE_BYTES_MAX
+"""No VALUE is larger."""
+LINE_BYTES_MAX = 25 * 1024 * 1024
+"""Room for a VALUE of 4 MiB of control characters, each of which takes six characters of JSON."""
 _SKIP_BYTES = 64 * 1024
 
 

@@ -4,6 +4,7 @@
     push        an insert → InsertEntry → new: published, and pushed to WebSocket clients and hubs · an update → what is missing → sync
     foreseen    an InsertEntry that can only be accepted → passed on at once, by both ways
     sync        StartSync → SyncFinished → with new entries: update(heads) to everybody but the source
+    too large   for pubsub: an update(heads) to the mesh in its place, after the commit
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
 
 Source: spec/sync.md, "Reliable causal broadcast" and "Mode A".
@@ -76,6 +77,8 @@ __all__ = ["Broadcast"]
 SYNC_TIMER = TimerToken("broadcast.sync")
 ORPHANS_MAX = 4_096
 """Messages that were ignored and whose further sources we would sync with."""
+PUBLISHED_BYTES_MAX = 2**16 - 256
+"""The largest message that is published: with its topic it fits an RPC of 64 KiB, and some implementations take no more in one."""
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 
@@ -88,7 +91,7 @@ class _Pending(NamedTuple):
         digest: SHA-256 of the message it came in.
         message_id: The router's name for that message; None when the entry was pushed.
         pusher: The peer that pushed it; None when the router brought it.
-        is_usual: The message is the one that we would have made of this entry.
+        is_usual: The message is the one that we would have published for this entry.
         is_spread: The entry was passed on before it was stored.
     """
 
@@ -299,10 +302,13 @@ class Broadcast:
         for entry in entries:
             data = encode_event(Insert(entry.key, entry.value))
             self._pushes.changes += 1
-            self._publish(data)
+            self._publish(data, None)
             self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), None)
 
-    def _publish(self, data: bytes) -> None:
+    def _publish(self, data: bytes, source: PeerId | None) -> None:
+        if len(data) > PUBLISHED_BYTES_MAX:
+            self._pushes.heads_to_all_but(source, (PeerKind.MESH,))
+            return
         self._route(Publish(Message(MessageId(sha256(data).digest()), self._topic, data)))
 
     def _on_validate(self, action: Validate) -> None:
@@ -323,7 +329,7 @@ class Broadcast:
             self._blame(source, "an entry that was rejected before")
             self._route(Validated(message.id, PubsubOutcome.REJECT))
             return
-        is_usual = encode_event(event) == message.data
+        is_usual = len(message.data) <= PUBLISHED_BYTES_MAX and encode_event(event) == message.data
         self._insert(event, _Pending(source, event.key, message.id, message.id, is_usual=is_usual))
 
     def _insert(self, event: Insert, pending: _Pending) -> None:
@@ -333,7 +339,8 @@ class Broadcast:
 
     def _on_foreseen(self, event: Foreseen) -> None:
         pending = self._pending.get(event.token)
-        if pending is None or pending.is_spread:
+        if pending is None or pending.is_spread or len(event.entry.value) > PUBLISHED_BYTES_MAX - 64:
+            # A large one may have to travel by heads, which are those of the log as it is stored.
             return
         self._pending[event.token] = pending._replace(is_spread=True)
         self._spread(pending, event.entry)
@@ -365,7 +372,7 @@ class Broadcast:
         self._pushes.changes += 1
         data = encode_event(Insert(entry.key, entry.value))
         if pending.message_id is None or not pending.is_usual:
-            self._publish(data)
+            self._publish(data, pending.source)
         self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), pending.source)
 
     def _on_rejected(self, pending: _Pending, verdict: Verdict) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from ..codec.framing import FRAME_BYTES_MAX
 from ..log.reads import ReadHeads
 from ..plan import ask
 from ..pubsub.actions import SetTimer
@@ -58,8 +59,11 @@ class Pushes:
         self.changes = 0
 
     def insert(self, data: bytes, kinds: Collection[PeerKind], source: PeerId | None) -> None:
-        """Send an encoded insert to all peers of these kinds but the one that it came from."""
-        peers = [peer.id for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds and peer.id != source]
+        """Send an encoded insert to all peers of these kinds but the one that it came from; one that fits no frame is told by our heads."""
+        if len(data) > FRAME_BYTES_MAX:
+            self.heads_to_all_but(source, kinds)
+            return
+        peers = self._others(source, kinds)
         if peers:
             self._emit(Push(tuple(peers), data))
 
@@ -70,9 +74,12 @@ class Pushes:
             self._reading_for, self._waiting = self._waiting, {}
             self._ask(ask(ReadHeads(HEADS_MAX)), self._on_heads, None)
 
-    def heads_to_all_but(self, source: PeerId) -> None:
-        """Tell everybody but one our heads."""
-        self.heads([peer.id for peer in self._peers.values() if peer.is_push_open and peer.id != source])
+    def heads_to_all_but(self, source: PeerId | None, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
+        """Tell everybody of these kinds but one our heads."""
+        self.heads(self._others(source, kinds))
+
+    def _others(self, source: PeerId | None, kinds: Collection[PeerKind]) -> list[PeerId]:
+        return [peer.id for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds and peer.id != source]
 
     def on_connected(self, peer: Peer) -> None:
         """Open the stream if that is our part."""

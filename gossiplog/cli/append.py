@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from .. import errors
+from ..log.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from .exits import ExitCode, Failure
 from .options import DURABILITIES, key_option, log_argument, output_options
 from .output import Output
@@ -25,7 +26,7 @@ __all__ = ["append"]
 
 _BATCH = 1000
 _BATCH_MAX = 10_000
-_PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
+_PAYLOAD_BYTES_MAX = 25 * 1024 * 1024
 _READ_BYTES = 256 * 1024
 _PAUSE_S = 0.02
 """Input that pauses for so long is committed as it is, so that a slow producer sees its lines in the log."""
@@ -47,8 +48,26 @@ _PAUSE_S = 0.02
 @click.option(
     "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an acknowledged entry survives."
 )
+@click.option(
+    "--max-entry-bytes",
+    "value_bytes_max",
+    type=click.IntRange(1, VALUE_BYTES_LIMIT),
+    default=VALUE_BYTES_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="What an entry may have.",
+)
 @output_options(quiet="Print ids alone.")
-def append(log: str, payload: str | None, lines: bool, batch: int, key_name: str | None, durability: str, out: Output) -> None:
+def append(
+    log: str,
+    payload: str | None,
+    lines: bool,
+    batch: int,
+    key_name: str | None,
+    durability: str,
+    value_bytes_max: int,
+    out: Output,
+) -> None:
     """Sign a payload and add it to the log.
 
     The entry names the current heads as its parents, 256 of them at most, and its id is printed.
@@ -78,7 +97,7 @@ def append(log: str, payload: str | None, lines: bool, batch: int, key_name: str
     signer = Keyring.from_environment().choose(key_name)
 
     async def task() -> None:
-        async with opened(log, read_only=False, signer=signer, durability=durability) as opened_log:
+        async with opened(log, read_only=False, signer=signer, durability=durability, value_bytes_max=value_bytes_max) as opened_log:
             if lines:
                 await _append_lines(opened_log, batch, out)
                 return
@@ -184,9 +203,7 @@ def _parse(text: bytes) -> Any:
     from ..codec import dag_json
 
     if len(text) > _PAYLOAD_BYTES_MAX:
-        raise Failure(
-            f"a payload of more than {_PAYLOAD_BYTES_MAX} bytes", hint="an entry has at most 64 KiB, and 1 MiB at most when configured"
-        )
+        raise Failure(f"a payload of more than {_PAYLOAD_BYTES_MAX} bytes", hint="an entry has at most 4 MiB")
     try:
         return dag_json.decode(text)
     except errors.DecodeError as error:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..archive import BLOCK_BYTES_MAX
 from .entries import ID_CHARACTERS
 from .exits import ExitCode, Failure
 from .graph import graph_lines, graph_nodes
@@ -156,7 +155,7 @@ async def _forge(place: Path, path: str, out: Output) -> tuple[str, Finding | No
     database.close()
     _say(out, "\n4  Somebody edits a copy of Bob's file: coffee becomes poison. `gossiplog verify` on that copy:")
     found: Finding | None = None
-    with Pool(1, _TOPIC, BLOCK_BYTES_MAX) as pool:
+    with Pool(1, _TOPIC) as pool:
         async with opened(copy) as log:
             async for finding in verify_log(log, pool):
                 if not finding.accepted:

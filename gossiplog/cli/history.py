@@ -119,11 +119,10 @@ def explain(log: str, entry_id: str, out: Output) -> int:
 
 
 async def _explain(log: GossipLog, id: str, out: Output) -> int:
-    from ..archive import BLOCK_BYTES_MAX
     from ..log import validate
 
     entry = await log.get(id)
-    verdict = validate(entry.value, topic=log.topic, value_bytes_max=BLOCK_BYTES_MAX)
+    verdict = validate(entry.value, topic=log.topic)
     is_own = verdict.entry is None or verdict.entry.key == entry.key
     accepted = verdict.accepted and is_own
     rule = verdict.rule if is_own else "key"

@@ -55,10 +55,8 @@ key_option = click.option(
 
 
 def archive_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the limits on what a file may hold: `expanded_bytes_max` and `value_bytes_max`."""
-    from ..archive import BLOCK_BYTES_MAX
+    """Add the limit on what a file may hold: `expanded_bytes_max`."""
     from ..archive.source import EXPANDED_BYTES_MAX
-    from ..log import VALUE_BYTES_DEFAULT
 
     expanded = click.option(
         "--max-bytes",
@@ -68,13 +66,4 @@ def archive_options(command: Callable[..., R]) -> Callable[..., R]:
         metavar="N",
         help="What a compressed file may grow to: 1 GiB, and 100 times its size, unless given.",
     )
-    each = click.option(
-        "--max-entry-bytes",
-        "value_bytes_max",
-        type=click.IntRange(1, BLOCK_BYTES_MAX),
-        default=VALUE_BYTES_DEFAULT,
-        show_default=True,
-        metavar="N",
-        help="What an entry of the file may have.",
-    )
-    return expanded(each(command))
+    return expanded(command)

@@ -134,6 +134,8 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
         raise Failure(f"{source} is damaged: {result.reason}", hint=hint, code=ExitCode.INTEGRITY, kind="damaged-log")
     if result.rejected:
         out.note(f"{result.rejected:,} entries of {source} are not valid and were left out; `gossiplog verify {source}` names them")
+    if result.unsupported:
+        out.note(f"{result.unsupported:,} entries of {source} are not supported here and were left out; {result.unsupported_reason}")
     if result.orphans or result.skipped:
         reason = result.reason or "their ancestors are missing"
         out.note(f"{result.orphans + result.skipped:,} entries of {source} were left out for now: {reason}")

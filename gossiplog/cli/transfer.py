@@ -148,7 +148,7 @@ def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
 @click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an imported entry survives.")
 @archive_options
 @output_options()
-def import_(log: str, file: str, durability: str, expanded_bytes_max: int, value_bytes_max: int, out: Output) -> int:
+def import_(log: str, file: str, durability: str, expanded_bytes_max: int, out: Output) -> int:
     """Add the entries of a file.
 
     It may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. What
@@ -167,7 +167,7 @@ def import_(log: str, file: str, durability: str, expanded_bytes_max: int, value
             ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max) as source,
             Progress("importing", source.size or None, is_shown=not out.is_strict) as progress,
         ):
-            async with opened(log, read_only=False, durability=durability, value_bytes_max=value_bytes_max) as opened_log:
+            async with opened(log, read_only=False, durability=durability) as opened_log:
                 for batch in _batches(source.records()):
                     await _insert(opened_log, batch, tally)
                     progress.at(source.position)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, FileParents, format_of_name
+from ..archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
 from .exits import ExitCode
 from .location import LOG, Location
 from .options import archive_options, output_options
@@ -82,7 +82,6 @@ def verify(
     partial: bool,
     jobs: int | None,
     expanded_bytes_max: int,
-    value_bytes_max: int,
     out: Output,
 ) -> int:
     """Verify every entry of a log or a file.
@@ -109,13 +108,12 @@ def verify(
         if values is None and _is_log(path):
             async with opened(path) as opened_log:
                 total = await opened_log.count()
-                # Whatever limit the log is used with, no entry may exceed the one of all logs.
-                with Pool(jobs if total > _INLINE_MAX else 1, opened_log.topic, BLOCK_BYTES_MAX) as pool:
+                with Pool(jobs if total > _INLINE_MAX else 1, opened_log.topic) as pool:
                     return await _print(verify_log(opened_log, pool), total, out)
         kind = ArchiveFormat.HEX if values is not None else None
         with ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max) as source:
             is_large = source.size == 0 or source.size > 250 * _INLINE_MAX
-            with Pool(jobs if is_large else 1, topic, value_bytes_max) as pool:
+            with Pool(jobs if is_large else 1, topic) as pool:
                 findings = pool.verify(_chunks_of_file(source))
                 is_whole = source.format is not ArchiveFormat.HEX and not partial
                 return await _print(_check_file_parents(findings) if is_whole else findings, None, out)
@@ -255,10 +253,9 @@ async def _with_parents(log: GossipLog, findings: Sequence[Finding]) -> list[Fin
 class Pool:
     """Processes that verify chunks, in order, with few chunks on their way at a time; a single job runs in this process."""
 
-    def __init__(self, jobs: int, topic: str | None, value_bytes_max: int) -> None:
+    def __init__(self, jobs: int, topic: str | None) -> None:
         self._jobs = jobs
         self._topic = topic
-        self._value_bytes_max = value_bytes_max
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Pool:
@@ -282,7 +279,7 @@ class Pool:
         async with aclosing(chunks):
             async for chunk in chunks:
                 if self._pool is None:
-                    for finding in await trio.to_thread.run_sync(verify_items, chunk, self._topic, self._value_bytes_max):
+                    for finding in await trio.to_thread.run_sync(verify_items, chunk, self._topic):
                         yield finding
                     continue
                 waiting.append(self._submit(self._pool, chunk))
@@ -299,20 +296,20 @@ class Pool:
         Ctrl-C goes to all processes of a terminal; one that begins while it is blocked never sees it, and this one still does.
         """
         if not hasattr(signal, "pthread_sigmask"):
-            return pool.submit(verify_items, chunk, self._topic, self._value_bytes_max)
+            return pool.submit(verify_items, chunk, self._topic)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return pool.submit(verify_items, chunk, self._topic, self._value_bytes_max)
+            return pool.submit(verify_items, chunk, self._topic)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def verify_items(items: Iterable[Item], topic: str | None, value_bytes_max: int) -> list[Finding]:
+def verify_items(items: Iterable[Item], topic: str | None) -> list[Finding]:
     """Verify items one by one; runs in any process."""
-    return list(_verify_items(items, topic, value_bytes_max))
+    return list(_verify_items(items, topic))
 
 
-def _verify_items(items: Iterable[Item], topic: str | None, value_bytes_max: int) -> Iterator[Finding]:
+def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[Finding]:
     from ..log import encode_id, validate
 
     for item in items:
@@ -320,7 +317,7 @@ def _verify_items(items: Iterable[Item], topic: str | None, value_bytes_max: int
         if item.value is None:
             yield Finding(expected_id, False, "file", item.fault, place=item.place)
             continue
-        verdict = validate(item.value, topic=topic, value_bytes_max=value_bytes_max)
+        verdict = validate(item.value, topic=topic)
         entry = verdict.entry
         own_id = entry.id if entry is not None else None
         if expected_id is not None and own_id is not None and expected_id != own_id:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from ..errors import DecodeError
 from .varint import encode_varint
 
-__all__ = ["FRAME_BYTES_MAX", "FrameDecoder", "encode_frame"]
+__all__ = ["FRAME_BYTES_MAX", "VALUE_BYTES_MAX", "FrameDecoder", "FrameTooLong", "encode_frame"]
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
+VALUE_BYTES_MAX = FRAME_BYTES_MAX - 10
+"""The largest VALUE that any replica can be served: alone in the answer of a sync it fills a frame of the reference's. A longer one can
+be made there, and never leaves its author (tried with the reference at 4,194,262, 4,194,294 and 4,194,297 bytes)."""
 _PREFIX_BYTES_MAX = 10
 """What a length of 64 bits needs; a frame's limit stops most earlier."""
 _COMPACT_BYTES = 65_536
@@ -19,6 +22,10 @@ _COMPACT_BYTES = 65_536
 def encode_frame(message: bytes) -> bytes:
     """Return a message with its length in front. The caller has made sure that the other side takes messages so long."""
     return encode_varint(len(message)) + message
+
+
+class FrameTooLong(DecodeError):
+    """A frame is longer than its reader takes; the stream is lost."""
 
 
 class FrameDecoder:
@@ -101,7 +108,7 @@ class FrameDecoder:
         for index, byte in enumerate(self._buffer[self._start : self._start + _PREFIX_BYTES_MAX]):
             length |= (byte & 0x7F) << (7 * index)
             if length > self.frame_bytes_max or index == _PREFIX_BYTES_MAX - 1:
-                raise DecodeError(f"a frame of {length} bytes or more, at most {self.frame_bytes_max} are allowed")
+                raise FrameTooLong(f"a frame of {length} bytes or more, at most {self.frame_bytes_max} are allowed")
             if byte < 0x80:
                 if byte == 0 and index > 0:
                     raise DecodeError("a frame's length is written longer than it needs to be")

@@ -26,7 +26,7 @@ from .javascript import SAFE_INTEGER_MAX, reserved_map
 from .link import UnknownLink, check_cid, link_from_bytes
 from .pcf_encode import APPEND_DEPTH_MAX, encode
 
-__all__ = ["APPEND_DEPTH_MAX", "DEPTH_MAX", "check", "decode", "encode"]
+__all__ = ["APPEND_DEPTH_MAX", "DEPTH_MAX", "TooDeep", "check", "decode", "encode"]
 
 DEPTH_MAX = 1024
 """Levels of arrays and maps in a payload; a stated deviation, the reference's limit is its stack."""
@@ -35,6 +35,10 @@ _FLOAT = Struct(">d").unpack_from
 _BOM = b"\xef\xbb\xbf"
 _PROTO_KEY = b"\x69__proto__"
 _SLASH_KEY = b"\x61/"
+
+
+class TooDeep(DecodeError):
+    """An item has more levels of arrays and maps than we read, and is no less portable for that."""
 
 
 def check(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> int:
@@ -106,7 +110,7 @@ def _check(data: bytes, start: int, depth_max: int) -> int:
                 if argument > len(data) - position:
                     raise IndexError
                 if len(enclosing) >= depth_max:
-                    _refuse(position, f"more than {depth_max} levels of nesting")
+                    raise TooDeep(f"more than {depth_max} levels of nesting at byte {position}")
                 enclosing.append((left, key))
                 left = argument
                 key = b"" if kind == 5 else None

@@ -11,6 +11,7 @@ from struct import Struct
 from typing import Any, TypeAlias
 
 from ..errors import DecodeError, EncodeError
+from .framing import VALUE_BYTES_MAX
 from .javascript import SAFE_INTEGER_MAX, reserved_map
 from .link import check_cid, is_link, link_to_bytes
 
@@ -18,7 +19,7 @@ __all__ = ["APPEND_DEPTH_MAX", "ENCODED_BYTES_MAX", "encode", "item_header"]
 
 APPEND_DEPTH_MAX = 64
 """Levels of arrays and maps in what we write ourselves; far more are read."""
-ENCODED_BYTES_MAX = 1 << 20
+ENCODED_BYTES_MAX = VALUE_BYTES_MAX
 """No entry is larger, so no payload is. It also stops a small object graph that unfolds into a huge tree."""
 
 _INTEGER_MAX = 2**64 - 1

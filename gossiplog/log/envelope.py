@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 from ..codec import pcf
 from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
 from ..codec.clock import CLOCK_MAX
+from ..codec.framing import VALUE_BYTES_MAX
 from ..codec.link import UnknownLink
 from ..codec.pcf_encode import item_header
 from ..errors import DecodeError, LocalProtocolError
@@ -43,8 +44,9 @@ __all__ = [
 ]
 
 VALUE_BYTES_DEFAULT = 64 * 1024
-VALUE_BYTES_LIMIT = 1024 * 1024
-"""No configuration allows a larger VALUE."""
+"""The largest VALUE of an append of ours, unless a log is opened otherwise. What others made may have more."""
+VALUE_BYTES_LIMIT = VALUE_BYTES_MAX
+"""The largest VALUE of all: a larger one fits no frame."""
 PARENTS_MAX = 16_384
 TOPIC_CHARS_MAX = 128
 
@@ -64,6 +66,7 @@ class Rule:
     """The names of the rules, as verdicts give them."""
 
     SIZE = "size"
+    NESTING = "nesting"
     CANONICAL = "canonical"
     SHAPE = "shape"
     TOPIC = "topic"
@@ -142,16 +145,16 @@ def next_clock(parent_keys: Iterable[bytes]) -> int:
     return 1 + max((clock_of(key) for key in parent_keys), default=0)
 
 
-def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_DEFAULT, *, trusted: bool = False) -> Envelope:
+def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT, *, trusted: bool = False) -> Envelope:
     """Prove that VALUE is well formed and take it apart. About 6 µs and 0.4 µs per item of the payload.
 
     Args:
         value: VALUE, and nothing behind it.
-        value_bytes_max: The size it may have; above 1 MiB has no effect.
+        value_bytes_max: The size it may have; above `VALUE_BYTES_LIMIT` has no effect.
         trusted: Skip the check of the payload's form, for bytes that have passed it before.
 
     Raises:
-        InvalidEntry: It breaks one of the rules size, canonical, shape, topic (its form) or clock.
+        InvalidEntry: It breaks one of the rules size, nesting, canonical, shape, topic (its form) or clock.
     """
     limit = value_bytes_max if value_bytes_max < VALUE_BYTES_LIMIT else VALUE_BYTES_LIMIT
     if len(value) > limit:
@@ -163,7 +166,7 @@ def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_DEFAULT, *, 
         try:
             end = pcf.check(value, envelope.payload_at)
         except DecodeError as error:
-            raise InvalidEntry(Rule.CANONICAL, str(error)) from None
+            raise _not_canonical(error) from None
         if end != len(value):
             raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
     return envelope
@@ -314,7 +317,7 @@ def _parse_any(value: bytes) -> Envelope:
     try:
         end = pcf.check(value, 0, pcf.DEPTH_MAX + 1)
     except DecodeError as error:
-        raise InvalidEntry(Rule.CANONICAL, str(error)) from None
+        raise _not_canonical(error) from None
     if end != len(value):
         raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
     if value[0] != 0x85:
@@ -356,11 +359,15 @@ def _parent_keys(item: bytes) -> tuple[bytes, ...]:
     body = item[header:]
     count = item[0] & 0x1F if header == 1 else int.from_bytes(item[1:header], "big")
     if count > PARENTS_MAX:
-        _refuse(Rule.SHAPE, f"{count} parents, at most {PARENTS_MAX} are allowed")
+        _refuse(Rule.SIZE, f"{count} parents, at most {PARENTS_MAX} are allowed")
     width = KEY_BYTES + 1
     if len(body) != count * width or any(head != 0x54 for head in body[::width]):
         _refuse(Rule.SHAPE, f"a parent's key is not {KEY_BYTES} bytes")
     return tuple(body[at + 1 : at + width] for at in range(0, len(body), width))
+
+
+def _not_canonical(error: DecodeError) -> InvalidEntry:
+    return InvalidEntry(Rule.NESTING if isinstance(error, pcf.TooDeep) else Rule.CANONICAL, str(error))
 
 
 def _decode_as(kind: type[Any], item: bytes, name: str) -> Any:

@@ -2,22 +2,25 @@
 
 | rule | verdict | what it asks |
 |---|---|---|
-| size | [REJECT] | VALUE is no larger than the log's limit |
+| size | [IGNORE] | VALUE has at most 4,194,294 bytes, which fill a frame, and 16,384 parents |
+| nesting | [IGNORE] | its payload has at most 1,024 levels of arrays and maps |
 | canonical | [REJECT] | VALUE is in PCF, to its last byte |
-| shape | [REJECT] | `[[codec, did, signature], topic, clock, [keys of 20 bytes], payload]`, at most 16,384 parents |
+| shape | [REJECT] | `[[codec, did, signature], topic, clock, [keys of 20 bytes], payload]` |
 | topic | [REJECT] | the topic is well formed, and the log's own |
 | clock | [REJECT] | one more than the highest of the parents' clocks, and each of those is well formed |
 | key | [REJECT] | the key that it was sent under is its own |
-| scheme | [REJECT] | the signature's codec is known, and the did's scheme is one that the log accepts |
+| scheme | [IGNORE] | the signature's codec is known, and the did's scheme is one that the log accepts |
 | signature | [REJECT] | it is valid |
 | parents | [IGNORE] | all parents are here; if not, sync with whoever sent it |
 | quarantined | [IGNORE] | the application, or one of its rules, accepted the entry and its ancestors |
 | storage | [IGNORE] | the entry could be stored; if not, the fault is ours |
 
 They are asked in this order, and the first that fails is named. The last three are the log's to ask. REJECT is the sender's fault,
-IGNORE is nobody's or ours.
+IGNORE is nobody's or ours: what goes beyond our limits, or is signed in a way that we do not know, may be as good as any other entry,
+and whoever brings it honest.
 
-Source: spec/entries.md, "Acceptance: three verdicts"; the labels are those of the Ethereum p2p specification.
+Source: spec/entries.md, "Acceptance: three verdicts"; spec/limits.md, "honest but unwelcome"; the labels are those of the Ethereum p2p
+specification.
 """
 
 from __future__ import annotations
@@ -28,14 +31,16 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..errors import DecodeError
-from .envelope import VALUE_BYTES_DEFAULT, Envelope, InvalidEntry, Rule, parse_envelope, signature_and_signed_bytes
+from .envelope import VALUE_BYTES_LIMIT, Envelope, InvalidEntry, Rule, parse_envelope, signature_and_signed_bytes
 from .message import Entry
 from .schemes import DEFAULT_SCHEMES, SignatureScheme, scheme_of
 
-__all__ = ["CODECS", "Outcome", "Rule", "Verdict", "validate", "validate_many"]
+__all__ = ["CODECS", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "validate", "validate_many"]
 
 CODECS = frozenset({"dag-cbor", "dag-json"})
 """How the bytes under a signature may be encoded."""
+UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.SCHEME})
+"""Rules that an entry may break which is good elsewhere."""
 
 
 class Outcome(Enum):
@@ -76,7 +81,7 @@ def validate(
     topic: str | None = None,
     key: bytes | None = None,
     schemes: Collection[str] = DEFAULT_SCHEMES,
-    value_bytes_max: int = VALUE_BYTES_DEFAULT,
+    value_bytes_max: int = VALUE_BYTES_LIMIT,
 ) -> Verdict:
     """Decide about one VALUE, on its own. Pure; may run on any thread, and releases the interpreter's lock for the signature.
 
@@ -87,7 +92,7 @@ def validate(
         topic: The log's topic; None accepts any well-formed one.
         key: The 20 bytes that it was sent under, if it was sent with its key.
         schemes: The names of the signature schemes that the log accepts.
-        value_bytes_max: The size it may have; above 1 MiB has no effect.
+        value_bytes_max: The size it may have; above `VALUE_BYTES_LIMIT` has no effect.
     """
     examined = _examine(value, topic, key, schemes, value_bytes_max)
     return examined if isinstance(examined, Verdict) else _verify(examined)
@@ -98,7 +103,7 @@ def validate_many(
     *,
     topic: str | None = None,
     schemes: Collection[str] = DEFAULT_SCHEMES,
-    value_bytes_max: int = VALUE_BYTES_DEFAULT,
+    value_bytes_max: int = VALUE_BYTES_LIMIT,
 ) -> list[Verdict]:
     """Decide about each of several VALUEs, in order; what a worker thread runs. Takes what `validate` takes.
 
@@ -132,7 +137,8 @@ def _examine(value: bytes, topic: str | None, key: bytes | None, schemes: Collec
             raise InvalidEntry(Rule.KEY, f"key {key.hex()}, expected {entry.key.hex()}")
         scheme, public_key = _find_scheme(envelope, schemes)
     except InvalidEntry as refusal:
-        return Verdict(Outcome.REJECT, refusal.rule, refusal.reason, entry)
+        outcome = Outcome.IGNORE if refusal.rule in UNSUPPORTED else Outcome.REJECT
+        return Verdict(outcome, refusal.rule, refusal.reason, entry)
     return _Claim(entry, scheme.verify_signed, public_key, signature_and_signed_bytes(value, envelope))
 
 
@@ -145,7 +151,7 @@ def _verify(claim: _Claim) -> Verdict:
 
 
 def _find_scheme(envelope: Envelope, schemes: Collection[str]) -> tuple[SignatureScheme, bytes]:
-    """[REJECT] scheme, and of the signature its length."""
+    """[IGNORE] scheme, and [REJECT] of the signature its length."""
     if envelope.codec not in CODECS:
         raise InvalidEntry(Rule.SCHEME, f"codec {envelope.codec[:32]!r} is not supported")
     try:

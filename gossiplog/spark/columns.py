@@ -34,7 +34,7 @@ __all__ = [
 
 BATCH_ROWS = 2_048
 BATCH_BYTES = 16 * 1024 * 1024
-"""What one record batch may take: a VALUE may have 1 MiB."""
+"""What one record batch may take: a VALUE may have 4 MiB."""
 
 COLUMNS: dict[str, DataType] = {
     "id": StringType(),

@@ -21,7 +21,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.memory": "2g",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    # Small batches between the JVM and Python: a VALUE may have 1 MiB.
+    # Small batches between the JVM and Python: a VALUE may have 4 MiB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.parquet.compression.codec": "zstd",
     # What is kept between two steps of a job.

@@ -20,7 +20,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..errors import DecodeError, LocalProtocolError
-from ..log.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ..log.message import Entry
 from ..pages import bounded
 from .plans import is_url
@@ -53,7 +52,7 @@ class LogWriter(DataSourceArrowWriter):
     Args:
         location: The log. It is created if the option `topic` is given.
         options: `topic`; `durability`, `normal` unless given; `staging`, a folder that tasks and driver share, beside the log unless given;
-            `quarantine`, the file, beside the log unless given; `maxEntryBytes`; `counts`, a file for what came of it: added, known,
+            `quarantine`, the file, beside the log unless given; `counts`, a file for what came of it: added, known,
             failed.
         names: The columns of the table.
 
@@ -116,7 +115,6 @@ class LogWriter(DataSourceArrowWriter):
             "topic": topic,
             "create": topic is not None,
             "durability": Durability(self._options.get("durability", "normal")),
-            "value_bytes_max": min(int(self._options.get("maxEntryBytes", VALUE_BYTES_DEFAULT)), VALUE_BYTES_LIMIT),
         }
         location = self._location if is_url(self._location) else Path(self._location.removeprefix("file://"))
         counts = {"added": 0, "known": 0, "failed": 0}

@@ -25,7 +25,8 @@ __all__ = ["Reply", "answer"]
 
 _NODE_BYTES = KEY_BYTES + 26
 """The most that one node takes in an answer."""
-_VALUE_OVERHEAD = 4
+_VALUE_OVERHEAD = 5
+"""The most that a field takes around its bytes: the tag, and a length below 2^28."""
 
 
 @dataclass(slots=True)
@@ -135,7 +136,7 @@ def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits) -> Pl
                 return
             size += len(value) + _VALUE_OVERHEAD
             values.append(value)
-        if size + 2 * _VALUE_OVERHEAD > FRAME_BYTES_MAX:
+        if size + _VALUE_OVERHEAD > FRAME_BYTES_MAX:
             reply.fail(f"more than {FRAME_BYTES_MAX} bytes of values in one answer", is_violation=False)
             return
         # As many at a time as may be expected to make the usual size.

@@ -23,8 +23,9 @@ from hashlib import sha256
 from typing import Final, NamedTuple, assert_never
 
 from ..codec.clock import decode_clock
-from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
+from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_frame
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
+from ..log.validation import UNSUPPORTED
 from ..tree.check import check_children, check_root
 from ..tree.node import KEY_BYTES, Node, leaf_hash
 from .compare import Compared, compare
@@ -78,8 +79,8 @@ class _Sent(NamedTuple):
 class SyncClient:
     """One session over one stream; see the module's docstring for how it is driven.
 
-    Invalid entries do not end a session, for one of them in an otherwise honest source would keep back all that comes after it:
-    they are counted, left alone for an hour, and the entries that descend from them are let go as orphans. Without such a gap an
+    Neither invalid nor unsupported entries end a session, for one of them in an otherwise honest source would keep back all that comes
+    after it: they are counted, left alone for an hour, and the entries that descend from them are let go as orphans. Without such a gap an
     orphan is a violation: a source holds no entry without its parents, and they come before it.
 
     Args:
@@ -177,7 +178,14 @@ class SyncClient:
 
     def _read_frames(self) -> None:
         while self.wants_input:
-            message = self._frames.next()
+            try:
+                message = self._frames.next()
+            except FrameTooLong as error:
+                if not self._sent or not self._sent[0].leaves:
+                    raise
+                # The reference sends what it was asked for, however long that is: no lie, and a reason to ask for less.
+                self._fail(Ending.CLOSED, f"values in {error}")
+                return
             if message is None:
                 return
             self._on_response(decode_response(message))
@@ -269,6 +277,11 @@ class SyncClient:
             elif verdict.rule == "storage":
                 self._ready.clear()
                 self._end(Ending.STORAGE, verdict.reason or "the store did not take an entry")
+            elif verdict.rule in UNSUPPORTED:
+                self._has_gap = True
+                self._source.set_aside(key, self._now)
+                self.result.unsupported += 1
+                self.result.unsupported_reason = self.result.unsupported_reason or f"{verdict.rule}: {verdict.reason}"
             else:
                 self._on_rejected(key, verdict)
         if self.result.orphans > self._limits.orphans:
@@ -383,8 +396,14 @@ class SyncClient:
         if self._is_ending or (not self._sent and self._is_finished):
             return
         if is_telling and self._sent and self._sent[0].leaves:
-            keys = [leaf.key for leaf in self._sent[0].leaves if leaf.key is not None]
-            self.result.narrowed = self._source.on_failure(keys, self._now, timed_out=ending is Ending.TIMED_OUT)
+            self._fail(ending, reason)
+        else:
+            self._end(ending, reason)
+
+    def _fail(self, ending: Ending, reason: str) -> None:
+        """Stop at a getValues that the source could not answer."""
+        keys = [leaf.key for leaf in self._sent[0].leaves if leaf.key is not None]
+        self.result.narrowed = self._source.on_failure(keys, self._now, timed_out=ending is Ending.TIMED_OUT)
         self._end(ending, reason)
 
     def _end(self, ending: Ending, reason: str) -> None:

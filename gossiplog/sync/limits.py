@@ -57,7 +57,7 @@ class ServerLimits:
     run_requests: int = 256
     run_children: int = 64
     run_bytes: int = 2**20
-    value_chunk: int = 16
+    value_chunk: int = 4
     share_s: float = 10.0
     cooldown_ms: int = 0
     idle_s: float = 60.0

@@ -40,6 +40,8 @@ class SyncResult:
         entries: Entries that were new here and are stored.
         duplicates: Entries that had arrived by another way meanwhile.
         quarantined: Entries that lie in our quarantine: not fetched again, or set aside on arrival.
+        unsupported: Entries that are beyond our limits or signed in a way that we do not know; their source is not to blame.
+        unsupported_reason: Why the first of them is left out, in words.
         rejected: Entries that no replica may accept; the source's log is damaged or older than the rule.
         rejected_keys: The first of their keys.
         orphans: Entries left out because an ancestor of theirs was left out.
@@ -58,6 +60,8 @@ class SyncResult:
     entries: int = 0
     duplicates: int = 0
     quarantined: int = 0
+    unsupported: int = 0
+    unsupported_reason: str = ""
     rejected: int = 0
     rejected_keys: tuple[bytes, ...] = ()
     orphans: int = 0
@@ -73,7 +77,7 @@ class SyncResult:
     @property
     def complete(self) -> bool:
         """Whether nothing that the source has was left out, except what is rejected or in quarantine here."""
-        return self.ending is Ending.COMPLETE and not self.skipped and not self.orphans
+        return self.ending is Ending.COMPLETE and not (self.skipped or self.orphans or self.unsupported)
 
     @property
     def is_resumable(self) -> bool:
@@ -93,6 +97,8 @@ class SyncResult:
             entries=self.entries + later.entries,
             duplicates=self.duplicates + later.duplicates,
             quarantined=later.quarantined,
+            unsupported=self.unsupported + later.unsupported,
+            unsupported_reason=self.unsupported_reason or later.unsupported_reason,
             rejected=self.rejected + later.rejected,
             rejected_keys=(self.rejected_keys + later.rejected_keys)[:KEYS_REPORTED_MAX],
             orphans=later.orphans,

@@ -7,7 +7,6 @@ from ..tree.node import Node
 __all__ = [
     "HEADS_MAX",
     "KEYS_MAX",
-    "VALUE_BYTES_MAX",
     "AbortResponse",
     "ChildrenResponse",
     "Event",
@@ -28,12 +27,10 @@ KEYS_MAX = 1024
 """Keys in one getValues, and so values in one answer."""
 HEADS_MAX = 1000
 """Heads in one update."""
-VALUE_BYTES_MAX = 2**20
-"""No VALUE is ever longer, however a log is configured."""
 
 
 class Insert(NamedTuple):
-    """An entry that its sender has appended or is passing on; `key` is 20 bytes, `value` 1 byte to 1 MiB, neither checked further."""
+    """An entry that its sender has appended or is passing on; `key` is 20 bytes, `value` at least 1 byte, neither checked further."""
 
     key: bytes
     value: bytes

@@ -22,7 +22,7 @@ ASIDE_MAX: Final = 10_000
 EXPANSIONS_MAX: Final = 256
 """getChildren sent and unanswered, to a source of which nothing bad is known."""
 PROBE_KEYS: Final = 60
-"""Keys in a request while no value has been seen: with values of 64 KiB, the default limit, the answer still fits a frame."""
+"""Keys in a request while no value has been seen: with values of 64 KiB, our own limit by default, the answer still fits a frame."""
 _VALUE_BYTES_MIN: Final = 64
 _LONE_FAILURES_MAX: Final = 2
 

@@ -16,7 +16,6 @@ from ..tree.node import CHILDREN_MAX, HASH_BYTES, KEY_BYTES, Node
 from .rpc import (
     HEADS_MAX,
     KEYS_MAX,
-    VALUE_BYTES_MAX,
     AbortResponse,
     ChildrenResponse,
     Event,
@@ -89,7 +88,7 @@ def encode_response(response: Response) -> bytes:
 
 
 def decode_event(data: bytes) -> Event:
-    """Decode an Event: an insert with a key of 20 bytes and a value of 1 byte to 1 MiB, or at most `HEADS_MAX` heads of 20 bytes.
+    """Decode an Event: an insert with a key of 20 bytes and a value of at least 1 byte, or at most `HEADS_MAX` heads of 20 bytes.
 
     Raises:
         DecodeError: The bytes are anything else.
@@ -107,8 +106,8 @@ def decode_event(data: bytes) -> Event:
             raise DecodeError(f"field {field} of an insert twice")
     if key is None or len(key) != KEY_BYTES:
         raise DecodeError(f"insert with a key of {len(key or b'')} bytes, expected {KEY_BYTES}")
-    if not value or len(value) > VALUE_BYTES_MAX:
-        raise DecodeError(f"insert with a value of {len(value or b'')} bytes, expected 1 to {VALUE_BYTES_MAX}")
+    if not value:
+        raise DecodeError("insert without a value")
     return Insert(key, value)
 
 

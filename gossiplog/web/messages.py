@@ -37,7 +37,8 @@ from .streamed import Streamed, Write
 __all__ = ["PAGE_MAX", "MessagesApi"]
 
 PAGE_MAX = 64
-BODY_BYTES_MAX = 2**20
+BODY_BYTES_MAX = 6 * 2**20
+"""Room for the largest VALUE in dag-cbor, and in dag-json with its bytes in base64."""
 BODY_S = 30.0
 """How long a body may take to arrive."""
 COUNTED_MAX = 100_000

@@ -1,6 +1,17 @@
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of
 
-from gossiplog.broadcast import ClosePush, Connected, Disconnected, Inserted, OpenPush, PeerKind, PushClosed, PushDropped, PushOpened
+from gossiplog.broadcast import (
+    Appended,
+    ClosePush,
+    Connected,
+    Disconnected,
+    Inserted,
+    OpenPush,
+    PeerKind,
+    PushClosed,
+    PushDropped,
+    PushOpened,
+)
 from gossiplog.codec.clock import encode_clock
 from gossiplog.log.signing import sign_entry
 
@@ -145,6 +156,29 @@ def test_sync_that_brought_entries_is_told_to_all_but_its_source():
     node.finish("a", FRUITFUL)
     assert node.pushed() == {"b": [[entry.key]], "browser": [[entry.key]], "hub": [[entry.key]]}
     assert node.forwarded_to() == []
+
+
+def test_entry_too_large_for_pubsub_is_told_to_the_mesh_by_our_heads_and_pushed_to_websocket_peers():
+    node = Harness()
+    for peer, kind in (("a", PeerKind.MESH), ("b", PeerKind.MESH), ("browser", PeerKind.CLIENT), ("hub", PeerKind.HUB)):
+        node.connect(peer, kind)
+    mine = node.append("x" * 65_200)
+    assert node.pushed() == {"a": [[mine.key]], "b": [[mine.key]], "browser": [mine.key], "hub": [mine.key]}
+    assert node.forwarded_to() == []
+    theirs = Log().append("y" * 65_200, BOB)
+    node.receive("a", theirs)
+    heads = sorted([mine.key, theirs.key])
+    assert node.pushed() == {"b": [heads], "browser": [theirs.key], "hub": [theirs.key]}
+    assert node.forwarded_to() == []
+
+
+def test_entry_too_large_for_a_push_is_told_by_our_heads():
+    node = Harness()
+    node.connect("browser", PeerKind.CLIENT)
+    mine = node.log.insert(sign_entry(BOB, TOPIC, 1, [], b"\x5a" + (4_194_130).to_bytes(4, "big") + bytes(4_194_130))).entry
+    node.tell(Appended([mine]))
+    assert 4_194_272 < len(mine.value) <= 4_194_294
+    assert node.pushed() == {"browser": [[mine.key]]}
 
 
 def test_sync_that_brought_nothing_is_told_to_nobody():

@@ -115,7 +115,7 @@ def test_a_graph_that_unfolds_into_too_much_is_cut_off():
     payload: object = "x" * 100
     for _ in range(40):
         payload = [payload] * 10
-    with pytest.raises(EncodeError, match="more than 1048576 bytes"):
+    with pytest.raises(EncodeError, match="more than 4194294 bytes"):
         pcf.encode(payload)
     with pytest.raises(EncodeError, match="more than 10 bytes"):
         pcf.encode(b"x" * 10, bytes_max=10)

@@ -4,7 +4,6 @@ from gossiplog.errors import DecodeError
 from gossiplog.sync.rpc import (
     HEADS_MAX,
     KEYS_MAX,
-    VALUE_BYTES_MAX,
     AbortResponse,
     ChildrenResponse,
     GetChildren,
@@ -184,7 +183,7 @@ def test_heads_and_keys_and_values_and_children_have_a_maximum():
         decode_response(b"\x1a\xc4\x9a\x0c" + children)
 
 
-def test_pushed_value_is_at_most_a_mebibyte():
-    assert decode_event(encode_event(Insert(KEY, bytes(VALUE_BYTES_MAX)))).value == bytes(VALUE_BYTES_MAX)
-    with pytest.raises(DecodeError, match="value of 1048577 bytes"):
-        decode_event(encode_event(Insert(KEY, bytes(VALUE_BYTES_MAX + 1))))
+def test_pushed_value_is_as_large_as_a_frame_and_not_empty():
+    assert decode_event(encode_event(Insert(KEY, bytes(4_000_000)))).value == bytes(4_000_000)
+    with pytest.raises(DecodeError, match="without a value"):
+        decode_event(encode_event(Insert(KEY, b"")))
