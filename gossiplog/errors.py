@@ -15,6 +15,7 @@ __all__ = [
     "LocalProtocolError",
     "LogBusy",
     "LogNotFound",
+    "LogReplaced",
     "NewerVersion",
     "NotAuthorised",
     "NotFound",
@@ -183,6 +184,10 @@ class DamagedLog(StoreError):
 
     location: str | None = None
     hint = "run `gossiplog fsck` to see what is affected; reading what is whole goes on"
+
+
+class LogReplaced(StoreError):
+    """Where a follower got to is not in this log: another log, or an older state of it, was put in its place."""
 
 
 class NewerVersion(StoreError):

@@ -196,7 +196,7 @@ def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: f
 
 
 def _pull_cursors() -> Plan[None]:
-    """Bring cursors that are beyond the end back to it: a seq that was taken away is given to the next entry."""
+    """Bring cursors back to the end that damage has put beyond it."""
     _, last = yield from ask(ReadCount(counted=False))
     for name, seq in (yield from ask(ReadCursors())):
         if seq > last:

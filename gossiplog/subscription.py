@@ -9,8 +9,9 @@ import trio
 
 from .errors import LocalProtocolError
 from .log.message import Entry
+from .log.place import LogPlace, check_place
 from .log.reads import ReadTail, WriteCursor
-from .plan import ask
+from .plan import Plan, ask
 
 if TYPE_CHECKING:
     from .gossip_log import GossipLog
@@ -32,7 +33,7 @@ class Subscription:
     def __init__(self, log: GossipLog, cursor: str | None, seq: int) -> None:
         self._log = log
         self._cursor = cursor
-        self._seq = seq
+        self._place = LogPlace(seq)
         self._page: deque[tuple[int, Entry]] = deque()
         # In the order of delivery, so that an acknowledgement covers all before it.
         self._unacked: dict[bytes, int] = {}
@@ -45,6 +46,7 @@ class Subscription:
 
         Raises:
             LocalProtocolError: A named follower has taken 10,000 entries without an `ack`.
+            LogReplaced: Somebody else writes to the log, and has put an older state of it, or another log, in its place.
         """
         if len(self._unacked) >= UNACKED_MAX:
             hint = "call `await events.ack(entry)`, or subscribe without a cursor"
@@ -86,12 +88,19 @@ class Subscription:
     async def _fill(self) -> None:
         # Taken before the read, so that a commit in between is not slept through.
         changed = self._log._changed
-        rows = await self._log.run(ask(ReadTail(self._seq, _PAGE)))
+        rows = await self._log.run(self._read_next() if self._log.is_shared else ask(ReadTail(self._place.seq, _PAGE)))
         if rows:
             self._page.extend((seq, Entry.stored(value)) for seq, value in rows)
-            self._seq = rows[-1][0]
+            seq, last = self._page[-1]
+            self._place = LogPlace(seq, self._place.generation, last.key)
         elif self._log.is_shared:
             with trio.move_on_after(self._log.poll_s):
                 await changed.wait()
         else:
             await changed.wait()
+
+    def _read_next(self) -> Plan[list[tuple[int, bytes]]]:
+        """Read on where the place still is what it was: only our own writer can be trusted not to change that."""
+        found = yield from check_place(self._place, self._log.location)
+        self._place = LogPlace(self._place.seq, found.generation, self._place.key)
+        return (yield from ask(ReadTail(self._place.seq, _PAGE)))

@@ -13,6 +13,7 @@ from ..plan import Request
 from .reads import Link, Position
 
 __all__ = [
+    "SEQ_USED_MAX",
     "ClearDerived",
     "LeafRow",
     "PositionRow",
@@ -29,6 +30,10 @@ __all__ = [
     "TableCounts",
     "TakeEntries",
 ]
+
+
+SEQ_USED_MAX = 1 << 48
+"""A higher insertion number is damage, not the end of a log: nobody has appended so often."""
 
 
 class LeafRow(NamedTuple):
@@ -144,6 +149,6 @@ class ClearDerived(Request[None]):
 
 @dataclass(frozen=True, slots=True)
 class TakeEntries(Request[None]):
-    """Remove these rows from the entries alone."""
+    """Remove these rows from the entries alone; no later entry gets a number of theirs up to `SEQ_USED_MAX`."""
 
     seqs: Sequence[int]

@@ -17,6 +17,7 @@ from ..tree.node import TreeChange
 __all__ = [
     "Leaf",
     "Link",
+    "Place",
     "Position",
     "Quarantined",
     "ReadBranchTips",
@@ -28,6 +29,7 @@ __all__ = [
     "ReadLinksTo",
     "ReadLinksUp",
     "ReadPage",
+    "ReadPlace",
     "ReadPositions",
     "ReadQuarantine",
     "ReadQuarantined",
@@ -97,6 +99,20 @@ class Quarantined(NamedTuple):
     since: float
 
 
+class Place(NamedTuple):
+    """What a follower compares with what it remembers of the place it has got to.
+
+    Attributes:
+        generation: The log's own name, drawn at random when it was made.
+        last: The last `seq` that was given out.
+        key: Of the entry at the place that was asked for; None if there is none.
+    """
+
+    generation: str
+    last: int
+    key: bytes | None
+
+
 @dataclass(frozen=True, slots=True)
 class ReadHeads(Request[list[bytes]]):
     """The keys of entries that are nobody's parents, ascending; at most `limit` of them, None for all."""
@@ -141,8 +157,15 @@ class ReadTail(Request[list[tuple[int, bytes]]]):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadPlace(Request[Place]):
+    """What stands at this insertion number; see `Place`."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReadCount(Request[tuple[int, int]]):
-    """How many entries there are, and the last `seq` in use (0 in an empty log).
+    """How many entries there are, and the last `seq` that was given out (0 in a new log), though a repair may have taken its entry away.
 
     Counting may cost O(n) reads of a small index; `counted=False` leaves it out, and the count answers 0.
     """

@@ -3,13 +3,15 @@
     OUT/entries/run=000000000001-000001000000/of_topic=app.example.com/clocks=0/part-….parquet
     OUT/quarantine/run=000000000001-000001000000/part-….parquet
 
-A run is named by the insertion numbers of its first and last entry, so what is there says where the next one begins. The columns that the
+A run is named by the insertion numbers of its first and last entry, and holds beside its entries the place in the log that it ended at,
+`_place.json`, so what is there says where the next one begins, and whether the log is still the one that was exported. The columns that the
 folders repeat, `of_topic` and `clocks`, let readers pass over files; entries of any topic and clock are found by `topic` and `clock`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import uuid
 from pathlib import Path
@@ -17,29 +19,44 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from ..errors import LocalProtocolError
+from ..errors import DecodeError, LocalProtocolError
+from ..log.place import LogPlace
 from .columns import schema_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "last_run", "write_log"]
+__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "last_place", "write_log"]
 
 EXPORT_COLUMNS = (
     "key", "clock", "topic", "author", "parent_keys", "payload", "value", "seq", "branch", "place", "fault", "source",
 )  # fmt: skip
 """What an export keeps unless told otherwise; `value` is the entry, the rest is there to query."""
 CLOCKS_A_FOLDER = 1_000_000
+_PLACE = "_place.json"
 _FOLDERS = ("kind", "of_topic", "clocks")
 
 
-def last_run(out: str) -> int:
-    """Return the highest insertion number that an export on a local disk holds, 0 if there is none."""
-    runs = [folder.name.removeprefix("run=").rpartition("-")[2] for folder in Path(out, "entries").glob("run=*-*") if folder.is_dir()]
-    return max([int(last) for last in runs if last.isdigit()], default=0)
+def last_place(out: str) -> LogPlace:
+    """Return the place in the log up to which an export on a local disk holds it; number 0 if there is none.
+
+    Raises:
+        DecodeError: The file that says so is damaged.
+    """
+    runs = [folder for folder in Path(out.removeprefix("file://"), "entries").glob("run=*-*") if folder.is_dir()]
+    ends = {folder: int(end) for folder in runs if (end := folder.name.rpartition("-")[2]).isdigit()}
+    last = max(ends, key=ends.__getitem__, default=None)
+    if last is None:
+        return LogPlace(0)
+    if not (last / _PLACE).exists():
+        return LogPlace(ends[last])
+    try:
+        return LogPlace.from_json(json.loads((last / _PLACE).read_bytes()))
+    except (ValueError, AttributeError, DecodeError) as error:
+        raise DecodeError(f"{last / _PLACE} is damaged: {error}") from error
 
 
-def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOLDER) -> dict[str, Any]:
+def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOLDER, place: LogPlace | None = None) -> dict[str, Any]:
     """Write entries as the next run of an export.
 
     A row that holds no entry goes to the quarantine. The run is written under a name that readers pass over, and gets its own when it is
@@ -49,6 +66,7 @@ def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOL
         entries: Rows with `topic`, `clock`, `seq` and `fault` at least.
         out: The folder of the export, on a disk that all tasks and this process share.
         clocks_a_folder: How many clocks a folder spans.
+        place: Where in a log the entries end; None for files, and where it is not known.
 
     Returns:
         `run` (None if there was nothing new), `entries`, `failed`, `first_seq` and `last_seq`.
@@ -56,10 +74,10 @@ def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOL
     Raises:
         LocalProtocolError: The run is there already; files of entries, which have no insertion numbers, can be exported once.
     """
-    place = Path(out.removeprefix("file://")).absolute()
-    for leftover in place.glob("_draft-*"):
+    folder = Path(out.removeprefix("file://")).absolute()
+    for leftover in folder.glob("_draft-*"):
         shutil.rmtree(leftover)
-    draft = place / f"_draft-{uuid.uuid4().hex[:8]}"
+    draft = folder / f"_draft-{uuid.uuid4().hex[:8]}"
     clocks = F.floor(F.coalesce("clock", F.lit(0)) / clocks_a_folder) * clocks_a_folder
     kind = F.when(F.col("fault").isNull(), "entries").otherwise("quarantine")
     laid_out = entries.select("*", kind.alias("kind"), F.coalesce("topic", F.lit("none")).alias("of_topic"), clocks.alias("clocks"))
@@ -85,10 +103,12 @@ def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOL
         if found["entries"] + found["failed"] == 0:
             return {"run": None, **found}
         run = f"run={found['first_seq'] or 0:012d}-{found['last_seq'] or 0:012d}"
+        if place is not None and (draft / "kind=entries").is_dir():
+            (draft / "kind=entries" / _PLACE).write_text(json.dumps(place.to_json()), "utf-8")
         # The quarantine first: once the entries are there, the run is over.
         for name in ("quarantine", "entries"):
             if (draft / f"kind={name}").is_dir():
-                _publish(draft / f"kind={name}", place / name / run)
+                _publish(draft / f"kind={name}", folder / name / run)
         return {"run": run, **found}
     finally:
         with contextlib.suppress(OSError):
@@ -114,8 +134,3 @@ def write_log(entries: DataFrame, log: str, **options: str) -> None:
         log = str(Path(log).absolute())
     columns = [name for name in ("value", "place", "fault") if name in entries.columns]
     entries.select(*columns).write.format("gossiplog").mode("append").options(**options).option("path", log).save()
-
-
-def read_runs(spark: SparkSession, out: str) -> DataFrame:
-    """Read all runs of an export."""
-    return spark.read.parquet(f"{out.rstrip('/')}/entries")

@@ -142,16 +142,26 @@ def diff_job(job: Job, a: str, b: str) -> Report:
 
 def export_job(job: Job, location: str, *, columns: Sequence[str] | None = None, clocks_a_folder: int | None = None) -> Report:
     """Add what is new at a place to an export; the report lies beside the tables, in a folder of its own for each run."""
-    from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, last_run
+    from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, last_place
+    from .scan import selection_of
+    from .source import is_log
+    from .store_scan import SEQ_END, check_place_of, place_of
 
     assert job.out is not None
     report = Report("export", [_shown(location)])
-    since = last_run(job.out)
+    begin, end = last_place(job.out), None
+    since = begin.seq
+    if is_log(location):
+        check_place_of(location, None, begin)
+        end = place_of(location, None, selection_of(job.options or {}).seq_max or SEQ_END)
     job.note(f"exporting {_shown(location)}" + (f" from insertion number {since + 1:,} on" if since else ""))
     names = (*(columns or EXPORT_COLUMNS), "topic", "clock", "seq", "place", "fault", "source")
     options = {**(job.options or {}), "minSeq": str(since + 1)}
+    if end is not None:
+        options["maxSeq"] = str(end.seq)
     entries = read_entries(job.spark, location, tuple(dict.fromkeys(names)), options)
-    report.results = {"since": since, **add_run(entries, job.out, clocks_a_folder=clocks_a_folder or CLOCKS_A_FOLDER)}
+    added = add_run(entries, job.out, clocks_a_folder=clocks_a_folder or CLOCKS_A_FOLDER, place=end)
+    report.results = {"since": since, **added}
     report.tables = {"entries": "one folder a run, by topic and range of clocks", "quarantine": "rows that hold no entry, with the reason"}
     report.finish()
     if report.results["run"] is not None:

@@ -150,7 +150,8 @@ class _BatchReader(DataSourceReader):
         if is_log(location):
             from .store_scan import last_seq
 
-            return min(_PARTS_MAX, 1 + last_seq(location, None) // _ENTRIES_A_PART)
+            rows = last_seq(location, None) - selection_of(self._options).seq_min
+            return min(_PARTS_MAX, 1 + max(0, rows) // _ENTRIES_A_PART)
         from .archive_scan import archive_files
 
         return min(_PARTS_MAX, 1 + sum(file.stat().st_size for file in archive_files(location)) // _BYTES_A_PART)

@@ -1,4 +1,5 @@
-"""Scanning a log in its store: cut by key range along the tree's own nodes, read by plans, page by page.
+"""Scanning a log in its store: cut by key range along the tree's own nodes, read by plans, page by page; or, for what is new since an
+insertion number, by insertion number, which reads nothing else.
 
 No transaction outlives a page, so a writer's file can be tidied up while a scan of hours runs. All parts read up to one insertion number,
 which is taken when the scan is planned: as parents are inserted before their children, that is a whole log.
@@ -8,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any
 
-from ..errors import DamagedLog
+from ..errors import DamagedLog, DecodeError
 from ..log.fsck_reads import LeafRow, ReadEntryRows, ReadLeafPage, ReadNodePage
-from ..log.reads import ReadCount, ReadLeaves, ReadPage
+from ..log.message import Entry
+from ..log.place import LogPlace, check_place, find_place
+from ..log.reads import Leaf, ReadCount, ReadLeaves, ReadPage
 from ..plan import Plan, ask
+from ..store.postgres_url import without_secrets
 from ..tree.node import ReadRoot
 from .columns import BATCH_BYTES, BATCH_ROWS, Page, SourceRow, paged
-from .plans import PlanRunner, opened_store
+from .plans import PlanRunner, is_url, opened_store
 from .scan import Part, Selection
 
-__all__ = ["KeyRange", "SeqRange", "StoreScan", "last_seq", "read_tail"]
+__all__ = ["KeyRange", "SeqRange", "StoreScan", "check_place_of", "cut_evenly", "last_seq", "place_of", "read_tail"]
 
 _FIRST_PAGE = 64
 """Nobody knows how large the values are, so pages begin small."""
@@ -45,6 +49,13 @@ class SeqRange(Part):
         self.until = until
 
 
+def cut_evenly(after: int, until: int, count: int) -> list[SeqRange]:
+    """Cut a range of insertion numbers into at most `count` even parts; an empty one into none."""
+    rows = max(0, until - after)
+    count = min(count, rows)
+    return [SeqRange(low, high) for low, high in pairwise(after + rows * at // count for at in range(count + 1))] if count else []
+
+
 class StoreScan:
     """A log in a SQLite file or a database.
 
@@ -58,7 +69,7 @@ class StoreScan:
         self._selection = selection
 
     def parts(self, count: int) -> list[Part]:
-        """Cut the log into about `count` key ranges."""
+        """Cut the log into about `count` key ranges, or what is new in it by insertion number."""
         with opened_store(self._location, self._selection.topic) as run:
             until = run(ask(ReadCount(counted=False)))[1]
             selection = self._selection
@@ -66,6 +77,9 @@ class StoreScan:
                 selection = replace(selection, seq_max=until)
             if selection.keys is not None:
                 return [KeyRange(selection)]
+            if selection.seq_min > 1:
+                assert selection.seq_max is not None
+                return list(cut_evenly(selection.seq_min - 1, selection.seq_max, count))
             cuts = [key for key in run(_cuts(count)) if selection.has_key(key)]
         bounds = [selection.after, *cuts, selection.before]
         # A cut is the first key of its part, and the bound below it exclusive.
@@ -73,7 +87,12 @@ class StoreScan:
         return [KeyRange(replace(selection, after=low, before=high)) for low, high in zip(lows, bounds[1:], strict=True)]
 
     def read(self, part: Part) -> Iterator[Page]:
-        """Yield a part's rows in key order; of a leaf whose entry is missing or damaged there is a row with a fault."""
+        """Yield a part's rows in its own order; of a leaf whose entry is missing or damaged there is a row with a fault."""
+        if isinstance(part, SeqRange):
+            with opened_store(self._location, self._selection.topic) as run:
+                for leaves, values in _read_seqs(run, part):
+                    yield _page(_indexed(run, leaves, values), values, replace(self._selection, seq_max=part.until))
+            return
         assert isinstance(part, KeyRange), part
         selection = part.selection
         with opened_store(self._location, selection.topic) as run:
@@ -95,6 +114,25 @@ class StoreScan:
                 limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(leaves) // (1 + sum(map(_size, values))))
 
 
+SEQ_END = (1 << 63) - 1
+
+
+def place_of(location: str, topic: str | None, seq: int = SEQ_END) -> LogPlace:
+    """Return a log's place with this insertion number, or its last one."""
+    with opened_store(location, topic) as run:
+        return run(find_place(seq))
+
+
+def check_place_of(location: str, topic: str | None, place: LogPlace) -> None:
+    """Check that what was followed up to a place is still what the log has.
+
+    Raises:
+        LogReplaced: It is not; see `check_place`.
+    """
+    with opened_store(location, topic) as run:
+        run(check_place(place, without_secrets(location) if is_url(location) else location))
+
+
 def last_seq(location: str, topic: str | None) -> int:
     """Return the insertion number of the last entry of a log, 0 if it is empty."""
     with opened_store(location, topic) as run:
@@ -104,16 +142,37 @@ def last_seq(location: str, topic: str | None) -> int:
 def read_tail(location: str, part: SeqRange) -> Iterator[Page]:
     """Yield the rows of a range of insertion numbers, in that order; keys are computed, as nothing else is looked up."""
     with opened_store(location) as run:
-        after, limit = part.after, _FIRST_PAGE
-        while after < part.until:
-            rows = run(ask(ReadEntryRows(after, min(limit, part.until - after))))
-            if not rows:
-                return
-            after = rows[-1][0]
-            values = [value for _, value in rows]
-            limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(rows) // (1 + sum(map(_size, values))))
-            leaves = [LeafRow(b"", b"", seq, 0) for seq, _ in rows if seq <= part.until]
-            yield _page_of(leaves, values[: len(leaves)])._replace(keys=[None] * len(leaves), branches=None)
+        for leaves, values in _read_seqs(run, part):
+            yield _page_of(leaves, values)._replace(keys=[None] * len(leaves), branches=None)
+
+
+def _read_seqs(run: PlanRunner, part: SeqRange) -> Iterator[tuple[list[LeafRow], list[Any]]]:
+    """Yield pages of a range of insertion numbers, as leaves that nobody has looked up, and values."""
+    after, limit = part.after, _FIRST_PAGE
+    while after < part.until:
+        rows = run(ask(ReadEntryRows(after, min(limit, part.until - after))))
+        rows = [row for row in rows if row[0] <= part.until]
+        if not rows:
+            return
+        after = rows[-1][0]
+        values = [value for _, value in rows]
+        limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(rows) // (1 + sum(map(_size, values))))
+        yield [LeafRow(b"", b"", seq, 0) for seq, _ in rows], values
+
+
+def _indexed(run: PlanRunner, leaves: list[LeafRow], values: list[Any]) -> list[LeafRow]:
+    """Give each row the key that its VALUE has, and the branch that the index has for it."""
+    keys = [_key_of(value) for value in values]
+    found = run(ask(ReadLeaves([key for key in keys if key])))
+    nowhere = Leaf(0, 0)
+    return [leaf._replace(key=key, branch=found.get(key, nowhere).branch) for leaf, key in zip(leaves, keys, strict=True)]
+
+
+def _key_of(value: Any) -> bytes:
+    try:
+        return Entry.stored(value).key if type(value) is bytes else b""
+    except DecodeError:
+        return b""
 
 
 def _cuts(count: int) -> Plan[list[bytes]]:

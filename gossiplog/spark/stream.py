@@ -7,15 +7,15 @@ after them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ..errors import LocalProtocolError
+from ..log.place import LogPlace
 from .columns import to_batches
-from .store_scan import SeqRange, last_seq, read_tail
+from .store_scan import SeqRange, check_place_of, cut_evenly, place_of, read_tail
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ _ROWS_A_PART = 20_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are `{"seq": N}`: everything up to and with insertion number N has been read.
+    """Offsets are places, `{"seq": N, "generation": …, "id": …}`: everything up to and with insertion number N has been read.
 
     Args:
         location: A log.
@@ -41,49 +41,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._start = _number(options, "startSeq", 1)
         self._rows_max = _number(options, "maxRowsPerBatch", 0)
         self._parts = _number(options, "partitions", 0)
-        self._target: int | None = None
+        self._target: LogPlace | None = None
 
-    def initialOffset(self) -> dict[str, int]:
-        """Begin before `startSeq`."""
-        return {"seq": self._start - 1}
+    def initialOffset(self) -> dict[str, Any]:
+        """Begin before `startSeq`, or at the end of a log that has not got so far."""
+        return place_of(self._location, self._topic, self._start - 1).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Take `maxRowsPerBatch` a batch, everything without it."""
         return ReadMaxRows(self._rows_max) if self._rows_max else ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return how far the next batch goes: to the end of the log, or as far as the limit lets it."""
-        until = self._last()
-        if isinstance(limit, ReadMaxRows):
-            until = min(until, start["seq"] + limit.max_rows)
-        # A log whose file was put back to an older state must not take the stream back with it.
-        return {"seq": max(until, start["seq"])}
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return how far the next batch goes: to the end of the log, or as far as the limit lets it.
 
-    def reportLatestOffset(self) -> dict[str, int]:
+        Raises:
+            LogReplaced: The log is not the one that was read up to `start`.
+        """
+        begin = LogPlace.from_json(start)
+        check_place_of(self._location, self._topic, begin)
+        until = self._last()
+        if isinstance(limit, ReadMaxRows) and until.seq > begin.seq + limit.max_rows:
+            until = place_of(self._location, self._topic, begin.seq + limit.max_rows)
+        return until.to_json() if until.seq > begin.seq else start
+
+    def reportLatestOffset(self) -> dict[str, Any]:
         """Return the end of the log, for the query's progress."""
-        return {"seq": self._last()}
+        return self._last().to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take what is there now for all there is."""
-        self._target = last_seq(self._location, self._topic)
+        self._target = place_of(self._location, self._topic)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Cut a batch into even ranges."""
         after, until = start["seq"], end["seq"]
-        rows = until - after
-        if rows <= 0:
-            return []
-        count = min(rows, self._parts or 1 + rows // _ROWS_A_PART)
-        bounds = [after + rows * at // count for at in range(count + 1)]
-        return [SeqRange(low, high) for low, high in pairwise(bounds)]
+        return list(cut_evenly(after, until, self._parts or 1 + max(0, until - after) // _ROWS_A_PART))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a range's rows as record batches."""
         assert isinstance(partition, SeqRange), partition
         yield from to_batches(read_tail(self._location, partition), self._names)
 
-    def _last(self) -> int:
-        return last_seq(self._location, self._topic) if self._target is None else self._target
+    def _last(self) -> LogPlace:
+        return place_of(self._location, self._topic) if self._target is None else self._target
 
 
 def _number(options: Mapping[str, str], name: str, default: int) -> int:

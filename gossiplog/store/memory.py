@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from ..errors import LocalProtocolError, ReadOnlyLog
 from ..log.envelope import is_topic
 from ..log.reads import (
     Leaf,
+    Place,
     Position,
     Quarantined,
     ReadBranchTips,
@@ -24,6 +26,7 @@ from ..log.reads import (
     ReadLinksTo,
     ReadLinksUp,
     ReadPage,
+    ReadPlace,
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
@@ -57,7 +60,7 @@ class MemoryStore:
         self.topic = topic
         self.location = ":memory:"
         self.is_read_only = read_only
-        self._state = state or MemoryState()
+        self._state = state or MemoryState(secrets.token_hex(8))
         self._write_turn = trio.Lock()
 
     def watch(self, wake: Callable[[], None]) -> None:
@@ -132,7 +135,8 @@ class MemoryState:
     Entries are only ever added, so a snapshot shares everything but the tree and the heads, and hides what has a later `seq`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, generation: str = "") -> None:
+        self.generation = generation
         self.tree = MemoryTree()
         self.values: list[bytes] = []
         self._keys: list[bytes] = []
@@ -208,6 +212,10 @@ class MemoryState:
     def _count(self, request: ReadCount) -> tuple[int, int]:
         count = len(self._keys) if self._seq_max is None else self._seq_max
         return count, count
+
+    def _place(self, request: ReadPlace) -> Place:
+        last = self._count(ReadCount())[0]
+        return Place(self.generation, last, self._keys[request.seq - 1] if 0 < request.seq <= last else None)
 
     def _read_leaves(self, request: ReadLeaves) -> dict[bytes, Leaf]:
         return {key: leaf for key in request.keys if (leaf := self._leaf(key)) is not None}
@@ -293,6 +301,7 @@ _ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadLinksTo: lambda state, request: list(state._links_to.get(request.at, [])),
     ReadLinksUp: MemoryState._links_up,
     ReadPage: MemoryState._page,
+    ReadPlace: MemoryState._place,
     ReadPositions: MemoryState._positions,
     ReadQuarantine: MemoryState._read_quarantine,
     ReadQuarantined: lambda state, request: {key: state._quarantine[key] for key in request.keys if key in state._quarantine},

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ..errors import DamagedLog, DecodeError
 from ..log.reads import (
     Leaf,
+    Place,
     Position,
     Quarantined,
     ReadBranchTips,
@@ -19,6 +20,7 @@ from ..log.reads import (
     ReadLinksTo,
     ReadLinksUp,
     ReadPage,
+    ReadPlace,
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
@@ -86,10 +88,19 @@ async def _tail(fetch: Fetch, request: ReadTail) -> list[tuple[int, bytes]]:
     return list(map(tuple, rows))
 
 
+_LAST = "greatest((SELECT max(seq) FROM {log}.entries), seq_used)"
+
+
 async def _count(fetch: Fetch, request: ReadCount) -> tuple[int, int]:
     count = "count(*)" if request.counted else "0"
-    ((count, last),) = await fetch(f"SELECT (SELECT {count} FROM {{log}}.entries LIMIT 1), (SELECT max(seq) FROM {{log}}.entries)")
-    return count or 0, last or 0
+    ((count, last),) = await fetch(f"SELECT (SELECT {count} FROM {{log}}.entries LIMIT 1), {_LAST} FROM {{log}}.log")
+    return count or 0, last
+
+
+async def _place(fetch: Fetch, request: ReadPlace) -> Place:
+    statement = f"SELECT generation, {_LAST}, (SELECT key FROM {{log}}.entries WHERE seq = $1) FROM {{log}}.log"
+    (row,) = await fetch(statement, request.seq)
+    return Place(*row)
 
 
 async def _branch_tips(fetch: Fetch, request: ReadBranchTips) -> dict[int, int]:
@@ -219,6 +230,7 @@ _ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     ReadLinksUp: _links_up,
     ReadNodes: _nodes,
     ReadPage: _page,
+    ReadPlace: _place,
     ReadPositions: _positions,
     ReadQuarantine: _quarantine,
     ReadQuarantined: _quarantined,
@@ -232,9 +244,9 @@ _ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
 
 
 _CATCH_UP = f"""
-    WITH now AS MATERIALIZED (SELECT epoch, schema_version, (SELECT max(seq) FROM {{log}}.entries) AS last FROM {{log}}.log),
-    stale AS MATERIALIZED (SELECT FROM now WHERE epoch <> $1 OR coalesce(last, 0) <> $2)
-    SELECT -1 AS level, epoch AS number, coalesce(last, 0) AS seq, schema_version AS branch, NULL::bytea AS key,
+    WITH now AS MATERIALIZED (SELECT epoch, schema_version, {_LAST} AS last FROM {{log}}.log),
+    stale AS MATERIALIZED (SELECT FROM now WHERE epoch <> $1 OR last <> $2)
+    SELECT -1 AS level, epoch AS number, last AS seq, schema_version AS branch, NULL::bytea AS key,
         NULL::bytea AS hash, NULL::bytea[] AS keys, NULL::bytea[] AS hashes, NOT pg_try_advisory_xact_lock($3, $4) AS is_heard FROM now
     UNION ALL SELECT -2, NULL, NULL, (SELECT max(branch) FROM {{log}}.entries), NULL, NULL, NULL, NULL, NULL FROM stale
     UNION ALL SELECT -3, NULL, e.seq, e.branch, h.key, NULL, NULL, NULL, NULL

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..errors import LocalProtocolError
-from ..log.fsck_reads import ClearDerived, TakeEntries
+from ..log.fsck_reads import SEQ_USED_MAX, ClearDerived, TakeEntries
 from ..log.reads import WriteCursor, WriteEntries, WriteQuarantine
 from ..plan import Request
 
@@ -131,7 +131,11 @@ def _clear_derived(request: ClearDerived) -> list[Statement]:
 
 
 def _take_entries(request: TakeEntries) -> list[Statement]:
-    return [("DELETE FROM {log}.entries WHERE seq = ANY($1::bigint[])", [list(request.seqs)])]
+    used = [seq for seq in request.seqs if seq <= SEQ_USED_MAX]
+    return [
+        ("UPDATE {log}.log SET seq_used = greatest(seq_used, (SELECT max(seq) FROM unnest($1::bigint[]) g (seq)))", [used]),
+        ("DELETE FROM {log}.entries WHERE seq = ANY($1::bigint[])", [list(request.seqs)]),
+    ]
 
 
 _WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {

@@ -10,6 +10,7 @@ from ..errors import DamagedLog, DecodeError
 from ..log.message import Entry
 from ..log.reads import (
     Leaf,
+    Place,
     Position,
     Quarantined,
     ReadBranchTips,
@@ -21,6 +22,7 @@ from ..log.reads import (
     ReadLinksTo,
     ReadLinksUp,
     ReadPage,
+    ReadPlace,
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
@@ -116,11 +118,23 @@ def _tail(db: sqlite3.Connection, request: ReadTail) -> list[tuple[int, bytes]]:
     return _check_values(db.execute(statement, (request.seq, request.limit)))
 
 
+_LAST = "SELECT max(coalesce((SELECT max(seq) FROM gossiplog_entries), 0), (SELECT seq_used FROM gossiplog_generation))"
+
+
 def _count(db: sqlite3.Connection, request: ReadCount) -> tuple[int, int]:
-    last: int | None = db.execute("SELECT max(seq) FROM gossiplog_entries").fetchone()[0]
-    if not request.counted:
-        return 0, last or 0
-    return db.execute("SELECT count(*) FROM gossiplog_positions").fetchone()[0], last or 0
+    count = db.execute("SELECT count(*) FROM gossiplog_positions").fetchone()[0] if request.counted else 0
+    return count, db.execute(_LAST).fetchone()[0]
+
+
+def _place(db: sqlite3.Connection, request: ReadPlace) -> Place:
+    (generation,) = db.execute("SELECT name FROM gossiplog_generation").fetchone()
+    row = db.execute("SELECT value FROM gossiplog_entries WHERE seq = ?", (request.seq,)).fetchone()
+    try:
+        key = Entry.stored(row[0]).key if row is not None and type(row[0]) is bytes else None
+    except DecodeError:
+        # Whoever reads the entry hears of that.
+        key = None
+    return Place(generation, db.execute(_LAST).fetchone()[0], key)
 
 
 def _branch_tips(db: sqlite3.Connection, request: ReadBranchTips) -> dict[int, int]:
@@ -293,6 +307,7 @@ _ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
     ReadLinksUp: _links_up,
     ReadNodes: _nodes,
     ReadPage: _page,
+    ReadPlace: _place,
     ReadPositions: _positions,
     ReadQuarantine: _quarantine,
     ReadQuarantined: _quarantined,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..log.fsck_reads import (
+    SEQ_USED_MAX,
     ClearDerived,
     LeafRow,
     PositionRow,
@@ -115,6 +116,8 @@ def _clear_derived(db: sqlite3.Connection, request: ClearDerived) -> None:
 
 
 def _take_entries(db: sqlite3.Connection, request: TakeEntries) -> None:
+    used = max([seq for seq in request.seqs if seq <= SEQ_USED_MAX], default=0)
+    db.execute("UPDATE gossiplog_generation SET seq_used = max(seq_used, ?)", (used,))
     db.executemany("DELETE FROM gossiplog_entries WHERE seq = ?", [(seq,) for seq in request.seqs])
 
 

@@ -20,10 +20,12 @@ class OpenLog:
 
     Attributes:
         store: Which store they lie in.
+        server: The PostgreSQL server that they lie on, if they do.
     """
 
-    def __init__(self, store: str, locate: Callable[[str], str | Path]) -> None:
+    def __init__(self, store: str, locate: Callable[[str], str | Path], server: Any = None) -> None:
         self.store = store
+        self.server = server
         self._locate = locate
 
     def __call__(self, name: str = "log", **options: Any) -> Any:
@@ -50,7 +52,7 @@ def _opener(request: pytest.FixtureRequest) -> OpenLog:
             test = secrets.token_hex(4)
             # Where the application's tables go, which the schemas of the logs are not.
             server.sql(f"CREATE SCHEMA app_{test}")
-            return OpenLog("postgres", lambda name: server.url(f"{name}-{test}", search_path=f"app_{test}"))
+            return OpenLog("postgres", lambda name: server.url(f"{name}-{test}", search_path=f"app_{test}"), server)
 
 
 @pytest.fixture(params=STORES)

@@ -1,8 +1,10 @@
 """Jobs from end to end: exports that grow, reports, the command line, spark-submit, Spark Connect, and jobs that are killed."""
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -17,9 +19,10 @@ from log_support import opened
 from spark_support import REPOSITORY, Foreign, Log, quick_environment, root_of
 
 from gossiplog.cli.app import root
-from gossiplog.errors import LocalProtocolError
+from gossiplog.errors import LocalProtocolError, LogReplaced
+from gossiplog.log import Entry
 from gossiplog.spark import doctor, java, read_entries
-from gossiplog.spark.export import add_run, last_run
+from gossiplog.spark.export import add_run, last_place
 from gossiplog.spark.jobs import Job, diff_job, export_job, import_job
 from gossiplog.spark.staging import published
 
@@ -38,7 +41,7 @@ def test_export_grows_by_what_is_new_and_goes_back_into_a_log(spark: Any, tmp_pa
 
     trio.run(append)
     report = export_job(job, str(path), clocks_a_folder=20)
-    assert (report.results["entries"], report.results["since"], last_run(out)) == (10, 400, 410)
+    assert (report.results["entries"], report.results["since"], last_place(out).seq) == (10, 400, 410)
     assert sorted(folder.name for folder in (tmp_path / "exported").iterdir()) == ["entries", "reports"]
     table = spark.read.parquet(f"{out}/entries")
     assert table.count() == 410
@@ -48,6 +51,33 @@ def test_export_grows_by_what_is_new_and_goes_back_into_a_log(spark: Any, tmp_pa
     copied = import_job(Job(spark), f"{out}/entries", str(tmp_path / "b.db"), topic="test.example.com")
     assert copied.results == {"added": 410, "known": 0, "failed": 0}
     assert root_of(str(tmp_path / "b.db")) == root_of(str(path))
+
+
+def test_export_reads_what_is_new_and_nothing_else(spark: Any, tmp_path: Path, whole: Log) -> None:
+    """Were the whole log read, the damage in what was exported before would come to light."""
+    path, job = tmp_path / "a.db", Job(spark, str(tmp_path / "out"))
+    path.write_bytes(Path(whole.path).read_bytes())
+    export_job(job, str(path))
+    backup = path.read_bytes()
+
+    async def append(what: str) -> list[Entry]:
+        async with opened(path) as log:
+            return await log.append_many([[what, number] for number in range(3)])
+
+    new = trio.run(append, "new")
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE gossiplog_entries SET value = x'00' WHERE seq <= 390")
+    report = export_job(job, str(path))
+    assert (report.results["run"], report.results["entries"], report.results["failed"]) == ("run=000000000401-000000000403", 3, 0)
+    rows = spark.read.parquet(str(tmp_path / "out" / "entries")).where("seq > 400").orderBy("seq").collect()
+    assert [bytes(row["key"]) for row in rows] == [entry.key for entry in new]
+    assert all(row["branch"] is not None for row in rows)
+    path.write_bytes(backup)
+    with pytest.raises(LogReplaced, match="ends at 400"):
+        export_job(job, str(path))
+    trio.run(append, "other")
+    with pytest.raises(LogReplaced, match="has insertion number 403"):
+        export_job(job, str(path))
 
 
 def test_export_keeps_rows_that_hold_no_entry_apart(spark: Any, tmp_path: Path, damaged: Log) -> None:
@@ -65,7 +95,7 @@ def test_export_that_fails_half_way_leaves_nothing(spark: Any, tmp_path: Path, w
     with pytest.raises(Exception, match="the disk is gone"):
         add_run(broken, str(tmp_path / "out"))
     assert list(tmp_path.rglob("*.parquet")) == []
-    assert last_run(str(tmp_path / "out")) == 0
+    assert last_place(str(tmp_path / "out")).seq == 0
 
 
 def test_results_appear_whole_or_not_at_all(tmp_path: Path) -> None:

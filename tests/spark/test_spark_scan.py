@@ -62,7 +62,9 @@ def test_options_choose_the_entries_that_they_say(whole: Log, options: dict[str,
     seqs = range(int(options.get("minSeq", 1)), int(options.get("maxSeq", 10**9)) + 1)
     wanted = [row for row in everything if row.seq in seqs and Entry(row.key or b"", b"").clock in clocks]
     for count in (1, 7):
-        assert read(StoreScan(whole.path, selection_of(options)), count) == wanted
+        found = read(StoreScan(whole.path, selection_of(options)), count)
+        # What is new since an insertion number comes in the order of these.
+        assert (sorted(found, key=lambda row: row.key or b"") if "minSeq" in options else found) == wanted
 
 
 def test_ids_bound_a_scan_as_a_range_on_the_command_line_does(whole: Log, tmp_path: Path) -> None:

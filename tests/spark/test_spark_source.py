@@ -113,10 +113,10 @@ def test_log_is_not_overwritten(spark: Any, whole: Log) -> None:
         load(spark, whole.path).write.format("gossiplog").mode("overwrite").option("path", whole.path).save()
 
 
-def append(path: Path, count: int) -> list[Entry]:
+def append(path: Path, count: int, what: str = "n") -> list[Entry]:
     async def run() -> list[Entry]:
         async with opened(path) as log:
-            return [await log.append({"n": number}) for number in range(count)]
+            return [await log.append({what: number}) for number in range(count)]
 
     return trio.run(run)
 
@@ -148,6 +148,28 @@ def test_stream_resumes_after_the_last_batch_and_takes_late_entries(spark: Any, 
     rows = spark.read.parquet(str(out / "entries")).collect()
     assert sorted(row["id"] for row in rows) == sorted(entry.id for entry in [*first, late, *second])
     assert {row["verdict"] for row in rows} == {"accept"}
+
+
+def test_stream_of_a_log_that_was_put_back_to_an_older_state_says_so(spark: Any, tmp_path: Path) -> None:
+    from gossiplog.spark.follow import follow
+
+    def run() -> str:
+        query = follow(spark, str(path), str(tmp_path / "out"))
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            return str(error)
+        return ""
+
+    path = tmp_path / "live.db"
+    append(path, 5)
+    backup = path.read_bytes()
+    append(path, 5)
+    assert run() == ""
+    path.write_bytes(backup)
+    assert "was put back to an older state: it was read up to insertion number 10, and ends at 5" in run()
+    append(path, 9, "another")
+    assert "has insertion number 10, which" in run()
 
 
 def test_stream_keeps_what_is_damaged_apart(spark: Any, damaged: Log, tmp_path: Path) -> None:

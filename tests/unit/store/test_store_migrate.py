@@ -1,11 +1,15 @@
 """Migrations: plain SQL in order, whole or not at all."""
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
 import pytest
+from log_support import assert_whole, opened
 
-from gossiplog.store import sqlite_file
+from gossiplog.errors import ReadOnlyLog
+from gossiplog.log.place import find_place
+from gossiplog.store import pending_migrations, sqlite_file
 from gossiplog.store.migrate import load_migrations, split_statements
 from gossiplog.store.sqlite_file import create_log, migrate_log, read_version
 
@@ -50,3 +54,25 @@ def test_a_migration_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch,
     assert migrate_log(db) == ["0098_fine"]
     assert read_version(db) == len(ours) + 1
     db.close()
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date_with_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    async with opened(path) as log:
+        entries = await log.append_many(range(30))
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        # What the second version added, taken back.
+        db.executescript("DROP TABLE gossiplog_generation; PRAGMA user_version = 1;")
+    assert pending_migrations(path) == (1, [name for name, _ in load_migrations("sqlite")[1:]])
+    with pytest.raises(ReadOnlyLog, match="schema 1"):
+        async with opened(path, read_only=True):
+            pass
+    (tmp_path / "copy.db").write_bytes(path.read_bytes())
+    places = []
+    for name in ("app.db", "copy.db"):
+        async with opened(tmp_path / name) as log:
+            await log.append("after")
+            await assert_whole(log)
+            places.append(await log.run(find_place(30)))
+    assert [place.key for place in places] == [entries[29].key] * 2
+    assert places[0].generation != places[1].generation
