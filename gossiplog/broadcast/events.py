@@ -26,6 +26,7 @@ __all__ = [
     "Foreseen",
     "Inserted",
     "PeerKind",
+    "PubsubChanged",
     "PushClosed",
     "PushDropped",
     "PushOpened",
@@ -86,6 +87,19 @@ class Disconnected:
     """
 
     peer: PeerId
+
+
+@dataclass(frozen=True, slots=True)
+class PubsubChanged:
+    """A connected peer of the mesh has begun with pubsub, or ended it.
+
+    Attributes:
+        peer: Who.
+        protocol: As in `Connected`.
+    """
+
+    peer: PeerId
+    protocol: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +195,7 @@ Event: TypeAlias = (
     | Start
     | Connected
     | Disconnected
+    | PubsubChanged
     | Appended
     | Foreseen
     | Inserted

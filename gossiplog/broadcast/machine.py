@@ -58,6 +58,7 @@ from .events import (
     Foreseen,
     Inserted,
     PeerKind,
+    PubsubChanged,
     PushClosed,
     PushDropped,
     PushOpened,
@@ -208,6 +209,8 @@ class Broadcast:
                 self._on_connected(event)
             case Disconnected(peer):
                 self._on_disconnected(peer)
+            case PubsubChanged(peer, protocol):
+                self._on_pubsub_changed(peer, protocol)
             case PushOpened() | PushClosed() | PushDropped():
                 self._on_push_stream(event)
             case Foreseen():
@@ -278,6 +281,15 @@ class Broadcast:
         self._needs.on_left(peer_id)
         if peer.kind is PeerKind.MESH:
             self._route(PeerDisconnected(peer_id))
+
+    def _on_pubsub_changed(self, peer_id: PeerId, protocol: str | None) -> None:
+        peer = self._peers.get(peer_id)
+        if peer is None or peer.kind is not PeerKind.MESH:
+            return
+        if protocol is None:
+            self._route(PeerDisconnected(peer_id))
+        else:
+            self._route(PeerConnected(peer_id, protocol, peer.is_outbound, peer.address))
 
     def _on_push_stream(self, event: PushOpened | PushClosed | PushDropped) -> None:
         peer = self._peers.get(event.peer)

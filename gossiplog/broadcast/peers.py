@@ -20,6 +20,8 @@ class Peer:
     Attributes:
         id: Who.
         kind: What the connection is good for.
+        is_outbound: We dialled.
+        address: As in `Connected`.
         is_push_open: A push stream stands.
         opens_push: It is ours to open.
         reopen_at: When we try again to open it; None while there is nothing to wait for.
@@ -33,9 +35,11 @@ class Peer:
     """
 
     __slots__ = (
+        "address",
         "id",
         "is_behind",
         "is_checking",
+        "is_outbound",
         "is_push_open",
         "kind",
         "opens_push",
@@ -50,6 +54,8 @@ class Peer:
     def __init__(self, event: Connected, random: Random) -> None:
         self.id: PeerId = event.peer
         self.kind = event.kind
+        self.is_outbound = event.is_outbound
+        self.address = event.address
         self.is_push_open = False
         self.opens_push = event.has_push and (event.kind is PeerKind.HUB or (event.kind is PeerKind.MESH and event.is_outbound))
         self.reopen_at: float | None = None

@@ -84,6 +84,8 @@ class Peer:
         push: The push stream that stands, if one does.
         rpcs: What is to be written to its pubsub stream.
         rpcs_on: The connection that this stream is on.
+        writing: Cancelled when the peer speaks pubsub no longer.
+        is_introduced: It had a pubsub stream of ours before.
         bucket: What it may ask for in syncs.
         inserting: Its entries that are being inserted.
         settled: Set when there are fewer of those.
@@ -100,6 +102,8 @@ class Peer:
     links: list[Link] = field(default_factory=list)
     push: PushStream | None = None
     rpcs_on: Link | None = None
+    writing: trio.CancelScope = field(default_factory=trio.CancelScope)
+    is_introduced: bool = False
     inserting: int = 0
     settled: trio.Event = field(default_factory=trio.Event)
     serving: trio.Lock = field(default_factory=trio.Lock)

@@ -25,6 +25,7 @@ from ..errors import LocalProtocolError
 from ..gossip_log import GossipLog
 from ..nursery import open_service_nursery
 from ..pubsub.router import Router
+from ..pubsub.wire import WireLimits
 from .admission import HubLimits
 from .discovery import Discovery
 from .journal import note
@@ -52,6 +53,7 @@ class MeshConfig:
         walk_s: Seconds between searches for peers once the target is reached.
         limits: Of connections, those that we dialled counted in all.
         tls: Verifies the servers that we dial with TLS; by default as the system does.
+        wire: Limits of pubsub's frames.
     """
 
     listen: tuple[Address, ...] = ()
@@ -62,6 +64,7 @@ class MeshConfig:
     walk_s: float = 300.0
     limits: HubLimits = field(default_factory=lambda: HubLimits(connections_max=CONNECTIONS_MAX))
     tls: ssl.SSLContext | None = None
+    wire: WireLimits = field(default_factory=WireLimits)
 
 
 class Mesh:
@@ -111,7 +114,7 @@ async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIt
     """
     if config.router not in ROUTERS:
         raise LocalProtocolError(f"router {config.router!r}, expected one of {', '.join(ROUTERS)}")
-    async with open_service(log, me=key.id, make_router=_router(config.router)) as service:
+    async with open_service(log, me=key.id, make_router=_router(config.router), wire=config.wire) as service:
         rng = random.Random(secrets.randbits(128))
         discovery = Discovery(service, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng)
         mesh = Mesh(service, discovery)

@@ -47,6 +47,7 @@ from ..broadcast import (
     InsertEntry,
     OpenPush,
     PeerKind,
+    PubsubChanged,
     Push,
     PushDropped,
     Start,
@@ -65,13 +66,13 @@ from ..pubsub.gossipsub import Gossipsub
 from ..pubsub.params import GossipsubParams
 from ..pubsub.router import Router
 from ..pubsub.types import PeerId
+from ..pubsub.wire import WireLimits
 from ..sync.result import SyncResult
 from .appends import OwnAppends
 from .arrivals import Arrivals
 from .journal import note
 from .links import Link, LinkState, Peer, new_bucket
 from .questions import ask_until_answered
-from .rpcs import RpcSender
 from .stream import Connection, Handler
 from .streams import Streams
 from .timers import Timers
@@ -104,20 +105,23 @@ class Dialler(Protocol):
 
 
 @asynccontextmanager
-async def open_service(log: GossipLog, *, me: PeerId | None = None, make_router: MakeRouter | None = None) -> AsyncIterator[Service]:
+async def open_service(
+    log: GossipLog, *, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None
+) -> AsyncIterator[Service]:
     """Use the log's service for the length of a block: the one that runs, or one that is started here. It stops with its last user.
 
     Args:
         log: Which must stay open longer.
         me: Our peer id; None where no peer will ask.
         make_router: How a mesh spreads entries; gossipsub unless given.
+        wire: Limits of pubsub's frames.
 
     Raises:
         LocalProtocolError: It runs already, with another peer id or router than these.
     """
     service: Service | None = log._service
     if service is None:
-        service = Service(log, me or PeerId(f"local-{secrets.token_hex(8)}"), make_router or _make_gossipsub)
+        service = Service(log, me or PeerId(f"local-{secrets.token_hex(8)}"), make_router or _make_gossipsub, wire or WireLimits())
         log._service = service
         await log._services.start(service.run)
     elif (me is not None and me != service.me) or make_router is not None:
@@ -147,7 +151,7 @@ class Service:
         peers: Who is connected.
     """
 
-    def __init__(self, log: GossipLog, me: PeerId, make_router: MakeRouter) -> None:
+    def __init__(self, log: GossipLog, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
         rng = random.Random(secrets.randbits(128))
         self.log = log
         self.me = me
@@ -167,7 +171,7 @@ class Service:
         self._counts: dict[str, int] = {}
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
-        self._streams = Streams(self)
+        self._streams = Streams(self, wire)
         self.handlers: Mapping[str, Handler] = self._streams.handlers()
 
     # For whoever brings connections
@@ -197,7 +201,13 @@ class Service:
             peer = self.peers.get(connection.peer)
             is_first = peer is None
             if peer is None:
-                peer = Peer(connection.peer, kind, pubsub_protocol, RpcSender(self._streams.encoder), new_bucket(trio.current_time()))
+                peer = Peer(
+                    connection.peer,
+                    kind,
+                    pubsub_protocol,
+                    self._streams.sender(connection.peer),
+                    new_bucket(trio.current_time()),
+                )
                 self.peers[peer.id] = peer
             link = Link(connection, peer, nursery, time.time())
             peer.links.append(link)
@@ -206,6 +216,8 @@ class Service:
                 if is_first:
                     address = connection.address if is_counted else None
                     self.tell(Connected(peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push))
+                elif pubsub_protocol is not None:
+                    self.set_pubsub(peer.id, pubsub_protocol)
                 yield link
             finally:
                 peer.links.remove(link)
@@ -214,6 +226,21 @@ class Service:
                     self.tell(Disconnected(peer.id))
                 self._streams.on_detached(link)
                 nursery.cancel_scope.cancel()
+
+    def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
+        """Note that a peer that is connected speaks pubsub, which it did not before, or speaks it no longer; else nothing happens.
+
+        Args:
+            id: Who.
+            protocol: The one of `protocols` to speak with it; None for no longer.
+        """
+        peer = self.peers.get(id)
+        if peer is None or peer.kind is not PeerKind.MESH or (peer.pubsub_protocol is None) == (protocol is None):
+            return
+        peer.pubsub_protocol = protocol
+        note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
+        self.tell(PubsubChanged(id, protocol))
+        self._streams.on_pubsub(peer)
 
     def tell(self, event: Event) -> None:
         """Hand an event to the machine, and carry out what it asks for. Returns at once and raises nothing."""

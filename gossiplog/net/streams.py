@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import random
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -13,16 +15,17 @@ import trio
 from ..broadcast import PeerKind, PushClosed, PushOpened, PushReceived, StartSync, SyncFinished
 from ..errors import ClosedError, DecodeError, GossipLogError, RemoteProtocolError, StreamReset
 from ..pubsub.events import RpcReceived
-from ..pubsub.rpc import Rpc, Subscription
+from ..pubsub.rpc import Control, Rpc, Subscription
 from ..pubsub.types import PeerId, Topic
-from ..pubsub.wire import Decoded, Wire
+from ..pubsub.wire import Decoded, Wire, WireLimits
+from ..sync.pace import Backoff
 from ..sync.result import Ending, SyncResult
 from ..sync.schedule import SessionSlots
 from .journal import note
 from .links import Link, Peer
 from .pull import PullSession
 from .push import PushStream
-from .rpcs import Encoder, read_rpcs
+from .rpcs import Encoder, RpcSender, read_rpcs
 from .serve_sync import ServeSession, Turns
 from .stream import Connection, Handler, Stream
 
@@ -40,7 +43,10 @@ WAITING_MAX = 64
 """Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
 ATTACH_S = 5.0
 OPEN_S = 10.0
-_RPC_STREAMS_MAX = 5
+REOPEN_S_MAX = 60.0
+"""The longest time between two tries to open a pubsub stream. A peer that closed one may not want it, and may want it later."""
+STEADY_S = 60.0
+"""A pubsub stream that lasted so long was no failure."""
 _DECODERS_MAX = 2
 """Long frames that are decoded at the same time, of all peers together."""
 
@@ -51,13 +57,13 @@ class Streams:
     Args:
         service: Whose.
 
-    Attributes:
-        encoder: Of RPCs.
+        limits: Of RPCs.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, limits: WireLimits) -> None:
         self._service = service
-        self.encoder = Encoder(Wire())
+        self._random = random.Random(secrets.randbits(64))
+        self._encoder = Encoder(Wire(limits=limits))
         self._links: dict[Connection, Link] = {}
         self._attached = trio.Event()
         self._slots = SessionSlots[PeerId]()
@@ -77,14 +83,35 @@ class Streams:
         self._links[link.connection] = link
         attached, self._attached = self._attached, trio.Event()
         attached.set()
-        if link.peer.pubsub_protocol is not None and len(link.peer.links) == 1:
-            link.start(partial(self._write_rpcs, is_again=False))
+        if len(link.peer.links) == 1:
+            self.on_pubsub(link.peer)
 
     def on_detached(self, link: Link) -> None:
         """Serve a connection no longer."""
         del self._links[link.connection]
         if link.peer.rpcs_on is link and link.peer.links:
-            link.peer.links[0].start(partial(self._write_rpcs, is_again=True))
+            self.on_pubsub(link.peer)
+
+    def on_pubsub(self, peer: Peer) -> None:
+        """Write to a peer by pubsub from now on, or no longer, as its `pubsub_protocol` says."""
+        if peer.pubsub_protocol is None:
+            peer.writing.cancel()
+        else:
+            peer.writing = trio.CancelScope()
+            peer.links[0].start(self._write_rpcs)
+
+    def sender(self, id: PeerId) -> RpcSender:
+        """Make the queue of a new peer."""
+        return RpcSender(self._encoder, partial(self._on_left_out, id))
+
+    def _on_left_out(self, id: PeerId, messages: int) -> None:
+        """Count what fits no frame; a sync has to bring it. Said once a peer."""
+        self._service.count("messages too large", messages)
+        peer = self._service.peers.get(id)
+        if peer is not None:
+            if "messages too large" not in peer.counts:
+                note("message too large for the peer's pubsub", peer=id, bytes_max=self._encoder.wire.limits.out_bytes_max)
+            peer.count("messages too large", messages)
 
     # Streams that peers open
 
@@ -152,9 +179,12 @@ class Streams:
             self._waiting[chosen].set()
 
     async def _read_rpcs(self, link: Link, stream: Stream) -> None:
+        if link.peer.pubsub_protocol is None:
+            # It may have begun with pubsub after it told us what it speaks.
+            self._service.set_pubsub(link.peer.id, stream.protocol)
         try:
             is_heeded = partial(self._service.is_heeded, link.peer.id)
-            await read_rpcs(stream, self.encoder.wire, partial(self._on_rpc, link.peer), is_heeded, self._decoders)
+            await read_rpcs(stream, self._encoder.wire, partial(self._on_rpc, link.peer), is_heeded, self._decoders)
         except DecodeError:
             self._service.tell(RpcReceived(link.peer.id, Rpc(), offences=1))
             raise
@@ -255,19 +285,31 @@ class Streams:
                 peer.settled = trio.Event()
             await peer.settled.wait()
 
-    async def _write_rpcs(self, link: Link, *, is_again: bool) -> None:
+    async def _write_rpcs(self, link: Link) -> None:
+        """Keep a pubsub stream to a peer for as long as the connection lives."""
         peer = link.peer
-        assert peer.pubsub_protocol is not None
         peer.rpcs_on = link
-        for _ in range(_RPC_STREAMS_MAX):
-            stream = await self._open(link, peer.pubsub_protocol)
-            if stream is None:
-                break
-            if is_again:
-                peer.rpcs.put(Rpc(subscriptions=(Subscription(Topic(self._service.topic), True),)), is_urgent=True)
-            try:
-                await peer.rpcs.run(stream)
-            except (StreamReset, ClosedError):
-                is_again = True
-        note("pubsub stream lost", level=logging.DEBUG, peer=peer.id)
-        await link.connection.aclose()
+        backoff = Backoff(self._random, most_s=REOPEN_S_MAX)
+        with peer.writing:
+            while peer.pubsub_protocol is not None:
+                opened_at = trio.current_time()
+                stream = await self._open(link, peer.pubsub_protocol)
+                if stream is not None:
+                    await self._run_rpcs(peer, stream)
+                if trio.current_time() - opened_at > STEADY_S:
+                    backoff.reset()
+                await trio.sleep(backoff.next())
+
+    async def _run_rpcs(self, peer: Peer, stream: Stream) -> None:
+        introduction = self._introduction(peer.id) if peer.is_introduced else None
+        peer.is_introduced = True
+        reason = await peer.rpcs.run(stream, introduction)
+        stream.reset()
+        peer.count("pubsub streams lost")
+        note("pubsub stream lost", level=logging.DEBUG, peer=peer.id, reason=reason)
+
+    def _introduction(self, id: PeerId) -> Rpc:
+        """What a peer has to know on a new stream, whatever became of the one before."""
+        topic = Topic(self._service.topic)
+        is_grafted = any(one.topic == topic and id in one.full_message for one in self._service.state().router.topics)
+        return Rpc(subscriptions=(Subscription(topic, True),), control=Control(graft=(topic,)) if is_grafted else None)

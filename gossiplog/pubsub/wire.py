@@ -1,4 +1,4 @@
-"""RPCs as bytes: the protobuf of pubsub, its limits, and splitting what is too large for one frame.
+"""RPCs as bytes: the protobuf of pubsub, and its limits; `split.py` cuts what is too large for one frame.
 
 Choke's and episub's messages travel in one extension field of RPC, whose number lies above 0x200000 as the specification asks of
 experiments; other implementations skip it.
@@ -18,6 +18,7 @@ from ..errors import DecodeError
 from .peer_id import peer_id_bytes, peer_id_text
 from .policy import MESSAGE, Policy
 from .rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
+from .split import Room, split
 from .types import MessageId, PeerId, Topic
 from .wire_overlay import OVERLAY, decode_overlay, encode_overlay
 
@@ -61,8 +62,9 @@ RPC = Schema(
     Field(3, "control", _CONTROL),
     Field(5_283_491, "gossiplog", _EXTENSION),
 )
-_CHUNK_IDS = 512
 _FRAME_PREFIX_MAX = 4
+_WRAPPING_BYTES_MAX = 2_048
+"""What a message's fields and frame take beside its data, generously: nothing smaller by this needs to be weighed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,18 @@ class WireLimits:
     """What a frame may hold.
 
     Attributes:
-        out_bytes_max: Of a frame that we send, its prefix included.
+        out_bytes_max: Of a frame that we send, its prefix included. rust-libp2p takes no more by default; go-libp2p takes 1 MiB.
+        out_control_bytes_max: Of the control in a frame that we send.
+        out_messages_max: Messages in a frame that we send.
         in_bytes_max: Of a frame that is read, without its prefix; checked before anything is decoded.
         topic_bytes_max: Of a topic's name in UTF-8.
         id_bytes_max: Of a message id.
         record_bytes_max: Of a signed peer record.
     """
 
-    out_bytes_max: int = 1024 * 1024
+    out_bytes_max: int = 64 * 1024
+    out_control_bytes_max: int = 16 * 1024
+    out_messages_max: int = 500
     in_bytes_max: int = FRAME_BYTES_MAX
     topic_bytes_max: int = 1024
     id_bytes_max: int = 128
@@ -114,31 +120,33 @@ class Wire:
     limits: WireLimits = field(default_factory=WireLimits)
 
     def encode(self, rpc: Rpc) -> list[bytes]:
-        """Return the frames of an RPC, each with its length prefix and within `out_bytes_max`; one, as a rule.
+        """Return the frames of an RPC, each with its length prefix and within the limits; one, as a rule.
 
-        A single message or control item that is too large for a frame of its own is left out: nobody could be sent it.
+        A single message that is too large for a frame of its own is left out, which `fits` tells beforehand.
         """
         body = RPC.encode(_to_values(rpc))
-        if len(body) + _FRAME_PREFIX_MAX <= self.limits.out_bytes_max:
+        if self._is_within(rpc, len(body)):
             return [encode_frame(body)]
         return [encode_frame(RPC.encode(_to_values(part))) for part in self.split(rpc)]
 
+    def fits(self, message: Message) -> bool:
+        """Whether a message can be sent at all."""
+        room = self.limits.out_bytes_max - _FRAME_PREFIX_MAX
+        return len(message.data) + _WRAPPING_BYTES_MAX <= room or _weigh(Rpc((message,))) <= room
+
     def split(self, rpc: Rpc) -> Iterator[Rpc]:
-        """Cut an RPC into ones that fit, in order, each as full as it gets."""
-        room_max = self.limits.out_bytes_max - _FRAME_PREFIX_MAX
-        parts: list[Rpc] = []
-        used = 0
-        for part in _atoms(rpc):
-            size = len(RPC.encode(_to_values(part)))
-            if size > room_max:
-                continue
-            if used + size > room_max:
-                yield _merge(parts)
-                parts, used = [], 0
-            parts.append(part)
-            used += size
-        if parts:
-            yield _merge(parts)
+        """Cut an RPC into ones that are within the limits, in order, each as full as it gets."""
+        limits = self.limits
+        room = Room(limits.out_bytes_max - _FRAME_PREFIX_MAX, limits.out_control_bytes_max, limits.out_messages_max)
+        return split(rpc, room, _weigh)
+
+    def _is_within(self, rpc: Rpc, size: int) -> bool:
+        limits = self.limits
+        if size + _FRAME_PREFIX_MAX > limits.out_bytes_max or len(rpc.messages) > limits.out_messages_max:
+            return False
+        return (
+            rpc.control is None or size <= limits.out_control_bytes_max or _weigh(Rpc(control=rpc.control)) <= limits.out_control_bytes_max
+        )
 
     def decode(self, body: bytes) -> Decoded:
         """Read the body of one frame. Messages that break the policy are left out and counted.
@@ -174,8 +182,6 @@ class Wire:
         return Message(MessageId(b""), self._topic(item["topic"]), data, origin, item["seqno"], item["signature"], item["key"])
 
     def _unwelcome(self, message: Message) -> str | None:
-        if len(message.data) + 2048 > self.limits.out_bytes_max:
-            return f"{len(message.data)} bytes of data, which cannot be forwarded"
         if message.seqno is not None and len(message.seqno) > 64:
             return f"a sequence number of {len(message.seqno)} bytes"
         return None
@@ -214,6 +220,11 @@ class Wire:
             if not 1 <= len(message_id) <= self.limits.id_bytes_max:
                 raise DecodeError(f"a message id of {len(message_id)} bytes, expected 1 to {self.limits.id_bytes_max}")
         return tuple(map(MessageId, ids))
+
+
+def _weigh(rpc: Rpc) -> int:
+    """How many bytes an RPC's body takes."""
+    return len(RPC.encode(_to_values(rpc)))
 
 
 def _to_values(rpc: Rpc) -> dict[str, Any]:
@@ -259,52 +270,3 @@ def _repeats(control: dict[str, Any] | None) -> int:
     if control is None:
         return 0
     return sum(len(items) - len({item["topicID"] for item in items}) for items in (control["graft"], control["prune"]))
-
-
-def _atoms(rpc: Rpc) -> Iterator[Rpc]:
-    """The smallest RPCs that an RPC can be cut into, in its order."""
-    for subscription in rpc.subscriptions:
-        yield Rpc(subscriptions=(subscription,))
-    for message in rpc.messages:
-        yield Rpc((message,), hops=rpc.hops)
-    control = rpc.control or Control()
-    for ihave in control.ihave:
-        for start in range(0, len(ihave.ids), _CHUNK_IDS):
-            yield Rpc(control=Control(ihave=(IHave(ihave.topic, ihave.ids[start : start + _CHUNK_IDS]),)))
-    for start in range(0, len(control.iwant), _CHUNK_IDS):
-        yield Rpc(control=Control(iwant=control.iwant[start : start + _CHUNK_IDS]))
-    for topic in control.graft:
-        yield Rpc(control=Control(graft=(topic,)))
-    for prune in control.prune:
-        yield Rpc(control=Control(prune=(prune,)))
-    for start in range(0, len(control.idontwant), _CHUNK_IDS):
-        yield Rpc(control=Control(idontwant=control.idontwant[start : start + _CHUNK_IDS]))
-    for topic in control.choke:
-        yield Rpc(control=Control(choke=(topic,)))
-    for topic in control.unchoke:
-        yield Rpc(control=Control(unchoke=(topic,)))
-    for part in rpc.overlay:
-        yield Rpc(overlay=(part,))
-
-
-def _merge(parts: list[Rpc]) -> Rpc:
-    """Put atoms back together. Never larger than they were one by one, since they share their wrappers."""
-    controls = [part.control for part in parts if part.control is not None]
-    control = None
-    if controls:
-        control = Control(
-            tuple(item for one in controls for item in one.ihave),
-            tuple(item for one in controls for item in one.iwant),
-            tuple(item for one in controls for item in one.graft),
-            tuple(item for one in controls for item in one.prune),
-            tuple(item for one in controls for item in one.idontwant),
-            tuple(item for one in controls for item in one.choke),
-            tuple(item for one in controls for item in one.unchoke),
-        )
-    return Rpc(
-        tuple(message for part in parts for message in part.messages),
-        tuple(subscription for part in parts for subscription in part.subscriptions),
-        control,
-        tuple(message for part in parts for message in part.overlay),
-        max(part.hops for part in parts),
-    )

@@ -8,7 +8,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,11 +97,16 @@ class Reference:
         return line
 
 
-@asynccontextmanager
-async def run_reference(script: str = "reference.mjs") -> AsyncIterator[Reference]:
+def run_reference(script: str = "reference.mjs") -> AbstractAsyncContextManager[Reference]:
     """Start a script around the reference; end it at the end."""
+    return run_program("node", script)
+
+
+@asynccontextmanager
+async def run_program(*command: str) -> AsyncIterator[Reference]:
+    """Start a program that answers as the reference does; end it at the end."""
     async with trio.open_nursery() as nursery:
-        start = partial(trio.run_process, ["node", script], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        start = partial(trio.run_process, command, cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         process: trio.Process = await nursery.start(start)
         try:
             yield Reference(process)

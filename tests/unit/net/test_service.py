@@ -27,6 +27,7 @@ from gossiplog.net.streams import PUBLISHED_INSERTING_MAX
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
+from gossiplog.pubsub.wire import Wire
 from gossiplog.sync.rpc import Insert, Update
 from gossiplog.sync.wire import decode_event, encode_event
 
@@ -173,7 +174,7 @@ async def test_messages_of_one_rpc_are_inserted_a_few_at_a_time(monkeypatch: pyt
             events = [encode_event(Insert(entry.key, entry.value)) for entry in await author.append_many(range(1_500))]
             rpc = Rpc(messages=tuple(Message(hash_data(Topic(TOPIC), event), Topic(TOPIC), event) for event in events))
             stream = await theirs.open_stream([protocol])
-            await stream.send_all(b"".join(mesh._streams.encoder.wire.encode(rpc)))
+            await stream.send_all(b"".join(Wire().encode(rpc)))
             await until_count(log, 1_500)
     assert len(under_way) == 1_500
     assert max(under_way) <= PUBLISHED_INSERTING_MAX + 64

@@ -180,19 +180,37 @@ def test_large_rpc_is_split_in_order_and_nothing_is_lost():
     assert tuple(one for control in controls for ihave in control.ihave for one in ihave.ids) == ids
 
 
+def test_each_frame_is_within_what_other_implementations_take():
+    ids = tuple(MessageId(b"%064d" % number) for number in range(5_000))
+    peers = tuple(PeerRecord(OTHER, bytes([number]) * 3_000) for number in range(16))
+    control = Control((IHave(T, ids),), ids, (T,), (Prune(T, peers, 60), Prune(Topic("u"))), ids)
+    rpc = Rpc(tuple(anonymous(b"%d" % number) for number in range(1_200)), control=control)
+    parts = [WIRE.decode(body(frame)).rpc for frame in WIRE.encode(rpc)]
+    assert max(len(frame) for frame in WIRE.encode(rpc)) <= 64 * 1024
+    assert max(len(part.messages) for part in parts) == 500
+    assert max(len(body(WIRE.encode(Rpc(control=part.control))[0])) for part in parts if part.control) <= 16 * 1024
+    assert sum(len(part.messages) for part in parts) == 1_200
+    controls = [part.control for part in parts if part.control]
+    assert tuple(one for control in controls for one in control.iwant) == ids
+    (prune, other) = (one for control in controls for one in control.prune)
+    # Of the peers that it offers as many as there is room for, and the backoff in any case.
+    assert prune == Prune(T, peers[:4], 60)
+    assert other == Prune(Topic("u"))
+
+
 def test_message_too_large_for_any_frame_is_left_out():
     wire = Wire(limits=WireLimits(out_bytes_max=5_000))
-    frames = wire.encode(Rpc((anonymous(bytes(6000)), anonymous(b"small"))))
-    assert [wire.decode(body(frame)).rpc.messages for frame in frames] == [(anonymous(b"small"),)]
-    assert wire.encode(Rpc((anonymous(bytes(6000)),))) == []
+    large, small = anonymous(bytes(6000)), anonymous(b"small")
+    frames = wire.encode(Rpc((large, small)))
+    assert [wire.decode(body(frame)).rpc.messages for frame in frames] == [(small,)]
+    assert wire.encode(Rpc((large,))) == []
+    assert wire.fits(small)
+    assert not wire.fits(large)
 
 
-def test_message_that_could_not_be_forwarded_is_refused():
-    wire = Wire(limits=WireLimits(out_bytes_max=5_000))
-    (frame,) = WIRE.encode(Rpc((anonymous(bytes(6000)), anonymous(b"small"))))
-    decoded = wire.decode(body(frame))
-    assert decoded.rpc.messages == (anonymous(b"small"),)
-    assert decoded.refusals == ("6000 bytes of data, which cannot be forwarded",)
+def test_message_that_is_too_large_for_most_is_taken_from_who_sends_it():
+    (frame,) = Wire(limits=WireLimits(out_bytes_max=200_000)).encode(Rpc((anonymous(bytes(150_000)),)))
+    assert WIRE.decode(body(frame)).rpc.messages == (anonymous(bytes(150_000)),)
 
 
 # Policies

@@ -1,0 +1,54 @@
+"""Peers in Go and Rust: go-libp2p and rust-libp2p with their pubsubs, built once and kept outside of the tree."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from interop_support import FOLDER
+
+__all__ = ["build_go", "build_rust"]
+
+_TOOLCHAINS = (Path("/usr/local/go/bin"), Path.home() / ".cargo" / "bin")
+
+
+def build_go() -> str:
+    """Return the path of the program in Go; skip the tests where there is no Go."""
+    go = _tool("go")
+    return _build("go", [go, "build", "-o", "peer", "."], "peer", {"CGO_ENABLED": "0"})
+
+
+def build_rust() -> str:
+    """Return the path of the program in Rust; skip the tests where there is no cargo."""
+    cargo = _tool("cargo")
+    return _build("rust", [cargo, "build", "--quiet"], "target/debug/gossiplog-interop", {"CARGO_TARGET_DIR": "target"})
+
+
+def _tool(name: str) -> str:
+    path = os.pathsep.join([os.environ.get("PATH", ""), *map(str, _TOOLCHAINS)])
+    found = shutil.which(name, path=path)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def _build(name: str, command: list[str], program: str, environment: dict[str, str]) -> str:
+    """Build a copy of a folder here, unless that was done with just these files; several processes of one run may come at once."""
+    source = FOLDER / name
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gossiplog-interop" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    built = folder / ".built"
+    with (folder / ".turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not built.exists() or built.read_text() != digest:
+            shutil.copytree(source, folder, dirs_exist_ok=True)
+            subprocess.run(command, cwd=folder, env=os.environ | environment, check=True, stdin=subprocess.DEVNULL)
+            built.write_text(digest)
+    return str(folder / program)

@@ -1,0 +1,141 @@
+"""Our peer in a mesh with go-libp2p-pubsub and rust-libp2p's gossipsub, which dial or are dialled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from interop_support import TOPIC, Reference, run_program
+from mesh_interop_support import returned, until
+from native_support import build_go, build_rust
+
+import gossiplog
+from gossiplog import Ed25519Signer, Entry, GossipLog
+from gossiplog.net.libp2p import Address, PeerKey
+from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
+from gossiplog.pubsub.actions import SendRpc
+from gossiplog.pubsub.policy import hash_data
+from gossiplog.pubsub.rpc import Message, Rpc
+from gossiplog.pubsub.types import PeerId, Topic
+from gossiplog.pubsub.wire import WireLimits
+from gossiplog.sync.rpc import Insert
+from gossiplog.sync.wire import encode_event
+
+pytestmark = pytest.mark.slow
+
+LISTEN = "/ip4/127.0.0.1/tcp/0"
+
+
+@pytest.fixture(params=("go", "rust"))
+def program(request: pytest.FixtureRequest) -> str:
+    return build_go() if request.param == "go" else build_rust()
+
+
+@pytest.fixture
+def go_program() -> str:
+    return build_go()
+
+
+@pytest.fixture
+def rust_program() -> str:
+    return build_rust()
+
+
+@asynccontextmanager
+async def our_peer(**config: Any) -> AsyncIterator[tuple[GossipLog, Mesh]]:
+    listen = (Address.parse(LISTEN),)
+    async with (
+        gossiplog.open(":memory:", topic=TOPIC, signer=Ed25519Signer.generate()) as log,
+        open_mesh(log, PeerKey.generate(), MeshConfig(listen=listen, walk_s=3600, **config)) as mesh,
+    ):
+        yield log, mesh
+
+
+async def connect(mesh: Mesh, theirs: Reference, direction: str, **options: Any) -> PeerId:
+    """Start the other side without pubsub, and connect."""
+    await theirs.ask("start", listen=[LISTEN], **options)
+    found = await until(lambda: addresses(theirs))
+    address = Address.parse(found[0])
+    assert address.peer is not None
+    if direction == "we dial":
+        await mesh.host.connect(address.peer, [address])
+    else:
+        await theirs.ask("dial", address=str(mesh.host.announced[0]))
+    await until(lambda: returned(mesh.host.connection_with(address.peer)))
+    return address.peer
+
+
+async def addresses(theirs: Reference) -> list[str]:
+    found: list[str] = (await theirs.ask("state"))["addresses"]
+    return found
+
+
+async def join(mesh: Mesh, theirs: Reference, direction: str, **options: Any) -> PeerId:
+    """Connect, start pubsub there, and wait until each knows that the other is in the topic."""
+    peer = await connect(mesh, theirs, direction)
+    await theirs.ask("startPubsub", topic=TOPIC, **options)
+    await until(lambda: knows(mesh, theirs, peer))
+    return peer
+
+
+async def knows(mesh: Mesh, theirs: Reference, peer: str) -> bool:
+    is_known_here = any(each.peer == peer and TOPIC in each.topics for each in mesh.service.state().router.peers)
+    return is_known_here and mesh.host.id in (await theirs.ask("state"))["subscribers"]
+
+
+async def has(theirs: Reference, messages: Iterable[bytes]) -> bool:
+    received = set((await theirs.ask("state"))["received"])
+    return received >= {sha256(data).hexdigest() for data in messages}
+
+
+def message_of(data: bytes) -> Message:
+    return Message(hash_data(Topic(TOPIC), data), Topic(TOPIC), data)
+
+
+def event(entry: Entry) -> bytes:
+    return encode_event(Insert(entry.key, entry.value))
+
+
+async def test_large_rpc_arrives_in_frames_that_are_taken(program: str) -> None:
+    messages = [message_of(b"%04d" % n * 500) for n in range(600)]
+    async with our_peer() as (log, mesh), run_program(program) as theirs:
+        peer = await join(mesh, theirs, "we dial")
+        mesh.service._act(SendRpc((peer,), Rpc(tuple(messages)), False))
+        await until(lambda: has(theirs, [message.data for message in messages]))
+        # What no frame holds is left out, and all that comes after it arrives.
+        mesh.service._act(SendRpc((peer,), Rpc((message_of(bytes(65_530)),)), False))
+        small = await log.append("small")
+        await until(lambda: has(theirs, [event(small)]))
+        (link,) = mesh.service.links()
+        assert link.counts["messages too large"] == 1
+        assert "pubsub streams lost" not in link.counts
+
+
+@pytest.mark.parametrize("how", ["fin", "reset"])
+async def test_pubsub_stream_that_go_ended_is_opened_again(go_program: str, how: str) -> None:
+    async with our_peer() as (log, mesh), run_program(go_program) as theirs:
+        await join(mesh, theirs, "it dials")
+        assert await theirs.ask("endStreams", how=how) == 1
+        await until(lambda: returned(mesh.service.links()[0].counts.get("pubsub streams lost")))
+        await until(lambda: heard_again(log, theirs))
+        assert len(mesh.service.links()) == 1
+
+
+async def test_pubsub_stream_that_rust_closed_on_a_large_frame_is_opened_again(rust_program: str) -> None:
+    wide = WireLimits(out_bytes_max=2**20)
+    async with our_peer(wire=wide) as (log, mesh), run_program(rust_program) as theirs:
+        peer = await join(mesh, theirs, "it dials")
+        mesh.service._act(SendRpc((peer,), Rpc((message_of(bytes(70_000)),)), False))
+        await until(lambda: returned(mesh.service.links()[0].counts.get("pubsub streams lost")))
+        await until(lambda: heard_again(log, theirs))
+        assert len(mesh.service.links()) == 1
+
+
+async def heard_again(log: GossipLog, theirs: Reference) -> bool:
+    """Whether the other side gets what is appended now; what is published between two streams waits for the next one."""
+    entry = await log.append("again")
+    await until(lambda: has(theirs, [event(entry)]))
+    return True

@@ -1,0 +1,121 @@
+"""Our pubsub streams: what is not sent on them, what becomes of those that end, and how we learn that a peer speaks pubsub at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+import trio
+import trio.testing
+from muxer_support import muxed_pair
+from network_support import TOPIC, eventually, memory_log
+
+from gossiplog.broadcast import PeerKind
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.net import Connection, Stream
+from gossiplog.net.service import Service, open_service
+from gossiplog.net.streams import REOPEN_S_MAX
+from gossiplog.pubsub.actions import SendRpc
+from gossiplog.pubsub.policy import hash_data
+from gossiplog.pubsub.rpc import Message, Rpc, Subscription
+from gossiplog.pubsub.types import Topic
+from gossiplog.pubsub.wire import Wire
+
+SUBSCRIBED = (Subscription(Topic(TOPIC), True),)
+
+
+@asynccontextmanager
+async def reader(service: Service, streams: list[list[Rpc]], *, ends: str = "") -> AsyncIterator[None]:
+    """A stranger who reads RPCs, and ends the first of the streams after its first RPC: `fin` or `reset`."""
+
+    async def read(connection: Connection, stream: Stream) -> None:
+        rpcs: list[Rpc] = []
+        streams.append(rpcs)
+        frames = FrameDecoder()
+        while data := await stream.receive_some():
+            rpcs += [Wire().decode(body).rpc for body in frames.take(data)]
+            if len(streams) == 1 and ends == "fin":
+                return
+            if len(streams) == 1 and ends == "reset":
+                stream.reset()
+
+    protocol = service.protocols[0]
+    async with (
+        muxed_pair({protocol: read}, service.handlers) as (theirs, ours),
+        service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol, has_push=False),
+    ):
+        stream = await theirs.open_stream([protocol])
+        await stream.send_all(b"".join(Wire().encode(Rpc(subscriptions=SUBSCRIBED))))
+        await eventually(lambda: service.state().router.peers[0].topics)
+        yield
+
+
+@pytest.mark.parametrize("ends", ["fin", "reset"])
+async def test_pubsub_stream_that_the_peer_ended_is_opened_again(ends: str) -> None:
+    streams: list[list[Rpc]] = []
+    async with memory_log(1) as log, open_service(log) as service, reader(service, streams, ends=ends):
+        await eventually(lambda: len(streams) == 2 and streams[1])
+        assert streams[1][0].subscriptions == SUBSCRIBED
+        assert service.links()[0].counts["pubsub streams lost"] == 1
+
+
+async def test_streams_that_a_peer_ends_are_opened_ever_less_often(autojump_clock: trio.testing.MockClock) -> None:
+    opened: list[float] = []
+
+    async def refuse(connection: Connection, stream: Stream) -> None:
+        opened.append(trio.current_time())
+
+    async with memory_log(1) as log, open_service(log) as service:
+        protocol = service.protocols[0]
+        async with (
+            muxed_pair({protocol: refuse}, service.handlers) as (_, ours),
+            service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol, has_push=False),
+        ):
+            await trio.sleep(600)
+            assert not ours.is_over
+    waits = [after - before for before, after in pairwise(opened)]
+    assert [round(wait) for wait in waits[:3]] == [pytest.approx(each, rel=0.3) for each in (1, 2, 4)]
+    assert max(waits) <= REOPEN_S_MAX + 1
+    assert len(opened) < 20
+
+
+async def test_message_that_fits_no_frame_is_counted_and_nothing_else_is_lost() -> None:
+    streams: list[list[Rpc]] = []
+    async with memory_log(1) as log, open_service(log) as service, reader(service, streams):
+        await eventually(lambda: streams and streams[0])
+        large, small = (Message(hash_data(Topic(TOPIC), data), Topic(TOPIC), data) for data in (bytes(65_530), b"small"))
+        (peer,) = service.peers
+        service._act(SendRpc((peer,), Rpc((large, small)), True))
+        await eventually(lambda: any(rpc.messages for rpc in streams[0]))
+        assert [message for rpc in streams[0] for message in rpc.messages] == [small]
+        assert service.counts["messages too large"] == 1
+        assert service.links()[0].counts["messages too large"] == 1
+
+
+async def test_pubsub_stream_proves_that_a_peer_speaks_pubsub() -> None:
+    heard: list[Rpc] = []
+
+    async def read(connection: Connection, stream: Stream) -> None:
+        frames = FrameDecoder()
+        while data := await stream.receive_some():
+            heard.extend(Wire().decode(body).rpc for body in frames.take(data))
+
+    async with memory_log(1) as log, open_service(log) as service:
+        protocol = service.protocols[0]
+        async with (
+            muxed_pair({protocol: read}, service.handlers) as (theirs, ours),
+            service.attached(ours, PeerKind.MESH, has_push=False),
+        ):
+            await trio.testing.wait_all_tasks_blocked()
+            assert not heard
+            stream = await theirs.open_stream([protocol])
+            await stream.send_all(b"".join(Wire().encode(Rpc(subscriptions=SUBSCRIBED))))
+            await eventually(lambda: heard)
+            assert heard[0].subscriptions == SUBSCRIBED
+            await log.append("to the newcomer")
+            await eventually(lambda: any(rpc.messages for rpc in heard))
+            # And when it says that it speaks pubsub no longer, it is left alone.
+            service.set_pubsub(ours.peer, None)
+            assert service.state().router.peers == ()
