@@ -84,24 +84,32 @@ class Mesh:
 
     async def serve(self, peering: Peering) -> None:
         """Use one connection until it ends."""
-        connection, spoken = peering.connection, peering.identity.protocols
+        connection = peering.connection
         if self.service.banned_until(connection.peer) is not None:
             note("refused a connection", peer=connection.peer, reason="the peer is banned")
             return
-        pubsub = next((protocol for protocol in self.service.protocols if protocol in spoken), None)
         self.discovery.on_ready(peering)
         try:
             async with self.service.attached(
                 connection,
                 PeerKind.MESH,
-                pubsub_protocol=pubsub,
-                has_push=self._push_protocol in spoken,
+                pubsub_protocol=self._pubsub_of(peering),
+                has_push=self._push_protocol in peering.identity.protocols,
                 is_counted=peering.is_counted,
             ):
                 self.discovery.on_attached(peering)
                 await connection.wait_ended()
         finally:
             self.discovery.on_closed(peering)
+
+    def on_identity(self, peering: Peering) -> None:
+        """Take note of what a peer says anew: an application may begin with pubsub, or end it, long after it connected."""
+        self.discovery.on_identity(peering)
+        self.service.set_pubsub(peering.connection.peer, self._pubsub_of(peering))
+
+    def _pubsub_of(self, peering: Peering) -> str | None:
+        spoken = peering.identity.protocols
+        return next((protocol for protocol in self.service.protocols if protocol in spoken), None)
 
 
 @asynccontextmanager
@@ -121,7 +129,14 @@ async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIt
         handlers: Mapping[str, Handler] = ChainMap(dict(service.handlers), dict(discovery.handlers))
         async with (
             open_host(
-                key, config.listen, serve=mesh.serve, handlers=handlers, announce=config.announce, limits=config.limits, tls=config.tls
+                key,
+                config.listen,
+                serve=mesh.serve,
+                handlers=handlers,
+                on_identity=mesh.on_identity,
+                announce=config.announce,
+                limits=config.limits,
+                tls=config.tls,
             ) as mesh.host,
             open_service_nursery() as nursery,
         ):

@@ -303,8 +303,10 @@ class Streams:
     async def _run_rpcs(self, peer: Peer, stream: Stream) -> None:
         introduction = self._introduction(peer.id) if peer.is_introduced else None
         peer.is_introduced = True
-        reason = await peer.rpcs.run(stream, introduction)
-        stream.reset()
+        try:
+            reason = await peer.rpcs.run(stream, introduction)
+        finally:
+            stream.reset()
         peer.count("pubsub streams lost")
         note("pubsub stream lost", level=logging.DEBUG, peer=peer.id, reason=reason)
 

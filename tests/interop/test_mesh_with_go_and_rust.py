@@ -8,12 +8,13 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from interop_support import TOPIC, Reference, run_program
+from interop_support import TOPIC, Reference, chain, run_program
 from mesh_interop_support import returned, until
 from native_support import build_go, build_rust
 
 import gossiplog
 from gossiplog import Ed25519Signer, Entry, GossipLog
+from gossiplog.codec import pcf_encode
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
 from gossiplog.pubsub.actions import SendRpc
@@ -27,6 +28,7 @@ from gossiplog.sync.wire import encode_event
 pytestmark = pytest.mark.slow
 
 LISTEN = "/ip4/127.0.0.1/tcp/0"
+DIRECTIONS = ("we dial", "it dials")
 
 
 @pytest.fixture(params=("go", "rust"))
@@ -99,6 +101,27 @@ def event(entry: Entry) -> bytes:
     return encode_event(Insert(entry.key, entry.value))
 
 
+@pytest.mark.parametrize("direction", DIRECTIONS)
+async def test_application_that_starts_pubsub_after_connecting_takes_part(program: str, direction: str) -> None:
+    entries = chain([pcf_encode.encode("x" * 60_000), b"\x01"])
+    async with our_peer() as (log, mesh), run_program(program) as theirs:
+        peer = await join(mesh, theirs, direction)
+        first = await log.append({"from": "here"})
+        await until(lambda: has(theirs, [event(first)]))
+        # Up to what a frame of rust-libp2p holds, both ways.
+        large = await log.append("y" * 60_000)
+        await until(lambda: has(theirs, [event(large)]))
+        for entry in entries[:2]:
+            await theirs.ask("publish", topic=TOPIC, data=event(entry).hex())
+            await until(lambda entry=entry: log.has(entry.id))
+        assert mesh.service.state().offences == {}
+        identified = (await theirs.ask("state"))["identified"][mesh.host.id]
+        assert identified["agent"].startswith("gossiplog-python/")
+        (connection,) = (each.connection for each in mesh.host.peerings if each.connection.peer == peer)
+        assert connection.address == "127.0.0.1"
+        assert identified["observed"].startswith("/ip4/127.0.0.1/tcp/")
+
+
 async def test_large_rpc_arrives_in_frames_that_are_taken(program: str) -> None:
     messages = [message_of(b"%04d" % n * 500) for n in range(600)]
     async with our_peer() as (log, mesh), run_program(program) as theirs:
@@ -139,3 +162,11 @@ async def heard_again(log: GossipLog, theirs: Reference) -> bool:
     entry = await log.append("again")
     await until(lambda: has(theirs, [event(entry)]))
     return True
+
+
+async def test_identify_of_several_messages_is_read_to_its_end(go_program: str) -> None:
+    async with our_peer() as (_, mesh), run_program(go_program) as theirs:
+        await connect(mesh, theirs, "we dial", protocols=60)
+        (peering,) = mesh.host.peerings
+        assert sum(protocol.startswith("/interop/") for protocol in peering.identity.protocols) == 60
+        assert peering.identity.record is not None

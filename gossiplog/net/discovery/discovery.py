@@ -90,15 +90,20 @@ class Discovery:
 
     def on_ready(self, peering: Peering) -> None:
         """A connection is ready."""
-        peer, identity = peering.connection.peer, peering.identity
-        self.book.learn(peer, identity.addresses, from_near=peering.is_near, is_own_word=identity.record is not None)
+        peer = peering.connection.peer
+        self.on_identity(peering)
         self.book.on_reached(peer, peering.dialled)
-        if self._protocol in identity.protocols:
-            self.table.add(peer)
         for address, known in self._bootstrap.items():
             if known is None and peering.dialled == address:
                 self._bootstrap[address] = peer
         self._wake()
+
+    def on_identity(self, peering: Peering) -> None:
+        """A peer has said where it listens and what it speaks, at first or anew."""
+        peer, identity = peering.connection.peer, peering.identity
+        self.book.learn(peer, identity.addresses, from_near=peering.is_near, is_own_word=identity.record is not None)
+        if self._protocol in identity.protocols:
+            self.table.add(peer)
 
     def on_attached(self, peering: Peering) -> None:
         """The service knows the peer."""

@@ -27,7 +27,17 @@ from ..muxed import MuxedConnection, open_muxed
 from ..stream import ByteStream, Connection, Handler, Stream
 from ..tcp import TcpStream
 from .addresses import Address
-from .identify import IDENTIFY_PROTOCOLS, PING_PROTOCOLS, Identity, answer_ping, ask_identity, identify_message, measure_ping
+from .identify import (
+    IDENTIFY_PROTOCOLS,
+    IDENTIFY_PUSH_PROTOCOLS,
+    PING_PROTOCOLS,
+    Identity,
+    answer_ping,
+    ask_identity,
+    identify_message,
+    measure_ping,
+    read_identity,
+)
 from .identity import PeerKey
 from .records import seal_record
 from .transport import bind, dial, local_addresses, open_websocket
@@ -43,13 +53,13 @@ DIAL_S = 5.0
 INTRODUCTION_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Peering:
     """One connection that is past its handshake and its introduction.
 
     Attributes:
         connection: The muxed connection.
-        identity: What the peer said of itself.
+        identity: What the peer said of itself last.
         opened_at: Seconds on trio's clock.
         dialled: The address that we dialled; None if the peer did.
         is_near: The peer is on this machine.
@@ -86,6 +96,7 @@ async def open_host(
     *,
     serve: Callable[[Peering], Awaitable[None]],
     handlers: Mapping[str, Handler],
+    on_identity: Callable[[Peering], None] | None = None,
     announce: Sequence[Address] = (),
     limits: HubLimits | None = None,
     tls: ssl.SSLContext | None = None,
@@ -97,6 +108,7 @@ async def open_host(
         listen: Addresses; TCP and WebSocket ones may share a port.
         serve: Called with each connection that is ready, in a task of its own; the connection is closed when it returns.
         handlers: Serve the streams that peers open, beside identify and ping; looked up anew for each stream.
+        on_identity: Told when a peer says something else of itself than it did.
         announce: What others are told instead of the addresses that we listen on.
         limits: Of inbound connections; `connections_max` is for both directions together.
         tls: Verifies the servers that we dial with TLS; by default as the system does.
@@ -105,7 +117,13 @@ async def open_host(
         CannotListen: One of the addresses cannot be listened on.
     """
     host = Host(
-        key, serve=serve, handlers=handlers, announce=announce, limits=limits or HubLimits(connections_max=CONNECTIONS_MAX), tls=tls
+        key,
+        serve=serve,
+        handlers=handlers,
+        on_identity=on_identity,
+        announce=announce,
+        limits=limits or HubLimits(connections_max=CONNECTIONS_MAX),
+        tls=tls,
     )
     async with open_service_nursery() as nursery:
         await host.start(listen, nursery)
@@ -130,6 +148,7 @@ class Host:
         *,
         serve: Callable[[Peering], Awaitable[None]],
         handlers: Mapping[str, Handler],
+        on_identity: Callable[[Peering], None] | None,
         announce: Sequence[Address],
         limits: HubLimits,
         tls: ssl.SSLContext | None,
@@ -137,15 +156,19 @@ class Host:
         self.key = key
         self.addresses: tuple[Address, ...] = ()
         self._announced: tuple[Address, ...] = ()
-        self._introduction = b""
+        self._record = b""
         self.admission = Admission(limits)
         self._serve = serve
+        self._on_identity = on_identity
         self._announce = tuple(announce)
         self._tls = tls
         own: dict[str, Handler] = dict.fromkeys(IDENTIFY_PROTOCOLS, self._answer_identify)
+        own.update(dict.fromkeys(IDENTIFY_PUSH_PROTOCOLS, self._take_identity))
         own.update(dict.fromkeys(PING_PROTOCOLS, answer_ping))
         self._handlers: Mapping[str, Handler] = ChainMap(own, handlers)  # type: ignore[arg-type]  # only the first is written to
         self._peerings: dict[PeerId, list[Peering]] = {}
+        self._remotes: dict[Connection, Address] = {}
+        self._introduced = trio.Event()
         self._dials: dict[PeerId, _Dial] = {}
         self._outbound = 0
         self._nursery: trio.Nursery | None = None
@@ -246,17 +269,17 @@ class Host:
         self.addresses = tuple(dict.fromkeys(ready))
         reachable = [found for address in self.addresses for found in local_addresses(address)]
         self._announced = tuple(address.of(self.id) for address in self._announce or reachable)
-        record = seal_record(self.key, self._announced, time.time_ns() // 1_000_000)
-        self._introduction = identify_message(self.key, list(self._handlers), self._announced, record)
+        self._record = seal_record(self.key, self._announced, time.time_ns() // 1_000_000)
         for _, listeners in opened:
             nursery.start_soon(trio.serve_listeners, self._accept, listeners)
 
     async def _accept(self, socket_stream: trio.SocketStream) -> None:
         """Serve one inbound connection; nothing that the other side does raises here."""
         try:
-            remote = str(socket_stream.socket.getpeername()[0])
+            place = _remote(socket_stream)
         except OSError:
             return
+        remote = place.host
         try:
             with self.admission.connection(remote):
                 self._check_total()
@@ -266,7 +289,7 @@ class Host:
                 if upgraded is None:
                     note("a handshake took too long", level=logging.DEBUG, address=remote)
                 else:
-                    await self._run(*upgraded, remote, None, _nobody)
+                    await self._run(*upgraded, place, None, _nobody)
         except (Refused, GossipLogError) as error:
             note("a connection came to nothing", level=logging.DEBUG, address=remote, reason=str(error))
         except Exception as error:  # the edge of a connection's task
@@ -310,7 +333,7 @@ class Host:
                 upgraded, found = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
                 if found == self.id:
                     raise CannotConnect("this is ourselves")
-                await self._run(upgraded, found, _remote(stream), address, on_ready)
+                await self._run(upgraded, found, _remote(_below(stream)), address, on_ready)
                 if not ready:
                     raise CannotConnect("the peer did not introduce itself")
             finally:
@@ -323,37 +346,54 @@ class Host:
             self._outbound -= 1
 
     async def _run(
-        self, stream: ByteStream, peer: PeerId, remote: str, dialled: Address | None, on_ready: Callable[[MuxedConnection], None]
+        self, stream: ByteStream, peer: PeerId, place: Address, dialled: Address | None, on_ready: Callable[[MuxedConnection], None]
     ) -> None:
         """Serve one connection that is past its handshake, until it ends; it is closed afterwards."""
+        remote = place.host
         async with open_muxed(stream, is_client=dialled is not None, peer=peer, address=remote, handlers=self._handlers) as connection:
-            if len(self._peerings.get(peer, ())) >= PEER_CONNECTIONS_MAX:
-                note("refused a connection", level=logging.DEBUG, peer=peer, reason="the peer has others")
-                return
-            identity: Identity | None = None
+            self._remotes[connection] = place
             try:
-                with trio.move_on_after(INTRODUCTION_S):
-                    identity = await ask_identity(connection)
-            except GossipLogError as error:
-                note("a peer did not introduce itself", level=logging.DEBUG, peer=peer, address=remote, reason=str(error))
-            if identity is None:
-                return
-            is_near, is_counted = ip_address(remote).is_loopback, not self.admission.is_exempt(remote)
-            peering = Peering(connection, identity, trio.current_time(), dialled, is_near, is_counted)
-            others = self._peerings.setdefault(peer, [])
-            assert self._nursery is not None
-            for older in others:
-                self._nursery.start_soon(self._check, older.connection)
-            others.append(peering)
-            try:
-                on_ready(connection)
-                note("connected", peer=peer, address=str(dialled or remote), agent=identity.agent, outbound=dialled is not None)
-                await self._serve_until_end(peering)
+                if len(self._peerings.get(peer, ())) >= PEER_CONNECTIONS_MAX:
+                    note("refused a connection", level=logging.DEBUG, peer=peer, reason="the peer has others")
+                    return
+                identity = await self._introduce(connection)
+                if identity is not None:
+                    is_near, is_counted = ip_address(remote).is_loopback, not self.admission.is_exempt(remote)
+                    await self._keep(Peering(connection, identity, trio.current_time(), dialled, is_near, is_counted), on_ready)
             finally:
-                self._peerings[peer].remove(peering)
-                if not self._peerings[peer]:
-                    del self._peerings[peer]
-                note("disconnected", peer=peer, address=str(dialled or remote), reason=connection.end.reason if connection.end else None)
+                del self._remotes[connection]
+
+    async def _introduce(self, connection: MuxedConnection) -> Identity | None:
+        """Ask a new peer who it is; None if it does not say."""
+        try:
+            with trio.move_on_after(INTRODUCTION_S):
+                return await ask_identity(connection)
+            reason = f"it said nothing for {INTRODUCTION_S:.0f} s"
+        except GossipLogError as error:
+            reason = str(error)
+        note("a peer did not introduce itself", level=logging.DEBUG, peer=connection.peer, address=connection.address, reason=reason)
+        return None
+
+    async def _keep(self, peering: Peering, on_ready: Callable[[MuxedConnection], None]) -> None:
+        """Hold a connection in the table while it is served."""
+        connection, address = peering.connection, str(peering.dialled or peering.connection.address)
+        peer = connection.peer
+        others = self._peerings.setdefault(peer, [])
+        assert self._nursery is not None
+        for older in others:
+            self._nursery.start_soon(self._check, older.connection)
+        others.append(peering)
+        introduced, self._introduced = self._introduced, trio.Event()
+        introduced.set()
+        try:
+            on_ready(connection)
+            note("connected", peer=peer, address=address, agent=peering.identity.agent, outbound=peering.dialled is not None)
+            await self._serve_until_end(peering)
+        finally:
+            self._peerings[peer].remove(peering)
+            if not self._peerings[peer]:
+                del self._peerings[peer]
+            note("disconnected", peer=peer, address=address, reason=connection.end.reason if connection.end else None)
 
     async def _serve_until_end(self, peering: Peering) -> None:
         async with trio.open_nursery() as nursery:
@@ -375,13 +415,33 @@ class Host:
             await connection.aclose()
 
     async def _answer_identify(self, connection: Connection, stream: Stream) -> None:
-        await stream.send_all(self._introduction)
+        observed = self._remotes.get(connection)
+        await stream.send_all(identify_message(self.key, list(self._handlers), self._announced, self._record, observed))
+
+    async def _take_identity(self, connection: Connection, stream: Stream) -> None:
+        """A peer says what is new about it, perhaps before it has introduced itself."""
+        with trio.move_on_after(INTRODUCTION_S):
+            while (peering := self._peering_on(connection)) is None:
+                await self._introduced.wait()
+            peering.identity = await read_identity(stream, connection.peer, peering.identity)
+            if self._on_identity is not None:
+                self._on_identity(peering)
+
+    def _peering_on(self, connection: Connection) -> Peering | None:
+        peerings = self._peerings.get(connection.peer, ())
+        return next((peering for peering in peerings if peering.connection is connection), None)
 
 
 def _nobody(connection: MuxedConnection) -> None:
     """Take a connection that nobody waits for."""
 
 
-def _remote(stream: TcpStream) -> str:
-    below = stream.stream.transport_stream if isinstance(stream.stream, trio.SSLStream) else stream.stream
-    return str(below.socket.getpeername()[0])
+def _below(stream: TcpStream) -> trio.SocketStream:
+    return stream.stream.transport_stream if isinstance(stream.stream, trio.SSLStream) else stream.stream
+
+
+def _remote(stream: trio.SocketStream) -> Address:
+    """Where a connection comes from or goes to."""
+    host, port = stream.socket.getpeername()[:2]
+    host = str(host).partition("%")[0]
+    return Address("ip6" if ":" in host else "ip4", host, int(port))

@@ -1,4 +1,4 @@
-"""Identify and ping: what a peer says of itself on a new connection, and how long a round trip takes.
+"""Identify, its push, and ping: what a peer says of itself on a new connection and later, and how long a round trip takes.
 
 The reference asks for both at ids of its own; everybody else at the standard ones. Source: libp2p specifications, "identify", "ping".
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import trio
 
@@ -21,14 +22,29 @@ from .addresses import Address
 from .identity import PeerKey, peer_of
 from .records import open_record, read_addresses
 
-__all__ = ["IDENTIFY_PROTOCOLS", "PING_PROTOCOLS", "Identity", "answer_ping", "ask_identity", "identify_message", "measure_ping"]
+__all__ = [
+    "IDENTIFY_PROTOCOLS",
+    "IDENTIFY_PUSH_PROTOCOLS",
+    "PING_PROTOCOLS",
+    "Identity",
+    "answer_ping",
+    "ask_identity",
+    "identify_message",
+    "measure_ping",
+    "read_identity",
+]
 
 IDENTIFY_PROTOCOLS = ("/canvas/id/1.0.0", "/ipfs/id/1.0.0")
+IDENTIFY_PUSH_PROTOCOLS = ("/canvas/id/push/1.0.0", "/ipfs/id/push/1.0.0")
 PING_PROTOCOLS = ("/canvas/ping/1.0.0", "/ipfs/ping/1.0.0")
 
 _AGENT = f"gossiplog-python/{VERSION}"
 _PROTOCOL_VERSION = "canvas/0.1.0"
 _MESSAGE_BYTES_MAX = 16 * 1024
+_MESSAGES_MAX = 10
+"""That one peer's identity may be spread over, as go-libp2p has it, which sends its record by itself beyond 2 KiB."""
+_END_S = 1.0
+"""How long the end of the stream is waited for behind the first message."""
 _PROTOCOLS_MAX = 256
 _PROTOCOL_CHARS_MAX = 256
 _PING_BYTES = 32
@@ -63,14 +79,29 @@ class Identity:
     agent: str
 
 
-def identify_message(key: PeerKey, protocols: Sequence[str], addresses: Sequence[Address], record: bytes) -> bytes:
-    """Return what we say of ourselves, framed."""
+UNKNOWN = Identity(frozenset(), (), None, "")
+"""What is known of a peer that has not said anything."""
+
+
+def identify_message(
+    key: PeerKey, protocols: Sequence[str], addresses: Sequence[Address], record: bytes, observed: Address | None
+) -> bytes:
+    """Return what we say of ourselves to a peer, framed.
+
+    Args:
+        key: Ours.
+        protocols: That we serve.
+        addresses: Where we listen.
+        record: The same, signed.
+        observed: Where the peer's connection comes from, as we see it; None if that is not known.
+    """
     return encode_frame(
         _IDENTIFY.encode(
             {
                 "publicKey": key.public,
                 "listenAddrs": [address.of(None).to_bytes() for address in addresses],
                 "protocols": list(protocols),
+                "observedAddr": None if observed is None else observed.to_bytes(),
                 "protocolVersion": _PROTOCOL_VERSION,
                 "agentVersion": _AGENT,
                 "signedPeerRecord": record,
@@ -88,24 +119,56 @@ async def ask_identity(connection: Connection) -> Identity:
     """
     stream = await connection.open_stream(IDENTIFY_PROTOCOLS)
     try:
-        frames = FrameDecoder(_MESSAGE_BYTES_MAX)
-        while (message := frames.next()) is None:
-            data = await stream.receive_some()
-            if not data:
-                raise DecodeError("the stream ended before the message")
-            frames.feed(data)
-        identity = _read_identity(message, connection.peer)
+        identity = await read_identity(stream, connection.peer)
         stream.close_sending()
-    except BaseException as error:
+    except BaseException:
         stream.reset()
-        if isinstance(error, DecodeError):
-            raise RemoteProtocolError(f"identify: {error}", peer=connection.peer) from None
         raise
     return identity
 
 
-def _read_identity(message: bytes, peer: PeerId) -> Identity:
-    values = _IDENTIFY.decode(message)
+async def read_identity(stream: Stream, peer: PeerId, before: Identity = UNKNOWN) -> Identity:
+    """Read what a peer says of itself, to the end of the stream. The caller sets a deadline.
+
+    Args:
+        stream: Of identify or its push.
+        peer: Who.
+        before: What it said before, which holds where it says nothing now.
+
+    Raises:
+        RemoteProtocolError: It said nothing that makes sense, or that it is somebody else.
+        StreamReset: The stream broke.
+    """
+    try:
+        return _to_identity(await _read_messages(stream), peer, before)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"identify: {error}", peer=peer) from None
+
+
+async def _read_messages(stream: Stream) -> dict[str, Any]:
+    """Read all messages and merge them as protobuf does: what is repeated adds up, of the rest the last holds."""
+    frames = FrameDecoder(_MESSAGE_BYTES_MAX)
+    merged: dict[str, Any] = {}
+    messages = 0
+    with trio.CancelScope() as scope:
+        while data := await stream.receive_some():
+            for message in frames.take(data):
+                messages += 1
+                for name, value in _IDENTIFY.decode(message).items():
+                    if isinstance(value, list):
+                        merged[name] = (merged.get(name, []) + value)[:_PROTOCOLS_MAX]
+                    elif value is not None or name not in merged:
+                        merged[name] = value
+            if messages > _MESSAGES_MAX:
+                raise DecodeError(f"more than {_MESSAGES_MAX} messages")
+            if messages:
+                scope.deadline = min(scope.deadline, trio.current_time() + _END_S)
+    if not messages:
+        raise DecodeError("the stream ended before the message")
+    return merged
+
+
+def _to_identity(values: dict[str, Any], peer: PeerId, before: Identity) -> Identity:
     if values["publicKey"] is not None and peer_of(values["publicKey"]) != peer:
         raise DecodeError("the public key is another peer's")
     record, addresses = values["signedPeerRecord"], read_addresses(values["listenAddrs"], peer)
@@ -118,17 +181,20 @@ def _read_identity(message: bytes, peer: PeerId) -> Identity:
         except DecodeError:
             record = None
     protocols = frozenset(protocol for protocol in values["protocols"] if len(protocol) <= _PROTOCOL_CHARS_MAX)
-    return Identity(protocols, addresses, record, (values["agentVersion"] or "")[:128])
+    agent = (values["agentVersion"] or before.agent)[:128]
+    return Identity(protocols or before.protocols, addresses or before.addresses, record or before.record, agent)
 
 
 async def answer_ping(connection: Connection, stream: Stream) -> None:
     """Send back what comes, 32 bytes at a time, until the other side closes."""
     waiting = bytearray()
-    while data := await stream.receive_some(_PING_BYTES):
+    while data := await stream.receive_some():
         waiting += data
-        if len(waiting) >= _PING_BYTES:
-            await stream.send_all(bytes(waiting))
-            waiting.clear()
+        whole = len(waiting) - len(waiting) % _PING_BYTES
+        if whole:
+            answer = bytes(waiting[:whole])
+            del waiting[:whole]
+            await stream.send_all(answer)
 
 
 async def measure_ping(connection: Connection) -> float:
