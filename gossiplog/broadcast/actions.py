@@ -79,11 +79,13 @@ class StartSync:
         peer: With whom.
         source: What earlier sessions with this peer have taught us, for the `SyncClient`.
         token: For the answer.
+        first_answer_s: Seconds within which the first answer must be there, opening the stream included, while many want to be asked.
     """
 
     peer: PeerId
     source: Source
     token: int
+    first_answer_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

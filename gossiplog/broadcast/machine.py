@@ -67,7 +67,7 @@ from .events import (
     SyncFinished,
 )
 from .needs import Needs
-from .offences import Offences, RejectedIds
+from .offences import OFFENCES_MAX, Offences, RejectedIds
 from .peers import PUSHED_MAX, Peer
 from .pushes import PUSH_TIMER, Pushes
 from .state import BroadcastState
@@ -268,6 +268,7 @@ class Broadcast:
             self._emit(Ban(event.peer, until, "banned before"))
             return
         peer = self._peers[event.peer] = Peer(event, self._random)
+        self._needs.on_connected(event.peer, event.address)
         if event.kind is PeerKind.MESH and event.protocol is not None:
             self._route(PeerConnected(event.peer, event.protocol, event.is_outbound, event.address))
         self._pushes.on_connected(peer)
@@ -436,5 +437,8 @@ class Broadcast:
             self._needs.on_finished(event.peer, result, event.token)
             if result.ending is Ending.VIOLATION:
                 self._blame(event.peer, result.reason)
+            # A replica has checked what it has, so its source's entries that nobody may accept weigh as if they had been pushed.
+            for _ in range(min(result.rejected, OFFENCES_MAX)):
+                self._blame(event.peer, "a forged entry in a sync")
         if result.entries:
             self._pushes.heads_to_all_but(event.peer)

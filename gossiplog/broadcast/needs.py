@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from ..log.reads import ReadLeaves, ReadQuarantined
 from ..plan import Plan, ask
 from ..pubsub.types import PeerId
+from ..sync.pace import address_group
 from ..sync.result import Ending, SyncResult
 from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
 from ..sync.source import Source
@@ -45,12 +46,14 @@ class _Need:
         running: What the sync that runs now is for; None while none does.
         deferred_until: Until when other syncs may bring the keys; None while nothing is put off.
         token: Of the session that runs; 0 before it has begun.
+        first_answer_s: What that session's source has for its first answer.
     """
 
     keys: dict[bytes, None] = field(default_factory=dict)
     running: dict[bytes, None] | None = None
     deferred_until: float | None = None
     token: int = 0
+    first_answer_s: float | None = None
 
     def add(self, keys: Iterable[bytes]) -> None:
         for key in keys:
@@ -84,6 +87,7 @@ class Needs:
         self._ask = log
         self._started = started
         self._needs: dict[PeerId, _Need] = {}
+        self._groups: dict[PeerId, str] = {}
         self._schedule_wake: float | None = None
         self._sessions = 0
         self.now = 0.0
@@ -111,6 +115,11 @@ class Needs:
         """Return the maxima of `sizes`."""
         return {"syncs": ACTIVE_MAX, "keys_per_peer": KEYS_MAX, "schedule": PEERS_MAX}
 
+    def on_connected(self, peer: PeerId, address: str | None) -> None:
+        """Note where a peer is, for peers of one address share what they may hold of our attention; None: it shares with nobody."""
+        if address is not None:
+            self._groups[peer] = address_group(address)
+
     def want(self, peer: PeerId, keys: Sequence[bytes]) -> None:
         """Note that a connected peer has these keys, which we lack, and sync with it now or later."""
         need = self._needs.setdefault(peer, _Need())
@@ -121,7 +130,7 @@ class Needs:
             need.deferred_until = self.now + DEFER_S
             self.has_changed = True
         else:
-            self._tell(SyncWanted(peer))
+            self._tell(SyncWanted(peer, self._groups.get(peer)))
 
     def on_finished(self, peer: PeerId, result: SyncResult, token: int) -> None:
         """Take the result of a sync; what it was for is looked for before anything is concluded."""
@@ -137,6 +146,7 @@ class Needs:
 
     def on_left(self, peer: PeerId) -> None:
         """Forget a peer that has gone; those who waited for its sync wait no longer."""
+        self._groups.pop(peer, None)
         if self._needs.pop(peer, None) is not None:
             self._tell(Left(peer))
             self._undefer()
@@ -160,21 +170,22 @@ class Needs:
             until = need.deferred_until
             if until is not None and (self.now >= until or not self._is_covered(need.keys)):
                 need.deferred_until = None
-                self._tell(SyncWanted(peer))
+                self._tell(SyncWanted(peer, self._groups.get(peer)))
 
     def _tell(self, event: ScheduleEvent) -> None:
         for action in self._schedule.handle(event, self.now):
             if isinstance(action, WakeAt):
                 self._schedule_wake = action.at
             else:
-                self._begin(PeerId(action.peer), action.source)
+                self._begin(PeerId(action.peer), action.source, action.first_answer_s)
         if self._schedule_wake is not None and self._schedule_wake <= self.now:
             # It says when it is to be woken next only if that changed, and it never asks for a time that has come.
             self._schedule_wake = None
         self.has_changed = True
 
-    def _begin(self, peer: PeerId, source: Source) -> None:
+    def _begin(self, peer: PeerId, source: Source, first_answer_s: float | None) -> None:
         need = self._needs[peer]
+        need.first_answer_s = first_answer_s
         need.running, need.keys, need.deferred_until = need.keys, {}, None
         if need.running:
             self._ask(missing(list(need.running)), lambda absent: self._begin_unless_done(peer, need, source, absent), peer)
@@ -185,7 +196,7 @@ class Needs:
     def _start(self, peer: PeerId, need: _Need, source: Source) -> None:
         self._sessions += 1
         need.token = self._sessions
-        self._started(StartSync(peer, source, need.token))
+        self._started(StartSync(peer, source, need.token, need.first_answer_s))
 
     def _begin_unless_done(self, peer: PeerId, need: _Need, source: Source, absent: list[bytes]) -> None:
         if absent:

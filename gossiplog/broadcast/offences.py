@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from ..pubsub.types import PeerId
 
-__all__ = ["Offences", "RejectedIds"]
+__all__ = ["OFFENCES_MAX", "Offences", "RejectedIds"]
 
 REJECTED_MAX = 100_000
 OFFENDERS_MAX = 4_096

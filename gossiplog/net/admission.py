@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 import trio
 
+from ..sync.pace import address_group
+
 __all__ = ["Admission", "HubLimits", "Refused", "client_address"]
 
 _BANNED_MAX = 4_096
-_IPV6_PREFIX = 64
-"""What one household or machine has of IPv6 addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Admission:
         Raises:
             Refused: There are too many, or the address is banned.
         """
-        name = _network(address)
+        name = address_group(address)
         until = self._banned.get(name)
         if until is not None and until > trio.current_time():
             raise Refused("banned for a while after repeated violations")
@@ -123,7 +123,7 @@ class Admission:
         """Refuse an address until a time of `trio.current_time`. Exempt ones never are: behind them there are others."""
         if self.is_exempt(address):
             return
-        name = _network(address)
+        name = address_group(address)
         self._banned[name] = until
         self._banned.move_to_end(name)
         if len(self._banned) > _BANNED_MAX:
@@ -146,11 +146,4 @@ def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[st
             address = str(ipaddress.ip_address(name.strip()))
         except ValueError:
             break
-    return address
-
-
-def _network(address: str) -> str:
-    parsed = ipaddress.ip_address(address)
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
-        return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))
     return address

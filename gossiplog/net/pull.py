@@ -48,14 +48,17 @@ class PullSession:
         stream: On it, negotiated for sync.
         source: What earlier sessions with this peer have taught us.
         insert: Inserts into the log.
+        first_answer_s: As `SyncClient`'s.
     """
 
-    def __init__(self, log: GossipLog, connection: Connection, stream: Stream, source: Source, insert: Insert) -> None:
+    def __init__(
+        self, log: GossipLog, connection: Connection, stream: Stream, source: Source, insert: Insert, first_answer_s: float | None = None
+    ) -> None:
         self._log = log
         self._connection = connection
         self._stream = stream
         self._insert = insert
-        self._client = SyncClient(source)
+        self._client = SyncClient(source, first_answer_s=first_answer_s)
         self._outgoing: deque[bytes] = deque()
         self._is_finishing = False
         self._moved = trio.Event()

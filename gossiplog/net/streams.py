@@ -222,9 +222,10 @@ class Streams:
         session: PullSession | None = None
         result = SyncResult(reason="no stream could be opened")
         try:
-            stream = await self._open(link, self._sync_protocol)
+            stream = await self._open(link, self._sync_protocol, action.first_answer_s or OPEN_S)
             if stream is not None:
-                session = PullSession(self._service.log, link.connection, stream, action.source, self._service.insert_synced)
+                insert = self._service.insert_synced
+                session = PullSession(self._service.log, link.connection, stream, action.source, insert, action.first_answer_s)
                 result = session.result
                 await session.run()
         finally:
@@ -248,8 +249,8 @@ class Streams:
             reason=result.reason or None,
         )
 
-    async def _open(self, link: Link, protocol: str) -> Stream | None:
-        with trio.move_on_after(OPEN_S):
+    async def _open(self, link: Link, protocol: str, wait_s: float = OPEN_S) -> Stream | None:
+        with trio.move_on_after(min(wait_s, OPEN_S)):
             try:
                 return await link.connection.open_stream([protocol])
             except GossipLogError as error:

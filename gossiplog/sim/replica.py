@@ -364,7 +364,7 @@ class Replica:
             self._watch.on_synced(self, peer, result, stream)
             self.tell(SyncFinished(peer, result, token))
 
-        client = SyncClient(action.source, self.spec.limits)
+        client = SyncClient(action.source, self.spec.limits, first_answer_s=action.first_answer_s)
         session = ClientSession(self, client, lambda data: self.world.send(wire, self, stream, data), done)
         self._clients[stream] = (wire, session)
         session.start()

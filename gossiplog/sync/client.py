@@ -86,12 +86,14 @@ class SyncClient:
     Args:
         source: The memory of this peer; the session reads it and adds to it.
         limits: Bounds, for tests.
+        first_answer_s: Seconds for the first answer, if these are less than for any other.
     """
 
-    def __init__(self, source: Source | None = None, limits: ClientLimits | None = None) -> None:
+    def __init__(self, source: Source | None = None, limits: ClientLimits | None = None, *, first_answer_s: float | None = None) -> None:
         self.result = SyncResult()
         self._source = source or Source()
         self._limits = limits or ClientLimits()
+        self._first_answer_s = min(first_answer_s or self._limits.rpc_s, self._limits.rpc_s)
         self._frames = FrameDecoder()
         self._frontier = Frontier()
         self._sent: deque[_Sent] = deque()
@@ -108,6 +110,7 @@ class SyncClient:
         self._ready_bytes = 0
         self._inserting: list[tuple[bytes, bytes]] | None = None
         self._has_gap = False
+        self._has_values = False
         self._started_at: float | None = None
         self._is_finished = False
         self._is_ending = False
@@ -124,7 +127,11 @@ class SyncClient:
     @property
     def deadline(self) -> float | None:
         """When `TimedOut` is due, if nothing arrives before; None while no answer is due or wanted."""
-        return self._waiting_since + self._limits.rpc_s if self._sent and self.wants_input else None
+        return self._waiting_since + self._patience_s if self._sent and self.wants_input else None
+
+    @property
+    def _patience_s(self) -> float:
+        return self._limits.rpc_s if self.result.waits else self._first_answer_s
 
     def start(self, now: float) -> list[ClientAction]:
         """Begin the session."""
@@ -153,7 +160,7 @@ class SyncClient:
                 case TimedOut():
                     # A late timer is harmless: the answer may have come between.
                     if self.deadline is not None and now >= self.deadline:
-                        self._on_break(Ending.TIMED_OUT, f"no answer within {self._limits.rpc_s:g} s")
+                        self._on_break(Ending.TIMED_OUT, f"no answer within {self._patience_s:g} s")
                 case Answered():
                     self._on_compared(event.answer)
                 case Inserted():
@@ -184,7 +191,7 @@ class SyncClient:
                 if not self._sent or not self._sent[0].leaves:
                     raise
                 # The reference sends what it was asked for, however long that is: no lie, and a reason to ask for less.
-                self._fail(Ending.CLOSED, f"values in {error}")
+                self._fail(Ending.CLOSED, f"values in {error}", is_certain=True)
                 return
             if message is None:
                 return
@@ -230,6 +237,7 @@ class SyncClient:
             raise RemoteProtocolError(f"{len(response.values)} values for {len(sent.leaves)} keys")
         for leaf, value in zip(sent.leaves, response.values, strict=True):
             self._ready.append((_checked_key(leaf, value), value))
+        self._has_values = True
         size = sum(map(len, response.values))
         self._ready_bytes += size
         self._source.on_values(len(sent.leaves), size)
@@ -400,10 +408,11 @@ class SyncClient:
         else:
             self._end(ending, reason)
 
-    def _fail(self, ending: Ending, reason: str) -> None:
-        """Stop at a getValues that the source could not answer."""
+    def _fail(self, ending: Ending, reason: str, *, is_certain: bool = False) -> None:
+        """Stop at a getValues that the source could not answer; `is_certain`: it was that, and not the line."""
         keys = [leaf.key for leaf in self._sent[0].leaves if leaf.key is not None]
-        self.result.narrowed = self._source.on_failure(keys, self._now, timed_out=ending is Ending.TIMED_OUT)
+        timed_out, has_values = ending is Ending.TIMED_OUT, self._has_values and not is_certain
+        self.result.narrowed = self._source.on_failure(keys, self._now, timed_out=timed_out, has_values=has_values)
         self._end(ending, reason)
 
     def _end(self, ending: Ending, reason: str) -> None:

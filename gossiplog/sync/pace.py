@@ -1,8 +1,20 @@
 """How often something may happen: a token bucket for what others do to us, an exponential back-off for what we do to them."""
 
+import ipaddress
 from random import Random
 
-__all__ = ["Backoff", "TokenBucket"]
+__all__ = ["Backoff", "TokenBucket", "address_group"]
+
+_IPV6_PREFIX = 64
+"""What one household or machine has of IPv6 addresses."""
+
+
+def address_group(address: str) -> str:
+    """Name those who share an allowance with an IP address: the address itself, of IPv6 its /64."""
+    parsed = ipaddress.ip_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, _IPV6_PREFIX), strict=False))
+    return address
 
 
 class TokenBucket:
@@ -59,6 +71,11 @@ class Backoff:
     def first_s(self) -> float:
         """The shortest delay, without jitter."""
         return self._first_s
+
+    @property
+    def most_s(self) -> float:
+        """The longest delay."""
+        return self._most_s
 
     def next(self) -> float:
         """Return the delay before the next attempt, in seconds, and double the one after it."""

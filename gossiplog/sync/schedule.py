@@ -31,15 +31,25 @@ FRUITLESS_MAX = 3
 """Syncs that brought nothing although something was announced, after which the peer has to wait."""
 VIOLATION_S = 600.0
 """How long a peer that broke the protocol is not synced with."""
+CROWDED_ANSWER_S = 1.0
+"""What a source has for its first answer while more than half of the places are taken, each time it fails to give one twice as long."""
+_NARROWING_GROWTH = 1.25
+"""How the pauses grow between sessions that only narrow down what a source fails on: 12 of them, enough for one key, take a minute."""
 
 Peer: TypeAlias = str
 T = TypeVar("T")
 
 
 class SyncWanted(NamedTuple):
-    """The peer has, or says it has, entries that we lack."""
+    """The peer has, or says it has, entries that we lack.
+
+    Attributes:
+        peer: Who.
+        group: Peers of one address share one; each has a group of its own where None is given.
+    """
 
     peer: Peer
+    group: str | None = None
 
 
 class SyncEnded(NamedTuple):
@@ -68,10 +78,17 @@ class Tick(NamedTuple):
 
 
 class StartSync(NamedTuple):
-    """Begin a session; `source` is what earlier ones with this peer have taught us."""
+    """Begin a session.
+
+    Attributes:
+        peer: With whom.
+        source: What earlier ones with this peer have taught us.
+        first_answer_s: Seconds within which the first answer must be there; None for no less than any other.
+    """
 
     peer: Peer
     source: Source
+    first_answer_s: float | None = None
 
 
 class WakeAt(NamedTuple):
@@ -86,9 +103,22 @@ ScheduleAction: TypeAlias = StartSync | WakeAt
 
 @dataclass(slots=True)
 class _Record:
+    """What is known of one peer.
+
+    Attributes:
+        has_delivered: Its last session brought entries.
+        silences: Sessions in a row in which nothing at all was heard.
+        narrowings: Sessions in a row that brought nothing but a narrower suspicion.
+        fruitless: Sessions that brought nothing although something was announced.
+    """
+
     backoff: Backoff
+    group: str
     source: Source = field(default_factory=Source)
     not_before: float = 0.0
+    has_delivered: bool = False
+    silences: int = 0
+    narrowings: int = 0
     fruitless: int = 0
     is_present: bool = True
     is_active: bool = False
@@ -99,6 +129,10 @@ class _Record:
 class SyncSchedule:
     """One sync at a time per peer, at most one more pending, four in all; who makes no progress waits longer and longer.
 
+    Where more want a place than there are, addresses that hold none come first; then, every other time, who delivered the last time;
+    then the address whose turn is the longest ago; and of those that never had one the oldest and the newest in turn. So neither a
+    crowd that came before, nor one that keeps coming, nor one that delivers a little keeps anybody out.
+
     Source: spec/sync.md, "Reliable causal broadcast"; spec/limits.md, "invented heads" and "abort loops".
     """
 
@@ -107,6 +141,9 @@ class SyncSchedule:
         self._active_max = active_max
         self._peers_max = peers_max
         self._active = 0
+        self._starts = 0
+        # When each group last had its turn, in starts; those that did so the longest ago come first.
+        self._turns: OrderedDict[str, int] = OrderedDict()
         self._woken_at: float | None = None
         # In order of who has waited longest.
         self._records: OrderedDict[Peer, _Record] = OrderedDict()
@@ -121,6 +158,7 @@ class SyncSchedule:
             case SyncWanted():
                 record = self._record(event.peer)
                 if record is not None:
+                    record.group = event.group or event.peer
                     record.is_present = record.is_wanted = True
             case SyncEnded():
                 self._on_ended(event, now)
@@ -137,7 +175,7 @@ class SyncSchedule:
         if record is None:
             if len(self._records) >= self._peers_max and not self._forget_one():
                 return None
-            record = self._records[peer] = _Record(Backoff(self._random))
+            record = self._records[peer] = _Record(Backoff(self._random), peer)
         return record
 
     def _forget_one(self) -> bool:
@@ -165,28 +203,38 @@ class SyncSchedule:
         self._active -= 1
         self._records.move_to_end(event.peer)
         result = event.result
-        delay = 0.0
+        record.has_delivered = result.entries > 0 or (record.has_delivered and result.ending is Ending.COMPLETE)
+        record.silences = 0 if result.bytes_received or result.ending is Ending.COMPLETE else record.silences + 1
         if result.ending is Ending.VIOLATION:
             record.is_wanted = False
             record.not_before = now + VIOLATION_S
             return
+        if result.ending is not Ending.COMPLETE:
+            record.is_wanted = True
+        record.not_before = now + max(self._delay(record, event), result.cooldown_s)
+        record.retry_at = record.source.retry_at()
+
+    def _delay(self, record: _Record, event: SyncEnded) -> float:
+        """How long a peer has to wait that did not break the protocol."""
+        result = event.result
         if result.entries:
             record.backoff.reset()
-            record.fruitless = 0
+            record.fruitless = record.narrowings = 0
         elif result.ending is not Ending.COMPLETE:
-            # Narrowing is worth a next try soon, but not at once, or a peer that fails on everything would keep us busy.
-            delay = record.backoff.first_s if result.narrowed else record.backoff.next()
+            if not result.narrowed:
+                return record.backoff.next()
+            # Narrowing is worth a next try soon, but later and later, or a peer that fails on everything would keep us busy.
+            record.narrowings += 1
+            return record.backoff.first_s * min(_NARROWING_GROWTH ** (record.narrowings - 1), record.backoff.most_s)
         elif event.is_still_missing:
             record.fruitless += 1
             if record.fruitless >= FRUITLESS_MAX:
-                delay = record.backoff.next()
-        if result.ending is not Ending.COMPLETE:
-            record.is_wanted = True
-        record.not_before = now + max(delay, result.cooldown_s)
-        record.retry_at = record.source.retry_at()
+                return record.backoff.next()
+        return 0.0
 
     def _start_due(self, now: float) -> list[ScheduleAction]:
         actions: list[ScheduleAction] = []
+        ready: list[Peer] = []
         wake: float | None = None
         for peer, record in self._records.items():
             if record.retry_at is not None and record.is_present and now >= max(record.retry_at, record.not_before):
@@ -198,16 +246,45 @@ class SyncSchedule:
                 due = record.retry_at if record.retry_at is None else max(record.retry_at, record.not_before)
             elif now < record.not_before:
                 due = record.not_before
-            elif self._active < self._active_max:
-                record.is_active, record.is_wanted = True, False
-                self._active += 1
-                actions.append(StartSync(peer, record.source))
+            else:
+                ready.append(peer)
             if due is not None and (wake is None or due < wake):
                 wake = due
+        while ready and self._active < self._active_max:
+            actions.append(self._start(self._choose(ready)))
         if wake is not None and wake != self._woken_at:
             actions.append(WakeAt(wake))
         self._woken_at = wake
         return actions
+
+    def _choose(self, ready: list[Peer]) -> Peer:
+        """Take the one out whose turn it is; `ready` is in order of who has waited longest."""
+        chosen = 0
+        if len(ready) > 1:
+            # Every other time what somebody delivered counts for nothing, or who delivers a little all the time would keep out the rest.
+            is_open = self._starts % 2 == 1
+            busy = {record.group for record in self._records.values() if record.is_active}
+            ranks: list[tuple[bool, bool, int]] = []
+            for peer in ready:
+                record = self._records[peer]
+                is_known = record.has_delivered and not is_open
+                ranks.append((record.group in busy, not is_known, self._turns.get(record.group, 0)))
+            first = min(ranks)
+            best = [index for index, rank in enumerate(ranks) if rank == first]
+            chosen = best[-1] if is_open else best[0]
+        return ready.pop(chosen)
+
+    def _start(self, peer: Peer) -> StartSync:
+        record = self._records[peer]
+        record.is_active, record.is_wanted = True, False
+        self._active += 1
+        self._starts += 1
+        self._turns[record.group] = self._starts
+        self._turns.move_to_end(record.group)
+        if len(self._turns) > self._peers_max:
+            self._turns.popitem(last=False)
+        is_crowded = 2 * self._active > self._active_max
+        return StartSync(peer, record.source, CROWDED_ANSWER_S * 2 ** min(record.silences, 8) if is_crowded else None)
 
 
 class SessionSlots(Generic[T]):

@@ -107,8 +107,15 @@ class Source:
             # Up at once, down slowly: asking for too little costs less than failing.
             self.value_bytes = mean if mean > self.value_bytes else 0.75 * self.value_bytes + 0.25 * mean
 
-    def on_failure(self, keys: Sequence[bytes], now: float, *, timed_out: bool) -> bool:
+    def on_failure(self, keys: Sequence[bytes], now: float, *, timed_out: bool, has_values: bool = False) -> bool:
         """Learn that a stream ended in place of the answer to a getValues.
+
+        Args:
+            keys: What was asked for.
+            now: Seconds.
+            timed_out: It ended because we waited long enough.
+            has_values: Others were answered before, so that the line is to blame as likely as the keys are; they are suspects only
+                if they are the first to fail in the next session as well.
 
         Returns:
             True if that narrowed the suspicion or set a key aside, so that the next session differs from this one.
@@ -116,6 +123,9 @@ class Source:
         if timed_out:
             self.response_bytes = max(RESPONSE_BYTES_MIN, self.response_bytes // 2)
         self._is_careful = True
+        if has_values and not self._suspects.issuperset(keys):
+            self._suspects, self._lone_failures = frozenset(), 0
+            return True
         known, self._suspects = self._suspects, frozenset(keys)
         if len(keys) > 1:
             self._lone_failures = 0

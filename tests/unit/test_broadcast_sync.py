@@ -262,6 +262,16 @@ def test_lie_in_a_sync_counts_as_a_reject_and_ends_syncs_with_the_peer():
     assert node.started() == []
 
 
+def test_forgeries_that_come_by_sync_count_like_pushed_ones():
+    node = harness("a", "b")
+    for count, offenders in ((2, 1), (3, 0)):
+        node.announce("a", FIRST.key)
+        node.finish("a", SyncResult(ending=Ending.COMPLETE, entries=1, rejected=count, rejected_keys=(SECOND.key,)))
+        assert node.sizes()["offenders"] == offenders
+    assert node.sizes()["banned"] == 1
+    assert [action.peer for action in node.of(Ban)] == ["a"]
+
+
 @pytest.mark.parametrize("kind", list(PeerKind))
 def test_five_rejects_ban_a_peer_for_ten_minutes(kind):
     node = Harness()

@@ -152,9 +152,9 @@ class Yamux:
         """Take up to `bytes_max` bytes that arrived; `b""` when none are there. What is read may be sent anew.
 
         Raises:
-            StreamReset: The stream was reset.
+            StreamReset: The stream was reset, and what came before that was read.
         """
-        if stream.is_reset:
+        if stream.is_reset and not stream.buffer:
             raise StreamReset(f"stream {stream.id} was reset")
         buffer = stream.buffer
         if len(buffer) <= bytes_max:
@@ -166,7 +166,7 @@ class Yamux:
             del buffer[:bytes_max]
         if stream.is_inbound:
             self._unread -= len(data)
-        if data and not stream.is_finished_receiving and not self._is_ended:
+        if data and not stream.is_finished_receiving and not stream.is_reset and not self._is_ended:
             self._grant(stream, now)
         return data
 
@@ -182,8 +182,7 @@ class Yamux:
         if not stream.is_over and not self._is_ended:
             self._send(FrameKind.WINDOW, Flags.RST, stream.id, 0)
             self._end(stream)
-        else:
-            self._drop_unread(stream)
+        self._drop_unread(stream)
 
     def release(self, stream: StreamState) -> None:
         """Say that the owner of a stream that the peer opened is done: close it, and give its place to the next one.
@@ -219,7 +218,7 @@ class Yamux:
     def end(self) -> list[StreamState]:
         """Say that nothing will be sent or arrive any more; return the streams that were alive.
 
-        Those that the peer had closed can be read to their end, the others are reset.
+        All can be read as far as they have come. Those that the peer had closed end there, the others are reset.
         """
         self._is_ended = self.is_leaving = True
         ended = self.streams
@@ -408,8 +407,8 @@ class Yamux:
                 self._inbound -= 1
 
     def _end(self, stream: StreamState) -> None:
+        """Reset a stream. What came before is kept for its owner: an answer is none the worse for what its sender did afterwards."""
         stream.is_reset = True
-        self._drop_unread(stream)
         self._settle(stream)
 
     def _drop_unread(self, stream: StreamState) -> None:

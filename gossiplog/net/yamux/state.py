@@ -25,7 +25,7 @@ class StreamState:
         granted_at: When the peer was last given credit.
         is_finished_sending: We closed our side.
         is_finished_receiving: The peer closed its side.
-        is_reset: Either side reset it, or the connection ended before the peer closed its side.
+        is_reset: Either side reset it, or the connection ended before the peer closed its side. What the peer sent before can be read.
         is_released: Its owner is done with it; what arrives is thrown away.
     """
 

@@ -120,13 +120,15 @@ def test_half_close_is_no_reset():
         client.write(near, memoryview(b"more"))
 
 
-def test_reset_is_an_error_on_both_sides_and_drops_what_was_not_read():
+def test_reset_is_an_error_on_both_sides_once_what_came_before_it_was_read():
     client, server, near, far = opened_pair()
     client.write(near, memoryview(b"unread"))
+    server.write(far, memoryview(b"dropped by its reader"))
+    carry(server, client)
     carry(client, server)
     client.reset(near)
     assert carry(client, server) == [StreamEnded(far)]
-    assert far.buffer == b""
+    assert server.read(far, 2, 0.0) + server.read(far, 10, 0.0) == b"unread"
     for machine, stream in ((client, near), (server, far)):
         with pytest.raises(StreamReset):
             machine.read(stream, 10, 0.0)
@@ -135,6 +137,22 @@ def test_reset_is_an_error_on_both_sides_and_drops_what_was_not_read():
         machine.close(stream)
         machine.reset(stream)
         assert machine.take() == b""
+
+
+def test_what_came_before_resets_is_held_no_more_than_what_came_without():
+    server = Yamux(is_client=False)
+    streams = []
+    for number in range(1, 4 * STREAMS_MAX, 2):
+        events = server.receive(encode_header(WINDOW, SYN, number, 0), 0.0)
+        streams += [event.stream for event in events]
+        receive_all(server, body(number, bytes(WINDOW_BYTES)) + encode_header(WINDOW, RST, number, 0))
+    assert len(streams) == STREAMS_MAX, "the places of streams that were reset are free only once their handlers ended"
+    assert sum(len(stream.buffer) for stream in streams) <= UNREAD_BYTES_MAX
+    for stream in streams:
+        server.release(stream)
+    assert sum(len(stream.buffer) for stream in streams) == 0
+    events = receive_all(server, encode_header(WINDOW, SYN, 1001, 0) + body(1001, bytes(WINDOW_BYTES)))
+    assert not any(isinstance(event, StreamEnded) for event in events)
 
 
 def test_writer_stops_at_the_window_of_its_peer_and_goes_on_when_it_was_read():
@@ -325,7 +343,7 @@ def test_going_away_closes_the_streams_and_ends_the_opening():
     assert frames(client.take()) == [(WINDOW, RST, 2, 0)]
 
 
-def test_at_the_end_only_streams_that_the_peer_closed_can_be_read():
+def test_at_the_end_streams_can_be_read_as_far_as_they_have_come():
     client, server, near, far = opened_pair()
     other = client.open(0.0)
     client.write(near, memoryview(b"whole"))
@@ -337,6 +355,7 @@ def test_at_the_end_only_streams_that_the_peer_closed_can_be_read():
     for stream in (far, other_far):
         with pytest.raises(StreamReset):
             server.write(stream, memoryview(b"x"))
+    assert server.read(other_far, 10, 0.0) == b"half"
     with pytest.raises(StreamReset):
         server.read(other_far, 10, 0.0)
     assert server.streams == []

@@ -82,13 +82,80 @@ def test_cooldown_is_kept():
     assert actions == [WakeAt(8.0)]
 
 
-def test_narrowing_goes_on_every_second():
+def test_narrowing_goes_on_soon_and_less_and_less_often():
     schedule = SyncSchedule(Random(1))
     schedule.handle(SyncWanted("a"), 0.0)
-    for now in range(10):
-        actions = schedule.handle(SyncEnded("a", SyncResult(ending=Ending.CLOSED, narrowed=True)), float(now))
-        assert wake(actions) == now + 1
-        assert started(schedule.handle(Tick(), now + 1.0)) == ["a"]
+    now, tries = 0.0, []
+    while now < 60:
+        now = wake(schedule.handle(SyncEnded("a", SyncResult(ending=Ending.CLOSED, narrowed=True)), now))
+        tries.append(now)
+        assert started(schedule.handle(Tick(), now)) == ["a"]
+    assert tries[0] == 1
+    assert sum(at < 30 for at in tries) <= 10, "a source that breaks off is not tried every second"
+    assert len(tries) >= 12, "enough to find one key among 1,024 within a minute"
+    schedule.handle(SyncEnded("a", SyncResult(ending=Ending.ABORTED, entries=1)), now)
+    assert wake(schedule.handle(SyncEnded("a", SyncResult(ending=Ending.CLOSED, narrowed=True)), now)) == now + 1
+
+
+SILENT = SyncResult(ending=Ending.TIMED_OUT)
+
+
+def crowded(schedule, groups, count=100):
+    """A crowd that announces and never answers; returns who has the places."""
+    active = []
+    for number in range(count):
+        active += started(schedule.handle(SyncWanted(f"silent-{number}", groups and f"10.0.0.{number % groups}"), 0.0))
+    assert len(active) == 4
+    return active
+
+
+@pytest.mark.parametrize("groups", [13, 1, None])
+def test_crowd_of_silent_peers_makes_a_newcomer_wait_for_a_few_short_turns(groups):
+    schedule = SyncSchedule(Random(1))
+    active = crowded(schedule, groups)
+    schedule.handle(SyncWanted("honest", "10.1.0.1"), 0.0)
+    waits = 0
+    while "honest" not in active:
+        actions = schedule.handle(SyncEnded(active.pop(0), SILENT), 1.0)
+        (action,) = [action for action in actions if isinstance(action, StartSync)]
+        assert action.first_answer_s <= 1.0, "while others wait, nobody has five seconds to say nothing"
+        active.append(action.peer)
+        waits += 1
+    assert waits <= 2
+
+
+def test_newcomers_that_never_end_keep_nobody_out():
+    schedule = SyncSchedule(Random(1))
+    active = crowded(schedule, None, 20)
+    schedule.handle(SyncWanted("honest"), 0.0)
+    for number in range(100):
+        schedule.handle(SyncWanted(f"new-{number}"), 0.0)
+        active += started(schedule.handle(SyncEnded(active.pop(0), SILENT), 1.0))
+        if "honest" in active:
+            return
+    raise AssertionError("the honest one never had its turn")
+
+
+def test_who_delivered_comes_before_who_never_did():
+    schedule = SyncSchedule(Random(1), active_max=1)
+    schedule.handle(SyncWanted("good"), 0.0)
+    schedule.handle(SyncEnded("good", DONE), 0.0)
+    for number in range(10):
+        schedule.handle(SyncWanted(f"silent-{number}"), 0.0)
+    schedule.handle(SyncWanted("good"), 0.0)
+    turns = [started(schedule.handle(SyncEnded(f"silent-{number}", SILENT), 1.0)) for number in (0, 9, 1)]
+    assert ["good"] in turns
+
+
+def test_peer_that_was_not_heard_in_time_has_longer_the_next_time():
+    schedule = SyncSchedule(Random(1), active_max=1)
+    now, patience = 0.0, []
+    actions = schedule.handle(SyncWanted("slow"), now)
+    for _ in range(4):
+        patience += [action.first_answer_s for action in actions if isinstance(action, StartSync)]
+        now = wake(schedule.handle(SyncEnded("slow", SILENT), now))
+        actions = schedule.handle(Tick(), now)
+    assert patience == [1, 2, 4, 8]
 
 
 def test_three_announcements_of_nothing_make_a_peer_wait():
