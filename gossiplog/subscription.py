@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from .plan import Plan, ask
 if TYPE_CHECKING:
     from .gossip_log import GossipLog
 
-__all__ = ["UNACKED_MAX", "Subscription"]
+__all__ = ["UNACKED_MAX", "Subscription", "look_behind"]
 
 UNACKED_MAX = 10_000
 """Entries that a named follower may take without acknowledging any."""
@@ -86,21 +87,38 @@ class Subscription:
             del self._unacked[key]
 
     async def _fill(self) -> None:
-        # Taken before the read, so that a commit in between is not slept through.
-        changed = self._log._changed
-        rows = await self._log.run(self._read_next() if self._log.is_shared else ask(ReadTail(self._place.seq, _PAGE)))
-        if rows:
-            self._page.extend((seq, Entry.stored(value)) for seq, value in rows)
-            seq, last = self._page[-1]
-            self._place = LogPlace(seq, self._place.generation, last.key)
-        elif self._log.is_shared:
-            with trio.move_on_after(self._log.poll_s):
-                await changed.wait()
-        else:
-            await changed.wait()
+        self._place, entries = await look_behind(self._log, self._place, _PAGE)
+        self._page.extend(entries)
 
-    def _read_next(self) -> Plan[list[tuple[int, bytes]]]:
-        """Read on where the place still is what it was: only our own writer can be trusted not to change that."""
-        found = yield from check_place(self._place, self._log.location)
-        self._place = LogPlace(self._place.seq, found.generation, self._place.key)
-        return (yield from ask(ReadTail(self._place.seq, _PAGE)))
+    @property
+    def place(self) -> LogPlace:
+        """The place behind what was read from the store so far."""
+        return self._place
+
+
+async def look_behind(log: GossipLog, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
+    """Return up to `limit` entries behind a place, with their insertion numbers, and the place behind them; none after a wait for some.
+
+    Only while somebody subscribes to the log, for otherwise it is not told what other processes write.
+
+    Raises:
+        LogReplaced: As `Subscription.__anext__`.
+    """
+    # Taken before the read, so that a commit in between is not slept through.
+    changed = log._changed
+    place, rows = await log.run(_read_behind(log, place, limit))
+    if rows:
+        entries = [(seq, Entry.stored(value)) for seq, value in rows]
+        seq, last = entries[-1]
+        return LogPlace(seq, place.generation, last.key), entries
+    with trio.move_on_after(log.poll_s) if log.is_shared else contextlib.nullcontext():
+        await changed.wait()
+    return place, []
+
+
+def _read_behind(log: GossipLog, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
+    """Read on where a place still is what it was: only our own writer can be trusted not to change that."""
+    if log.is_shared:
+        found = yield from check_place(place, log.location)
+        place = LogPlace(place.seq, found.generation, place.key)
+    return place, (yield from ask(ReadTail(place.seq, limit)))

@@ -86,7 +86,7 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
 )
 
 
-_WEB = {"h11", "wsproto", "hypercorn", "starlette"}
+_WEB = {"h11", "wsproto", "starlette"}
 """What the extra `web` brings."""
 
 

@@ -40,7 +40,18 @@ _FILES_WANTED = 16_384
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="Its private key in PEM; needed unless the certificate's file has it.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Believe in this authority, in PEM, when connecting to a wss:// hub.")
 @click.option(
-    "--origin", "origins", metavar="URL", multiple=True, help="Let only pages from here connect; repeatable. All pages unless given."
+    "--origin",
+    "origins",
+    metavar="URL",
+    multiple=True,
+    help="Let pages from here connect and read, and no others; repeatable. Otherwise all may open WebSockets, and none read HTTP.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A name that HTTP is asked for under, beside addresses, localhost and the origins'; repeatable, '*' is any.",
 )
 @click.option("--proxy", "proxies", metavar="ADDRESS", multiple=True, help="Believe in what this proxy says of its clients; repeatable.")
 @click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="Connections to take at once.")
@@ -58,6 +69,7 @@ def serve(
     tls_key: str | None,
     tls_ca: str | None,
     origins: tuple[str, ...],
+    hosts: tuple[str, ...],
     proxies: tuple[str, ...],
     connections: int,
     per_address: int,
@@ -96,7 +108,8 @@ def serve(
         connections_per_address=per_address,
         connections_max=connections,
         proxies=frozenset(proxies),
-        origins=frozenset(origins) if origins else None,
+        origins=frozenset(origin.rstrip("/").lower() for origin in origins) if origins else None,
+        hosts=frozenset(hosts),
     )
     serving_tls, hub_tls = _server_tls(tls_cert, tls_key), client_tls(tls_ca)
     write_journal(log_format, is_quiet=out.is_quiet)

@@ -28,7 +28,9 @@ class HubLimits:
         handshake_s: Seconds for that, TLS included.
         head_bytes_max: Bytes of a request before its body.
         proxies: Addresses of proxies, whose `X-Forwarded-For` names the client.
-        origins: Web pages that may connect, as browsers name them in `Origin`; None for all. What is no browser sends none, and may.
+        origins: Web pages that may connect, as browsers name them in `Origin`; None lets all pages open WebSockets, and none of them
+            read answers of plain HTTP. What is no browser sends none, and may.
+        hosts: Names that plain HTTP is answered under, beside addresses, `localhost`, and those of the origins; `*` for any.
 
     Source: spec/limits.md, "connections and streams" and "WebSocket".
     """
@@ -40,6 +42,7 @@ class HubLimits:
     head_bytes_max: int = 16 * 1024
     proxies: frozenset[str] = field(default_factory=frozenset)
     origins: frozenset[str] | None = None
+    hosts: frozenset[str] = field(default_factory=frozenset)
 
     def allows_origin(self, origin: str | None) -> bool:
         """Whether a request with this `Origin` may be served."""

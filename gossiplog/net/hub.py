@@ -25,6 +25,7 @@ from ..nursery import open_service_nursery
 from ..pubsub.types import PeerId
 from .admission import Admission, HubLimits, Refused, client_address
 from .http_head import Head, read_head, refuse
+from .http_names import Names
 from .journal import note
 from .links import LinkState
 from .muxed import open_muxed
@@ -34,8 +35,9 @@ from .websocket import accept_websocket
 
 __all__ = ["Hub", "ServeHttp", "listen", "parse_address"]
 
-ServeHttp: TypeAlias = "Callable[[TcpStream, Head, str], Awaitable[None]]"
-"""Serves a connection whose first request is plain HTTP: the connection, that request's head, and the client's address."""
+ServeHttp: TypeAlias = "Callable[[TcpStream, Head, str], Awaitable[Head | None]]"
+"""Answers one request of plain HTTP: the connection, the request's head, and the client's address. Returns the next head on the
+connection, which is let in as the first was; None if there will be none."""
 
 _BACKLOG = 512
 _BUSY_S = 0.1
@@ -54,10 +56,11 @@ class Hub:
         http: Serves plain HTTP, if anything does.
     """
 
-    def __init__(self, services: Mapping[str, Service], admission: Admission, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, services: Mapping[str, Service], admission: Admission, names: Names, tls: ssl.SSLContext | None) -> None:
         self.services = services
         self.addresses: list[tuple[str, int]] = []
         self.admission = admission
+        self._names = names
         self._tls = tls
         self.http: ServeHttp | None = None
 
@@ -113,11 +116,16 @@ class Hub:
             remote, port = stream.socket.getpeername()[:2]
             remote = str(remote).removeprefix("::ffff:")
             head = await self._shake_hands(connection)
-            if head is not None:
+            while head is not None:
                 forwarded = [name for value in head.all(b"x-forwarded-for") for name in value.decode("latin-1").split(",")]
                 client = client_address(remote, forwarded, self.admission.limits.proxies)
-                await self._serve_request(connection, head, client, port)
-        except (OSError, ClosedError, RemoteProtocolError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                head = await self._serve_request(connection, head, client, port)
+            await connection.finish()
+        except RemoteProtocolError as error:
+            # It was told, unless it did not listen.
+            await connection.finish()
+            note("connection ended", level=logging.DEBUG, reason=str(error))
+        except (OSError, ClosedError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             note("connection ended", level=logging.DEBUG, reason=str(error))
         except Exception as error:
             note("fault in a connection", level=logging.ERROR, error=error)
@@ -134,15 +142,18 @@ class Hub:
             return await read_head(connection, self.admission.limits.head_bytes_max)
         return None
 
-    async def _serve_request(self, connection: TcpStream, head: Head, client: str, port: int) -> None:
+    async def _serve_request(self, connection: TcpStream, head: Head, client: str, port: int) -> Head | None:
+        """Serve one request; return the head of the next one on the connection, None if that is over."""
         service = self.service_at(head.path)
         try:
             with self.admission.connection(client):
-                if not self.admission.limits.allows_origin(head.first(b"origin")):
-                    await refuse(connection, 403, "pages from there may not connect to this server")
+                refusal = self._names.refusal(head)
+                if refusal is not None:
+                    note("request refused", address=client, host=head.host, origin=head.first(b"origin"), reason=refusal[1])
+                    await refuse(connection, *refusal)
                 elif not head.is_upgrade and self.http is not None:
-                    connection.beginning = head.raw
-                    await self.http(connection, head, client)
+                    connection.beginning = head.beyond
+                    return await self.http(connection, head, client)
                 elif not head.is_upgrade:
                     await refuse(connection, 426, "this server speaks WebSocket")
                 elif service is None:
@@ -151,9 +162,10 @@ class Hub:
                     )
                 else:
                     await self._serve_websocket(connection, head, service, client, port)
-        except Refused as refusal:
-            note("connection refused", address=client, reason=str(refusal))
-            await refuse(connection, 503, str(refusal))
+        except Refused as error:
+            note("connection refused", address=client, reason=str(error))
+            await refuse(connection, 503, str(error))
+        return None
 
     async def _serve_websocket(self, connection: TcpStream, head: Head, service: Service, client: str, port: int) -> None:
         with trio.fail_after(self.admission.limits.handshake_s):
@@ -202,7 +214,8 @@ async def listen(
         raise LocalProtocolError("logs that are served together have different topics", hint="serve each topic once")
     async with AsyncExitStack() as stack:
         services = {log.topic: await stack.enter_async_context(open_service(log)) for log in logs}
-        hub = Hub(services, Admission(limits or HubLimits()), tls)
+        limits = limits or HubLimits()
+        hub = Hub(services, Admission(limits), Names(limits, host, is_tls=tls is not None), tls)
         hub.http = None if make_http is None else make_http(hub)
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)

@@ -11,6 +11,8 @@ from ..errors import ClosedError
 __all__ = ["TcpStream", "dial_tcp"]
 
 _RECEIVE_BYTES_MAX = 65_536
+_FINISH_S = 1.0
+_UNREAD_PIECES_MAX = 256
 
 
 class TcpStream:
@@ -27,7 +29,18 @@ class TcpStream:
         self.stream = stream
         self.beginning = beginning
 
-    async def send_all(self, data: bytes) -> None:
+    @property
+    def is_tls(self) -> bool:
+        """Whether TLS lies below."""
+        return isinstance(self.stream, trio.SSLStream)
+
+    def local_address(self) -> tuple[str, int]:
+        """Our own address and port."""
+        below = self.stream.transport_stream if isinstance(self.stream, trio.SSLStream) else self.stream
+        host, port = below.socket.getsockname()[:2]
+        return str(host), int(port)
+
+    async def send_all(self, data: bytes | memoryview) -> None:
         """Send all of it.
 
         Raises:
@@ -48,6 +61,24 @@ class TcpStream:
             return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ClosedError(f"the connection broke: {error.__cause__ or error}") from None
+
+    async def finish(self) -> None:
+        """Close in good order, within a second: the peer reads all that was sent, even if it is still sending itself.
+
+        Without that, what it sends meets a closed socket, whose reset can overtake the answer.
+        """
+        with trio.move_on_after(_FINISH_S):
+            try:
+                if isinstance(self.stream, trio.SSLStream):
+                    await self.stream.unwrap()
+                else:
+                    await self.stream.send_eof()
+                    for _ in range(_UNREAD_PIECES_MAX):
+                        if not await self.stream.receive_some(_RECEIVE_BYTES_MAX):
+                            break
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Close the socket at once."""

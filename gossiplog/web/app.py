@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from ..net.hub import Hub
 from ..net.service import Service
 from ..version import VERSION
+from .budget import Memory
 from .messages import MessagesApi
+from .parameters import without_parameters
 from .watch import WatchApi, metrics
 
 __all__ = ["make_app"]
@@ -29,31 +32,47 @@ def make_app(hub: Hub) -> Starlette:
     async def show_metrics(request: Request) -> Response:
         return metrics(hub)
 
+    memory = Memory()
     routes: list[BaseRoute] = [Route("/", index), Route("/metrics", show_metrics)]
     for topic, service in hub.services.items():
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
-        routes += [Mount(path, routes=_api(service)) for path in paths]
-    return Starlette(routes=routes, middleware=[_cors(hub.admission.limits.origins)])
+        routes += [Mount(path, routes=_api(service, hub, memory)) for path in paths]
+    return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
 
 
-def _api(service: Service) -> Sequence[BaseRoute]:
-    messages, watch = MessagesApi(service.log), WatchApi(service)
+def _api(service: Service, hub: Hub, memory: Memory) -> Sequence[BaseRoute]:
+    messages, watch = MessagesApi(service.log, hub.admission, memory), WatchApi(service, memory.answers)
     return [
-        Route("/clock", messages.clock),
-        Route("/messages", messages.page, methods=["GET"]),
-        Route("/messages", messages.post, methods=["POST"]),
+        Route("/clock", without_parameters(messages.clock)),
+        Route("/messages", messages.messages, methods=["GET", "POST"]),
         Route("/messages/count", messages.count),
-        Route("/messages/{id}", messages.get),
-        Route("/connections", watch.connections),
-        Route("/heads", watch.heads),
-        Route("/root", watch.root),
-        Route("/events", watch.events),
+        Route("/messages/{id}", without_parameters(messages.get)),
+        Route("/connections", without_parameters(watch.connections)),
+        Route("/heads", without_parameters(watch.heads)),
+        Route("/root", without_parameters(watch.root)),
+        Route("/events", without_parameters(watch.events)),
     ]
 
 
-def _cors(origins: frozenset[str] | None) -> Middleware:
-    """Tell browsers which pages may read answers; the reference lets all of them."""
-    allowed = ["*"] if origins is None else sorted(origins)
-    return Middleware(
-        CORSMiddleware, allow_origins=allowed, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=["Location"]
-    )
+async def _methods(request: Request, error: Exception) -> Response:
+    """Refuse a method; `OPTIONS`, which nothing serves, is answered with those that there are, as the reference does."""
+    assert isinstance(error, HTTPException)
+    headers = error.headers or {}
+    if request.method == "OPTIONS":
+        return PlainTextResponse(headers.get("Allow", ""), headers=headers)
+    return PlainTextResponse(error.detail, status_code=error.status_code, headers=headers)
+
+
+def _cors(origins: frozenset[str] | None) -> Sequence[Middleware]:
+    """Tell browsers which pages of other origins may read answers: those that are named, and nobody where none is."""
+    if origins is None:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=sorted(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["Location", "Retry-After"],
+        )
+    ]

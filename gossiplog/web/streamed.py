@@ -20,13 +20,15 @@ class Streamed(Response):
     """A response whose body comes from a function; Starlette's own takes a generator, which nobody closes when the client goes away.
 
     Args:
-        produce: Writes the body piece by piece; cancelled when the client has gone.
+        produce: Writes the body piece by piece; ended by a write that fails, as the client has gone.
         media_type: Of the body.
+        is_endless: The body has no end but the client's going, which is watched for.
     """
 
-    def __init__(self, produce: Callable[[Write], Awaitable[None]], *, media_type: str) -> None:
+    def __init__(self, produce: Callable[[Write], Awaitable[None]], *, media_type: str, is_endless: bool = False) -> None:
         super().__init__(media_type=media_type, headers={"Cache-Control": "no-store"})
         self._produce = produce
+        self._is_endless = is_endless
         del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,7 +38,13 @@ class Streamed(Response):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] != "HEAD":
+            await (self._produce_watched(write, receive) if self._is_endless else self._produce(write))
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _produce_watched(self, write: Write, receive: Receive) -> None:
         async with open_service_nursery() as nursery:
+            # Not the nursery's own scope, which ends before what was raised within is raised again.
             with trio.CancelScope() as producing:
 
                 async def watch() -> None:
@@ -46,5 +54,4 @@ class Streamed(Response):
 
                 nursery.start_soon(watch)
                 await self._produce(write)
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
             nursery.cancel_scope.cancel()

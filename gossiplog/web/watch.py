@@ -3,29 +3,33 @@
 GET  heads           {"heads": […]}
 GET  root            {"level": …, "hash": "…"}: equal roots mean equal logs
 GET  connections     [{"peer": …, "kind": …, "since": …, …}, …]; the reference's has `peer` alone
-GET  events          server-sent events: `entry`, a line of dag-json, for each new entry
+GET  events          server-sent events: `entry`, a line of dag-json, for each new entry, from `Last-Event-ID` on where that is sent
 GET  /metrics        of the whole server
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import trio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ..archive.jsonl import entry_to_line
+from ..errors import ClosedError, LogReplaced
 from ..net.hub import Hub
 from ..net.links import LinkState
 from ..net.service import Service
+from .budget import Budget
+from .feed import Feed
 from .streamed import Streamed, Write
 
 __all__ = ["WatchApi", "metrics"]
 
 HEARTBEAT_S = 15.0
 """A stream of events says something at least so often, or proxies would end it."""
+_RETRY_MS = 2_000
 
 
 class WatchApi:
@@ -33,10 +37,12 @@ class WatchApi:
 
     Args:
         service: Its service.
+        answers: For what is read for one client alone.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, answers: Budget) -> None:
         self._service = service
+        self._feed = Feed(service.log, answers)
 
     async def heads(self, request: Request) -> Response:
         """GET heads."""
@@ -53,18 +59,33 @@ class WatchApi:
 
     async def events(self, request: Request) -> Response:
         """GET events."""
-        return Streamed(self._follow, media_type="text/event-stream")
+        return Streamed(partial(self._follow, request.headers.get("last-event-id")), media_type="text/event-stream", is_endless=True)
 
-    async def _follow(self, write: Write) -> None:
-        async with self._service.log.subscribe(from_now=True) as entries:
-            await write(b": new entries, as they come\n\n")
+    async def _follow(self, last_id: str | None, write: Write) -> None:
+        async with self._service.log.subscribe(from_now=True) as arriving:
+            place = arriving.place
+            beginning = b"retry: %d\n: new entries, as they come\n\n" % _RETRY_MS
+            if last_id is not None:
+                found = await self._feed.find(last_id)
+                if found is None:
+                    beginning += b"event: gap\ndata: the log does not have the last entry that you got; you go on from now\n\n"
+                else:
+                    place = found
+            await write(beginning)
             while True:
-                entry = None
-                with trio.move_on_after(HEARTBEAT_S):
-                    entry = await anext(entries)
-                await write(
-                    b":\n\n" if entry is None else b"event: entry\nid: %s\ndata: %s\n\n" % (entry.id.encode(), entry_to_line(entry))
-                )
+                event = None
+                try:
+                    with trio.move_on_after(HEARTBEAT_S):
+                        event = await self._feed.after(place)
+                except LogReplaced as error:
+                    # Who comes back with an id of the other log is told of the gap.
+                    raise ClosedError(str(error)) from None
+                if event is None:
+                    await write(b":\n\n")
+                    continue
+                with self._feed.sending(event):
+                    await write(event.data)
+                place = event.place
 
 
 def metrics(hub: Hub) -> Response:

@@ -85,7 +85,7 @@ class Server:
 
     async def get(self, target: str) -> tuple[int, bytes]:
         """Ask its HTTP API; return status and body."""
-        return await self.http(f"GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        return await self.http(f"GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
 
     async def http(self, request: bytes) -> tuple[int, bytes]:
         """Send bytes and read what comes back; the status is 0 if nothing does."""

@@ -1,0 +1,101 @@
+"""Under which names a server answers, and what web pages get from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from network_support import PATIENCE_S, client_tls, fetch, make_certificate, memory_log, open_stream, server_tls
+
+from gossiplog.net import HubLimits
+from gossiplog.net.hub_client import open_websocket, parse_url
+
+ORIGIN = "https://app.example.com"
+ORIGINS = HubLimits(origins=frozenset({ORIGIN}))
+
+
+@pytest.mark.parametrize("limits", [HubLimits(), ORIGINS])
+async def test_page_that_has_its_own_name_point_here_reads_nothing(limits: HubLimits) -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=limits) as hub:
+        for host in ("evil.example", f"evil.example:{hub.port}", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example."):
+            for path in ("/api/messages", "/api/connections", "/metrics"):
+                answer = await fetch(hub, path, headers={"host": host})
+                assert answer.status == 421
+                assert b"--host" in answer.body
+        assert (await fetch(hub, "/api/messages")).status == 200
+
+
+async def test_server_goes_by_its_addresses_and_by_the_names_it_was_given() -> None:
+    limits = HubLimits(origins=frozenset({"https://app.example.com:8443"}), hosts=frozenset({"Hub.Example.com"}))
+    async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=limits) as hub:
+        names = ("localhost", "x.localhost:80", "192.168.1.5:8080", "[::1]:8080", "[fe80::1]", "hub.example.com:1", "APP.example.com")
+        for host in names:
+            assert (await fetch(hub, "/api/clock", headers={"host": host})).status == 200, host
+        target = "http://evil.example/api/clock"
+        assert (await fetch(hub, target)).status == 421
+
+
+async def test_any_name_will_do_where_the_operator_says_so_or_a_certificate_answers_for_it(tmp_path: Path) -> None:
+    paths = make_certificate(tmp_path)
+    async with memory_log(1) as log:
+        async with log.listen("127.0.0.1:0", limits=HubLimits(hosts=frozenset({"*"}))) as hub:
+            assert (await fetch(hub, "/api/clock", headers={"host": "any.example"})).status == 200
+        async with log.listen("127.0.0.1:0", tls=server_tls(paths)) as hub:
+            assert (await fetch(hub, "/api/clock", headers={"host": "any.example"}, tls=client_tls(paths))).status == 200
+        async with log.listen("127.0.0.1:0", tls=server_tls(paths), limits=HubLimits(hosts=frozenset({"hub.example"}))) as hub:
+            assert (await fetch(hub, "/api/clock", headers={"host": "any.example"}, tls=client_tls(paths))).status == 421
+
+
+async def test_each_request_on_a_connection_is_looked_at() -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=ORIGINS) as hub:
+        for field, status in ((f"Host: evil.example:{hub.port}", b"421"), ("Host: localhost\r\nOrigin: https://evil.example", b"403")):
+            async with await open_stream(hub) as stream:
+                with trio.fail_after(PATIENCE_S):
+                    await stream.send_all(b"GET /api/clock HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                    assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+                    await stream.send_all(f"GET /api/messages HTTP/1.1\r\n{field}\r\n\r\n".encode())
+                    assert (await stream.receive_some()).startswith(b"HTTP/1.1 " + status)
+                    assert await stream.receive_some() == b""
+
+
+async def test_each_request_on_a_proxys_connection_counts_for_its_own_client() -> None:
+    limits = HubLimits(connections_per_address=1, proxies=frozenset({"127.0.0.1"}))
+    async with (
+        memory_log(1) as log,
+        log.listen("127.0.0.1:0", limits=limits) as hub,
+        await open_stream(hub) as squatter,
+        await open_stream(hub) as stream,
+    ):
+        with trio.fail_after(PATIENCE_S):
+            await squatter.send_all(b"GET /api/events HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 203.0.113.7\r\n\r\n")
+            assert (await squatter.receive_some()).startswith(b"HTTP/1.1 200")
+            for address, status in (("203.0.113.8", b"200"), ("203.0.113.9", b"200"), ("203.0.113.7", b"503")):
+                await stream.send_all(f"GET /api/clock HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: {address}\r\n\r\n".encode())
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 " + status)
+
+
+async def test_pages_read_nothing_unless_their_origin_is_named() -> None:
+    preflight = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
+        for path in ("/", "/api/messages", "/api/connections", "/api/events?", "/metrics"):
+            for method, more in (("HEAD", {}), ("OPTIONS", preflight)):
+                answer = await fetch(hub, path, method=method, headers={"origin": "https://evil.example", **more})
+                assert not [name for name in answer.headers if name.startswith("access-control")], path
+    async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=ORIGINS) as hub:
+        for method, more in (("GET", {}), ("OPTIONS", preflight)):
+            answer = await fetch(hub, "/api/messages", method=method, headers={"origin": ORIGIN, **more})
+            assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, ORIGIN)
+            assert (await fetch(hub, "/api/messages", method=method, headers={"origin": "https://evil.example", **more})).status == 403
+        assert (await fetch(hub, "/api/messages", headers={"origin": "null"})).status == 403
+        own = f"127.0.0.1:{hub.port}"
+        assert (await fetch(hub, "/api/messages", headers={"origin": f"http://{own}", "host": own})).status == 200
+
+
+async def test_websockets_are_open_to_what_is_no_browser_under_any_name() -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=ORIGINS) as hub:
+        url = parse_url(f"ws://localhost:{hub.port}")
+        for host in ("localhost", "hub.behind.proxy.example"):
+            renamed = type(url)(url.url, url.host, url.port, host, url.target, is_tls=False)
+            for origin in (None, ORIGIN):
+                await (await open_websocket(renamed, origin=origin)).aclose()

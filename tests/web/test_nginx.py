@@ -1,0 +1,100 @@
+"""The hub behind a real nginx, with the settings that nginx has by itself: HTTP/1.0, and `Connection: close`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from network_support import PATIENCE_S, memory_log, until_has
+
+from gossiplog.net import HubLimits
+
+pytestmark = pytest.mark.slow
+
+NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+ANSWERED_S = 5.0
+"""nginx waits for 60 s where the end of an answer does not come."""
+PLAIN = "location / { proxy_pass http://127.0.0.1:%d; }"
+DOCUMENTED = """
+location / {
+    proxy_pass http://127.0.0.1:%d;
+    proxy_http_version 1.1;
+    proxy_set_header Upgrade $http_upgrade;
+    proxy_set_header Connection $connection_upgrade;
+    proxy_set_header Host $host;
+    proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+    proxy_buffering off;
+}"""
+
+
+@contextmanager
+def nginx(folder: Path, location: str) -> Iterator[int]:
+    """Run nginx with one location; return its port."""
+    if NGINX is None:
+        pytest.fail("nginx is missing: .ci/run installs it")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    paths = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    upgrade = "map $http_upgrade $connection_upgrade { default upgrade; '' close; }"
+    server = f"server {{ listen 127.0.0.1:{port}; {location} }}"
+    config = folder / "nginx.conf"
+    config.write_text(
+        f"daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log; events {{}}"
+        f"http {{ access_log off; {paths} {upgrade} {server} }}"
+    )
+    process = subprocess.Popen([NGINX, "-c", config, "-e", folder / "error.log"])
+    try:
+        yield port
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+async def curl(*arguments: str) -> str:
+    """Ask as people do; nginx may still be starting."""
+    command = ["curl", "-sS", "--fail", "--max-time", str(ANSWERED_S), "--retry", "20", "--retry-connrefused", "--retry-delay", "0"]
+    done = await trio.run_process([*command, *arguments], capture_stdout=True)
+    return done.stdout.decode()
+
+
+async def test_whole_api_is_served_behind_nginx_as_it_comes(tmp_path: Path) -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
+        await log.append_many({"n": n, "bulk": "x" * 5_000} for n in range(64))
+        with nginx(tmp_path, PLAIN % hub.port) as port:
+            for path, length in (("messages", 64), ("messages?limit=3", 3), ("clock", 2)):
+                assert len(json.loads(await curl(f"http://127.0.0.1:{port}/api/{path}"))) == length
+
+
+async def test_old_clients_get_whole_answers() -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
+        await log.append_many({"n": n, "bulk": "x" * 5_000} for n in range(64))
+        for version in ("--http1.0", "--http1.1", "--http2"):
+            assert len(json.loads(await curl(version, f"http://127.0.0.1:{hub.port}/api/messages"))) == 64
+
+
+async def test_clients_connect_and_follow_through_nginx_as_it_is_documented(tmp_path: Path) -> None:
+    limits = HubLimits(proxies=frozenset({"127.0.0.1"}), hosts=frozenset({"hub.example.com"}))
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits) as hub:
+        entry = await log.append("through nginx")
+        with nginx(tmp_path, DOCUMENTED % hub.port) as port:
+            url = f"http://127.0.0.1:{port}/api/messages"
+            assert len(json.loads(await curl("-H", "Host: hub.example.com", url))) == 1
+            assert "421" in await curl("-o", "/dev/null", "-w", "%{http_code}", "--no-fail", "-H", "Host: evil.example", url)
+            async with client.connect(f"ws://127.0.0.1:{port}"):
+                await until_has(client, [entry])
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(b"GET /api/events HTTP/1.1\r\nHost: hub.example.com\r\n\r\n")
+                received = b""
+                with trio.fail_after(PATIENCE_S):
+                    while b"as they come" not in received:
+                        received += await stream.receive_some()
+                    await log.append("an event")
+                    while b"an event" not in received:
+                        received += await stream.receive_some()
