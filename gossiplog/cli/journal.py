@@ -13,18 +13,19 @@ LOG_FORMATS = ("text", "json")
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fields"}
 
 
-def write_journal(log_format: str, *, is_quiet: bool = False) -> None:
+def write_journal(log_format: str, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
     """Write what `gossiplog.net` and `gossiplog.web` log to stderr.
 
     Args:
         log_format: One of `LOG_FORMATS`.
         is_quiet: Only what is wrong.
+        is_verbose: Everything.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Text())
     logger = logging.getLogger("gossiplog")
     logger.handlers = [handler]
-    logger.setLevel(logging.WARNING if is_quiet else logging.INFO)
+    logger.setLevel(logging.WARNING if is_quiet else logging.DEBUG if is_verbose else logging.INFO)
     logger.propagate = False
 
 

@@ -59,6 +59,7 @@ _FILES_WANTED = 16_384
 @mesh_options
 @click.option("--no-api", is_flag=True, help="Serve WebSocket alone, no HTTP.")
 @click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
+@click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything: each try to connect, each stream that was lost.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="How to log, on stderr.")
 @output_options(quiet="Log only what is wrong.")
 def serve(
@@ -75,6 +76,7 @@ def serve(
     per_address: int,
     no_api: bool,
     durability: str,
+    is_verbose: bool,
     log_format: str,
     mesh: MeshOptions,
     out: Output,
@@ -101,6 +103,8 @@ def serve(
     """
     from ..net.admission import HubLimits
 
+    if is_verbose and out.is_quiet:
+        raise click.UsageError("either --quiet or --verbose")
     if mesh.is_wanted and len(logs) > 1:
         raise click.UsageError("--p2p and --bootstrap are for one log; serve the others by processes of their own")
     listens = addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",))
@@ -112,7 +116,7 @@ def serve(
         hosts=frozenset(hosts),
     )
     serving_tls, hub_tls = _server_tls(tls_cert, tls_key), client_tls(tls_ca)
-    write_journal(log_format, is_quiet=out.is_quiet)
+    write_journal(log_format, is_quiet=out.is_quiet, is_verbose=is_verbose)
     _raise_file_limit()
 
     async def task() -> int:

@@ -92,6 +92,7 @@ class Peer:
         serving: Held by the sync session that is served.
         serving_waiting: Sync streams of its that wait for that.
         counts: See `LinkState`.
+        refusals: Why messages of its were refused, as far as that was logged.
     """
 
     id: PeerId
@@ -109,6 +110,7 @@ class Peer:
     serving: trio.Lock = field(default_factory=trio.Lock)
     serving_waiting: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    refusals: set[str] = field(default_factory=set)
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""

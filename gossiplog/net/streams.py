@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -47,6 +47,8 @@ REOPEN_S_MAX = 60.0
 """The longest time between two tries to open a pubsub stream. A peer that closed one may not want it, and may want it later."""
 STEADY_S = 60.0
 """A pubsub stream that lasted so long was no failure."""
+_REFUSALS_MAX = 8
+"""Reasons that are logged of one peer."""
 _DECODERS_MAX = 2
 """Long frames that are decoded at the same time, of all peers together."""
 
@@ -191,8 +193,13 @@ class Streams:
 
     async def _on_rpc(self, peer: Peer, decoded: Decoded) -> None:
         """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
+        if decoded.refusals:
+            self._on_refusals(peer, decoded.refusals)
         rpc, refused, offences = decoded.rpc, decoded.refused, decoded.offences
         messages = rpc.messages
+        others = [message.topic for message in messages if message.topic != self._service.topic]
+        if others:
+            self._on_refusals(peer, [f"of another topic, {topic[:64]!r}" for topic in others])
         if not messages:
             self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
         for start in range(0, len(messages), _MESSAGES_A_TURN):
@@ -203,6 +210,15 @@ class Streams:
             elif len(messages) > len(part):
                 rpc = replace(rpc, messages=part)
             self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
+
+    def _on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
+        """Count messages that are not even looked at, and say why, each reason once a peer."""
+        self._service.count("messages refused", len(reasons))
+        peer.count("messages refused", len(reasons))
+        for reason in dict.fromkeys(reasons):
+            if reason not in peer.refusals and len(peer.refusals) < _REFUSALS_MAX:
+                peer.refusals.add(reason)
+                note("message refused", level=logging.WARNING, peer=peer.id, reason=reason)
 
     # Streams that we open
 

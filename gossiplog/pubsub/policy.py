@@ -73,7 +73,7 @@ class Policy:
                 return "author, sequence number or signature is missing"
         elif self.signing is SignaturePolicy.STRICT_NO_SIGN:
             if message.signature is not None or has_author:
-                return "author, sequence number, signature or key is present"
+                return "signed or with an author, sequence number or key, and logs take none that are (StrictNoSign)"
         elif message.signature is not None and message.origin is None:
             return "signed by nobody"
         return None

@@ -12,6 +12,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +244,18 @@ def test_address_in_use_says_so(folder: Path) -> None:
         error = ran("serve", "app.db", "--listen", address, "--json", code=4)[0]["error"]
         assert error["kind"] == "cannot-listen"
         assert "in use" in error["message"]
+
+
+def test_bootstrap_peer_that_is_not_there_is_said_to_be_missing_once(folder: Path) -> None:
+    missing = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWPjceQrSwdWXPyLLeABRXmuqt69Rg3sBYbU1Nft9HyQ6X"
+    serving = command("serve", "app.db", "--bootstrap", missing, "--log-format", "json", "--verbose")
+    with subprocess.Popen(serving, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        events = (json.loads(line) for line in process.stderr)
+        failures = (event for event in events if event["event"] == "peer not reached")
+        tries = [(event["level"], event["address"], event["reason"]) for event in islice(failures, 2)]
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=WAIT_S)
+    assert tries == [("warning", missing, "Connection refused"), ("debug", missing, "Connection refused")]
+    (failure,) = ran("serve", "app.db", "--verbose", "--quiet", "--json", code=2)
+    assert "--verbose" in failure["error"]["message"]

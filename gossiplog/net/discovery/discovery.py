@@ -32,6 +32,7 @@ from ..stream import Handler
 from .book import AddressBook
 from .kademlia import Answerer, ask_closer, kad_protocol
 from .table import RoutingTable, Walk
+from .troubles import Troubles
 
 __all__ = ["Discovery"]
 
@@ -78,6 +79,7 @@ class Discovery:
         self._asked = 0
         self._walk_dials = 0
         self._changed = trio.Event()
+        self._troubles = Troubles()
         self.table = RoutingTable(me)
         self.book = AddressBook(rng)
         self.walks = 0
@@ -96,6 +98,8 @@ class Discovery:
         for address, known in self._bootstrap.items():
             if known is None and peering.dialled == address:
                 self._bootstrap[address] = peer
+            if self._bootstrap[address] == peer:
+                self._troubles.on_reached(str(address))
         self._wake()
 
     def on_identity(self, peering: Peering) -> None:
@@ -239,7 +243,7 @@ class Discovery:
             else:
                 await self._try(candidate)
         except GossipLogError as error:
-            note("cannot connect", level=logging.DEBUG, address=str(candidate), reason=str(error))
+            self._troubles.on_failed(str(candidate), _reason(error, str(candidate)))
             self.book.on_failed(PeerId(str(candidate)), trio.current_time())
         finally:
             self._dialling.discard(candidate)
@@ -249,7 +253,11 @@ class Discovery:
         try:
             await self._host.connect(peer, self.book.of(peer))
         except GossipLogError as error:
-            note("cannot connect", level=logging.DEBUG, peer=peer, reason=str(error))
+            listed = [str(address) for address, known in self._bootstrap.items() if known == peer]
+            for address in listed:
+                self._troubles.on_failed(address, _reason(error, address))
+            if not listed:
+                note("cannot connect", level=logging.DEBUG, peer=peer, reason=str(error))
             self.book.on_failed(peer, trio.current_time())
             self.table.remove(peer)
             return False
@@ -325,3 +333,8 @@ class Discovery:
 
     def _wake(self) -> None:
         self._changed.set()
+
+
+def _reason(error: GossipLogError, address: str) -> str:
+    """Why an address was not reached, without the address itself."""
+    return str(error).removeprefix(f"{address}: ")

@@ -8,6 +8,7 @@ silently, dials that are remembered as failed, 250 connections for all. Keys, pe
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import time
 from collections import ChainMap
@@ -305,7 +306,7 @@ class Host:
             try:
                 return await self._dial(peer, address)
             except (OSError, GossipLogError) as error:
-                reasons.append(f"{address}: {error}")
+                reasons.append(f"{address}: {_why(error)}")
         raise CannotConnect("; ".join(reasons) or f"no address of {peer} is known")
 
     async def _dial(self, peer: PeerId | None, address: Address) -> MuxedConnection:
@@ -434,6 +435,16 @@ class Host:
 
 def _nobody(connection: MuxedConnection) -> None:
     """Take a connection that nobody waits for."""
+
+
+def _why(error: OSError | GossipLogError) -> str:
+    """What to tell of an error; trio's of a failed connection names only the address, and its cause the reason."""
+    cause: BaseException | None = error.__cause__
+    if isinstance(cause, ExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+        return os.strerror(cause.errno)
+    return str(error)
 
 
 def _below(stream: TcpStream) -> trio.SocketStream:

@@ -5,7 +5,7 @@ Source: libp2p specifications, "Connection establishment" and "Early muxer negot
 
 from __future__ import annotations
 
-from ...errors import ClosedError, RemoteProtocolError
+from ...errors import ClosedError, ProtocolNotSupported, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ..http_head import read_head
 from ..multistream import Offer, Proposal
@@ -58,7 +58,15 @@ async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None
         key: Ours.
         peer: Who has to answer; None takes whoever it is.
     """
-    secured = await noise.secure(await _propose(stream, _SECURITY), key, _MUXERS, is_initiator=True, peer=peer)
+    try:
+        negotiated = await _propose(stream, _SECURITY)
+    except ProtocolNotSupported:
+        raise RemoteProtocolError("the other side does not speak noise; libp2p's TLS, if it has that, is not spoken here") from None
+    except RemoteProtocolError as error:
+        raise RemoteProtocolError(f"what listens there is no libp2p, or one of another transport: {error}") from None
+    except ClosedError as error:
+        raise ClosedError(f"what listens there hung up on libp2p, which may be of another transport there: {error}") from None
+    secured = await noise.secure(negotiated, key, _MUXERS, is_initiator=True, peer=peer)
     if _is_early(secured):
         return secured, secured.peer
     return await _propose(secured, _MUXERS), secured.peer

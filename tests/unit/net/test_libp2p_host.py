@@ -66,7 +66,7 @@ async def test_the_end_of_a_host_is_the_end_of_its_connections_and_its_port():
             connection = await two.connect(one.id, one.announced)
         await connection.wait_ended()
         await eventually(lambda: two.peers == [])
-        with pytest.raises(CannotConnect, match="failed"):
+        with pytest.raises(CannotConnect, match="Connection refused"):
             await two.connect(one.id, one.announced)
 
 
@@ -270,7 +270,7 @@ async def test_a_host_that_speaks_no_noise_is_told_apart(nursery):
     listeners = await nursery.start(trio.serve_tcp, refuse, 0)
     place = Address("ip4", "127.0.0.1", listeners[0].socket.getsockname()[1])
     async with a_host() as one:
-        with pytest.raises(CannotConnect, match="does not speak /noise"):
+        with pytest.raises(CannotConnect, match="does not speak noise"):
             await one.connect(TWO.id, [place])
 
 

@@ -1,0 +1,109 @@
+"""What is said of bootstrap peers that cannot be reached, and of messages that are refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+from mesh_support import TCP, a_host, a_peer, eventually, free_place
+from muxer_support import muxed_pair
+from network_support import TOPIC, memory_log
+
+from gossiplog.broadcast import PeerKind
+from gossiplog.net.libp2p import Address, PeerKey, host
+from gossiplog.net.multistream import MULTISTREAM, encode_line
+from gossiplog.net.service import open_service
+from gossiplog.pubsub.policy import Policy, SignaturePolicy, hash_data
+from gossiplog.pubsub.rpc import Message, Rpc
+from gossiplog.pubsub.types import Topic
+from gossiplog.pubsub.wire import Wire
+
+OTHER = PeerKey(b"\2" * 32).id
+
+
+def said(caplog: pytest.LogCaptureFixture, event: str, level: int = logging.WARNING) -> list[dict[str, object]]:
+    return [record.fields for record in caplog.records if record.getMessage() == event and record.levelno == level]
+
+
+@asynccontextmanager
+async def answering(answer: bytes | None) -> AsyncIterator[Address]:
+    """A server that says one thing and hangs up, or nothing at all."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            if answer is None:
+                await trio.sleep_forever()
+            await stream.receive_some()
+            await stream.send_all(answer)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        yield Address("ip4", "127.0.0.1", listener.socket.getsockname()[1])
+        nursery.cancel_scope.cancel()
+
+
+TLS_ONLY = encode_line(MULTISTREAM) + encode_line("na")
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (TLS_ONLY, "does not speak noise"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n" + b" " * 100, "no libp2p, or one of another transport"),
+        (b"", "hung up"),
+        (None, "no answer within"),
+    ],
+    ids=("tls only", "another transport", "hangs up", "silent"),
+)
+async def test_bootstrap_peer_that_cannot_be_used_is_said_why_once(
+    answer: bytes | None, reason: str, has_id: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "DIAL_S", 0.2)
+    caplog.set_level(logging.DEBUG, logger="gossiplog.net")
+    async with answering(answer) as place:
+        address = place.of(OTHER) if has_id else place
+        async with a_peer(address):
+            await eventually(lambda: said(caplog, "peer not reached", logging.DEBUG))
+    (fields,) = said(caplog, "peer not reached")
+    assert fields["address"] == str(address)
+    assert reason in str(fields["reason"])
+    assert str(address) not in str(fields["reason"])
+
+
+async def test_bootstrap_peer_that_comes_late_is_said_to_have_come(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="gossiplog.net")
+    key, place = PeerKey(b"\3" * 32), free_place()
+    async with a_peer(place.of(key.id)):
+        await eventually(lambda: said(caplog, "peer not reached"))
+        assert said(caplog, "peer not reached") == [{"address": str(place.of(key.id)), "reason": "Connection refused"}]
+        async with a_host(place, key=key):
+            await eventually(lambda: said(caplog, "peer reached after all", logging.INFO) == [{"address": str(place.of(key.id))}])
+
+
+async def test_bootstrap_address_of_somebody_else_is_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_host(TCP) as other, a_peer(other.addresses[0].of(OTHER)):
+        await eventually(lambda: said(caplog, "peer not reached"))
+        assert f"dialled {OTHER}, and {other.id} answered" in str(said(caplog, "peer not reached")[0]["reason"])
+
+
+async def test_refused_messages_are_counted_and_said_why_once_a_peer(caplog: pytest.LogCaptureFixture) -> None:
+    signed = [Message(hash_data(Topic(TOPIC), b"%d" % n), Topic(TOPIC), b"%d" % n, OTHER, bytes(8), bytes(64)) for n in range(5)]
+    other = [Message(hash_data(Topic("other"), b"%d" % n), Topic("other"), b"%d" % n) for n in range(3)]
+    async with memory_log(1) as log, open_service(log) as service:
+        protocol = service.protocols[0]
+        async with muxed_pair({}, service.handlers) as (theirs, ours), service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol):
+            stream = await theirs.open_stream([protocol])
+            for messages, wire in ((signed, Wire(Policy(SignaturePolicy.LAX_SIGN))), (other, Wire())):
+                for message in messages:
+                    await stream.send_all(b"".join(wire.encode(Rpc((message,)))))
+            await eventually(lambda: service.counts.get("messages refused") == 8)
+            assert service.links()[0].counts["messages refused"] == 8
+    reasons = [str(fields["reason"]) for fields in said(caplog, "message refused")]
+    assert len(reasons) == 2
+    assert "StrictNoSign" in reasons[0]
+    assert reasons[1] == "of another topic, 'other'"
