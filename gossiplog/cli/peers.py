@@ -31,6 +31,7 @@ _COLUMNS = (
     Column("pushed", is_right=True),
     Column("syncs", is_right=True),
     Column("queued", is_right=True),
+    Column("score", is_right=True),
     Column("peer", style="yellow"),
 )
 
@@ -44,7 +45,8 @@ def peers(url: str, tls_ca: str | None, out: Output) -> None:
 
     URL is what `gossiplog serve` prints; of several logs, the one that is asked about. A peer is a `client` of the server, a `hub` that
     the server is a client of, or a server of the `mesh`. The columns count entries and updates received from it, pushed to it, the syncs
-    that were pulled from it, and the bytes that wait to be sent.
+    that were pulled from it, and the bytes that wait to be sent; the score is that of a peer in the mesh: below 0 it is kept out of it,
+    below -80 nothing that it sends is read. --json tells the parts of each score.
 
     \b
     Examples
@@ -66,8 +68,13 @@ def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
         "" if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat(timespec="seconds"),
         *(f"{counts[name]:,}" if name in counts else "" for name in ("received", "pushed", "syncs")),
         f"{link['queuedBytes']:,}" if "queuedBytes" in link else "",
+        _score(link.get("score")),
         clean(str(link["peer"])),
     )
+
+
+def _score(score: Any) -> str:
+    return f"{float(score['total']):,.1f}" if isinstance(score, Mapping) else ""
 
 
 def _api_url(url: str) -> str:

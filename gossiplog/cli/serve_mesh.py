@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tomllib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
-from ..errors import DecodeError
+from ..errors import DecodeError, LocalProtocolError
 from .exits import ExitCode, Failure
 from .location import Location
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..net.admission import HubLimits
     from ..net.libp2p import Address
     from ..net.mesh import Mesh
+    from ..pubsub.params import EpisubParams, GossipsubParams
 
 __all__ = ["MeshOptions", "mesh_options"]
 
@@ -40,6 +42,7 @@ class MeshOptions:
     key_file: str | None
     router: str
     target: int
+    params_file: str | None = None
 
     @property
     def is_wanted(self) -> bool:
@@ -80,6 +83,7 @@ class MeshOptions:
             announce=_read("--announce", self.announce),
             bootstrap=_read("--bootstrap", self.bootstrap),
             router=self.router,
+            params=_read_params(self.router, self.params_file),
             target=self.target,
             limits=replace(limits, connections_max=min(limits.connections_max, CONNECTIONS_MAX)),
             tls=tls,
@@ -99,9 +103,10 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
         peer_key: str | None,
         router: str,
         peers: int,
+        mesh_params: str | None,
         **options: Any,
     ) -> R:
-        return command(*args, mesh=MeshOptions(p2p, bootstrap, announce, peer_key, router, peers), **options)
+        return command(*args, mesh=MeshOptions(p2p, bootstrap, announce, peer_key, router, peers, mesh_params), **options)
 
     options = (
         click.option("--p2p", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
@@ -110,11 +115,52 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
         click.option("--peer-key", type=click.Path(dir_okay=False), help="Our key among peers; made if missing.  [default: LOG.peer.pem]"),
         click.option("--router", type=click.Choice(_ROUTERS), default="gossipsub", show_default=True, help="How entries spread."),
         click.option("--peers", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
+        click.option(
+            "--mesh-params",
+            type=click.Path(dir_okay=False),
+            help="TOML with the router's parameters that are to differ from the defaults, those of peer scores among them.",
+        ),
+        click.option(
+            "--mesh-params-help",
+            type=click.Choice(_ROUTERS),
+            is_eager=True,
+            expose_value=False,
+            callback=_print_params,
+            help="Print a router's parameters with their defaults, as a file for --mesh-params.",
+        ),
     )
     decorated: Callable[..., R] = run
     for option in reversed(options):
         decorated = option(decorated)
     return decorated
+
+
+def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
+    from ..pubsub.mesh_params import MESH_PARAMS
+    from ..pubsub.tables import overlaid
+
+    if file is None:
+        return MESH_PARAMS[router]
+    try:
+        params = overlaid(MESH_PARAMS[router], tomllib.loads(Path(file).read_text("utf-8")), "")
+        if not params.is_validating:
+            raise LocalProtocolError("is_validating: False, but a log validates what it passes on")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, LocalProtocolError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
+        raise Failure(f"--mesh-params {file}: {reason}", hint=hint, code=ExitCode.USAGE, kind="usage") from None
+    return params
+
+
+def _print_params(context: click.Context, option: click.Parameter, router: str | None) -> None:
+    """Print the defaults as a file for `--mesh-params`, and end."""
+    if router is None:
+        return
+    from ..pubsub.mesh_params import MESH_PARAMS
+    from ..pubsub.tables import as_toml
+
+    click.echo(as_toml(MESH_PARAMS[router]), nl=False)
+    context.exit()
 
 
 def _read(option: str, texts: tuple[str, ...]) -> tuple[Address, ...]:

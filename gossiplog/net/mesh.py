@@ -24,6 +24,8 @@ from ..broadcast import PeerKind
 from ..errors import LocalProtocolError
 from ..gossip_log import GossipLog
 from ..nursery import open_service_nursery
+from ..pubsub.mesh_params import MESH_PARAMS
+from ..pubsub.params import EpisubParams, GossipsubParams
 from ..pubsub.router import Router
 from ..pubsub.wire import WireLimits
 from .admission import HubLimits
@@ -49,6 +51,7 @@ class MeshConfig:
         announce: What others are told instead, behind a proxy or a translated address.
         bootstrap: Peers to begin with.
         router: One of `ROUTERS`.
+        params: Of the router, scores included; by default `MESH_PARAMS`.
         target: Connections to have; more are taken, up to `limits`.
         walk_s: Seconds between searches for peers once the target is reached.
         limits: Of connections, those that we dialled counted in all.
@@ -60,6 +63,7 @@ class MeshConfig:
     announce: tuple[Address, ...] = ()
     bootstrap: tuple[Address, ...] = ()
     router: str = "gossipsub"
+    params: GossipsubParams | EpisubParams | None = None
     target: int = 16
     walk_s: float = 300.0
     limits: HubLimits = field(default_factory=lambda: HubLimits(connections_max=CONNECTIONS_MAX))
@@ -118,11 +122,17 @@ async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIt
 
     Raises:
         CannotListen: One of the addresses cannot be listened on.
-        LocalProtocolError: The router has another name, or the log is on the network already under another peer id.
+        LocalProtocolError: The router has another name, or the parameters are another router's or do not validate, or the log is on the
+            network already under another peer id.
     """
     if config.router not in ROUTERS:
         raise LocalProtocolError(f"router {config.router!r}, expected one of {', '.join(ROUTERS)}")
-    async with open_service(log, me=key.id, make_router=_router(config.router), wire=config.wire) as service:
+    params = config.params or MESH_PARAMS[config.router]
+    if type(params) is not type(MESH_PARAMS[config.router]):
+        raise LocalProtocolError(f"{type(params).__name__}, which are not {config.router}'s parameters")
+    if not params.is_validating:
+        raise LocalProtocolError("is_validating = false, but a log validates what it passes on")
+    async with open_service(log, me=key.id, make_router=_router(params), wire=config.wire) as service:
         rng = random.Random(secrets.randbits(128))
         discovery = Discovery(service, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng)
         mesh = Mesh(service, discovery)
@@ -147,16 +157,14 @@ async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIt
                 nursery.cancel_scope.cancel()
 
 
-def _router(name: str) -> MakeRouter:
+def _router(params: GossipsubParams | EpisubParams) -> MakeRouter:
     def make(rng: random.Random) -> Router:
-        if name == "episub":
+        if isinstance(params, EpisubParams):
             from ..pubsub.episub import Episub
-            from ..pubsub.params import EpisubParams
 
-            return Episub(EpisubParams(), rng)
+            return Episub(params, rng)
         from ..pubsub.gossipsub import Gossipsub
-        from ..pubsub.params import GossipsubParams
 
-        return Gossipsub(GossipsubParams(px_enabled=True), rng)
+        return Gossipsub(params, rng)
 
     return make

@@ -64,7 +64,7 @@ from ..pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, Sen
 from ..pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
 from ..pubsub.gossipsub import Gossipsub
 from ..pubsub.params import GossipsubParams
-from ..pubsub.router import Router
+from ..pubsub.router import Router, ScoreParts
 from ..pubsub.types import PeerId
 from ..pubsub.wire import WireLimits
 from ..sync.result import SyncResult
@@ -272,6 +272,10 @@ class Service:
     def state(self) -> BroadcastState:
         """Show the machine as values."""
         return self._machine.state()
+
+    def scores(self) -> dict[PeerId, ScoreParts]:
+        """Show the scores of the mesh's peers, with their parts; empty where the router keeps none."""
+        return {peer.peer: peer.score for peer in self._machine.router.state().peers if peer.score is not None}
 
     def links(self) -> list[LinkState]:
         """Show the connections, in the order in which their peers came."""

@@ -122,7 +122,7 @@ class Gossipsub(Meshsub):
 
     def _counts_copies(self, topic: Topic, outcome: Outcome) -> bool:
         scores = self.scores
-        return scores is not None and (outcome is Outcome.REJECT or scores.counts_copies(topic))
+        return scores is not None and (outcome is Outcome.REJECT or self.params.repair_peers > 0 or scores.counts_copies(topic))
 
     def _on_connected(self, peer: Peer, address: str | None) -> None:
         if self.scores is not None:

@@ -126,9 +126,15 @@ class Mesh:
                 self._graft_some(topic, params.opportunistic_graft_peers, lambda peer: score(peer.id) > median)
 
     def repair(self, topic: Topic) -> None:
-        """Graft peers that helped where the mesh failed, if what they brought was worth something; once a heartbeat."""
-        helpers = self.helpers.pop(topic, {})
-        self._graft_some(topic, self._params.repair_peers, lambda peer: peer.id in helpers and self._scoring.of(peer.id) > 0)
+        """Where the mesh failed, put peers that helped in the place of some that bring nothing; once a heartbeat.
+
+        Nobody is blamed: in a log whose entries all come from one side, peers on the other side have nothing to bring.
+        """
+        params, scoring, helpers = self._params, self._scoring, self.helpers.pop(topic)
+        silent = [peer for peer in self.links[topic].values() if scoring.is_silent(peer.id, topic)]
+        for peer in choose(silent, params.repair_peers, self._core.rng):
+            self._prune(topic, peer, params.prune_backoff_s)
+        self._graft_some(topic, params.repair_peers, lambda peer: peer.id in helpers and scoring.of(peer.id) > 0)
 
     def expire(self, tick: int) -> None:
         """Forget backoffs that are over, every 15 heartbeats."""

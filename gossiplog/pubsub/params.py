@@ -95,8 +95,9 @@ class MeshsubParams(CommonParams):
         backoffs_max: Remembered (topic, peer) backoffs of peers that are not connected, a topic; the oldest goes first.
         opportunistic_graft_ticks: Heartbeats between two opportunistic grafts. Without scoring there are none.
         opportunistic_graft_peers: Peers grafted each time.
-        repair_peers: Peers grafted a heartbeat because they served on request what the mesh had not brought: where that happens, the
-            mesh is full of peers that forward nothing. No specification has it; 0, the default, is gossipsub as specified.
+        repair_peers: Peers grafted a heartbeat because they served on request what the mesh had not brought, and mesh peers pruned that
+            bring nothing: where that happens, squatters hold the mesh. No specification has it; 0, the default, is gossipsub as
+            specified. Needs scores.
         control_rpcs_max: RPCs with GRAFT or PRUNE that one peer is heeded in between two heartbeats; each further one is passed over
             and is misbehaviour (P7).
         direct_peers: Always sent everything, never in a mesh; the operators on both sides agree on it.

@@ -35,6 +35,10 @@ class Scoring(Protocol):
         """Count an invalid message (P4)."""
         ...
 
+    def is_silent(self, peer: PeerId, topic: Topic) -> bool:
+        """Whether a peer that is in our mesh for long enough has brought nothing of late."""
+        ...
+
     def graft(self, peer: PeerId, topic: Topic, now: float) -> None:
         """The peer came into our mesh."""
         ...
@@ -58,6 +62,10 @@ class NoScoring:
 
     def reject(self, peer: PeerId, topic: Topic) -> None:
         """Nothing."""
+
+    def is_silent(self, peer: PeerId, topic: Topic) -> bool:
+        """Nobody is."""
+        return False
 
     def graft(self, peer: PeerId, topic: Topic, now: float) -> None:
         """Nothing."""
@@ -220,6 +228,12 @@ class PeerScores:
                 counts.mesh_failure += deficit * deficit
         counts.grafted_at = None
         counts.is_active = False
+
+    def is_silent(self, peer: PeerId, topic: Topic) -> bool:
+        """Whether P3 would count for a peer, and not one message that it brought does."""
+        stats = self._peers.get(peer)
+        counts = None if stats is None else stats.topics.get(topic)
+        return counts is not None and counts.is_active and not counts.first_deliveries and not counts.mesh_deliveries
 
     # Messages
 

@@ -10,6 +10,7 @@ GET  /metrics        of the whole server
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..errors import ClosedError, LogReplaced
 from ..net.hub import Hub
 from ..net.links import LinkState
 from ..net.service import Service
+from ..pubsub.router import ScoreParts
 from .budget import Budget
 from .feed import Feed
 from .streamed import Streamed, Write
@@ -55,7 +57,8 @@ class WatchApi:
 
     async def connections(self, request: Request) -> Response:
         """GET connections."""
-        return JSONResponse([_link_record(link) for link in self._service.links()])
+        scores = self._service.scores()
+        return JSONResponse([_link_record(link, scores.get(link.peer)) for link in self._service.links()])
 
     async def events(self, request: Request) -> Response:
         """GET events."""
@@ -106,6 +109,13 @@ def metrics(hub: Hub) -> Response:
             f'gossiplog_queued_bytes{{topic="{topic}"}} {sum(link.queued_bytes for link in service.links())}'
             for topic, service in hub.services.items()
         ],
+        "# HELP gossiplog_mesh_scores Peers in the mesh by score; of those that are ignored nothing is read.",
+        "# TYPE gossiplog_mesh_scores gauge",
+        *[
+            f'gossiplog_mesh_scores{{topic="{topic}",score="{name}"}} {count}'
+            for topic, service in hub.services.items()
+            for name, count in _score_classes(service).items()
+        ],
         "# TYPE gossiplog_events_total counter",
         *[
             f'gossiplog_events_total{{topic="{topic}",event="{what}"}} {number}'
@@ -116,7 +126,14 @@ def metrics(hub: Hub) -> Response:
     return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 
-def _link_record(link: LinkState) -> dict[str, Any]:
+def _score_classes(service: Service) -> dict[str, int]:
+    counts = {"good": 0, "negative": 0, "ignored": 0}
+    for peer, score in service.scores().items():
+        counts["good" if score.total >= 0 else "negative" if service.is_heeded(peer) else "ignored"] += 1
+    return counts
+
+
+def _link_record(link: LinkState, score: ScoreParts | None) -> dict[str, Any]:
     return {
         "peer": link.peer,
         "kind": link.kind,
@@ -126,4 +143,5 @@ def _link_record(link: LinkState) -> dict[str, Any]:
         "pushing": link.is_pushing,
         "queuedBytes": link.queued_bytes,
         "counts": dict(link.counts),
+        "score": None if score is None else {part: round(value, 3) for part, value in asdict(score).items() if value or part == "total"},
     }

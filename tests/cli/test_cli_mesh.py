@@ -4,14 +4,28 @@ import json
 import signal
 import socket
 import subprocess
-from contextlib import contextmanager
+import urllib.request
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 from cli_support import TOPIC, Run
+from mesh_support import a_host
 from test_cli_process import started
 
+from gossiplog.codec.framing import encode_frame
+from gossiplog.errors import StreamReset
+from gossiplog.net import Connection, Stream
 from gossiplog.net.libp2p import Address, PeerKey
+
+MESHSUB = "/meshsub/1.1.0"
+
+
+async def until_stream_ends(connection: Connection, stream: Stream) -> None:
+    while await stream.receive_some():
+        pass
 
 
 @contextmanager
@@ -57,6 +71,7 @@ def test_two_servers_find_each_other_and_sync(cli: Run, environment: dict[str, s
         (["app.db", "--p2p", "localhost:4001"], "not a multiaddr"),
         (["app.db", "--p2p", "/ip4/127.0.0.1/udp/4001/quic-v1"], "not a TCP address"),
         (["app.db", "--bootstrap", "/ip4/127.0.0.1/tcp/1/p2p/nobody"], "not a multiaddr"),
+        (["app.db", "--p2p", "/ip4/127.0.0.1/tcp/0", "--mesh-params", "none.toml"], "No such file"),
         (["app.db", "other.db", "--p2p", "/ip4/127.0.0.1/tcp/0"], "for one log"),
     ],
 )
@@ -82,3 +97,44 @@ def test_a_peers_key_that_others_may_read_is_refused(cli: Run, folder: Path) -> 
     ran = cli("serve", "app.db", "--p2p", "/ip4/127.0.0.1/tcp/0", "--peer-key", str(key), "--json", code=1)
     assert ran.error["kind"] == "key"
     assert ran.error["hint"] == f"chmod 600 {key}"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("score.treshold = 1", "score.treshold: unknown parameter"), ("D = ", "Invalid value"), ("is_validating = false", "is_validating")],
+)
+def test_mistake_in_the_meshs_parameters_is_named(cli: Run, folder: Path, text: str, complaint: str) -> None:
+    cli("init", "app.db", "--topic", TOPIC)
+    (folder / "mesh.toml").write_text(text)
+    ran = cli("serve", "app.db", "--p2p", "/ip4/127.0.0.1/tcp/0", "--mesh-params", "mesh.toml", code=2)
+    assert complaint in ran.err
+    assert "--mesh-params-help gossipsub" in ran.err
+    assert "[score.thresholds]" in cli("serve", "--mesh-params-help", "gossipsub").out
+
+
+def test_scores_are_kept_by_the_files_parameters_and_shown(cli: Run, environment: dict[str, str], folder: Path) -> None:
+    cli("init", "app.db", "--topic", TOPIC)
+    (folder / "mesh.toml").write_text("[score]\nbehaviour_threshold = 0.0\nbehaviour_weight = -7.0\nbehaviour_decay = 0.999999\n")
+    options = ("--p2p", "/ip4/127.0.0.1/tcp/0", "--listen", "127.0.0.1:0", "--mesh-params", str(folder / "mesh.toml"))
+    with serving(environment, "app.db", *options) as (process, said):
+        url, place = sorted(said["urls"], reverse=True)
+
+        async def misbehave() -> dict[str, Any]:
+            async with a_host(handlers={MESHSUB: until_stream_ends}) as host:
+                connection = await host.connect(None, [Address.parse(place)])
+                stream = await connection.open_stream([MESHSUB])
+                with suppress(StreamReset):
+                    await stream.send_all(encode_frame(b"no rpc"))
+                while True:
+                    (link,) = (await trio.to_thread.run_sync(cli, "peers", url, "--json")).lines
+                    if link["score"] and link["score"]["total"] < 0:
+                        table = await trio.to_thread.run_sync(cli, "peers", url)
+                        assert "-7.0" in table.out
+                        return link["score"]
+                    await trio.sleep(0.05)
+
+        score = trio.run(misbehave)
+        assert score == {"total": pytest.approx(-7.0, abs=0.01), "behaviour": pytest.approx(-7.0, abs=0.01)}
+        with urllib.request.urlopen(url.replace("ws://", "http://") + "/metrics") as answer:
+            assert f'gossiplog_mesh_scores{{topic="{TOPIC}",score="negative"}}' in answer.read().decode()
+        interrupt(process)

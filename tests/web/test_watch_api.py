@@ -37,7 +37,7 @@ async def test_metrics_are_lines_that_prometheus_reads() -> None:
         assert answer.headers["content-type"].startswith("text/plain")
         text = answer.body.decode()
         assert f'gossiplog_connections{{topic="{log.topic}",kind="client"}} 1\n' in text
-        assert all(line.startswith("# TYPE ") or len(line.rsplit(" ", 1)) == 2 for line in text.splitlines())
+        assert all(line.startswith("# ") or len(line.rsplit(" ", 1)) == 2 for line in text.splitlines())
 
 
 async def test_events_bring_each_new_entry() -> None:

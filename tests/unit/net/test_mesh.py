@@ -14,12 +14,13 @@ import gossiplog
 from gossiplog import Ed25519Signer
 from gossiplog.broadcast import Ban
 from gossiplog.errors import CannotConnect, LocalProtocolError
-from gossiplog.net import mesh
 from gossiplog.net.discovery import Discovery
 from gossiplog.net.libp2p import PeerKey
 from gossiplog.net.libp2p.records import open_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
 from gossiplog.pubsub.gossipsub import Gossipsub
+from gossiplog.pubsub.mesh_params import MESH_PARAMS
+from gossiplog.pubsub.params import Thresholds
 from gossiplog.pubsub.types import PeerId
 
 
@@ -156,10 +157,10 @@ async def test_a_peer_id_that_nobody_has_cannot_be_dialled():
 
 
 async def test_a_peer_that_is_pruned_meets_others_by_their_signed_records(monkeypatch):
-    made, connect, offered = mesh._router, Discovery.connect, []
-
-    def narrow(name):
-        return lambda rng: Gossipsub(replace(made(name)(rng).params, D=2, D_lo=1, D_hi=2, D_score=1, D_out=0), rng)
+    connect, offered = Discovery.connect, []
+    narrow = replace(MESH_PARAMS["gossipsub"], D=2, D_lo=1, D_hi=2, D_score=1, D_out=0)
+    # Offers are taken from whoever has brought something, which nobody has here.
+    trusting = replace(narrow, score=replace(narrow.score, thresholds=Thresholds(accept_px=0.0)))
 
     def note_offer(discovery, peer, record):
         offered.append((discovery.book, peer, record))
@@ -169,10 +170,8 @@ async def test_a_peer_that_is_pruned_meets_others_by_their_signed_records(monkey
     monkeypatch.setattr(Discovery, "_keep_walking", lambda discovery: trio.sleep_forever())
     monkeypatch.setattr(Discovery, "connect", note_offer)
     async with AsyncExitStack() as stack:
-        with monkeypatch.context() as patch:
-            patch.setattr(mesh, "_router", narrow)
-            center = await stack.enter_async_context(a_peer(target=1))
-        others = [await stack.enter_async_context(a_peer(target=1)) for _ in range(4)]
+        center = await stack.enter_async_context(a_peer(target=1, params=narrow))
+        others = [await stack.enter_async_context(a_peer(target=1, params=trusting)) for _ in range(4)]
         for other in others:
             await other.host.connect(center.host.id, center.host.announced)
         await eventually(lambda: any(len(other.host.peers) > 1 for other in others))
@@ -189,3 +188,24 @@ def test_libp2p_is_loaded_by_a_mesh_alone():
     folder = Path(gossiplog.__file__).parents[1]
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=folder)
     assert ran.stdout == "False\n"
+
+
+async def test_a_mesh_keeps_scores_by_default_with_the_parameters_that_were_measured():
+    async with a_peer() as one:
+        router = one.service._machine.router
+        assert isinstance(router, Gossipsub)
+        assert router.params == MESH_PARAMS["gossipsub"]
+        assert router.params.score is not None
+
+
+@pytest.mark.parametrize(
+    ("router", "params", "complaint"),
+    [
+        ("episub", MESH_PARAMS["gossipsub"], "not episub's"),
+        ("gossipsub", replace(MESH_PARAMS["gossipsub"], is_validating=False), "is_validating"),
+    ],
+)
+async def test_parameters_that_do_not_fit_are_refused(router, params, complaint):
+    with pytest.raises(LocalProtocolError, match=complaint):
+        async with a_peer(router=router, params=params):
+            pass
