@@ -1,6 +1,6 @@
 """Reliable causal broadcast as one sans-IO machine: a pubsub router, the push of heads, and the choice of syncs."""
 
-from .actions import Action, Ask, Ban, ClosePush, InsertEntry, OpenPush, Push, StartSync
+from .actions import Action, Ask, Ban, ClosePush, InsertEntry, OpenPush, Push, StartSync, Unwelcome
 from .events import (
     Answered,
     Appended,
@@ -9,6 +9,7 @@ from .events import (
     Event,
     Foreseen,
     Inserted,
+    Misbehaved,
     PeerKind,
     PubsubChanged,
     PushClosed,
@@ -38,6 +39,7 @@ __all__ = [
     "Foresight",
     "InsertEntry",
     "Inserted",
+    "Misbehaved",
     "OpenPush",
     "PeerKind",
     "PubsubChanged",
@@ -49,4 +51,5 @@ __all__ = [
     "Start",
     "StartSync",
     "SyncFinished",
+    "Unwelcome",
 ]

@@ -13,7 +13,7 @@ from ..pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, Sen
 from ..pubsub.types import PeerId
 from ..sync.source import Source
 
-__all__ = ["Action", "Ask", "Ban", "ClosePush", "InsertEntry", "OpenPush", "Push", "RouterAction", "StartSync"]
+__all__ = ["Action", "Ask", "Ban", "ClosePush", "InsertEntry", "OpenPush", "Push", "RouterAction", "StartSync", "Unwelcome"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,27 @@ class Ban:
         peer: Who.
         until: Seconds on the driver's clock.
         reason: Why, for the log.
+        origin: Where it came from, if that is refused as well: nothing else is known of who it is, and nobody else is there.
     """
 
     peer: PeerId
     until: float
     reason: str
+    origin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unwelcome:
+    """Log, once a peer, that something of its was left alone for which it is not to blame.
+
+    Attributes:
+        peer: Who.
+        reason: Why.
+    """
+
+    peer: PeerId
+    reason: str
 
 
 RouterAction: TypeAlias = SendRpc | Deliver | Published | SetTimer | Connect | Disconnect | Probe | SlowPeer
-Action: TypeAlias = RouterAction | Ask | InsertEntry | Push | OpenPush | ClosePush | StartSync | Ban
+Action: TypeAlias = RouterAction | Ask | InsertEntry | Push | OpenPush | ClosePush | StartSync | Ban | Unwelcome

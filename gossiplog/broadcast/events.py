@@ -25,6 +25,7 @@ __all__ = [
     "Event",
     "Foreseen",
     "Inserted",
+    "Misbehaved",
     "PeerKind",
     "PubsubChanged",
     "PushClosed",
@@ -70,6 +71,8 @@ class Connected:
         protocol: The pubsub protocol that both speak; None without pubsub, as over a plain WebSocket.
         address: The remote IP address; None when it has none or is exempt from counting.
         has_push: It speaks our push protocol; False for a stranger who takes part in pubsub alone.
+        origin: Where it came from, whatever it calls itself: an IPv4 address, the /64 of an IPv6 address; None where nothing is known.
+        is_origin_shared: Others stand behind that, as behind loopback or a proxy: it is never banned.
     """
 
     peer: PeerId
@@ -78,6 +81,8 @@ class Connected:
     protocol: str | None = None
     address: str | None = None
     has_push: bool = True
+    origin: str | None = None
+    is_origin_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,14 @@ class PushDropped:
 
 
 @dataclass(frozen=True, slots=True)
+class Misbehaved:
+    """A peer broke the protocol on streams that are the driver's own business."""
+
+    peer: PeerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The plan of an `Ask` returned this."""
 
@@ -203,6 +216,7 @@ Event: TypeAlias = (
     | PushClosed
     | PushReceived
     | PushDropped
+    | Misbehaved
     | Answered
     | SyncFinished
 )

@@ -47,8 +47,8 @@ from ..pubsub.rpc import Message
 from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
 from ..sync.result import Ending
 from ..sync.rpc import Insert, Update
-from ..sync.wire import decode_event, encode_event
-from .actions import Action, Ask, Ban, ClosePush, InsertEntry
+from ..sync.wire import UnknownMessage, decode_event, encode_event
+from .actions import Action, Ask, Ban, ClosePush, InsertEntry, Unwelcome
 from .events import (
     Answered,
     Appended,
@@ -57,6 +57,7 @@ from .events import (
     Event,
     Foreseen,
     Inserted,
+    Misbehaved,
     PeerKind,
     PubsubChanged,
     PushClosed,
@@ -67,7 +68,7 @@ from .events import (
     SyncFinished,
 )
 from .needs import Needs
-from .offences import OFFENCES_MAX, Offences, RejectedIds
+from .offences import Blame, RejectedIds
 from .peers import PUSHED_MAX, Peer
 from .pushes import PUSH_TIMER, Pushes
 from .state import BroadcastState
@@ -80,6 +81,8 @@ ORPHANS_MAX = 4_096
 """Messages that were ignored and whose further sources we would sync with."""
 PUBLISHED_BYTES_MAX = 2**16 - 256
 """The largest message that is published: with its topic it fits an RPC of 64 KiB, and some implementations take no more in one."""
+DEPARTED_MAX = 1_024
+"""Peers that have left and whose entries may still be judged: leaving in time must not save anybody from the blame."""
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 
@@ -123,8 +126,9 @@ class Broadcast:
         self._now = 0.0
         self._out: list[Action] = []
         self._peers: dict[PeerId, Peer] = {}
+        self._departed: OrderedDict[PeerId, Peer] = OrderedDict()
         self._rejected = RejectedIds()
-        self._offences = Offences()
+        self._blamed = Blame()
         self._orphans: OrderedDict[MessageId, bytes] = OrderedDict()
         self._needs = Needs(random, self._ask, self._emit)
         self._pushes = Pushes(self._peers, self._ask, self._emit)
@@ -171,9 +175,11 @@ class Broadcast:
             "pushed_per_peer": max((peer.pushed for peer in self._peers.values()), default=0),
             "asked": len(self._asked),
             "rejected": len(self._rejected),
-            "offenders": len(self._offences),
-            "banned": self._offences.banned,
+            "offenders": len(self._blamed.peers),
+            "banned": self._blamed.peers.banned,
+            "suspect_origins": self._blamed.origins.banned,
             "orphans": len(self._orphans),
+            "departed": len(self._departed),
             **self._needs.sizes(),
         }
         sizes_max = {
@@ -181,14 +187,16 @@ class Broadcast:
             "pushed_per_peer": PUSHED_MAX,
             "asked": 1 + 2 * len(self._peers),
             "rejected": self._rejected.size_max,
-            "offenders": self._offences.size_max,
-            "banned": self._offences.size_max,
+            "offenders": self._blamed.peers.size_max,
+            "banned": self._blamed.peers.size_max,
+            "suspect_origins": self._blamed.origins.size_max,
             "orphans": ORPHANS_MAX,
+            "departed": DEPARTED_MAX,
             **self._needs.sizes_max(),
         }
         kinds = {peer.id: peer.kind for peer in self._peers.values()}
         pushing = tuple(peer.id for peer in self._peers.values() if peer.is_push_open)
-        return BroadcastState(self.router.state(), kinds, pushing, self._offences.counts(), sizes, sizes_max)
+        return BroadcastState(self.router.state(), kinds, pushing, self._blamed.peers.counts(), sizes, sizes_max)
 
     # The turn
 
@@ -215,6 +223,8 @@ class Broadcast:
                 self._on_push_stream(event)
             case Foreseen():
                 self._on_foreseen(event)
+            case Misbehaved(peer, reason):
+                self._blame(peer, reason)
             case Start(me):
                 self._route(StartRouter(me))
                 self._route(Subscribe(self._topic))
@@ -244,7 +254,7 @@ class Broadcast:
                 key = self._orphans.get(action.message_id)
                 if key is not None and action.source in self._peers:
                     self._needs.want(action.source, [key])
-            elif isinstance(action, Connect) and self._offences.banned_until(action.peer, self._now) is not None:
+            elif isinstance(action, Connect) and self._blamed.peers.banned_until(action.peer, self._now) is not None:
                 self._route(ConnectFailed(action.peer))
             else:
                 self._out.append(action)
@@ -263,7 +273,7 @@ class Broadcast:
     def _on_connected(self, event: Connected) -> None:
         if event.peer in self._peers:
             return
-        until = self._offences.banned_until(event.peer, self._now)
+        until = self._blamed.peers.banned_until(event.peer, self._now)
         if until is not None:
             self._emit(Ban(event.peer, until, "banned before"))
             return
@@ -277,6 +287,9 @@ class Broadcast:
         peer = self._peers.pop(peer_id, None)
         if peer is None:
             return
+        self._departed[peer_id] = peer
+        if len(self._departed) > DEPARTED_MAX:
+            self._departed.popitem(last=False)
         for token in [token for token, (asker, _) in self._asked.items() if asker == peer_id]:
             del self._asked[token]
         self._needs.on_left(peer_id)
@@ -303,11 +316,19 @@ class Broadcast:
         else:
             self._pushes.on_dropped(peer)
 
-    def _blame(self, peer_id: PeerId, reason: str) -> None:
-        until = self._offences.add(peer_id, self._now)
+    def _blame(self, peer_id: PeerId, reason: str, number: int = 1) -> None:
+        peer = self._peers.get(peer_id) or self._departed.get(peer_id)
+        if peer is None:
+            return
+        until, origin = self._blamed.add(peer, self._peers.values(), self._now, number)
         if until is not None:
-            self._emit(Ban(peer_id, until, reason))
+            self._emit(Ban(peer_id, until, reason, origin))
             self._on_disconnected(peer_id)
+
+    def is_slowed(self, peer_id: PeerId, now: float) -> bool:
+        """Whether what a peer brings is to be verified slowly: it is a stranger, and others from where it came offended. O(1)."""
+        peer = self._peers.get(peer_id)
+        return peer is not None and self._blamed.is_suspect(peer, now)
 
     # Entries
 
@@ -329,6 +350,10 @@ class Broadcast:
         message, source = action.message, action.source
         try:
             event = decode_event(message.data)
+        except UnknownMessage as error:
+            self._emit(Unwelcome(source, str(error)))
+            self._route(Validated(message.id, PubsubOutcome.IGNORE))
+            return
         except DecodeError as error:
             self._blame(source, f"malformed message: {error}")
             self._route(Validated(message.id, PubsubOutcome.REJECT))
@@ -368,6 +393,8 @@ class Broadcast:
         if pending.pusher is not None:
             pending.pusher.pushed -= 1
         if verdict.accepted:
+            if verdict.is_new:
+                self._on_brought(pending.source, 1)
             if verdict.is_new and verdict.entry is not None and not pending.is_spread:
                 self._spread(pending, verdict.entry)
         elif verdict.outcome is Outcome.REJECT:
@@ -379,6 +406,11 @@ class Broadcast:
             # One entry can be wrapped in any number of ways, each with an id of its own; only one of them is worth forwarding.
             outcome = _OUTCOMES[verdict.outcome] if pending.is_usual or not verdict.accepted else PubsubOutcome.IGNORE
             self._route(Validated(pending.message_id, outcome))
+
+    def _on_brought(self, source: PeerId, entries: int) -> None:
+        peer = self._peers.get(source)
+        if peer is not None:
+            peer.brought += entries
 
     def _spread(self, pending: _Pending, entry: Entry) -> None:
         """Pass on a new entry by the ways that the router does not serve by itself."""
@@ -411,6 +443,9 @@ class Broadcast:
             return
         try:
             event = decode_event(data)
+        except UnknownMessage as error:
+            self._emit(Unwelcome(peer_id, str(error)))
+            return
         except DecodeError as error:
             self._emit(ClosePush(peer_id, str(error)))
             self._blame(peer_id, f"malformed push: {error}")
@@ -434,11 +469,12 @@ class Broadcast:
         for key in result.rejected_keys:
             self._rejected.add(key)
         if event.peer in self._peers:
+            self._on_brought(event.peer, result.entries)
             self._needs.on_finished(event.peer, result, event.token)
-            if result.ending is Ending.VIOLATION:
-                self._blame(event.peer, result.reason)
+        if result.ending is Ending.VIOLATION:
+            self._blame(event.peer, result.reason)
+        elif result.rejected:
             # A replica has checked what it has, so its source's entries that nobody may accept weigh as if they had been pushed.
-            for _ in range(min(result.rejected, OFFENCES_MAX)):
-                self._blame(event.peer, "a forged entry in a sync")
+            self._blame(event.peer, f"{result.rejected} invalid entries in a sync", result.rejected)
         if result.entries:
             self._pushes.heads_to_all_but(event.peer)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
-from ..pubsub.types import PeerId
+from .peers import Peer
 
-__all__ = ["OFFENCES_MAX", "Offences", "RejectedIds"]
+__all__ = ["Blame", "Offences", "RejectedIds"]
 
 REJECTED_MAX = 100_000
 OFFENDERS_MAX = 4_096
@@ -47,14 +48,14 @@ class RejectedIds:
 
 
 class Offences:
-    """Rejects by peer: five of them within ten minutes of each other, and the peer is banned for ten minutes.
+    """Rejects by name: five of them within ten minutes of each other, and the name is banned for ten minutes.
 
     They outlive connections, or reconnecting would wipe the slate clean.
 
     Args:
         offences_max: How many it takes.
         ban_s: Seconds that a ban lasts, and after which an offence is forgotten.
-        size_max: Peers whose offences are remembered, and peers banned, each; whoever offended last the longest ago goes first.
+        size_max: Names whose offences are remembered, and names banned, each; whoever offended last the longest ago goes first.
 
     Source: spec/limits.md, first row.
     """
@@ -63,42 +64,92 @@ class Offences:
         self.size_max = size_max
         self._offences_max = offences_max
         self._ban_s = ban_s
-        self._counts: OrderedDict[PeerId, tuple[int, float]] = OrderedDict()
-        self._banned: OrderedDict[PeerId, float] = OrderedDict()
+        self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._banned: OrderedDict[str, float] = OrderedDict()
+
+    def __contains__(self, name: str) -> bool:
+        """Whether it has offences to its name, or is banned."""
+        return name in self._counts or name in self._banned
 
     def __len__(self) -> int:
-        """How many peers have offences to their name and are not banned."""
+        """How many have offences to their name and are not banned."""
         return len(self._counts)
 
-    def counts(self) -> dict[PeerId, int]:
+    def counts(self) -> dict[str, int]:
         """Return how many offences each of them has. O(peers)."""
-        return {peer: count for peer, (count, _) in self._counts.items()}
+        return {name: count for name, (count, _) in self._counts.items()}
 
     @property
     def banned(self) -> int:
-        """How many peers are banned, or were and have not come back since."""
+        """How many are banned, or were and have not come back since."""
         return len(self._banned)
 
-    def add(self, peer: PeerId, now: float) -> float | None:
-        """Count an offence. Returns until when the peer is banned if this one brought it about, else None."""
-        if self.banned_until(peer, now) is not None:
+    def add(self, name: str, now: float, number: int = 1) -> float | None:
+        """Count offences. Returns until when the name is banned if these brought it about, else None."""
+        if self.banned_until(name, now) is not None:
             return None
-        count, last = self._counts.pop(peer, (0, now))
-        count = 1 if now - last >= self._ban_s else count + 1
+        count, last = self._counts.pop(name, (0, now))
+        count = number if now - last >= self._ban_s else count + number
         if count >= self._offences_max:
-            self._banned[peer] = now + self._ban_s
+            self._banned[name] = now + self._ban_s
             if len(self._banned) > self.size_max:
                 self._banned.popitem(last=False)
             return now + self._ban_s
-        self._counts[peer] = (count, now)
+        self._counts[name] = (count, now)
         if len(self._counts) > self.size_max:
             self._counts.popitem(last=False)
         return None
 
-    def banned_until(self, peer: PeerId, now: float) -> float | None:
-        """Say until when a peer is banned, None if it is not."""
-        until = self._banned.get(peer)
+    def banned_until(self, name: str, now: float) -> float | None:
+        """Say until when a name is banned, None if it is not."""
+        until = self._banned.get(name)
         if until is not None and now >= until:
-            del self._banned[peer]
+            del self._banned[name]
             return None
         return until
+
+
+class Blame:
+    """Who has to answer for what: the peer first, and whatever place it came from, as a new name costs it nothing.
+
+    A place that offended too often is suspect: strangers from there are slowed. Only where nobody else is connected from it, and it is
+    no place that others stand behind, is it banned.
+
+    Attributes:
+        peers: Offences by peer id.
+        origins: Offences by origin; what is banned there is suspect.
+
+    Source: spec/limits.md, first row.
+    """
+
+    def __init__(self) -> None:
+        self.peers = Offences()
+        self.origins = Offences()
+
+    def add(self, peer: Peer, others: Iterable[Peer], now: float, number: int = 1) -> tuple[float | None, str | None]:
+        """Count offences of a connected peer.
+
+        Args:
+            peer: Who.
+            others: All who are connected.
+            now: Seconds.
+            number: How many.
+
+        Returns:
+            Until when the peer is banned, None if it is not; and its origin, if that is banned with it.
+        """
+        until = self.peers.add(peer.id, now, number)
+        origin = peer.origin
+        if origin is None:
+            return until, None
+        self.origins.add(origin, now, number)
+        suspect_until = self.origins.banned_until(origin, now)
+        if suspect_until is None or peer.is_origin_shared:
+            return until, None
+        if any(other.origin == origin and other is not peer and other.id not in self.peers for other in others):
+            return until, None
+        return suspect_until, origin
+
+    def is_suspect(self, peer: Peer, now: float) -> bool:
+        """Whether the peer is a stranger from a place that offended."""
+        return peer.origin is not None and not peer.is_trusted and self.origins.banned_until(peer.origin, now) is not None

@@ -10,6 +10,9 @@ from .events import Connected, PeerKind
 
 __all__ = ["PUSHED_MAX", "Peer"]
 
+TRUSTED_MIN = 20
+"""New entries that a peer has brought when it is no stranger any more."""
+
 PUSHED_MAX = 64
 """Entries that one peer has pushed and that are being inserted; of what comes faster only the key is kept, and a sync brings it."""
 
@@ -29,6 +32,9 @@ class Peer:
         told_at: The value of `Pushes.changes` when it was last told our heads.
         settles_at: When it is told them once more, if there are others by then; None before that and afterwards.
         is_behind: A push was dropped: it has to be told our heads again.
+        origin: Where it came from; see `Connected`.
+        is_origin_shared: Others stand behind that.
+        brought: New entries that it brought.
         pushed: Entries it pushed that are being inserted.
         is_checking: Our log is being asked about the heads in its last update.
         update: The update that came meanwhile; a later one takes its place, for heads stand for all before them.
@@ -36,13 +42,16 @@ class Peer:
 
     __slots__ = (
         "address",
+        "brought",
         "id",
         "is_behind",
         "is_checking",
+        "is_origin_shared",
         "is_outbound",
         "is_push_open",
         "kind",
         "opens_push",
+        "origin",
         "pushed",
         "reopen_at",
         "reopening",
@@ -56,6 +65,9 @@ class Peer:
         self.kind = event.kind
         self.is_outbound = event.is_outbound
         self.address = event.address
+        self.origin = event.origin
+        self.is_origin_shared = event.is_origin_shared
+        self.brought = 0
         self.is_push_open = False
         self.opens_push = event.has_push and (event.kind is PeerKind.HUB or (event.kind is PeerKind.MESH and event.is_outbound))
         self.reopen_at: float | None = None
@@ -66,3 +78,8 @@ class Peer:
         self.pushed = 0
         self.is_checking = False
         self.update: list[bytes] | None = None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it has brought enough to be no stranger."""
+        return self.brought >= TRUSTED_MIN

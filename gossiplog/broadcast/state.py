@@ -28,6 +28,6 @@ class BroadcastState:
     router: RouterState
     kinds: Mapping[PeerId, PeerKind]
     pushing: tuple[PeerId, ...]
-    offences: Mapping[PeerId, int]
+    offences: Mapping[str, int]
     sizes: Mapping[str, int]
     sizes_max: Mapping[str, int]

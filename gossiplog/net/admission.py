@@ -50,7 +50,13 @@ class HubLimits:
 
 
 class Refused(Exception):
-    """A connection is one too many, or its address is banned. The message is for the peer."""
+    """A connection is one too many, or its address is banned. The message is for the peer.
+
+    Attributes:
+        is_repeated: The same has been said to this address before, during this ban.
+    """
+
+    is_repeated = False
 
 
 class Admission:
@@ -66,6 +72,7 @@ class Admission:
         self._counts: Counter[str] = Counter()
         self._half_open: OrderedDict[trio.CancelScope, None] = OrderedDict()
         self._banned: OrderedDict[str, float] = OrderedDict()
+        self._refused: set[str] = set()
 
     @property
     def open(self) -> int:
@@ -104,7 +111,10 @@ class Admission:
         name = address_group(address)
         until = self._banned.get(name)
         if until is not None and until > trio.current_time():
-            raise Refused("banned for a while after repeated violations")
+            refusal = Refused("banned for a while after repeated violations")
+            refusal.is_repeated = name in self._refused
+            self._refused.add(name)
+            raise refusal
         if self._open >= self.limits.connections_max:
             raise Refused(f"{self._open} connections are open, the most that are taken")
         is_counted = not self.is_exempt(address)
@@ -123,14 +133,15 @@ class Admission:
                     del self._counts[name]
 
     def ban(self, address: str, until: float) -> None:
-        """Refuse an address until a time of `trio.current_time`. Exempt ones never are: behind them there are others."""
-        if self.is_exempt(address):
+        """Refuse an address or its network until a time of `trio.current_time`. Exempt ones never are: behind them there are others."""
+        if "/" not in address and self.is_exempt(address):
             return
-        name = address_group(address)
+        name = address if "/" in address else address_group(address)
         self._banned[name] = until
         self._banned.move_to_end(name)
+        self._refused.discard(name)
         if len(self._banned) > _BANNED_MAX:
-            self._banned.popitem(last=False)
+            self._refused.discard(self._banned.popitem(last=False)[0])
 
 
 def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[str]) -> str:

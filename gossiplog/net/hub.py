@@ -162,9 +162,9 @@ class Hub:
                     )
                 else:
                     await self._serve_websocket(connection, head, service, client, port)
-        except Refused as error:
-            note("connection refused", address=client, reason=str(error))
-            await refuse(connection, 503, str(error))
+        except Refused as refusal:
+            note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
+            await refuse(connection, 503, str(refusal))
         return None
 
     async def _serve_websocket(self, connection: TcpStream, head: Head, service: Service, client: str, port: int) -> None:
@@ -178,10 +178,6 @@ class Hub:
         ):
             note("client connected", peer=peer, topic=service.topic)
             end = await muxed.wait_ended()
-            until = service.banned_until(peer)
-            if until is not None:
-                # Before the connection is closed and its peer, who hears of that, dials again.
-                self.admission.ban(client, until)
         note("client gone", peer=peer, topic=service.topic, reason=end.reason)
 
 
@@ -216,6 +212,8 @@ async def listen(
         services = {log.topic: await stack.enter_async_context(open_service(log)) for log in logs}
         limits = limits or HubLimits()
         hub = Hub(services, Admission(limits), Names(limits, host, is_tls=tls is not None), tls)
+        for service in services.values():
+            stack.enter_context(service.guarded_by(hub.admission))
         hub.http = None if make_http is None else make_http(hub)
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)

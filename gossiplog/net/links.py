@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import trio
 
@@ -86,13 +87,16 @@ class Peer:
         rpcs_on: The connection that this stream is on.
         writing: Cancelled when the peer speaks pubsub no longer.
         is_introduced: It had a pubsub stream of ours before.
+        origin: Where it came from; see `Connected`.
         bucket: What it may ask for in syncs.
         inserting: Its entries that are being inserted.
         settled: Set when there are fewer of those.
         serving: Held by the sync session that is served.
         serving_waiting: Sync streams of its that wait for that.
+        bad_streams: Sync streams on which it broke the protocol.
         counts: See `LinkState`.
         refusals: Why messages of its were refused, as far as that was logged.
+        told: What has been logged of it once, and is not again.
     """
 
     id: PeerId
@@ -100,6 +104,7 @@ class Peer:
     pubsub_protocol: str | None
     rpcs: RpcSender
     bucket: TokenBucket
+    origin: str | None = None
     links: list[Link] = field(default_factory=list)
     push: PushStream | None = None
     rpcs_on: Link | None = None
@@ -109,8 +114,16 @@ class Peer:
     settled: trio.Event = field(default_factory=trio.Event)
     serving: trio.Lock = field(default_factory=trio.Lock)
     serving_waiting: int = 0
+    bad_streams: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     refusals: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+
+    def note_once(self, what: str, event: str, *, level: int = logging.INFO, **fields: Any) -> None:
+        """Log an event of a kind that has not been logged of this peer; `what` names the kind, one of a few."""
+        if what not in self.told:
+            self.told.add(what)
+            note(event, level=level, peer=self.id, **fields)
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""

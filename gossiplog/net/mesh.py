@@ -27,6 +27,7 @@ from ..nursery import open_service_nursery
 from ..pubsub.mesh_params import MESH_PARAMS
 from ..pubsub.params import EpisubParams, GossipsubParams
 from ..pubsub.router import Router
+from ..pubsub.types import PeerId
 from ..pubsub.wire import WireLimits
 from .admission import HubLimits
 from .discovery import Discovery
@@ -38,6 +39,8 @@ from .stream import Handler
 
 __all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh"]
 
+_REFUSED_MAX = 4_096
+"""Banned peers whose refusal has been logged, and is not again."""
 ROUTERS = ("gossipsub", "episub")
 """What spreads entries. Peers with different ones push and sync, and nothing more; the reference speaks gossipsub."""
 
@@ -84,13 +87,18 @@ class Mesh:
         self.host: Host
         self.service = service
         self.discovery = discovery
+        self._refused: set[PeerId] = set()
         self._push_protocol = f"/canvas/v1/{service.topic}/push"
 
     async def serve(self, peering: Peering) -> None:
         """Use one connection until it ends."""
         connection = peering.connection
         if self.service.banned_until(connection.peer) is not None:
-            note("refused a connection", peer=connection.peer, reason="the peer is banned")
+            if connection.peer not in self._refused:
+                if len(self._refused) >= _REFUSED_MAX:
+                    self._refused.clear()
+                self._refused.add(connection.peer)
+                note("refused a connection", peer=connection.peer, reason="the peer is banned")
             return
         self.discovery.on_ready(peering)
         try:
@@ -152,7 +160,8 @@ async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIt
         ):
             nursery.start_soon(discovery.run, mesh.host)
             try:
-                yield mesh
+                with service.guarded_by(mesh.host.admission):
+                    yield mesh
             finally:
                 nursery.cancel_scope.cancel()
 

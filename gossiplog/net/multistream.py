@@ -135,6 +135,7 @@ class Offer:
 
     Attributes:
         protocol: What was agreed upon; None before.
+        refused: What was proposed last and is none of them.
     """
 
     def __init__(self, protocols: Container[str]) -> None:
@@ -143,6 +144,7 @@ class Offer:
         self._is_header_read = False
         self._proposals = 0
         self.protocol: str | None = None
+        self.refused: str | None = None
 
     def receive(self, data: bytes) -> list[bytes]:
         """Take what arrived and return the messages that are to be sent, each by itself; look at `protocol` afterwards.
@@ -166,6 +168,7 @@ class Offer:
                 self.protocol = line
                 answers.append(encode_line(line))
             else:
+                self.refused = line
                 answers.append(encode_line(_NOT_AVAILABLE))
         return answers
 

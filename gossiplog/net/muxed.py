@@ -20,7 +20,7 @@ from enum import Enum
 
 import trio
 
-from ..errors import ClosedError, GossipLogError, RemoteProtocolError, StreamReset
+from ..errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ..nursery import open_service_nursery
 from ..pubsub.types import PeerId
 from .multistream import Proposal
@@ -131,6 +131,7 @@ class MuxedConnection:
         self._is_client = is_client
         self._peer = peer
         self._address = address
+        self._warned: set[str | None] = set()
         self._handlers = handlers
         self._streams: dict[StreamState, MuxedStream] = {}
         self._output = trio.lowlevel.ParkingLot()
@@ -367,6 +368,10 @@ class MuxedConnection:
         if isinstance(error, StreamReset):
             _LOGGER.debug("a stream of %s (%s) ended: %s", self._peer, name, error, extra=details)
         elif isinstance(error, GossipLogError):
-            _LOGGER.warning("a stream of %s (%s) failed: %s", self._peer, name, error, extra=details)
+            # Whoever sends one stream of nonsense may send thousands.
+            is_known = stream.protocol in self._warned
+            level = logging.DEBUG if is_known else logging.INFO if isinstance(error, ProtocolNotSupported) else logging.WARNING
+            self._warned.add(stream.protocol)
+            _LOGGER.log(level, "a stream of %s (%s) failed: %s", self._peer, name, error, extra=details)
         else:
             _LOGGER.error("a stream of %s (%s) failed: %s", self._peer, name, error, exc_info=error, extra=details)

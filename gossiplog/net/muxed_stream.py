@@ -129,12 +129,17 @@ class MuxedStream:
         """Negotiate a stream that the peer opened."""
         offer = Offer(protocols)
         with _within(deadline) as scope:
-            while offer.protocol is None:
-                data = await self._receive(4096)
-                if not data:
-                    raise RemoteProtocolError("the stream ended in its negotiation", peer=self._connection.peer)
-                for message in offer.receive(data):
-                    await self.send_all(message)
+            try:
+                while offer.protocol is None:
+                    data = await self._receive(4096)
+                    if not data:
+                        raise RemoteProtocolError("the stream ended in its negotiation", peer=self._connection.peer)
+                    for message in offer.receive(data):
+                        await self.send_all(message)
+            except (StreamReset, RemoteProtocolError):
+                if offer.refused is None:
+                    raise
+                raise ProtocolNotSupported(f"the peer asked for {offer.refused[:160]!r}, which is not served here") from None
         if scope.cancelled_caught or offer.protocol is None:
             raise RemoteProtocolError("no protocol was agreed upon in time", peer=self._connection.peer)
         self._early = offer.take_rest()

@@ -23,8 +23,9 @@ import random
 import secrets
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeAlias, assert_never
 
@@ -53,6 +54,7 @@ from ..broadcast import (
     Start,
     StartSync,
     SyncFinished,
+    Unwelcome,
 )
 from ..codec.framing import encode_frame
 from ..errors import LocalProtocolError
@@ -67,12 +69,15 @@ from ..pubsub.params import GossipsubParams
 from ..pubsub.router import Router, ScoreParts
 from ..pubsub.types import PeerId
 from ..pubsub.wire import WireLimits
+from ..sync.pace import address_group
 from ..sync.result import SyncResult
+from .admission import Admission
 from .appends import OwnAppends
 from .arrivals import Arrivals
 from .journal import note
 from .links import Link, LinkState, Peer, new_bucket
 from .questions import ask_until_answered
+from .strangers import Strangers, note_refusal
 from .stream import Connection, Handler
 from .streams import Streams
 from .timers import Timers
@@ -85,6 +90,8 @@ MakeRouter: TypeAlias = Callable[[random.Random], Router]
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
 BANNED_MAX = 4_096
+SLOWED_SYNCED = 10
+"""Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
 _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 
 
@@ -149,6 +156,7 @@ class Service:
         users: Blocks of `open_service` that are open.
         hubs: URLs of the hubs that it is kept connected to.
         peers: Who is connected.
+        strangers: Whom of them has to wait.
     """
 
     def __init__(self, log: GossipLog, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
@@ -168,9 +176,11 @@ class Service:
         self._appends = OwnAppends(log, self._on_entries)
         self._arrivals = Arrivals(log, self._appends, self._on_foreseen, self._on_decided)
         self._banned: OrderedDict[PeerId, float] = OrderedDict()
+        self._admissions: list[Admission] = []
         self._counts: dict[str, int] = {}
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
+        self.strangers = Strangers(self._machine.is_slowed)
         self._streams = Streams(self, wire)
         self.handlers: Mapping[str, Handler] = self._streams.handlers()
 
@@ -201,13 +211,9 @@ class Service:
             peer = self.peers.get(connection.peer)
             is_first = peer is None
             if peer is None:
-                peer = Peer(
-                    connection.peer,
-                    kind,
-                    pubsub_protocol,
-                    self._streams.sender(connection.peer),
-                    new_bucket(trio.current_time()),
-                )
+                origin = None if connection.address is None else address_group(connection.address)
+                sender = self._streams.sender(connection.peer)
+                peer = Peer(connection.peer, kind, pubsub_protocol, sender, new_bucket(trio.current_time()), origin)
                 self.peers[peer.id] = peer
             link = Link(connection, peer, nursery, time.time())
             peer.links.append(link)
@@ -215,7 +221,8 @@ class Service:
             try:
                 if is_first:
                     address = connection.address if is_counted else None
-                    self.tell(Connected(peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push))
+                    connected = Connected(peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push)
+                    self.tell(replace(connected, origin=peer.origin, is_origin_shared=not is_counted))
                 elif pubsub_protocol is not None:
                     self.set_pubsub(peer.id, pubsub_protocol)
                 yield link
@@ -261,6 +268,15 @@ class Service:
     def is_heeded(self, peer: PeerId) -> bool:
         """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""
         return self._machine.router.is_heeded(peer)
+
+    @contextmanager
+    def guarded_by(self, admission: Admission) -> Iterator[None]:
+        """Have a listener refuse whom the machine bans, for the length of a block."""
+        self._admissions.append(admission)
+        try:
+            yield
+        finally:
+            self._admissions.remove(admission)
 
     def banned_until(self, peer: PeerId) -> float | None:
         """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
@@ -340,8 +356,12 @@ class Service:
                 if peer is not None and peer.push is not None:
                     note("push stream closed", level=logging.WARNING, peer=id, reason=reason)
                     peer.push.stream.reset()
-            case Ban(id, until, reason):
-                self._ban(id, until, reason)
+            case Ban():
+                self._ban(action)
+            case Unwelcome(id, reason):
+                peer = self.peers.get(id)
+                if peer is not None:
+                    peer.note_once("protocol", "message not understood", reason=reason)
             case Connect() | Disconnect() | Probe():
                 self._dial(action)
             case Deliver() | Published():
@@ -376,8 +396,14 @@ class Service:
         for link in peer.links:
             self._nursery.start_soon(link.connection.aclose)
 
-    def _ban(self, id: PeerId, until: float, reason: str) -> None:
-        note("peer banned", level=logging.WARNING, peer=id, seconds=round(until - trio.current_time()), reason=reason)
+    def _ban(self, action: Ban) -> None:
+        id, until = action.peer, action.until
+        seconds = round(until - trio.current_time())
+        note("peer banned", level=logging.WARNING, peer=id, seconds=seconds, reason=action.reason, address=action.origin)
+        if action.origin is not None:
+            # Before the connection is closed and its peer, who hears of that, dials again.
+            for admission in self._admissions:
+                admission.ban(action.origin, until)
         self._banned[id] = until
         self._banned.move_to_end(id)
         if len(self._banned) > BANNED_MAX:
@@ -435,11 +461,16 @@ class Service:
             # Of a peer that went and came back, what it sent before may be decided upon now.
             peer.inserting = max(0, peer.inserting - 1)
             peer.settled.set()
+            note_refusal(peer, action.key, verdict)
         self.tell(Inserted(action.token, verdict))
 
-    async def insert_synced(self, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Insert what a sync brought. See `Arrivals.insert_synced`."""
-        return await self._arrivals.insert_synced(entries)
+    async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+        """Insert what a sync with a peer brought. See `Arrivals.insert_synced`."""
+        await self.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
+        verdicts = await self._arrivals.insert_synced(entries)
+        for (key, _), verdict in zip(entries, verdicts, strict=True):
+            note_refusal(peer, key, verdict)
+        return verdicts
 
     def _on_entries(self, entries: Sequence[Entry]) -> None:
         """There are new entries that no peer brought."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..broadcast import PeerKind, PushClosed, PushOpened, PushReceived, StartSync, SyncFinished
-from ..errors import ClosedError, DecodeError, GossipLogError, RemoteProtocolError, StreamReset
+from ..broadcast import Misbehaved, PeerKind, PushClosed, PushOpened, PushReceived, StartSync, SyncFinished
+from ..errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ..pubsub.events import RpcReceived
 from ..pubsub.rpc import Control, Rpc, Subscription
 from ..pubsub.types import PeerId, Topic
@@ -41,6 +41,8 @@ PUBLISHED_INSERTING_MAX = 256
 _MESSAGES_A_TURN = 64
 WAITING_MAX = 64
 """Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
+BAD_STREAMS_MAX = 100
+"""Sync streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
 ATTACH_S = 5.0
 OPEN_S = 10.0
 REOPEN_S_MAX = 60.0
@@ -146,6 +148,11 @@ class Streams:
             peer.serving_waiting -= 1
         try:
             await self._serve_in_turn(peer, stream)
+        except RemoteProtocolError as error:
+            peer.bad_streams += 1
+            if peer.bad_streams % BAD_STREAMS_MAX == 0:
+                self._service.tell(Misbehaved(peer.id, f"{peer.bad_streams} sync streams that break the protocol: {error}"))
+            raise
         finally:
             peer.serving.release()
 
@@ -203,6 +210,7 @@ class Streams:
         if not messages:
             self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
         for start in range(0, len(messages), _MESSAGES_A_TURN):
+            await self._service.strangers.wait(peer, min(_MESSAGES_A_TURN, len(messages) - start))
             await self._wait_for_room(peer, PUBLISHED_INSERTING_MAX)
             part = messages[start : start + _MESSAGES_A_TURN]
             if start:
@@ -240,7 +248,7 @@ class Streams:
         try:
             stream = await self._open(link, self._sync_protocol, action.first_answer_s or OPEN_S)
             if stream is not None:
-                insert = self._service.insert_synced
+                insert = partial(self._service.insert_synced, link.peer)
                 session = PullSession(self._service.log, link.connection, stream, action.source, insert, action.first_answer_s)
                 result = session.result
                 await session.run()
@@ -261,6 +269,8 @@ class Streams:
             entries=result.entries,
             waits=result.waits,
             bytes=result.bytes_received,
+            unsupported=result.unsupported or None,
+            invalid=result.rejected or None,
             ending=None if result.ending is Ending.COMPLETE else result.ending.value,
             reason=result.reason or None,
         )
@@ -269,6 +279,8 @@ class Streams:
         with trio.move_on_after(min(wait_s, OPEN_S)):
             try:
                 return await link.connection.open_stream([protocol])
+            except ProtocolNotSupported as error:
+                link.peer.note_once("topic", "protocol not served there", level=logging.WARNING, reason=str(error))
             except GossipLogError as error:
                 note("stream not opened", level=logging.DEBUG, peer=link.peer.id, protocol=protocol, reason=str(error))
         return None
@@ -292,6 +304,7 @@ class Streams:
                 self._service.tell(PushClosed(peer.id))
 
     async def _on_pushed(self, peer: Peer, message: bytes) -> None:
+        await self._service.strangers.wait(peer, 1)
         await self._wait_for_room(peer, INSERTING_MAX)
         peer.count("received")
         self._service.tell(PushReceived(peer.id, message))

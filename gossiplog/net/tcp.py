@@ -49,7 +49,7 @@ class TcpStream:
         try:
             await self.stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise ClosedError(f"the connection broke: {error.__cause__ or error}") from None
+            raise ClosedError(_in_words(error)) from None
 
     async def receive_some(self) -> bytes:
         """Receive some bytes, at least one; `b""` at the end. Raises as `send_all`."""
@@ -60,7 +60,7 @@ class TcpStream:
         try:
             return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise ClosedError(f"the connection broke: {error.__cause__ or error}") from None
+            raise ClosedError(_in_words(error)) from None
 
     async def finish(self) -> None:
         """Close in good order, within a second: the peer reads all that was sent, even if it is still sending itself.
@@ -108,3 +108,12 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> TcpStrea
             raise OSError(f"TLS failed: {error.__cause__}") from None
         raise
     return TcpStream(sealed)
+
+
+def _in_words(error: Exception) -> str:
+    """Tell a close from a break: who closes while something is under way is noticed by a reset."""
+    if isinstance(error, trio.ClosedResourceError):
+        return "closed by us"
+    if isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
+        return "the peer closed it"
+    return f"the connection broke: {error.__cause__ or error}"

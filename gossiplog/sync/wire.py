@@ -33,6 +33,7 @@ from .rpc import (
 )
 
 __all__ = [
+    "UnknownMessage",
     "decode_event",
     "decode_request",
     "decode_response",
@@ -54,6 +55,10 @@ _LEAF_BYTES = _LEAF_HASH + HASH_BYTES
 # The same at level 1 to 127: two bytes more, { field 1 = level } before the key.
 _NODE_HEAD = bytes((0x0A, 6 + KEY_BYTES + HASH_BYTES, 0x08))
 _NODE_BYTES = _LEAF_BYTES + 2
+
+
+class UnknownMessage(DecodeError):
+    """A well-formed message of a kind that we do not know, as a later protocol may have."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -255,7 +260,7 @@ def _only_member(data: bytes, members: int) -> tuple[int, int, int]:
             raise DecodeError(f"members {found[0]} and {section[0]} of a oneof together")
         found = section
     if found is None:
-        raise DecodeError("message without any known member")
+        raise UnknownMessage("message without any known member") if data else DecodeError("empty message")
     return found
 
 

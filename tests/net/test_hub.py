@@ -140,7 +140,7 @@ async def test_several_logs_are_served_by_topic() -> None:
                 raise AssertionError
 
 
-async def test_client_of_another_topic_gets_and_gives_nothing() -> None:
+async def test_client_of_another_topic_gets_and_gives_nothing_and_both_say_so(caplog: pytest.LogCaptureFixture) -> None:
     async with memory_log(1) as hub_log, memory_log(2, "other.example") as other, hub_log.listen("127.0.0.1:0") as hub:
         await other.append(1)
         async with other.connect(hub.urls[0]) as link:
@@ -148,7 +148,9 @@ async def test_client_of_another_topic_gets_and_gives_nothing() -> None:
                 await link.wait_connected()
             await eventually(lambda: hub.links() != [])
             assert not hub.links()[0].is_pushing
+            await eventually(lambda: "protocol not served there" in caplog.text)
         assert await hub_log.count() == 0
+        assert "asked for '/canvas/v1/other.example/push', which is not served here" in caplog.text
 
 
 async def test_connection_is_made_again_after_the_hub_was_away() -> None:

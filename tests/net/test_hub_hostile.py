@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -283,5 +283,34 @@ async def test_address_of_a_forger_is_shut_out_for_a_while(monkeypatch: pytest.M
         answer = await fetch(hub, "/api/clock")
         assert answer.status == 503
         assert b"banned" in answer.body
+        with pytest.raises(CannotConnect, match="503"):
+            await open_websocket(parse_url(hub.urls[0]))
+
+
+async def test_forger_who_reconnects_is_shut_out_and_one_among_neighbours_slows_strangers_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Admission, "is_exempt", lambda self, address: False)
+    async with memory_log(1) as hub_log, memory_log(2) as author, memory_log(3) as honest, hub_of(hub_log) as hub:
+        forgeries = [forge(await author.append(n)) for n in range(13)]
+
+        async def forge_some(entries: Sequence[Entry]) -> None:
+            """Fewer than a connection may bring; gone before they are judged."""
+            before = hub.services[TOPIC].counts.get("entries rejected", 0)
+            async with muxed(hub) as connection:
+                await push(await push_stream(connection), entries)
+                await eventually(lambda: hub.services[TOPIC].counts.get("entries rejected", 0) >= before + len(entries))
+
+        async with honest.connect(hub.urls[0]) as link:
+            await eventually(lambda: link.state is not None and link.state.is_pushing)
+            await forge_some(forgeries[:4])
+            await forge_some(forgeries[4:8])
+            # Neighbours are here: nobody is shut out, and who comes now is served, if slowly.
+            entries = [await honest.append(n) for n in range(25)]
+            await until_has(hub_log, entries)
+            await serve_honest(hub, hub_log)
+        await eventually(lambda: hub.admission.open == 0)
+        async with muxed(hub) as connection:
+            await push(await push_stream(connection), forgeries[8:9])
+            with trio.fail_after(PATIENCE_S):
+                await connection.wait_ended()
         with pytest.raises(CannotConnect, match="503"):
             await open_websocket(parse_url(hub.urls[0]))

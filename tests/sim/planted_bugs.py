@@ -160,10 +160,6 @@ def keep_pushes_of_clients(self: Any, pending: Any, entry: Any) -> None:
         self._pushes.insert(data, (PeerKind.CLIENT,), pending.source)
 
 
-def relay_to_hubs(insert: Any) -> Any:
-    return lambda self, data, kinds, source: insert(self, data, (PeerKind.CLIENT, PeerKind.HUB), source)
-
-
 def open_push_to_everybody(init: Any) -> Any:
     def broken(self: Any, event: Any, random: Any) -> None:
         init(self, event, random)
@@ -227,7 +223,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         around(Broadcast, "_on_sync_finished", tell_heads_only_while_source_is_here),
     ),
     PlantedBug(
-        1,
+        4,
         "pending sync is forgotten",
         "what is announced during a sync is not synced for",
         around(SyncSchedule, "handle", forget_pending_sync),
@@ -260,7 +256,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(1, "push stream to a client", "a hub opens one", around(Peer, "__init__", open_push_to_everybody)),
     PlantedBug(21, "fsync is forgotten", "a commit is acknowledged before it is on the disk", instead(Disk, "sync", nothing)),
-    PlantedBug(1, "merged heads stay", "a batch that merges many heads leaves one of them", around(_Batch, "write", keep_merged_heads)),
+    PlantedBug(2, "merged heads stay", "a batch that merges many heads leaves one of them", around(_Batch, "write", keep_merged_heads)),
     PlantedBug(0, "stale tree nodes", "nodes that a change removes stay in the tree", around(MemoryTree, "apply", keep_stale_nodes)),
 )
 """The twenty that count."""
@@ -270,7 +266,6 @@ FURTHER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "leaf is forgotten", "the last entry of a large batch is not in the tree", around(MemoryTree, "apply", forget_a_leaf)),
     PlantedBug(57, "keys go unchecked", "an entry is taken under any key", around(Validator, "decide", trust_the_key)),
     PlantedBug(0, "foresight is hope", "what is valid is passed on without its parents", instead(Foresight, "foresees", always)),
-    PlantedBug(1, "client relays", "a client pushes what others wrote", around(Pushes, "insert", relay_to_hubs)),
     PlantedBug(21, "last transaction is lost", "recovery stops one too early", around(Disk, "recover", lose_last_transaction)),
     PlantedBug(
         None,

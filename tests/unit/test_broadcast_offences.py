@@ -1,0 +1,127 @@
+"""Who has to answer for what is invalid: peers, and the places that they come from; and who has not."""
+
+import pytest
+from broadcast_support import Harness, chain, forged
+
+from gossiplog.broadcast import Ban, Connected, Disconnected, Inserted, Misbehaved, PeerKind, PushOpened, Unwelcome
+from gossiplog.codec.varint import encode_varint
+from gossiplog.log.validation import Outcome, Verdict
+from gossiplog.sync.result import Ending, SyncResult
+
+ORIGIN = "203.0.113.7"
+
+
+def connect(node: Harness, peer: str, kind: PeerKind = PeerKind.CLIENT, *, shared: bool = False) -> None:
+    protocol = "/floodsub/1.0.0" if kind is PeerKind.MESH else None
+    node.tell(Connected(peer, kind, False, protocol, None, origin=ORIGIN, is_origin_shared=shared))
+    node.tell(PushOpened(peer))
+
+
+def forge_from(node: Harness, peer: str, count: int, start: int = 0) -> list[Ban]:
+    bans = []
+    for entry in chain(start + count)[start:]:
+        node.push(peer, forged(entry))
+        bans += node.of(Ban)
+    return bans
+
+
+@pytest.mark.parametrize("kind", [PeerKind.CLIENT, PeerKind.MESH])
+def test_forgeries_count_over_connections_and_names_from_one_place(kind: PeerKind):
+    node = Harness()
+    connect(node, "one", kind)
+    assert forge_from(node, "one", 4) == []
+    node.tell(Disconnected("one"))
+    connect(node, "two", kind)
+    (ban,) = forge_from(node, "two", 1, start=4)
+    assert (ban.peer, ban.origin, ban.until) == ("two", ORIGIN, 600.0)
+
+
+def test_leaving_before_the_verdict_saves_nobody():
+    node = Harness()
+    for number, entry in enumerate(chain(5)):
+        connect(node, f"c{number}")
+        node.holds = True
+        (insert,) = node.push(f"c{number}", forged(entry))
+        node.holds = False
+        node.tell(Disconnected(f"c{number}"))
+        node.tell(Inserted(insert.token, Verdict(Outcome.REJECT, "signature", "it does not verify", entry)))
+    assert node.of(Ban)[0].origin == ORIGIN
+
+
+def test_place_of_honest_neighbours_is_slowed_and_not_banned():
+    node = Harness()
+    connect(node, "honest")
+    connect(node, "forger")
+    (ban,) = forge_from(node, "forger", 5)
+    assert (ban.peer, ban.origin) == ("forger", None)
+    assert node.machine.is_slowed("honest", node.now)
+    connect(node, "stranger")
+    assert node.machine.is_slowed("stranger", node.now)
+    for entry in chain(20):
+        node.push("honest", entry)
+    assert not node.machine.is_slowed("honest", node.now)
+    node.now = 600.0
+    assert not node.machine.is_slowed("stranger", node.now)
+
+
+def test_place_that_others_stand_behind_is_slowed_and_never_banned():
+    node = Harness()
+    for number in range(3):
+        connect(node, f"c{number}", shared=True)
+        assert all(ban.origin is None for ban in forge_from(node, f"c{number}", 4, start=4 * number))
+        node.tell(Disconnected(f"c{number}"))
+    connect(node, "next", shared=True)
+    assert node.machine.is_slowed("next", node.now)
+
+
+@pytest.mark.parametrize("rule", ["size", "nesting", "scheme", "quarantined", "storage", "parents"])
+def test_what_is_unwelcome_is_no_offence_and_is_not_forwarded(rule: str):
+    node = Harness()
+    node.connect("mesh")
+    connect(node, "a")
+    for entry in chain(30):
+        for give in (node.push, node.receive):
+            node.holds = True
+            inserts = give("mesh" if give == node.receive else "a", entry)
+            node.holds = False
+            for insert in inserts:
+                node.tell(Inserted(insert.token, Verdict(Outcome.IGNORE, rule, "no", entry)))
+                assert not node.of(Ban) and node.forwarded_to() == [] and node.pushed() == {}
+    assert node.machine.state().offences == {}
+
+
+def test_message_of_a_later_protocol_is_left_alone_and_told_of():
+    node = Harness()
+    node.connect("mesh")
+    connect(node, "a")
+    later = b"\x1a" + encode_varint(3) + b"new"
+    for _ in range(10):
+        (told,) = node.push("a", later)
+        assert isinstance(told, Unwelcome)
+    node.receive("mesh", later)
+    assert node.of(Unwelcome)
+    assert node.machine.state().offences == {}
+    node.push("a", b"")
+    assert node.machine.state().offences == {"a": 1}
+
+
+def test_forgeries_by_sync_are_offences():
+    node = Harness()
+    node.connect("forger")
+    node.announce("forger", chain(1)[0].key)
+    node.finish("forger", SyncResult(ending=Ending.COMPLETE, rejected=3))
+    assert node.machine.state().offences == {"forger": 3}
+
+
+def test_bad_streams_are_offences_too():
+    node = Harness()
+    node.connect("a")
+    for _ in range(5):
+        node.tell(Misbehaved("a", "100 sync streams that break the protocol"))
+    assert node.of(Ban)
+
+
+def test_unknown_peer_is_not_blamed():
+    node = Harness()
+    node.tell(Misbehaved("nobody", "nothing"))
+    assert node.machine.state().offences == {}
