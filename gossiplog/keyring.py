@@ -1,14 +1,15 @@
 """A person's signing keys: a folder with one private file a key, or a single file.
 
 `GOSSIPLOG_KEY_FILE` names the single file, `GOSSIPLOG_KEY_DIR` moves the folder; without either it is `gossiplog/keys` under
-`XDG_CONFIG_HOME` or `~/.config`. Files have mode 0600, and a looser one is refused before it is read. Nothing here prints, logs or
-represents a private key.
+`XDG_CONFIG_HOME` or `~/.config`. Files have mode 0600 and are the user's own, and others are refused before they are read; so is a folder
+that others may write to, for they could put a key of theirs in the place of ours. Nothing here prints, logs or represents a private key.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,10 +53,11 @@ class Keyring:
         """The names of the keys there are, ascending; empty where there is no folder or file yet.
 
         Raises:
-            KeyFileError: The folder cannot be read.
+            KeyFileError: The folder cannot be read, or others may write to it.
         """
         if self.is_file:
             return [self.path.stem] if self.path.exists() else []
+        self._check_folder()
         try:
             files = [path.name for path in self.path.iterdir() if path.name.endswith(_SUFFIX)]
         except FileNotFoundError:
@@ -81,10 +83,11 @@ class Keyring:
         """Read a key.
 
         Raises:
-            KeyFileError: There is none of this name, its file is readable by others, or it holds no key.
+            KeyFileError: There is none of this name, others have a right to its file or may write to the folder, or it holds no key.
         """
         from .log.signing import Ed25519Signer
 
+        self._check_folder()
         path = self.path_of(name)
         if (self.is_file and name != path.stem) or not path.exists():
             known = ", ".join(self.names()) or "none"
@@ -95,8 +98,9 @@ class Keyring:
         """Keep a key under a new name and return its file, which only its owner can read; the folder is made with mode 0700.
 
         Raises:
-            KeyFileError: The name is taken or not possible, or the file cannot be written.
+            KeyFileError: The name is taken or not possible, others may write to the folder, or the file cannot be written.
         """
+        self._check_folder()
         path = self.path_of(name)
         if path.exists():
             raise KeyFileError(f"{path} exists", hint="choose another name; a key is never overwritten")
@@ -122,6 +126,21 @@ class Keyring:
             shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
             raise KeyFileError(f"several keys to sign with: {shown}", hint=f"choose one with `--key {names[0]}`")
         return self.load(names[0])
+
+    def _check_folder(self) -> None:
+        """Refuse a folder in which others could put their keys in the place of ours."""
+        if self.is_file or os.name != "posix":
+            return
+        try:
+            status = self.path.stat()
+        except OSError:
+            return
+        if status.st_mode & 0o022:
+            mode = stat.S_IMODE(status.st_mode)
+            raise KeyFileError(f"the keyring {self.path} has mode {mode:04o}, others may put keys there", hint=f"chmod 700 {self.path}")
+        if status.st_uid not in (os.geteuid(), 0):
+            hint = f"chown it if its keys are yours, or {self._how_to_move()}"
+            raise KeyFileError(f"the keyring {self.path} belongs to another user, with the id {status.st_uid}", hint=hint)
 
     @staticmethod
     def _how_to_move() -> str:

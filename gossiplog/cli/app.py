@@ -14,7 +14,7 @@ import click
 
 from ..version import VERSION
 from .exits import ExitCode, Problem, describe
-from .output import has_colour
+from .output import clean, escaped, has_colour, say, shown
 
 __all__ = ["COMMANDS", "root"]
 
@@ -193,12 +193,15 @@ def _single(error: BaseException) -> BaseException:
 def _complain(problem: Problem, *, is_json: bool) -> None:
     if is_json:
         error = {"kind": problem.kind, "message": problem.message, "hint": problem.hint}
-        click.echo(json.dumps({"error": error}), err=True)
+        click.echo(escaped(json.dumps({"error": error})), err=True)
         return
-    colour = has_colour(sys.stderr)
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {problem.message}", err=True, color=colour)
+    # What a message quotes must not end its line; click's own list what there is to choose from.
+    safe = shown if problem.kind == "usage" else clean
+    is_coloured = has_colour(sys.stderr)
+    heading, advice = (click.style("error:", fg="red", bold=True), click.style("hint:", fg="cyan")) if is_coloured else ("error:", "hint:")
+    say(f"{heading} {safe(problem.message)}", err=True)
     if problem.hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {problem.hint}", err=True, color=colour)
+        say(f"{advice} {safe(problem.hint)}", err=True)
 
 
 @contextlib.contextmanager

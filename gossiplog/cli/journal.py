@@ -7,6 +7,8 @@ import logging
 import sys
 import time
 
+from .output import clean, escaped, shown
+
 __all__ = ["LOG_FORMATS", "write_journal"]
 
 LOG_FORMATS = ("text", "json")
@@ -37,7 +39,7 @@ class _Text(logging.Formatter):
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         fields = "".join(f"  {name}={_shown(value)}" for name, value in getattr(record, "fields", {}).items())
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{at} {level}{record.getMessage()}{fields}{trace}"
+        return shown(f"{at} {level}{clean(record.getMessage())}{fields}{trace}")
 
 
 class _Json(logging.Formatter):
@@ -50,7 +52,7 @@ class _Json(logging.Formatter):
         values |= getattr(record, "fields", {})
         if record.exc_info:
             values["trace"] = self.formatException(record.exc_info)
-        return json.dumps(values, default=str)
+        return escaped(json.dumps(values, default=str))
 
 
 def _shown(value: object) -> str:

@@ -1,9 +1,14 @@
-"""What a command writes: data on stdout as a table or as JSON lines, everything else on stderr."""
+"""What a command writes: data on stdout as a table or as JSON lines, everything else on stderr.
+
+Whatever people read passes `shown` at the last moment, and whatever programs read `escaped`: text that came from a log, a file's name or
+a peer's answer must neither speak to the terminal nor turn around what stands beside it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +17,14 @@ from typing import Any, TextIO
 
 import click
 
-__all__ = ["Column", "Listing", "Output", "clean", "counted", "cut", "has_colour", "is_unicode"]
+__all__ = ["Column", "Listing", "Output", "clean", "counted", "cut", "escaped", "has_colour", "is_unicode", "say", "shown"]
 
 _MEASURED_ROWS = 200
 """A table's columns are as wide as the first rows ask for; later rows go out as they come."""
 _COLUMNS_PIPED = 120
+_OURS = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])m|[\n\t])")
+"""Control characters that we send ourselves: colours, the ends of lines, and tabs."""
+_LINES = re.compile(r"([\n\t])")
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -36,6 +44,33 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}" for c in text)
+
+
+def shown(text: str, *, is_coloured: bool = False) -> str:
+    """Make a whole text safe to show, line by line; colours stay if it has any of ours."""
+    if text.isprintable():
+        return text
+    parts = (_OURS if is_coloured else _LINES).split(text)
+    return "".join(part if index % 2 else clean(part) for index, part in enumerate(parts))
+
+
+def escaped(line: str) -> str:
+    """Make a line of JSON safe to show without changing what it says: what is not printable becomes an escape."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else "".join(f"\\u{unit:04x}" for unit in _utf16(c)) for c in line)
+
+
+def _utf16(character: str) -> tuple[int, ...]:
+    code = ord(character)
+    return (code,) if code < 0x10000 else (0xD800 + (code - 0x10000 >> 10), 0xDC00 + (code & 0x3FF))
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Write text for people, on stdout or stderr; what the stream cannot take becomes an escape."""
+    stream = sys.stderr if err else sys.stdout
+    is_coloured = has_colour(stream)
+    click.echo(shown(text, is_coloured=is_coloured), err=err, color=is_coloured)
 
 
 def counted(number: int, one: str, several: str) -> str:
@@ -102,21 +137,22 @@ class Output:
         return click.style(text, fg=colour, bold=bold or None) if self.colour and (colour or bold) else text
 
     def line(self, text: str) -> None:
-        """Write a line of text; the caller has cleaned what came from a log."""
+        """Write a line of text; the caller has cleaned what came from a log, so that it stays on its line."""
+        text = shown(text, is_coloured=self.colour)
         if not is_unicode(sys.stdout):
             text = text.encode(sys.stdout.encoding or "ascii", "replace").decode(sys.stdout.encoding or "ascii")
         sys.stdout.write(text + "\n")
 
     def raw(self, line: bytes) -> None:
         """Write a line of JSON in UTF-8; into a stream that cannot take it, with escapes."""
-        text = line.decode()
+        text = escaped(line.decode())
         if not is_unicode(sys.stdout):
             text = "".join(c if c.isascii() else json.dumps(c)[1:-1] for c in text)
         self.line(text)
 
     def record(self, record: Mapping[str, Any]) -> None:
         """Write a line of JSON."""
-        self.line(json.dumps(record, ensure_ascii=not is_unicode(sys.stdout), separators=(",", ":")))
+        self.line(escaped(json.dumps(record, ensure_ascii=not is_unicode(sys.stdout), separators=(",", ":"))))
 
     def fields(self, record: Mapping[str, Any], shown: Iterable[tuple[str, str]]) -> None:
         """Write one object: as JSON, or as lines of `name  value`."""
@@ -131,7 +167,7 @@ class Output:
     def note(self, text: str) -> None:
         """Tell the user something that is not data, on stderr."""
         if not self.is_strict and not self.is_quiet:
-            click.echo(text, err=True, color=has_colour(sys.stderr))
+            say(text, err=True)
 
     def flush(self) -> None:
         """Send out what was written."""

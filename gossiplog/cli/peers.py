@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import http.client
 import json
 import ssl
 import urllib.error
@@ -92,6 +93,8 @@ def _ask(url: str, tls: ssl.SSLContext | None) -> list[tuple[Mapping[str, Any], 
     except urllib.error.HTTPError as error:
         hint = "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
         raise Failure(f"{url} answered {error.code}", hint=hint, code=ExitCode.NETWORK, kind="protocol") from None
+    except http.client.HTTPException:
+        raise Failure(f"{url} does not speak HTTP", hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise Failure(f"cannot ask {url}: {reason}", hint="is the server running?", code=ExitCode.NETWORK, kind="cannot-connect") from None

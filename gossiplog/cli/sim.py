@@ -14,6 +14,7 @@ from .sim_run import compare, processors, run, scenarios, sweep
 
 if TYPE_CHECKING:
     from ..sim.reproduce import RunReport
+from .output import say
 
 __all__ = ["sim"]
 
@@ -63,7 +64,7 @@ def reproduce_simsub(seeds: int, names: tuple[str, ...], jobs: int | None, as_js
     holds = all(report.holds for report in reports)
     is_whole = len(reports) == len(chosen)
     if as_json:
-        click.echo(
+        say(
             json.dumps(
                 {
                     "seeds": seeds,
@@ -74,7 +75,7 @@ def reproduce_simsub(seeds: int, names: tuple[str, ...], jobs: int | None, as_js
             )
         )
     else:
-        click.echo(_verdict(reports, len(chosen), seeds))
+        say(_verdict(reports, len(chosen), seeds))
     sys.exit(ExitCode.INTERRUPTED if not is_whole else ExitCode.DONE if holds else ExitCode.FAILED)
 
 

@@ -9,6 +9,7 @@ import time
 import click
 
 from .exits import ExitCode
+from .output import say
 from .sim_run import processors
 
 __all__ = ["check"]
@@ -50,9 +51,9 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
         except KeyboardInterrupt:
             bar.print("interrupted: what follows covers the seeds before")
     if as_json:
-        click.echo(json.dumps({"seeds": done, "first": chosen[0], "failures": failures, "cpu_s": round(cpu_s, 3)}))
+        say(json.dumps({"seeds": done, "first": chosen[0], "failures": failures, "cpu_s": round(cpu_s, 3)}))
     else:
         wall_s = time.monotonic() - started
         verdict = f"{len(failures)} of {done} seeds failed" if failures else f"all invariants hold on {done} seed{'s' * (done != 1)}"
-        click.echo(f"{verdict}; {cpu_s / max(1, done):.2f} s CPU a seed, {done / max(wall_s, 1e-9):.1f} seeds/s")
+        say(f"{verdict}; {cpu_s / max(1, done):.2f} s CPU a seed, {done / max(wall_s, 1e-9):.1f} seeds/s")
     sys.exit(ExitCode.FAILED if failures else ExitCode.INTERRUPTED if done < len(chosen) else ExitCode.DONE)

@@ -6,11 +6,10 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import click
-
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
+from .output import say
 
 __all__ = ["Progress"]
 
@@ -62,7 +61,7 @@ class Progress:
         """Print a finished result to standard output without tearing the line."""
         if self._bar is not None:
             self._bar.stop()
-            click.echo(text)
+            say(text)
             self._bar.start()
         else:
-            click.echo(text)
+            say(text)

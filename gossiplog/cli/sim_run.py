@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..sim.run import Run
     from ..sim.scenario import Scenario
     from ..sim.trace import Sink
+from .output import say
 
 __all__ = ["compare", "processors", "run", "scenarios", "sweep"]
 
@@ -41,7 +42,7 @@ def scenarios(as_json: bool) -> None:
     from ..sim.scenario_file import ready_scenarios
 
     ready = ready_scenarios()
-    click.echo(json.dumps(ready) if as_json else "\n".join(f"{name:<18} {about}" for name, about in ready.items()))
+    say(json.dumps(ready) if as_json else "\n".join(f"{name:<18} {about}" for name, about in ready.items()))
 
 
 @click.command()
@@ -79,17 +80,17 @@ def run(
     chosen = _load(scenario, router, nodes, settings)
     result = _work(Run(chosen, seed, _sinks(chosen, seed, trace, transcript)), as_json=as_json)
     row = report.as_row(result)
-    click.echo(json.dumps(row) if as_json else report.describe(result))
+    say(json.dumps(row) if as_json else report.describe(result))
     if baseline and chosen.attack.nodes:
         quiet = report.as_row(_work(Run(report.without_attack(chosen), seed), as_json=as_json))
         if not as_json:
-            click.echo("\nwithout the attackers:")
-        click.echo(json.dumps(quiet) if as_json else report.compare_table([{**row, "router": "attacked"}, {**quiet, "router": "quiet"}]))
+            say("\nwithout the attackers:")
+        say(json.dumps(quiet) if as_json else report.compare_table([{**row, "router": "attacked"}, {**quiet, "router": "quiet"}]))
     if plots is not None:
         from ..sim.plots import plot_run
 
         for path in plot_run(result, plots, image_format):
-            click.echo(f"wrote {path}", err=True)
+            say(f"wrote {path}", err=True)
     if result.until_s < chosen.end_s:
         sys.exit(ExitCode.INTERRUPTED)
 
@@ -131,19 +132,17 @@ def compare(
     means = [report.mean_rows(part) for name in names if (part := [row for row in rows if row["router"] == name])]
     if as_json:
         for row in means:
-            click.echo(json.dumps(row))
+            say(json.dumps(row))
     else:
-        click.echo(
-            f"scenario {base.name}, {base.nodes} nodes, {base.publish.messages} messages, {seeds} seed{'s' if seeds > 1 else ''} from 0"
-        )
-        click.echo(report.compare_table(means))
+        say(f"scenario {base.name}, {base.nodes} nodes, {base.publish.messages} messages, {seeds} seed{'s' if seeds > 1 else ''} from 0")
+        say(report.compare_table(means))
     if len(rows) < len(tasks):
         sys.exit(ExitCode.INTERRUPTED)
     if plots is not None:
         from ..sim.plots import plot_comparison
 
         results = [run_scenario(base, 0, name) for name in names]
-        click.echo(f"wrote {plot_comparison(results, plots, image_format)}", err=True)
+        say(f"wrote {plot_comparison(results, plots, image_format)}", err=True)
 
 
 @click.command()

@@ -112,7 +112,7 @@ class Ed25519Signer:
         """Read a key's file.
 
         Raises:
-            KeyFileError: It is missing or unreadable, users other than its owner have any right to it, or it holds no Ed25519 key.
+            KeyFileError: It is missing or unreadable, it is another user's or others have any right to it, or it holds no Ed25519 key.
         """
         data = _read_private_file(Path(path))
         try:
@@ -180,6 +180,9 @@ def _read_private_file(path: Path) -> bytes:
             if os.name == "posix" and status.st_mode & 0o077:
                 mode = stat.S_IMODE(status.st_mode)
                 raise KeyFileError(f"{path} has mode {mode:04o}, others may read it", hint=f"chmod 600 {path}")
+            if os.name == "posix" and status.st_uid != os.geteuid():
+                # Whoever owns it can have another key there tomorrow.
+                raise KeyFileError(f"{path} belongs to another user, with the id {status.st_uid}", hint=f"chown it if it is yours: {path}")
             data = file.read(_KEY_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
