@@ -15,7 +15,7 @@ from .plan import Plan, ask
 from .store.base import Store
 from .tree.node import ReadRoot
 
-__all__ = ["CopyReport", "copy_store"]
+__all__ = ["CopyReport", "add_records", "copy_store"]
 
 InsertMany: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Verdict]]]
 
@@ -127,12 +127,12 @@ async def _copy_quarantine(source: Store, target: Store) -> int:
     after: bytes | None = None
     while records := await source.read(ask(ReadQuarantine(after, _PAGE))):
         after = records[-1].key
-        count += await target.write(_set_aside(records))
+        count += await target.write(add_records(records))
     return count
 
 
-def _set_aside(records: Sequence[Quarantined]) -> Plan[int]:
-    """Add those records whose entries the target does not have in the log."""
+def add_records(records: Sequence[Quarantined]) -> Plan[int]:
+    """Set those records aside whose entries the log does not have, and return how many these are."""
     leaves = yield from ask(ReadLeaves([record.key for record in records]))
     wanted = [record for record in records if record.key not in leaves]
     yield from ask(WriteQuarantine(wanted, []))

@@ -25,6 +25,7 @@ __all__ = [
     "Reject",
     "Rejected",
     "RemoteProtocolError",
+    "RepairRefused",
     "StorageFull",
     "StoreError",
     "StoreUnavailable",
@@ -188,6 +189,20 @@ class DamagedLog(StoreError):
 
 class LogReplaced(StoreError):
     """Where a follower got to is not in this log: another log, or an older state of it, was put in its place."""
+
+
+class RepairRefused(StoreError):
+    """A repair would set more entries aside than was allowed; nothing changed.
+
+    Attributes:
+        set_aside: How many it would set aside.
+        entries: How many there are.
+    """
+
+    def __init__(self, set_aside: int, entries: int) -> None:
+        super().__init__(f"the repair would set {set_aside:,} of {entries:,} entries aside")
+        self.set_aside = set_aside
+        self.entries = entries
 
 
 class NewerVersion(StoreError):

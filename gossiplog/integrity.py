@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
-from .errors import CommitError, DamagedLog, DecodeError
+from .errors import CommitError, DamagedLog, DecodeError, RepairRefused
 from .log.commit import restore
 from .log.fsck import Audit, FsckReport, Kind
 from .log.fsck_reads import ClearDerived, ReadCursors, ReadEntryRows, TakeEntries
@@ -19,7 +20,7 @@ from .ordered import map_ordered
 from .plan import Plan, ask
 from .store.base import Reader, Store
 
-__all__ = ["Verify", "check", "check_and_repair", "repair"]
+__all__ = ["DAMAGE", "Verify", "as_bytes", "check", "check_and_repair", "read_around", "repair", "verify_page"]
 
 Verify: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Verdict]]]
 """Validates VALUEs in a worker thread."""
@@ -30,7 +31,7 @@ _PAGE = 1_000
 _CHUNK = 125
 """Values verified per hop into a worker thread: eight to a page, so that all cores finish at about the same time."""
 _SEQ_MIN, _SEQ_MAX = -(1 << 63), (1 << 63) - 1
-_DAMAGE = (DamagedLog, CommitError, DecodeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+DAMAGE = (DamagedLog, CommitError, DecodeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What reading a damaged row may raise, here or in the store: SQLite checks neither the types of a row nor what it says."""
 
 
@@ -56,12 +57,22 @@ async def check(store: Store, verify: Verify, on_progress: Callable[[int], None]
     return audit.report()
 
 
-async def repair(store: Store, verify: Verify, on_progress: Callable[[int], None] | None) -> int:
+async def repair(
+    store: Store, verify: Verify, on_progress: Callable[[int], None] | None, *, aside_max: int | None = None, is_rehearsal: bool = False
+) -> int:
     """Build everything that follows from the entries anew, in one transaction, and return how many entries were set aside.
 
     Entries keep their `seq`. What is invalid, or has lost an ancestor, goes to the quarantine, so that nothing is lost.
 
+    Args:
+        store: The log's.
+        verify: Validates VALUEs in a worker thread.
+        on_progress: See `GossipLog.fsck`.
+        aside_max: Set no more aside than this many; None for any number.
+        is_rehearsal: Roll everything back in the end, and only count.
+
     Raises:
+        RepairRefused: More would be set aside; nothing changed.
         DamagedLog: The database cannot read a part of the file; nothing changed.
         StoreError: As the store has it; nothing changed.
     """
@@ -72,55 +83,87 @@ async def repair(store: Store, verify: Verify, on_progress: Callable[[int], None
             after = _SEQ_MIN
             while rows := await transaction.run(ask(ReadEntryRows(after, _PAGE))):
                 after = rows[-1][0]
-                values = [_as_bytes(value) for _, value in rows]
-                verdicts = await _verify_page(verify, values)
+                values = [as_bytes(value) for _, value in rows]
+                verdicts = await verify_page(verify, values)
                 page = [(seq, value, verdict) for (seq, _), value, verdict in zip(rows, values, verdicts, strict=True)]
                 set_aside += await transaction.run(_restore_page(page, store.topic, time.time()))
                 done += len(rows)
                 if on_progress is not None:
                     on_progress(done)
             await transaction.run(_pull_cursors())
+            if is_rehearsal or (aside_max is not None and set_aside > aside_max):
+                # Leaving with an error is how a transaction is rolled back.
+                raise RepairRefused(set_aside, done)
+    except RepairRefused:
+        if is_rehearsal:
+            return set_aside
+        raise
     except DamagedLog as error:
-        hint = "it cannot be repaired in place: make a new log, and sync it from a peer or import what `gossiplog export` can read"
+        hint = "it cannot be repaired in place: `gossiplog sync --heal` builds it anew beside a replica, `gossiplog salvage` without one"
         raise DamagedLog(str(error), hint=hint) from error
     return set_aside
 
 
-async def check_and_repair(store: Store, verify: Verify, on_progress: Callable[[int], None] | None) -> FsckReport:
-    """Check; if something is wrong, repair and check again.
+async def check_and_repair(
+    store: Store,
+    verify: Verify,
+    on_progress: Callable[[int], None] | None,
+    *,
+    aside_max: int | None = None,
+    is_rehearsal: bool = False,
+    on_phase: Callable[[str], None] | None = None,
+) -> FsckReport:
+    """Check; if something is wrong, repair and check again. A rehearsal reports what was found, and how many a repair would set aside.
 
     Raises:
-        StoreError: As `repair`.
+        RepairRefused, StoreError: As `repair`.
     """
     before = await check(store, verify, on_progress)
     if before.is_clean:
         return before
-    set_aside = await repair(store, verify, on_progress)
+    if on_phase is not None:
+        on_phase("rehearsing the repair" if is_rehearsal else "repairing")
+    set_aside = await repair(store, verify, on_progress, aside_max=aside_max, is_rehearsal=is_rehearsal)
+    if is_rehearsal:
+        return replace(before, set_aside=set_aside)
+    if on_phase is not None:
+        on_phase("checking the repair")
     return replace(await check(store, verify, on_progress), repaired=before, set_aside=set_aside)
 
 
-async def _check_entries(audit: Audit, reader: Reader, verify: Verify, on_progress: Callable[[int], None] | None) -> None:
+async def read_around(reader: Reader) -> AsyncGenerator[tuple[list[tuple[int, Any]], str | None], None]:
+    """Yield pages of `(seq, VALUE)` in order of seq, around what cannot be read: with an empty page a gap is said instead of None."""
     after: int | None = _SEQ_MIN
-    done = 0
     while after is not None:
         rows = await _read_rows(reader, after)
         if rows is None:
             behind = await _find_readable(reader, after)
-            audit.note(Kind.UNREADABLE, f"entries after seq {max(after, 0)}", "to the end" if behind is None else f"up to seq {behind}")
+            yield [], f"entries after seq {max(after, 0)} {'to the end' if behind is None else f'up to seq {behind}'}"
             after = behind
-            continue
-        if not rows:
+        elif rows:
+            yield rows, None
+            after = rows[-1][0]
+        else:
             return
-        verdicts = await _verify_page(verify, [_as_bytes(value) for _, value in rows])
-        page = [(seq, _of_type(value, verdict)) for (seq, value), verdict in zip(rows, verdicts, strict=True)]
-        await _try(audit, reader, f"what depends on the entries from seq {rows[0][0]} on", audit.check_entries(page))
-        after = rows[-1][0]
-        done += len(rows)
-        if on_progress is not None:
-            on_progress(done)
 
 
-async def _verify_page(verify: Verify, values: Sequence[bytes]) -> list[Verdict]:
+async def _check_entries(audit: Audit, reader: Reader, verify: Verify, on_progress: Callable[[int], None] | None) -> None:
+    done = 0
+    async with aclosing(read_around(reader)) as pages:
+        async for rows, gap in pages:
+            if gap is not None:
+                audit.note(Kind.UNREADABLE, gap, "the database cannot read them")
+                continue
+            verdicts = await verify_page(verify, [as_bytes(value) for _, value in rows])
+            page = [(seq, _of_type(value, verdict)) for (seq, value), verdict in zip(rows, verdicts, strict=True)]
+            await _try(audit, reader, f"what depends on the entries from seq {rows[0][0]} on", audit.check_entries(page))
+            done += len(rows)
+            if on_progress is not None:
+                on_progress(done)
+
+
+async def verify_page(verify: Verify, values: Sequence[bytes]) -> list[Verdict]:
+    """Verify a page of VALUEs on all cores."""
     chunks = [values[low : low + _CHUNK] for low in range(0, len(values), _CHUNK)]
     async with map_ordered(verify, chunks, ahead=len(chunks)) as verified:
         return list(chain.from_iterable([chunk async for chunk in verified]))
@@ -131,7 +174,7 @@ async def _read_rows(reader: Reader, after: int) -> list[tuple[int, bytes]] | No
     for limit in (_PAGE, 100, 10, 1):
         try:
             return await reader.run(ask(ReadEntryRows(after, limit)))
-        except _DAMAGE:
+        except DAMAGE:
             continue
     return None
 
@@ -155,7 +198,7 @@ async def _find_readable(reader: Reader, after: int) -> int | None:
 async def _is_unreadable(reader: Reader, after: int) -> bool:
     try:
         await reader.run(ask(ReadEntryRows(after, 1)))
-    except _DAMAGE:
+    except DAMAGE:
         return True
     return False
 
@@ -171,7 +214,7 @@ async def _check_pages(audit: Audit, reader: Reader, table: str, page: Callable[
 async def _try(audit: Audit, reader: Reader, where: str, plan: Plan[T]) -> T | None:
     try:
         return await reader.run(plan)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         audit.note(Kind.UNREADABLE, where, str(error) or type(error).__name__)
         return None
 
@@ -190,7 +233,8 @@ def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: f
             continue
         # What cannot be read has no key; no entry has one that begins with the clock 0.
         key = message_key(0, value) if validated.entry is None else validated.entry.key
-        aside.append(Quarantined(key, value, "damaged", f"{verdict.rule}: {verdict.reason}", now))
+        rule = "parents" if verdict.rule == Rule.PARENTS else "damaged"
+        aside.append(Quarantined(key, value, rule, f"{verdict.rule}: {verdict.reason}", now))
     yield from ask(WriteQuarantine(aside, []))
     return len(rows) - kept
 
@@ -204,7 +248,7 @@ def _pull_cursors() -> Plan[None]:
             yield from ask(WriteCursor(name, last))
 
 
-def _as_bytes(value: Any) -> bytes:
+def as_bytes(value: Any) -> bytes:
     """Return a damaged row's value as bytes whatever its type has become."""
     return value if isinstance(value, bytes) else str(value).encode("latin-1")
 

@@ -35,6 +35,7 @@ LAYERS = {
     "gossip_log": 3,
     "integrity": 3,
     "log_reader": 3,
+    "salvaging": 3,
     "subscription": 3,
     "writer": 3,
     "broadcast": 3,

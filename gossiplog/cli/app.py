@@ -31,6 +31,7 @@ COMMANDS = {
     "stat": "lifecycle:stat",
     "verify": "verify:verify",
     "fsck": "integrity:fsck",
+    "salvage": "salvage:salvage",
     "replay": "integrity:replay",
     "export": "transfer:export",
     "import": "transfer:import_",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from ..errors import DecodeError, StoreError
+from ..errors import DamagedLog, DecodeError, StoreError
 from .exits import ExitCode, Failure
 from .location import LOG, Location
 from .options import DURABILITIES, log_argument, output_options
 from .output import Output, clean, counted
 from .progress import Progress
-from .session import opened, run
+from .session import damage_hint, opened, run
 
 __all__ = ["copy"]
 
@@ -45,7 +45,10 @@ def copy(log: Location, target: Location, durability: str, out: Output) -> int:
             with Progress("copying", await source.count(), is_shown=not out.is_strict) as progress:
                 try:
                     report = await copied.copy_from(source, on_progress=progress.at)
-                except (StoreError, DecodeError) as error:
+                except (DamagedLog, DecodeError) as error:
+                    message = f"after {progress.done:,} entries: {error}"
+                    raise Failure(message, hint=damage_hint(log), code=ExitCode.INTEGRITY, kind="damaged-log") from error
+                except StoreError as error:
                     hint = f"what was copied is kept; repeat the command to go on{f'; {error.hint}' if error.hint else ''}"
                     message = f"after {progress.done:,} entries: {error}"
                     raise Failure(message, hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error

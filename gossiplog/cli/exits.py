@@ -64,6 +64,7 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
     (errors.ForeignFile, "foreign-file", ExitCode.FAILED),
     (errors.DamagedLog, "damaged-log", ExitCode.INTEGRITY),
     (errors.LogReplaced, "log-replaced", ExitCode.FAILED),
+    (errors.RepairRefused, "repair-refused", ExitCode.INTEGRITY),
     (errors.NewerVersion, "newer-version", ExitCode.FAILED),
     (errors.ReadOnlyLog, "read-only", ExitCode.FAILED),
     (errors.TopicMismatch, "topic-mismatch", ExitCode.FAILED),

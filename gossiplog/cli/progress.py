@@ -53,6 +53,13 @@ class Progress:
         """Count `count` more as done."""
         self.at(self.done + count)
 
+    def begin(self, what: str) -> None:
+        """Count something else from 0 on."""
+        self.what = what
+        self.done = self._looked = 0
+        if self._display is not None and self._task is not None:
+            self._display.reset(self._task, description=what, total=self.total)
+
     def at(self, done: int, total: int | None = None) -> None:
         """Set how many are done, and anew how many there are if that is known better now."""
         self.done = done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from .exits import ExitCode, Failure
 from .options import log_argument, output_options
 from .output import Column, Listing, Output, clean
 from .session import load_apply, opened, run
+
+if TYPE_CHECKING:
+    from ..gossip_log import GossipLog
 
 __all__ = ["quarantine"]
 
@@ -74,24 +78,32 @@ def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -
     apply = load_apply(apply_name) if apply_name else None
 
     async def task() -> int:
-        async with opened(log, read_only=False, apply=apply) as opened_log:
-            held = [encode_id(record.key) async for record in opened_log.quarantine()]
-            chosen = [_resolve(prefix, held) for prefix in ids] if ids else held
-            verdicts = await opened_log.retry_quarantine(chosen)
         refused = 0
         columns = (Column("id", style="yellow"), Column("verdict"), Column("reason"))
-        with Listing(out, columns, empty="nothing is in quarantine") as listing:
-            for id, verdict in zip(chosen, verdicts, strict=True):
-                refused += not verdict.accepted
-                record = {"id": id, "accepted": verdict.accepted, "rule": verdict.rule, "reason": verdict.reason}
-                listing.add(record, (id[:ID_CHARACTERS], "accepted" if verdict.accepted else "refused", clean(verdict.reason or "")))
+        async with opened(log, read_only=False, apply=apply) as opened_log:
+            chosen = [await _resolve(opened_log, prefix) for prefix in ids] if ids else None
+            with Listing(out, columns, empty="nothing is in quarantine") as listing:
+                async for held, verdict in opened_log.retrying(chosen):
+                    id = encode_id(held.key)
+                    refused += not verdict.accepted
+                    record = {"id": id, "accepted": verdict.accepted, "rule": verdict.rule, "reason": verdict.reason}
+                    shown = "accepted" if verdict.accepted else "refused"
+                    listing.add(record, (id[:ID_CHARACTERS], shown, clean(verdict.reason or "")))
         return ExitCode.FAILED if refused else ExitCode.DONE
 
     return run(task)
 
 
-def _resolve(prefix: str, ids: list[str]) -> str:
-    found = [id for id in ids if id.startswith(prefix)]
+async def _resolve(log: GossipLog, prefix: str) -> str:
+    from ..log.message_id import encode_id
+
+    found: list[str] = []
+    # Only ids of the log have an index that is asked for a prefix; a quarantine is read through, a page at a time.
+    async for held in log.quarantine():
+        if (id := encode_id(held.key)).startswith(prefix):
+            found.append(id)
+            if len(found) > 1:
+                break
     if len(found) != 1:
         raise Failure(
             f"{'several' if found else 'no'} entries in quarantine begin with {prefix!r}",

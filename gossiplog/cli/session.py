@@ -14,7 +14,7 @@ from .location import Location
 if TYPE_CHECKING:
     from ..gossip_log import GossipLog
 
-__all__ = ["load_apply", "opened", "resolve", "run"]
+__all__ = ["damage_hint", "load_apply", "opened", "resolve", "run"]
 
 T = TypeVar("T")
 
@@ -45,12 +45,21 @@ async def opened(log: str, *, read_only: bool = True, **options: Any) -> AsyncIt
         async with open_log(path.full, read_only=read_only, **options) as opened_log:
             yield opened_log
     except errors.DamagedLog as error:
-        if error.hint == errors.DamagedLog.hint:
-            error.hint = f"`gossiplog fsck {path}` says what is affected; reading what is whole goes on"
+        # Where two logs are open, it may be the other one's.
+        if error.hint == errors.DamagedLog.hint and error.location in (None, str(path)):
+            error.hint = damage_hint(path)
         raise
     except errors.DecodeError as error:
         # What comes from the user is decoded before, so this is something stored.
-        raise errors.DamagedLog(f"{path}: {error}", hint=f"`gossiplog verify {path}` names the entries that are damaged") from error
+        raise errors.DamagedLog(f"{path}: {error}", hint=damage_hint(path)) from error
+
+
+def damage_hint(path: str) -> str:
+    """Say what helps where a log turned out to be damaged while it was used for something else."""
+    return (
+        f"`gossiplog fsck {path}` says what is affected; `gossiplog sync --heal {path} OTHER` makes it whole from another replica, "
+        f"`gossiplog salvage {path} TARGET` saves what is left"
+    )
 
 
 def _check_path(path: str, *, creates: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 from ..errors import StoreError, SyncAborted, TopicMismatch
 from .exits import ExitCode, Failure
+from .heal import Healing
 from .journal import LOG_FORMATS, write_journal
 from .location import LOG, Location
 from .options import DURABILITIES, log_argument, output_options
@@ -33,6 +35,7 @@ __all__ = ["sync"]
 @click.option("--pull", "direction", flag_value="pull", help="Only take from OTHER what LOG lacks.")
 @click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
 @click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
+@click.option("--heal", is_flag=True, help="Make a damaged LOG whole first, and fetch from OTHER what of it is damaged or gone.")
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Believe in this authority, in PEM, when connecting to a wss:// hub.")
 @click.option(
@@ -45,6 +48,7 @@ def sync(
     other: Location,
     direction: str | None,
     dry_run: bool,
+    heal: bool,
     follow: bool,
     tls_ca: str | None,
     log_format: str,
@@ -60,10 +64,14 @@ def sync(
     OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. Once is the
     default; with --follow the two stay connected.
 
+    Two logs whose hashes are equal exchange nothing, though entries of one of them cannot be read any more. --heal checks LOG, repairs it
+    or builds it anew from what is left (the damaged file is kept beside it), fetches the rest from OTHER, and checks LOG again.
+
     \b
     Examples
       gossiplog sync app.db /mnt/stick/app.db
       gossiplog sync app.db other.db --pull --dry-run
+      gossiplog sync app.db other.db --heal
       gossiplog sync app.db ws://127.0.0.1:8080
       gossiplog sync app.db wss://hub.example.com/app.example.com --follow
     """
@@ -75,19 +83,33 @@ def sync(
         raise click.UsageError("--follow and --tls-ca are for a hub, at a ws:// or wss:// URL", context)
     if hub is not None and (dry_run or (follow and direction is not None)):
         raise click.UsageError("with a hub there is no --dry-run, and no direction under --follow", context)
+    if heal and (dry_run or follow or not pulls):
+        raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow", context)
+    healing = Healing(log, out) if heal else None
 
     async def task_with_hub(hub: HubUrl) -> int:
         tls = client_tls(tls_ca)
+        if healing is not None:
+            await healing.prepare(None)
         async with opened(log, read_only=not pulls, durability=durability) as ours:
+            if healing is not None:
+                from ..net.exchange import exchange
+
+                await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False, tls=tls))
             if follow:
                 write_journal(log_format)
                 return await follow_hub(ours, hub, tls=tls, out=out)
-            done = await sync_hub(ours, hub, pulls=pulls, pushes=pushes, tls=tls, out=out)
-        return ExitCode.DONE if done.pulled is None else _judge(done.pulled, other, out)
+            done = await sync_hub(ours, hub, pulls=pulls, pushes=pushes, tls=tls, out=out, healed=_healed(healing))
+        codes = [_judge(done.pulled, other, out)] if done.pulled is not None else []
+        return _worst([*codes, *([] if healing is None else [healing.code])])
 
     async def task() -> int:
         if log.is_same(other):
             raise click.UsageError("LOG and OTHER are the same", context)
+        if healing is not None:
+            async with opened(other) as theirs:
+                topic = theirs.topic
+            await healing.prepare(topic)
         async with (
             opened(log, read_only=dry_run or not pulls, durability=durability) as ours,
             opened(other, read_only=dry_run or not pushes, durability=durability) as theirs,
@@ -100,23 +122,28 @@ def sync(
                 missing, extra = await _count_difference(ours, theirs)
                 _report(out, missing if pulls else None, extra if pushes else None, await ours.root(), await theirs.root(), is_dry=True)
                 return ExitCode.DONE
+            if healing is not None:
+                await healing.finish(ours, partial(ours.sync, theirs))
             pulled = await ours.sync(theirs) if pulls else None
             pushed = await theirs.sync(ours) if pushes else None
             counts = [None if result is None else result.entries for result in (pulled, pushed)]
-            _report(out, counts[0], counts[1], await ours.root(), await theirs.root(), is_dry=False)
+            _report(out, counts[0], counts[1], await ours.root(), await theirs.root(), is_dry=False, healed=_healed(healing))
         codes = [_judge(result, place, out) for result, place in ((pulled, other), (pushed, log)) if result is not None]
-        return max(codes, key=_severity)
+        return _worst([*codes, *([] if healing is None else [healing.code])])
 
     return run(task if hub is None else partial(task_with_hub, hub))
 
 
-def _report(out: Output, pulled: int | None, pushed: int | None, ours: Node, theirs: Node, *, is_dry: bool) -> None:
+def _report(
+    out: Output, pulled: int | None, pushed: int | None, ours: Node, theirs: Node, *, is_dry: bool, healed: dict[str, Any] | None = None
+) -> None:
     record = {
         "pulled": pulled,
         "pushed": pushed,
         "dryRun": is_dry,
         "equal": ours == theirs,
         "root": {"level": ours.level, "hash": ours.hash.hex()},
+        **({} if healed is None else {"healed": healed}),
     }
     would = "to be " if is_dry else ""
     shown = [(f"{would}pulled", f"{pulled:,}")] if pulled is not None else []
@@ -146,8 +173,12 @@ def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
     return ExitCode.INTEGRITY if result.rejected else ExitCode.DONE if result.complete else ExitCode.INCOMPLETE
 
 
-def _severity(code: ExitCode) -> int:
-    return (ExitCode.DONE, ExitCode.INCOMPLETE, ExitCode.INTEGRITY).index(code)
+def _worst(codes: Sequence[ExitCode]) -> ExitCode:
+    return max(codes, key=(ExitCode.DONE, ExitCode.INCOMPLETE, ExitCode.INTEGRITY).index, default=ExitCode.DONE)
+
+
+def _healed(healing: Healing | None) -> dict[str, Any] | None:
+    return None if healing is None else healing.record
 
 
 async def _count_difference(ours: GossipLog, theirs: GossipLog) -> tuple[int, int]:

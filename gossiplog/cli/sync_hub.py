@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import LocalProtocolError
 from .exits import ExitCode, Failure
@@ -35,7 +35,16 @@ def hub_url(text: str) -> HubUrl | None:
         raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
 
 
-async def sync_hub(log: GossipLog, hub: HubUrl, *, pulls: bool, pushes: bool, tls: ssl.SSLContext | None, out: Output) -> Exchange:
+async def sync_hub(
+    log: GossipLog,
+    hub: HubUrl,
+    *,
+    pulls: bool,
+    pushes: bool,
+    tls: ssl.SSLContext | None,
+    out: Output,
+    healed: dict[str, Any] | None = None,
+) -> Exchange:
     """Exchange with a hub once, and report it."""
     from ..net.exchange import exchange
 
@@ -52,6 +61,7 @@ async def sync_hub(log: GossipLog, hub: HubUrl, *, pulls: bool, pushes: bool, tl
         "bytesReceived": done.bytes_received,
         "bytesPerEntry": None if done.bytes_per_entry is None else round(done.bytes_per_entry, 1),
         "seconds": round(done.seconds, 3),
+        **({} if healed is None else {"healed": healed}),
     }
     shown = [("pulled", counted(done.pulled.entries, "entry", "entries"))] if done.pulled is not None else []
     shown += [("pushed", counted(done.pushed, "entry", "entries"))] if pushes else []

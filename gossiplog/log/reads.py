@@ -87,7 +87,8 @@ class Quarantined(NamedTuple):
     Attributes:
         key: 20 bytes.
         value: VALUE, byte for byte.
-        rule: `apply`, `authorize` or `ancestor` (it descends from a quarantined entry).
+        rule: `apply`, `authorize` or `ancestor` (it descends from a quarantined entry); what a repair or a salvage set aside has
+            `damaged` (it is no valid entry), `parents` (they are missing) or `ancestor`.
         reason: What the application said.
         since: Unix time in seconds when it was set aside.
     """

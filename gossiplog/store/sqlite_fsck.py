@@ -39,7 +39,7 @@ def _counts(db: sqlite3.Connection, request: ReadTableCounts) -> TableCounts:
 
 def _defects(db: sqlite3.Connection, request: ReadDefects) -> list[str]:
     # A check of the whole file looks at its free pages, too; but it evaluates what others have defined on tables of theirs.
-    tables = [f"gossiplog_{table}" for table in ("log", "entries", *_DERIVED, "cursors", "quarantine")]
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'gossiplog!_%' ESCAPE '!'")]
     scopes = tables if has_expressions(db) else [f"{request.limit:d}"]
     lines = [str(line) for scope in scopes for (line,) in db.execute(f"PRAGMA integrity_check({scope})")]
     return [line for line in lines if line != "ok"][: request.limit]

@@ -1,0 +1,194 @@
+"""VALUEs read out of a damaged file without SQLite: every page is looked at by itself, whatever leads to it.
+
+An entry proves itself, so it does not matter where its bytes were found: in a page that no index reaches any more, among the free ones, or
+in the write-ahead log.
+
+Source: https://www.sqlite.org/fileformat2.html, "B-tree Pages", "Record Format" and "The Write-Ahead Log".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["scan_values"]
+
+_TABLE_LEAF = 13
+_VALUE_BYTES_MAX = 8 * 1024 * 1024
+"""No VALUE is larger; a length that says so is damaged."""
+_PAGE_BYTES_USUAL = 4096
+_VALUE_HEAD = b"\x85\x83\x68dag-"
+"""A tuple of five, whose first is a signature's tuple of three over `dag-cbor` or `dag-json`. Source: spec/entries.md, "Entry"."""
+_WAL_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
+
+
+def scan_values(path: Path) -> Iterator[bytes]:
+    """Yield what may be a VALUE, in the order of the pages; most of it is, and all of it is still to be verified.
+
+    Holds one VALUE in memory, and 8 bytes for each page of the write-ahead log.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with _PageFile(path) as pages:
+        for data, offset in pages.all():
+            found = set()
+            for start in _cells(data, offset):
+                value = _read_value(pages, data, start)
+                if value is not None:
+                    found.add(value)
+                    yield value
+            # What no cell leads to: where the page's own header is damaged, or in a page of another kind.
+            yield from (value for value in _carve(data) if value not in found)
+
+
+class _PageFile:
+    """The pages of a file and of the write-ahead log beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        header = os.pread(self._file, 100, 0)
+        size = int.from_bytes(header[16:18])
+        # 1 stands for 65,536; anything that is no size is damaged.
+        size = 65_536 if size == 1 else size
+        self.size = size if size >= 512 and size.bit_count() == 1 else _PAGE_BYTES_USUAL
+        reserved = header[20] if len(header) > 20 else 0
+        self.usable = self.size - reserved if self.size - reserved >= 480 else self.size
+        self.count = -(-os.fstat(self._file).st_size // self.size)
+        # No page belongs to two rows; pages that lead back to each other must not be read without end.
+        self.overflow_left = 2 * self.count
+        self._wal: int | None = None
+        # The last frame of each page.
+        self._frames: dict[int, int] = {}
+        wal = path.with_name(path.name + "-wal")
+        if wal.exists():
+            self._wal = os.open(wal, os.O_RDONLY | os.O_CLOEXEC)
+            self._find_frames(self._wal)
+            self.overflow_left += 2 * len(self._frames)
+
+    def __enter__(self) -> _PageFile:
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        os.close(self._file)
+        if self._wal is not None:
+            os.close(self._wal)
+
+    def all(self) -> Iterator[tuple[bytes, int]]:
+        """Yield each page with where its own header begins, then the newest version of those in the write-ahead log."""
+        for number in range(1, self.count + 1):
+            yield os.pread(self._file, self.size, (number - 1) * self.size), 100 if number == 1 else 0
+        for number in sorted(self._frames):
+            yield self.read(number), 100 if number == 1 else 0
+
+    def read(self, number: int) -> bytes:
+        """Read one page, as it is now; it is short or empty behind the end."""
+        offset = self._frames.get(number)
+        if offset is not None and self._wal is not None:
+            return os.pread(self._wal, self.size, offset)
+        return os.pread(self._file, self.size, (number - 1) * self.size) if number > 0 else b""
+
+    def _find_frames(self, wal: int) -> None:
+        frame = _FRAME_HEADER_BYTES + self.size
+        for offset in range(_WAL_HEADER_BYTES, os.fstat(wal).st_size - frame + 1, frame):
+            self._frames[int.from_bytes(os.pread(wal, 4, offset))] = offset + _FRAME_HEADER_BYTES
+
+
+def _cells(data: bytes, offset: int) -> Iterator[int]:
+    """Where the cells of a leaf page of a table begin; nothing for any other page."""
+    if len(data) < offset + 8 or data[offset] != _TABLE_LEAF:
+        return
+    count = int.from_bytes(data[offset + 3 : offset + 5])
+    for at in range(offset + 8, min(offset + 8 + 2 * count, len(data) - 1), 2):
+        start = int.from_bytes(data[at : at + 2])
+        if offset + 8 <= start < len(data):
+            yield start
+
+
+def _carve(data: bytes) -> Iterator[bytes]:
+    """Find VALUEs by how they begin, and take them as long as their CBOR says."""
+    at = data.find(_VALUE_HEAD)
+    while at >= 0:
+        end = _item_end(data, at)
+        if end is not None:
+            yield data[at:end]
+        at = data.find(_VALUE_HEAD, at + 1 if end is None else end)
+
+
+def _item_end(data: bytes, at: int) -> int | None:
+    """Where an item of canonical CBOR ends; None if it does not end within the page, or is none."""
+    left = 1
+    while left > 0:
+        if at >= len(data) or left > len(data):
+            return None
+        major, info = data[at] >> 5, data[at] & 31
+        at += 1
+        if info > 27:
+            return None
+        size = 1 << (info - 24) if info >= 24 else 0
+        argument = int.from_bytes(data[at : at + size]) if size else info
+        at += size
+        left -= 1
+        match major:
+            case 2 | 3:
+                at += argument
+            case 4 | 5:
+                left += argument * (major - 3)
+            case 6:
+                left += 1
+            case _:
+                pass
+    return at if at <= len(data) else None
+
+
+def _read_value(pages: _PageFile, data: bytes, start: int) -> bytes | None:
+    """Read a row of two columns, the number of the row and bytes; None if it is another row, or cut off."""
+    size, at = _varint(data, start)
+    _, at = _varint(data, at)
+    if not 3 <= size <= _VALUE_BYTES_MAX:
+        return None
+    record = _read_payload(pages, data, at, size)
+    header_bytes, next_at = _varint(record, 0)
+    key_type, next_at = _varint(record, next_at)
+    value_type, next_at = _varint(record, next_at)
+    if next_at != header_bytes or key_type != 0 or value_type < 12:
+        return None
+    # A text differs from bytes by this one bit, which may have flipped.
+    length = (value_type - 12) // 2
+    value = record[header_bytes : header_bytes + length]
+    return value if value and len(value) == length else None
+
+
+def _read_payload(pages: _PageFile, data: bytes, at: int, size: int) -> bytes:
+    """Put a row together that goes on in overflow pages, as far as they lead somewhere."""
+    usable = pages.usable
+    local = size
+    if size > usable - 35:
+        least = (usable - 12) * 32 // 255 - 23
+        local = least + (size - least) % (usable - 4)
+        local = local if local <= usable - 35 else least
+    parts = [data[at : at + local]]
+    left = size - local
+    number = int.from_bytes(data[at + local : at + local + 4]) if left else 0
+    while left > 0 and number and pages.overflow_left > 0:
+        pages.overflow_left -= 1
+        page = pages.read(number)
+        part = page[4 : min(usable, 4 + left)]
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+        number = int.from_bytes(page[:4])
+    return b"".join(parts)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Read SQLite's kind of varint; return the number and where it ends. What is cut off reads as zeros."""
+    number = 0
+    for index in range(8):
+        byte = data[at + index] if at + index < len(data) else 0
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            return number, at + index + 1
+    return number << 8 | (data[at + 8] if at + 8 < len(data) else 0), at + 9

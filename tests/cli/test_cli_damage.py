@@ -1,0 +1,140 @@
+"""`fsck --repair` asks first, errors say what helps, and `quarantine retry`, `salvage` and `sync --heal` bring entries back."""
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import trio
+from cli_support import TOPIC
+from damage_support import damage, rows
+from log_support import opened
+
+FIRST_GONE = "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 2"
+
+
+@pytest.fixture
+def longer(cli, app) -> str:
+    """A log of 60 entries in a row."""
+    cli("append", app, "--lines", input="".join(f"{number}\n" for number in range(55)))
+    return app
+
+
+@pytest.fixture
+def healthy(cli, longer) -> str:
+    cli("copy", longer, "healthy.db")
+    return "healthy.db"
+
+
+def test_a_repair_says_beforehand_what_it_would_set_aside(cli, longer) -> None:
+    damage(Path(longer), FIRST_GONE)
+    before = rows(Path(longer), "SELECT * FROM gossiplog_entries"), rows(Path(longer), "SELECT * FROM gossiplog_leaves")
+    ran = cli("fsck", longer, "--repair", "--dry-run", "--json", code=3)
+    assert (ran.record["setAside"], ran.record["entries"], ran.record["repaired"]) == (59, 60, None)
+    assert "keep 1 entry and set 59 aside" in cli("fsck", longer, "--repair", "--dry-run", "--table", code=3).out
+    assert before == (rows(Path(longer), "SELECT * FROM gossiplog_entries"), rows(Path(longer), "SELECT * FROM gossiplog_leaves"))
+
+
+def test_a_repair_that_would_set_many_aside_wants_a_yes(cli, longer) -> None:
+    damage(Path(longer), FIRST_GONE)
+    refused = cli("fsck", longer, "--repair", "--json", code=3).error
+    assert refused["kind"] == "repair-refused" and "59 of 60 entries" in refused["message"] and "--heal" in refused["hint"]
+    assert rows(Path(longer), "SELECT count(*) FROM gossiplog_entries") == [(60,)]
+    assert cli("fsck", longer, "--repair", "--yes", "--json").record["setAside"] == 59
+    assert cli("stat", longer, "--json").record["count"] == 1
+
+
+def test_a_repair_that_sets_a_few_aside_needs_no_yes(cli, longer) -> None:
+    damage(Path(longer), "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 55")
+    assert cli("fsck", longer, "--repair", "--json").record["setAside"] == 6
+
+
+def test_preview_and_yes_go_with_a_repair_alone(cli, longer) -> None:
+    cli("fsck", longer, "--dry-run", code=2)
+    cli("fsck", longer, "--yes", code=2)
+
+
+def test_rows_that_are_gone_are_fetched_though_the_roots_are_equal(cli, longer, healthy) -> None:
+    damage(Path(longer), "DELETE FROM gossiplog_entries WHERE seq IN (3, 30)", "UPDATE gossiplog_entries SET value = x'01' WHERE seq = 40")
+    assert cli("sync", longer, healthy, "--pull", "--json").record["equal"]
+    report = cli("sync", longer, healthy, "--heal", "--json").record
+    # Of a damaged row the remains are dropped. Two of the three that were fetched had to wait for the first.
+    assert report["equal"] and report["healed"] == {"setAside": 56, "released": 57, "waiting": 0, "damagedFile": None, "clean": True}
+    assert cli("fsck", longer, "--json").record["clean"]
+    assert cli("log", longer, "--json").out == cli("log", healthy, "--json").out
+    assert cli("quarantine", "ls", longer, "--json").out == ""
+
+
+def test_what_the_other_log_lacks_too_is_said_and_kept(cli, longer, healthy) -> None:
+    cli("init", "young.db", "--topic", TOPIC)
+    damage(Path(longer), FIRST_GONE)
+    report = cli("sync", longer, "young.db", "--heal", "--json", code=3).record
+    assert report["healed"]["waiting"] == 58
+    # It goes on where it stopped.
+    assert cli("sync", longer, healthy, "--heal", "--json").record["healed"]["released"] == 58
+    assert cli("stat", longer, "--json").record["count"] == 60
+
+
+def test_healing_wants_a_pull_and_the_right_log(cli, longer, healthy) -> None:
+    cli("sync", longer, healthy, "--heal", "--push", code=2)
+    cli("sync", longer, healthy, "--heal", "--dry-run", code=2)
+    cli("init", "foreign.db", "--topic", "other.example")
+    assert "topic" in cli("sync", longer, "foreign.db", "--heal", code=1).err
+    Path("noise.db").write_bytes(b"\x07" * 9_000)
+    assert "no entry" in cli("sync", "noise.db", healthy, "--heal", code=3).err
+    assert Path("noise.db").read_bytes() == b"\x07" * 9_000
+    assert sorted(path.name for path in Path().glob("noise*")) == ["noise.db", "noise.db-lock"]
+
+
+def test_of_two_logs_the_damaged_one_is_named(cli, longer, healthy) -> None:
+    cli("init", "empty.db", "--topic", TOPIC)
+    damage(Path(longer), "UPDATE gossiplog_entries SET value = 7")
+    for command in (
+        ["sync", "empty.db", longer],
+        ["sync", longer, "empty.db"],
+        ["copy", longer, "other.db"],
+        ["export", longer, "-o", "x.car"],
+    ):
+        ran = cli(*command, code=3)
+        assert f"gossiplog fsck {longer}`" in ran.err and f"gossiplog salvage {longer} TARGET" in ran.err, ran.err
+        assert f"--heal {longer} OTHER" in ran.err and "empty.db`" not in ran.err
+
+
+def test_a_salvage_names_what_is_missing_and_can_be_completed(cli, longer, healthy) -> None:
+    damage(Path(longer), "DELETE FROM gossiplog_entries WHERE seq = 40")
+    missing = cli("log", healthy, "--json").lines[39]["id"]
+    report = cli("salvage", longer, "saved.db", "--json", code=3).record
+    assert (report["entries"], report["waiting"], report["missing"], report["clean"]) == (39, 20, [missing], True)
+    again = cli("salvage", longer, "saved.db", "--json", code=3).record
+    assert (again["added"], again["entries"], again["waiting"]) == (0, 39, 20)
+    cli("sync", "saved.db", healthy)
+    cli("quarantine", "retry", "saved.db")
+    assert cli("sync", "saved.db", healthy, "--json").record["equal"]
+    assert cli("fsck", "saved.db", "--json").record["entries"] == 60
+    cli("salvage", healthy, "whole.db", "--json")
+    cli("salvage", healthy, healthy, code=2)
+    cli("salvage", "nothing.db", "saved.db", code=1)
+
+
+def test_retrying_takes_a_page_of_memory(tmp_path) -> None:
+    count = 3_000
+
+    async def peak() -> int:
+        path = tmp_path / "many.db"
+        async with opened(path) as log:
+            await log.append_many([{"number": number, "text": "x" * 500} for number in range(count)])
+            first = (await anext(log.iterate())).value
+        damage(path, "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 1")
+        async with opened(path) as log:
+            await log.fsck(repair=True)
+            await log.insert(first)
+            tracemalloc.start()
+            released = 0
+            async for _, verdict in log.retrying():
+                released += verdict.is_new
+            most = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert released == count - 1
+            return most
+
+    # 3,000 of these entries alone would be 2.5 MB of values, and as much again of what is made of them.
+    assert trio.run(peak) < 2_500_000
