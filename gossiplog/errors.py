@@ -20,7 +20,6 @@ __all__ = [
     "NotAuthorised",
     "NotFound",
     "ProtocolNotSupported",
-    "QueryLimit",
     "ReadOnlyLog",
     "Reject",
     "Rejected",
@@ -136,10 +135,6 @@ class AmbiguousId(GossipLogError):
     def __init__(self, prefix: str, matches: list[str]) -> None:
         super().__init__(f"id prefix {prefix!r} matches {', '.join(matches)} and maybe more", hint="give more characters of the id")
         self.matches = matches
-
-
-class QueryLimit(GossipLogError):
-    """A query over the graph was cut off at its limit of visits or time; nothing is known about its answer."""
 
 
 class NotAuthorised(GossipLogError):

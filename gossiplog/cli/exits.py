@@ -74,7 +74,6 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
     (errors.StoreError, "storage", ExitCode.FAILED),
     (errors.NotFound, "not-found", ExitCode.FAILED),
     (errors.AmbiguousId, "ambiguous-id", ExitCode.FAILED),
-    (errors.QueryLimit, "query-limit", ExitCode.FAILED),
     (errors.NotAuthorised, "unauthorised", ExitCode.UNAUTHORISED),
     (errors.Rejected, "rejected", ExitCode.UNAUTHORISED),
     (errors.KeyFileError, "key", ExitCode.FAILED),

@@ -1,9 +1,8 @@
-"""Questions about the graph that are answered without walking through it.
+"""Questions about the graph that are answered without walking through it, or by a walk where that is shorter.
 
 Each entry lies on a branch, a chain of entries of which each has the one before it as a parent. All that has to be stored is the
 branch of each entry and the edges between branches, and a search goes from branch to branch: it takes at most one step for each
-pair of branches that are linked, however many entries lie on them, and a log with one writer is one branch. The search runs from
-both ends at once and stops as soon as they meet or one of them has nowhere to go.
+pair of branches that are linked, however many entries lie on them, and a log with one writer is one branch.
 """
 
 from __future__ import annotations
@@ -11,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
-from ..errors import DamagedLog, QueryLimit
+from ..errors import DamagedLog, NotFound
 from ..plan import Plan, ask
 from .message import Entry
 from .message_id import clock_of, encode_id
 from .reads import Position, ReadLeaves, ReadLinksDown, ReadLinksTo, ReadLinksUp, ReadPositions, ReadSuccessor, ReadValues
 
-__all__ = ["NEAR_CLOCKS", "VISITS_MAX", "AncestorWalk", "children", "is_ancestor", "is_near_ancestor", "position"]
-
-NEAR_CLOCKS = 32
-"""Entries whose clocks differ by no more are near: walking is tried first."""
-NEAR_VISITS_MAX = 1_000
-VISITS_MAX = 10_000
-"""Steps after which a query gives up. Source: spec/limits.md, "ancestor queries"."""
+__all__ = ["AncestorQuery", "AncestorWalk", "children", "position"]
 
 
 def position(key: bytes) -> Plan[Position | None]:
@@ -32,62 +25,100 @@ def position(key: bytes) -> Plan[Position | None]:
     return Position(leaves[key].branch, clock_of(key)) if key in leaves else None
 
 
-def is_ancestor(
-    ancestor: Position, descendant: Position, *, visits_max: int = VISITS_MAX, is_late: Callable[[], bool] = lambda: False
-) -> Plan[bool]:
-    """Find out whether a path leads from `descendant` through parents to `ancestor`. An entry is not its own ancestor.
+class AncestorQuery:
+    """Whether a path leads from one entry through parents to another. An entry is not its own ancestor.
+
+    A search from branch to branch and a walk from entry to entry take turns, so that it costs at most twice what the shorter of the two
+    would: far apart that is the search, and among entries that are near and on many branches, as the answer no mostly is, the walk. One of
+    them always ends. Entries are only ever added, so the turns may be taken on different snapshots.
 
     Args:
-        ancestor: Both must be in the log.
-        descendant: See `position`.
-        visits_max: Links between branches that may be looked at.
-        is_late: Asked before each of them; True gives up.
-
-    Raises:
-        QueryLimit: It gave up; nothing is known.
+        ancestor: A key (20 bytes).
+        descendant: Another one.
     """
-    if ancestor.clock >= descendant.clock:
-        return False
-    down, up = _Search(descendant, is_down=True), _Search(ancestor, is_down=False)
-    visits = 0
-    while not down.has_met(up):
-        for search in (down, up):
-            is_over = not (yield from search.step(ancestor.clock, descendant.clock))
-            if is_over:
-                # All that this side can reach is known, and the other side's beginning is not among it.
-                return down.has_met(up)
-        visits += 2
-        if visits >= visits_max or is_late():
-            raise QueryLimit(f"no answer after {visits} steps from branch to branch", hint="ask about entries that lie closer together")
-    return True
+
+    def __init__(self, ancestor: bytes, descendant: bytes) -> None:
+        self._ancestor = ancestor
+        self._descendant = descendant
+        self._search: _BranchSearch | None = None
+        self._walk = _Walk(ancestor, descendant)
+        self._searched = self._walked = 0
+
+    def run(self, is_late: Callable[[], bool] = lambda: False) -> Plan[bool | None]:
+        """Go on until there is an answer, or until `is_late()`, which is asked before each turn: then None; call again.
+
+        Raises:
+            NotFound: The log lacks one of the two.
+        """
+        if self._search is None:
+            ends = []
+            for key in (self._ancestor, self._descendant):
+                end = yield from position(key)
+                if end is None:
+                    raise NotFound(encode_id(key))
+                ends.append(end)
+            if ends[0].clock >= ends[1].clock:
+                return False
+            self._search = _BranchSearch(*ends)
+        while not is_late():
+            if self._searched <= self._walked:
+                answer = yield from self._search.step()
+                self._searched += 2
+            else:
+                self._walked += 1 + self._walk.width
+                answer = yield from self._walk.step()
+            if answer is not None:
+                return answer
+        return None
 
 
-def is_near_ancestor(ancestor: bytes, descendant: bytes, *, visits_max: int = NEAR_VISITS_MAX) -> Plan[bool | None]:
-    """Find out the same by walking over the entries between the two, where those are few. One read a generation.
+class _Walk:
+    """A walk over the entries between two, a clock at a time, the highest first; it keeps only the frontier. One read a clock."""
 
-    Where many branches are linked with each other the walk is much shorter than the search among them.
+    def __init__(self, ancestor: bytes, descendant: bytes) -> None:
+        self._ancestor = ancestor
+        # Entries of one clock are no ancestors of each other, so what was read is never met again.
+        self._frontier = {clock_of(descendant): {descendant}}
 
-    Args:
-        ancestor: Keys, both in the log.
-        descendant: See `ancestor`.
-        visits_max: Entries that may be looked at.
+    @property
+    def width(self) -> int:
+        """How many entries the next step reads."""
+        return len(self._frontier[max(self._frontier)]) if self._frontier else 0
 
-    Returns:
-        None if there are too many entries in between.
-    """
-    generation = [descendant]
-    seen = {descendant}
-    while generation:
-        if len(seen) > visits_max:
-            return None
-        entries = yield from _read_entries(generation)
-        parents = {parent for entry in entries for parent in entry.parent_keys}
-        if ancestor in parents:
+    def step(self) -> Plan[bool | None]:
+        """Read the entries of the highest clock; return the answer if that gives it."""
+        if not self._frontier:
+            return False
+        clock = max(self._frontier)
+        for entry in (yield from _read_entries(sorted(self._frontier.pop(clock)))):
+            for parent in entry.parent_keys:
+                if parent == self._ancestor:
+                    return True
+                # Keys sort in causal order, so below the ancestor's no path leads to it.
+                if parent > self._ancestor:
+                    if clock_of(parent) >= clock:
+                        # Only damage can do that, and the walk would go round for ever.
+                        raise DamagedLog(f"entry {entry.id} holds the bytes of another: it names a parent that is no older")
+                    self._frontier.setdefault(clock_of(parent), set()).add(parent)
+        return None
+
+
+class _BranchSearch:
+    """A search from both ends, which stops as soon as they meet or one of them has nowhere to go."""
+
+    def __init__(self, ancestor: Position, descendant: Position) -> None:
+        self._clocks = (ancestor.clock, descendant.clock)
+        self._down, self._up = _Search(descendant, is_down=True), _Search(ancestor, is_down=False)
+
+    def step(self) -> Plan[bool | None]:
+        """Follow a link from either end; return the answer if that gives it."""
+        if self._down.has_met(self._up):
             return True
-        # Keys sort in causal order, so below the ancestor's no path leads to it.
-        generation = [parent for parent in parents - seen if parent > ancestor]
-        seen.update(generation)
-    return False
+        for search in (self._down, self._up):
+            if not (yield from search.step(*self._clocks)):
+                # All that this side can reach is known, and if it is not the other side's beginning, there is no path.
+                return self._down.has_met(self._up)
+        return None
 
 
 class _Search:

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 from log_support import Graph, make, make_history
 
-from gossiplog.errors import DamagedLog, QueryLimit
+from gossiplog.errors import DamagedLog, NotFound
 from gossiplog.log import Entry
-from gossiplog.log.ancestry import AncestorWalk, children, is_ancestor, position
+from gossiplog.log.ancestry import AncestorQuery, AncestorWalk, children, position
 from gossiplog.log.commit import Insert, commit
 from gossiplog.log.reads import ReadValues
 from gossiplog.plan import Request, run_plan
@@ -45,9 +45,12 @@ class CountedLog:
     def at(self, entry: Entry):
         return self.run(position(entry.key))
 
-    def is_ancestor(self, a: Entry, b: Entry, **options) -> bool:
-        start, end = self.at(a), self.at(b)
-        return self.run(is_ancestor(start, end, **options))
+    def is_ancestor(self, a: Entry, b: Entry) -> bool:
+        answer = self.run(AncestorQuery(a.key, b.key).run())
+        assert answer is not None
+        # Both ends have to be found first.
+        self.requests -= 2
+        return answer
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -91,18 +94,47 @@ def test_two_writers_that_merge_again_and_again_cost_the_branches_and_not_the_en
     assert not log.is_ancestor(history[-2], history[-10]) and log.requests <= 4 * branches + 8
 
 
-def test_a_query_stops_at_its_limit_of_visits_or_time() -> None:
-    roots = [make(number) for number in range(200)]
-    chain = [make("merge", roots)]
-    for number in range(200):
-        chain.append(make([number], [chain[-1], make(number)]))
-    target = make("other", [make("other root"), make(3)])
-    log = CountedLog([*roots, *chain, make("other root"), target, make("top", [target, chain[-1]])])
-    with pytest.raises(QueryLimit, match="steps"):
-        log.is_ancestor(target, chain[-1], visits_max=4)
-    with pytest.raises(QueryLimit):
-        log.is_ancestor(target, chain[-1], is_late=lambda: True)
-    assert log.is_ancestor(target, chain[-1]) is False
+def make_crowd(random: Random, writers: int, rounds: int) -> list[list[Entry]]:
+    """Many writers, each of which builds on its own last entry and on those that two others had a while ago."""
+    made = [[make(["first", number])] for number in range(writers)]
+    for number in range(rounds):
+        for mine in random.sample(made, writers):
+            others = random.sample([other for other in made if other is not mine], 2)
+            mine.append(make(number, [mine[-1], *[other[-min(3, len(other))] for other in others]]))
+    return made
+
+
+def test_concurrent_entries_among_many_branches_cost_a_short_walk() -> None:
+    made = make_crowd(Random(3), 12, 40)
+    history = sorted([entry for mine in made for entry in mine], key=lambda entry: entry.key)
+    graph, log = Graph(history), CountedLog(history, 100)
+    answers, worst = set(), 0
+    for a, b in product(made[0][::4], made[1][::4]):
+        is_below = a.key in graph.ancestors[b.key]
+        assert log.is_ancestor(a, b) == is_below
+        answers.add(is_below)
+        between = sum(entry.key > a.key for entry in history if entry.key in graph.ancestors[b.key])
+        # One request for each clock of the walk, and as many links of the search as the walk has entries.
+        assert log.requests <= 2 * between + 8, (a, b)
+        worst = max(worst, log.requests)
+    assert answers == {True, False} and worst > 20
+
+
+def test_a_query_that_is_interrupted_goes_on_and_always_answers() -> None:
+    made = make_crowd(Random(4), 6, 10)
+    history = sorted([entry for mine in made for entry in mine], key=lambda entry: entry.key)
+    graph, log = Graph(history), CountedLog(history)
+    a, b = made[0][3], made[1][-1]
+    query, hops = AncestorQuery(a.key, b.key), 0
+    answer = log.run(query.run(lambda: True))
+    assert answer is None and log.requests == 2
+    while answer is None:
+        calls = iter([False, True])
+        answer = log.run(query.run(lambda calls=calls: next(calls)))
+        hops += 1
+    assert answer == (a.key in graph.ancestors[b.key]) and hops > 1
+    with pytest.raises(NotFound):
+        log.run(AncestorQuery(a.key, make("missing").key).run())
 
 
 def test_an_entry_is_not_its_own_ancestor_nor_that_of_its_equals() -> None:
