@@ -25,6 +25,7 @@ __all__ = [
     "Rejected",
     "RemoteProtocolError",
     "RepairRefused",
+    "SnapshotExpired",
     "StorageFull",
     "StoreError",
     "StoreUnavailable",
@@ -214,6 +215,10 @@ class TopicMismatch(StoreError):
 
 class LogBusy(StoreError):
     """Another process is writing to this log."""
+
+
+class SnapshotExpired(StoreError):
+    """The store took a snapshot back that kept it from tidying up; whoever held it begins anew on a later one."""
 
 
 class StorageFull(StoreError):

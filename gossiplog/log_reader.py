@@ -225,9 +225,13 @@ class LogReader:
         """Run a plan that reads, on one snapshot, in one hop."""
         return await self._store.read(plan)
 
-    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
-        """Hold one state of the log for any number of plans. Keep it short: a file cannot be tidied up behind it."""
-        return self._store.snapshot()
+    def snapshot(self, *, may_expire: bool = False) -> AbstractAsyncContextManager[Reader]:
+        """Hold one state of the log for any number of plans. Keep it short: a file cannot be tidied up behind it.
+
+        Args:
+            may_expire: Whether it may be taken back when that has cost too much space: then `run` raises SnapshotExpired.
+        """
+        return self._store.snapshot(may_expire=may_expire)
 
 
 def _bound(id: str | None) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import assert_never
 import trio
 
 from ..codec.framing import encode_frame
-from ..errors import ClosedError, RemoteProtocolError, StreamReset
+from ..errors import ClosedError, RemoteProtocolError, SnapshotExpired, StreamReset
 from ..store.base import Reader
 from ..sync.events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerEvent
 from ..sync.pace import TokenBucket
@@ -23,6 +23,8 @@ __all__ = ["ServeSession", "Turns"]
 
 TURN_S = 2.0
 """What a session may take while others wait; the reference gives nobody more."""
+SESSION_S = 60.0
+"""How long a session may hold its snapshot, wanted or not: behind it nothing can be tidied up. The client resumes on a later one."""
 SEND_S = 10.0
 """How long one answer may take to be written: a slow reader holds up a place that others want."""
 
@@ -90,14 +92,22 @@ class ServeSession:
             StoreError: The store failed.
         """
         while not self.server.is_done:
-            if self._turns.is_over(self._started):
-                await self._send(encode_frame(encode_response(AbortResponse(0))))
-                self._stream.close_sending()
+            if self._turns.is_over(self._started) or trio.current_time() >= self._started + SESSION_S:
+                await self._abort()
                 return
-            await self._give(await self._receive())
+            try:
+                await self._give(await self._receive())
+            except SnapshotExpired:
+                await self._abort()
+                return
+
+    async def _abort(self) -> None:
+        """End the session so that the client resumes where it is."""
+        await self._send(encode_frame(encode_response(AbortResponse(0))))
+        self._stream.close_sending()
 
     async def _receive(self) -> ServerEvent:
-        with self._turns.limit(self._started, self.server.deadline):
+        with self._turns.limit(self._started, min(self.server.deadline, self._started + SESSION_S)):
             try:
                 data = await self._stream.receive_some()
             except (StreamReset, ClosedError) as error:

@@ -163,7 +163,7 @@ class Streams:
         try:
             if not is_served:
                 await self._wait_for_turn(peer)
-            async with self._service.log.snapshot() as snapshot:
+            async with self._service.log.snapshot(may_expire=True) as snapshot:
                 session = ServeSession(snapshot, stream, peer.bucket, self._turns)
                 try:
                     await session.run()

@@ -101,8 +101,12 @@ class Store(Protocol):
         """Run a plan on one snapshot of the log."""
         ...
 
-    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
-        """Hold one snapshot for many plans. Keep it short: a SQLite file cannot be checkpointed past it."""
+    def snapshot(self, *, may_expire: bool = False) -> AbstractAsyncContextManager[Reader]:
+        """Hold one snapshot for many plans. Keep it short: a SQLite file cannot be checkpointed past it.
+
+        Args:
+            may_expire: Whether the store may take it back when that has cost too much space: then `run` raises SnapshotExpired.
+        """
         ...
 
     async def write(self, plan: Plan[T]) -> T:

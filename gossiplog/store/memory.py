@@ -72,8 +72,8 @@ class MemoryStore:
         return run_plan(plan, self._state.answer)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Reader]:
-        """Hold the state of now. O(heads)."""
+    async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
+        """Hold the state of now, which never expires. O(heads)."""
         await trio.lowlevel.checkpoint()
         yield _Snapshot(self._state.snapshot())
 

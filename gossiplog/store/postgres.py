@@ -111,8 +111,8 @@ class PostgresStore:
         return result
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Reader]:
-        """Hold one snapshot for many plans."""
+    async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
+        """Hold one snapshot for many plans. It costs no space but what vacuum cannot free meanwhile, so it does not expire here."""
         connection = await self._call(self._database.begin_snapshot)
         try:
             yield _Snapshot(self, connection)

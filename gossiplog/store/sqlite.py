@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,13 +12,13 @@ from typing import Any, TypeVar
 
 import trio
 
-from ..errors import ClosedError, CommitError, DamagedLog, LocalProtocolError, ReadOnlyLog
+from ..errors import ClosedError, CommitError, DamagedLog, LocalProtocolError, ReadOnlyLog, SnapshotExpired, StoreError
 from ..plan import Plan, Request, run_plan
 from .base import Durability, Reader, Transaction
 from .sqlite_answers import answer
 from .sqlite_connection import TrioConnection
 from .sqlite_errors import translate
-from .sqlite_file import WriterLock, check_file, check_log, connect, create_log, is_blank
+from .sqlite_file import BUSY_TIMEOUT_S, WriterLock, check_file, check_log, connect, create_log, is_blank
 from .tail import UNKNOWN, Tail
 
 __all__ = ["SqliteStore"]
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 _READERS = 4
 """Connections that read, opened as they are needed; more callers than that wait."""
+WAL_BYTES_MAX = 32 * 1024 * 1024
+"""When the write-ahead log has grown to this, snapshots that may expire do, and it is emptied: it can only be while nobody reads in it."""
 _SNAPSHOTS = 32
 """Snapshots that are held at a time, on connections of their own: for as long as a peer's sync takes, other reads must not wait for it."""
 
@@ -48,6 +51,11 @@ class SqliteStore:
         self._idle: list[TrioConnection] = []
         self._readers = trio.Semaphore(_READERS)
         self._snapshots = trio.Semaphore(_SNAPSHOTS)
+        self._expirable: set[_Snapshot] = set()
+        self._wal = path.with_name(path.name + "-wal")
+        self._wal_bytes_max = WAL_BYTES_MAX
+        # Held while the write-ahead log is emptied: a snapshot that began meanwhile would prevent it.
+        self._emptying = trio.Lock()
         self._is_closed = False
 
     @classmethod
@@ -129,15 +137,23 @@ class SqliteStore:
             return await _call(self._path, reader, _read, plan)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Reader]:
+    async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
         """Hold one snapshot for many plans."""
         async with self._reader(self._snapshots) as reader:
+            snapshot = _Snapshot(self._path, reader)
             try:
-                await _call(self._path, reader, _begin_snapshot)
-                yield _Snapshot(self._path, reader)
+                async with self._emptying:
+                    await _call(self._path, reader, _begin_snapshot)
+                if may_expire:
+                    self._expirable.add(snapshot)
+                yield snapshot
             finally:
+                self._expirable.discard(snapshot)
                 with trio.CancelScope(shield=True):
-                    await _call(self._path, reader, _rollback)
+                    await snapshot.end()
+                if not may_expire:
+                    # What it held up can be done at the next commit.
+                    self._wal_bytes_max = WAL_BYTES_MAX
 
     async def write(self, plan: Plan[T]) -> T:
         """Run a plan as one transaction, in one hop."""
@@ -148,7 +164,10 @@ class SqliteStore:
         except trio.WouldBlock:
             await self._write_turn.acquire()
         try:
-            return await _call(self._path, writer, _write, plan, self._tail)
+            result: T = await _call(self._path, writer, _write, plan, self._tail)
+            if self._is_wal_large():
+                await self._empty_wal(writer)
+            return result
         finally:
             self._write_turn.release()
 
@@ -163,6 +182,8 @@ class SqliteStore:
                 # A caller that is cancelled from here on is cancelled after the commit.
                 with trio.CancelScope(shield=True):
                     await _call(self._path, writer, _commit)
+                    if self._is_wal_large():
+                        await self._empty_wal(writer)
             except BaseException:
                 self._tail.forget()
                 with trio.CancelScope(shield=True):
@@ -192,6 +213,25 @@ class SqliteStore:
                 else:
                     self._idle.append(reader)
 
+    def _is_wal_large(self) -> bool:
+        try:
+            return os.stat(self._wal).st_size > self._wal_bytes_max  # noqa: PTH116  (at each commit)
+        except OSError:
+            return False
+
+    async def _empty_wal(self, writer: TrioConnection) -> None:
+        """Take the snapshots back that may be, and empty the write-ahead log; where others read in it, try again when it has grown."""
+        with trio.CancelScope(shield=True):
+            async with self._emptying:
+                for snapshot in list(self._expirable):
+                    await snapshot.end()
+                try:
+                    is_empty = await _call(self._path, writer, _empty_wal)
+                except StoreError:
+                    # What was committed is committed; if something is wrong with the disk, the next commit says so.
+                    is_empty = False
+        self._wal_bytes_max = WAL_BYTES_MAX if is_empty else self._wal_bytes_max + WAL_BYTES_MAX
+
     async def _close_readers(self) -> None:
         self._is_closed = True
         while self._idle:
@@ -210,10 +250,20 @@ class _Snapshot:
         self._path = path
         self._reader = reader
         self._turn = trio.Lock()
+        self._is_over = False
 
     async def run(self, plan: Plan[T]) -> T:
         async with self._turn:
+            if self._is_over:
+                raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="begin anew on a later one")
             return await _call(self._path, self._reader, _run, plan)
+
+    async def end(self) -> None:
+        """End the transaction, after the plan that is being run."""
+        async with self._turn:
+            if not self._is_over:
+                self._is_over = True
+                await _call(self._path, self._reader, _rollback)
 
 
 class _Transaction:
@@ -286,6 +336,16 @@ def _commit(db: sqlite3.Connection) -> None:
 def _rollback(db: sqlite3.Connection) -> None:
     if db.in_transaction:
         db.execute("ROLLBACK")
+
+
+def _empty_wal(db: sqlite3.Connection) -> bool:
+    """Checkpoint and truncate the write-ahead log, if for a moment within a tenth of a second nobody reads in it."""
+    db.execute("PRAGMA busy_timeout = 100")
+    try:
+        (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not is_busy
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {1000 * BUSY_TIMEOUT_S:.0f}")
 
 
 def _read(db: sqlite3.Connection, plan: Plan[T]) -> T:

@@ -16,13 +16,24 @@ from .migrate import load_migrations, split_statements
 from .sqlite_errors import translate
 from .sqlite_schema import check_schema, read_writer
 
-__all__ = ["WriterLock", "check_file", "check_log", "connect", "create_log", "find_pending", "is_blank", "migrate_log", "read_version"]
+__all__ = [
+    "BUSY_TIMEOUT_S",
+    "WriterLock",
+    "check_file",
+    "check_log",
+    "connect",
+    "create_log",
+    "find_pending",
+    "is_blank",
+    "migrate_log",
+    "read_version",
+]
 
 APPLICATION_ID = 0x676C6F67
 """`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
 _SIGNATURE = b"SQLite format 3\0"
 _CACHE_KIB = 16 * 1024
-_BUSY_TIMEOUT_S = 5.0
+BUSY_TIMEOUT_S = 5.0
 
 
 def check_file(path: Path, *, create: bool, read_only: bool) -> None:
@@ -61,6 +72,7 @@ class WriterLock:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        _HELD.add(self)
 
     @classmethod
     def acquire(cls, path: Path) -> WriterLock:
@@ -82,9 +94,32 @@ class WriterLock:
         return cls(descriptor)
 
     def release(self) -> None:
-        """Give the lock up."""
-        os.ftruncate(self._descriptor, 0)
+        """Give the lock up, also for processes that have inherited it."""
+        import fcntl
+
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the lock's file: in a forked child, which would hold the lock for as long as it lives, whatever becomes of its parent."""
         os.close(self._descriptor)
+        self._descriptor = -1
+        _HELD.discard(self)
+
+
+_HELD: set[WriterLock] = set()
+"""The locks of this process."""
+
+
+def _forget_locks() -> None:
+    for lock in list(_HELD):
+        lock.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def connect(path: Path, durability: Durability, *, read_only: bool) -> sqlite3.Connection:
@@ -109,7 +144,7 @@ def connect(path: Path, durability: Durability, *, read_only: bool) -> sqlite3.C
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=_BUSY_TIMEOUT_S, cached_statements=256)
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S, cached_statements=256)
 
 
 def _configure(db: sqlite3.Connection, durability: Durability, *, read_only: bool) -> None:

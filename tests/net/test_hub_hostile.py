@@ -5,12 +5,14 @@ from __future__ import annotations
 import resource
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
 from hostile_client import SYNC, hostile_push, muxed, push, push_stream
-from network_support import PATIENCE_S, TOPIC, eventually, fetch, memory_log, open_stream, until_count, until_has
+from network_support import PATIENCE_S, TOPIC, eventually, fetch, memory_log, open_stream, signer, until_count, until_has
 
+import gossiplog
 from gossiplog import GossipLog
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import CannotConnect, StreamReset
@@ -19,8 +21,8 @@ from gossiplog.net.admission import Admission, HubLimits
 from gossiplog.net.hub import Hub
 from gossiplog.net.hub_client import open_websocket, parse_url
 from gossiplog.net.push import QUEUE_BYTES_MAX
-from gossiplog.sync.rpc import GetRoot, GetValues, Update
-from gossiplog.sync.wire import encode_event, encode_request
+from gossiplog.sync.rpc import AbortResponse, GetRoot, GetValues, Update
+from gossiplog.sync.wire import decode_response, encode_event, encode_request
 
 SERVED_S = 5.0
 """Within which an honest peer is served, whatever others do. Source: issue 4, "Proof"."""
@@ -203,6 +205,43 @@ async def test_sync_session_that_asks_for_nothing_is_cut_short_when_others_wait(
                 await nursery.start(squat)
             await serve_honest(hub, hub_log)
             nursery.cancel_scope.cancel()
+
+
+async def test_sync_sessions_that_overlap_do_not_let_the_write_ahead_log_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossiplog.store.sqlite.WAL_BYTES_MAX", 1024 * 1024)
+    path = tmp_path / "hub.db"
+    aborted, peak = 0, 0
+
+    async def hold() -> None:
+        """Ask now and then, and come back at once when the session is ended."""
+        nonlocal aborted
+        async with muxed(hub) as connection:
+            while True:
+                stream, frames = await connection.open_stream([SYNC]), FrameDecoder()
+                answer: object = None
+                while not isinstance(answer, AbortResponse):
+                    await stream.send_all(encode_frame(encode_request(GetRoot())))
+                    while not (found := frames.take(await stream.receive_some())):
+                        pass
+                    answer = decode_response(found[0])
+                    await trio.sleep(0.05)
+                aborted += 1
+
+    async with gossiplog.open(path, topic=TOPIC, signer=signer(1), durability="off") as hub_log, hub_of(hub_log) as hub:
+        await hub_log.append(1)
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(hold)
+            for number in range(60):
+                await hub_log.append_many([f"{number} {at} {'x' * 1000}" for at in range(100)])
+                peak = max(peak, path.with_name("hub.db-wal").stat().st_size)
+                await trio.sleep(0.01)
+            async with memory_log(9) as honest, honest.connect(hub.urls[0]):
+                await until_count(honest, await hub_log.count())
+            nursery.cancel_scope.cancel()
+        assert path.stat().st_size > 8 * 1024 * 1024
+    assert peak < 2 * 1024 * 1024, peak
+    assert aborted >= 8
 
 
 async def test_requests_beyond_their_rate_wait() -> None:
