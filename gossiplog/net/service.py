@@ -98,8 +98,8 @@ _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored
 class Dialler(Protocol):
     """Who makes connections for the router. Each call returns at once; the answers come through `Service.tell`."""
 
-    def connect(self, peer: PeerId, record: bytes | None) -> None:
-        """Dial a peer, then attach the connection, or tell `ConnectFailed`."""
+    def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
+        """Dial a peer that another one may have named, then attach the connection, or tell `ConnectFailed`."""
         ...
 
     def disconnect(self, peer: PeerId) -> None:
@@ -413,13 +413,13 @@ class Service:
 
     def _dial(self, action: Connect | Disconnect | Probe) -> None:
         match action:
-            case Connect(id, record):
+            case Connect(id, record, source):
                 if id in self.peers:
                     pass
                 elif self.dialler is None:
                     self.tell(ConnectFailed(id))
                 else:
-                    self.dialler.connect(id, record)
+                    self.dialler.connect(id, record, source)
             case Disconnect(id):
                 if self.dialler is not None:
                     self.dialler.disconnect(id)

@@ -130,10 +130,12 @@ class Connect:
         peer: Who.
         record: Its signed record from peer exchange, which the driver must verify before it dials; None when the driver has to
             know the address itself.
+        source: The peer that offered it; None if we want it for reasons of our own.
     """
 
     peer: PeerId
     record: bytes | None = None
+    source: PeerId | None = None
 
 
 @dataclass(frozen=True, slots=True)

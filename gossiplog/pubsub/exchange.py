@@ -71,4 +71,4 @@ class PeerExchange:
             offered = [record for record in prune.peers if record.peer not in known]
             for record in choose(offered, self._left, self._core.rng):
                 self._left -= 1
-                self._core.out.append(Connect(record.peer, record.record))
+                self._core.out.append(Connect(record.peer, record.record, pruner.id))

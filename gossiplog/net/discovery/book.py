@@ -9,6 +9,7 @@ from random import Random
 from ...pubsub.types import PeerId
 from ...sync.pace import Backoff
 from ..libp2p.addresses import Address
+from ..libp2p.reach import Teller, reach_of
 from ..libp2p.records import ADDRESSES_MAX
 
 __all__ = ["BOOK_MAX", "AddressBook"]
@@ -37,16 +38,17 @@ class AddressBook:
     def __contains__(self, peer: PeerId) -> bool:
         return peer in self._addresses
 
-    def learn(self, peer: PeerId, addresses: Iterable[Address], *, from_near: bool, is_own_word: bool = False) -> None:
+    def learn(self, peer: PeerId, addresses: Iterable[Address], *, teller: Teller | None, is_own_word: bool = False) -> None:
         """Note where a peer listens.
 
         Args:
             peer: Who.
             addresses: Where.
-            from_near: Whoever says so is on this machine. Others cannot send us to our own loopback.
+            teller: Who says so; it cannot send us to where it cannot go itself: from the world into our network, from there to our
+                own loopback. None: our operator, who may.
             is_own_word: It says so itself, so what others said counts no more.
         """
-        usable = [address.of(peer) for address in addresses if from_near or not address.is_loopback]
+        usable = [address.of(peer).told_by(teller) for address in addresses if teller is None or _may_tell(teller, address)]
         if not is_own_word:
             usable = [*self._addresses.get(peer, ()), *usable]
         if not usable:
@@ -69,7 +71,7 @@ class AddressBook:
         self._failed.pop(peer, None)
         if address is not None:
             others = (known for known in self._addresses.get(peer, ()) if known != address.of(peer))
-            self._addresses[peer] = (address.of(peer), *others)[:ADDRESSES_MAX]
+            self._addresses[peer] = (address.of(peer).told_by(None), *others)[:ADDRESSES_MAX]
 
     def on_failed(self, peer: PeerId, now: float) -> None:
         """Note that a peer could not be reached, or left us at once."""
@@ -86,3 +88,8 @@ class AddressBook:
     def forget(self, peer: PeerId) -> None:
         """Drop a peer's addresses."""
         self._addresses.pop(peer, None)
+
+
+def _may_tell(teller: Teller, address: Address) -> bool:
+    """Whether a teller may name an address; where a name leads is looked at when it is dialled."""
+    return address.family not in ("ip4", "ip6") or reach_of(address.host) >= teller.reach

@@ -26,6 +26,7 @@ from ..journal import note
 from ..libp2p.addresses import Address
 from ..libp2p.host import Host, Peering
 from ..libp2p.identify import measure_ping
+from ..libp2p.reach import Teller
 from ..libp2p.records import open_record
 from ..service import Service
 from ..stream import Handler
@@ -79,6 +80,7 @@ class Discovery:
         self._asked = 0
         self._walk_dials = 0
         self._changed = trio.Event()
+        self._readers = trio.CapacityLimiter(1)
         self._troubles = Troubles()
         self.table = RoutingTable(me)
         self.book = AddressBook(rng)
@@ -86,7 +88,7 @@ class Discovery:
         self.handlers: Mapping[str, Handler] = {self._protocol: Answerer(self._closest).serve}
         for address in bootstrap:
             if address.peer is not None:
-                self.book.learn(address.peer, [address], from_near=True)
+                self.book.learn(address.peer, [address], teller=None)
 
     # For the host
 
@@ -105,7 +107,7 @@ class Discovery:
     def on_identity(self, peering: Peering) -> None:
         """A peer has said where it listens and what it speaks, at first or anew."""
         peer, identity = peering.connection.peer, peering.identity
-        self.book.learn(peer, identity.addresses, from_near=peering.is_near, is_own_word=identity.record is not None)
+        self.book.learn(peer, identity.addresses, teller=_teller(peering), is_own_word=identity.record is not None)
         if self._protocol in identity.protocols:
             self.table.add(peer)
 
@@ -135,18 +137,11 @@ class Discovery:
 
     # For the router
 
-    def connect(self, peer: PeerId, record: bytes | None) -> None:
+    def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
         """Dial a peer of whom we may know the address from others, or by its signed record."""
-        if record is not None:
-            try:
-                opened = open_record(record)
-                if opened.peer == peer:
-                    self.book.learn(peer, opened.addresses, from_near=self._is_anybody_near(), is_own_word=True)
-            except DecodeError as error:
-                note("bad peer record", level=logging.DEBUG, peer=peer, reason=str(error))
-        is_possible = peer in self.book and self._asked < _ASKED_DIALS_MAX and self.book.may_try(peer, trio.current_time())
-        if is_possible and self._service.banned_until(peer) is None:
-            self._nursery.start_soon(self._connect_for_router, peer)
+        is_possible = (peer in self.book or record is not None) and self._asked < _ASKED_DIALS_MAX
+        if is_possible and self.book.may_try(peer, trio.current_time()) and self._service.banned_until(peer) is None:
+            self._nursery.start_soon(self._connect_for_router, peer, record, self._teller_of(source or peer))
         else:
             self._service.tell(ConnectFailed(peer))
 
@@ -161,13 +156,24 @@ class Discovery:
         """Measure the round trip to a peer."""
         self._nursery.start_soon(self._probe, peer)
 
-    async def _connect_for_router(self, peer: PeerId) -> None:
+    async def _connect_for_router(self, peer: PeerId, record: bytes | None, teller: Teller) -> None:
         self._asked += 1
         try:
-            if not await self._try(peer):
+            if record is not None:
+                await self._read_record(peer, record, teller)
+            if peer not in self.book or not await self._try(peer):
                 self._service.tell(ConnectFailed(peer))
         finally:
             self._asked -= 1
+
+    async def _read_record(self, peer: PeerId, record: bytes, teller: Teller) -> None:
+        try:
+            # A signature and sixteen addresses take most of a millisecond, and sixteen records come at once.
+            opened = await trio.to_thread.run_sync(open_record, record, limiter=self._readers)
+            if opened.peer == peer:
+                self.book.learn(peer, opened.addresses, teller=teller, is_own_word=True)
+        except DecodeError as error:
+            note("bad peer record", level=logging.DEBUG, peer=peer, reason=str(error))
 
     async def _probe(self, peer: PeerId) -> None:
         rtt_s = None
@@ -300,9 +306,9 @@ class Discovery:
                     self.book.on_failed(peer, trio.current_time())
                 walk.on_failure(peer)
             else:
-                near = self._is_near(peer)
+                teller = self._teller_of(peer)
                 for other, addresses in closer.items():
-                    self.book.learn(other, addresses, from_near=near)
+                    self.book.learn(other, addresses, teller=teller)
                 walk.on_answer(peer, [other for other in closer if other in self.book])
                 self.table.add(peer)
             progress.set()
@@ -325,14 +331,16 @@ class Discovery:
         self._walk_dials -= 1
         return True
 
-    def _is_near(self, peer: PeerId) -> bool:
-        return any(peering.is_near for peering in self._host.peerings if peering.connection.peer == peer)
-
-    def _is_anybody_near(self) -> bool:
-        return any(peering.is_near for peering in self._host.peerings)
+    def _teller_of(self, peer: PeerId) -> Teller:
+        connection = self._host.connection_with(peer)
+        return Teller.at(None if connection is None else connection.address, peer)
 
     def _wake(self) -> None:
         self._changed.set()
+
+
+def _teller(peering: Peering) -> Teller:
+    return Teller.at(peering.connection.address, peering.connection.peer)
 
 
 def _reason(error: GossipLogError, address: str) -> str:

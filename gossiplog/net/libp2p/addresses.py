@@ -8,13 +8,14 @@ Source: the multiaddr specification; `multiaddr` reads and writes both forms.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from multiaddr import Multiaddr
 
 from ...errors import DecodeError
 from ...pubsub.peer_id import peer_id_bytes
 from ...pubsub.types import PeerId
+from .reach import Teller
 
 __all__ = ["ADDRESS_BYTES_MAX", "Address"]
 
@@ -36,6 +37,7 @@ class Address:
         is_websocket: WebSocket over TCP, else TCP alone.
         is_tls: TLS below the WebSocket.
         peer: Whose it is, if it says so.
+        teller: Who told us of it; None for our operator. No part of what it is.
     """
 
     family: str
@@ -44,6 +46,7 @@ class Address:
     is_websocket: bool = False
     is_tls: bool = False
     peer: PeerId | None = None
+    teller: Teller | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Address:
@@ -101,6 +104,10 @@ class Address:
     def of(self, peer: PeerId | None) -> Address:
         """Return the same place as this peer's."""
         return replace(self, peer=peer)
+
+    def told_by(self, teller: Teller | None) -> Address:
+        """Return the same place as this teller's word."""
+        return replace(self, teller=teller)
 
     @property
     def is_unspecified(self) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import ssl
 import time
 from collections import ChainMap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from random import Random
 
 import trio
 
@@ -28,6 +29,7 @@ from ..muxed import MuxedConnection, open_muxed
 from ..stream import ByteStream, Connection, Handler, Stream
 from ..tcp import TcpStream
 from .addresses import Address
+from .dials import DialGuard, check_reach
 from .identify import (
     IDENTIFY_PROTOCOLS,
     IDENTIFY_PUSH_PROTOCOLS,
@@ -63,7 +65,6 @@ class Peering:
         identity: What the peer said of itself last.
         opened_at: Seconds on trio's clock.
         dialled: The address that we dialled; None if the peer did.
-        is_near: The peer is on this machine.
         is_counted: Its address counts against peers that share it; not for loopback and exempt ones.
     """
 
@@ -71,7 +72,6 @@ class Peering:
     identity: Identity
     opened_at: float
     dialled: Address | None
-    is_near: bool
     is_counted: bool
 
 
@@ -141,6 +141,7 @@ class Host:
         key: Who we are.
         addresses: Where we listen, with the ports that the system chose.
         admission: Counts the inbound connections.
+        dials: Bounds the dials to addresses that others told us.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class Host:
         self.addresses: tuple[Address, ...] = ()
         self._announced: tuple[Address, ...] = ()
         self._record = b""
+        self.dials = DialGuard(Random(secrets.randbits(128)))
         self.admission = Admission(limits)
         self._serve = serve
         self._on_identity = on_identity
@@ -304,7 +306,10 @@ class Host:
         reasons = []
         for address in addresses:
             try:
-                return await self._dial(peer, address)
+                self.dials.begin(address, trio.current_time())
+                connection = await self._dial(peer, address)
+                self.dials.reached(address)
+                return connection
             except (OSError, GossipLogError) as error:
                 reasons.append(f"{address}: {_why(error)}")
         raise CannotConnect("; ".join(reasons) or f"no address of {peer} is known")
@@ -329,6 +334,7 @@ class Host:
         self._outbound += 1
         try:
             self._check_total()
+            await check_reach(address)
             stream = await dial(address, self._tls)
             try:
                 upgraded, found = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
@@ -359,8 +365,8 @@ class Host:
                     return
                 identity = await self._introduce(connection)
                 if identity is not None:
-                    is_near, is_counted = ip_address(remote).is_loopback, not self.admission.is_exempt(remote)
-                    await self._keep(Peering(connection, identity, trio.current_time(), dialled, is_near, is_counted), on_ready)
+                    is_counted = not self.admission.is_exempt(remote)
+                    await self._keep(Peering(connection, identity, trio.current_time(), dialled, is_counted), on_ready)
             finally:
                 del self._remotes[connection]
 

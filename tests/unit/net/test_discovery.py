@@ -13,13 +13,15 @@ from gossiplog.net.discovery import AddressBook, RoutingTable, Walk, kad_protoco
 from gossiplog.net.discovery.kademlia import Answerer, ask_closer
 from gossiplog.net.discovery.table import ALPHA, BUCKET_SIZE, place_of
 from gossiplog.net.libp2p import Address, PeerKey
+from gossiplog.net.libp2p.reach import Reach, Teller
 from gossiplog.net.libp2p.records import ADDRESSES_MAX, seal_record
-from gossiplog.pubsub.events import Probed
+from gossiplog.pubsub.events import ConnectFailed, Probed
 from gossiplog.pubsub.peer_id import peer_id_bytes, peer_id_text
 from gossiplog.pubsub.types import PeerId
 
 KAD = kad_protocol(TOPIC)
 PLACE = Address.parse("/ip4/192.0.2.1/tcp/4001")
+FAR, NEAR = Teller("203.0.113.1", Reach.WORLD), Teller("a peer", Reach.MACHINE)
 
 
 def peers(count, seed=1):
@@ -127,14 +129,14 @@ def test_the_book_is_bounded_and_what_a_peer_says_itself_counts_most():
     book = AddressBook(Random(1), size_max=10)
     everybody = peers(30)
     for peer in everybody:
-        book.learn(peer, [PLACE], from_near=False)
+        book.learn(peer, [PLACE], teller=FAR)
         book.on_failed(peer, 0.0)
     assert len(book) == len(book._failed) == 10
     peer = everybody[-1]
     own = Address.parse("/ip4/192.0.2.7/tcp/1")
-    book.learn(peer, [own], from_near=False, is_own_word=True)
+    book.learn(peer, [own], teller=FAR, is_own_word=True)
     assert book.of(peer) == (own.of(peer),)
-    book.learn(peer, [Address("ip4", "192.0.2.8", port) for port in range(1, 100)], from_near=False)
+    book.learn(peer, [Address("ip4", "192.0.2.8", port) for port in range(1, 100)], teller=FAR)
     assert len(book.of(peer)) == ADDRESSES_MAX
     book.on_reached(peer, book.of(peer)[3])
     assert book.of(peer)[0].host == "192.0.2.8"
@@ -144,9 +146,9 @@ def test_nobody_far_can_send_us_to_our_own_loopback():
     book = AddressBook(Random(1))
     (peer,) = peers(1)
     near = Address.parse("/ip4/127.0.0.1/tcp/22")
-    book.learn(peer, [near, Address.parse("/ip6/::1/tcp/22")], from_near=False)
+    book.learn(peer, [near, Address.parse("/ip6/::1/tcp/22")], teller=FAR)
     assert book.of(peer) == ()
-    book.learn(peer, [near], from_near=True)
+    book.learn(peer, [near], teller=NEAR)
     assert book.of(peer) == (near.of(peer),)
 
 
@@ -232,10 +234,10 @@ async def test_the_router_connects_with_a_peer_by_its_signed_record_and_by_nothi
         near.service.tell, tell = told.append, near.service.tell
         forged = seal_record(PeerKey.generate(), far.host.announced, 1)
         for record in (None, b"garbage", forged):
-            near.discovery.connect(far.host.id, record)
-        assert len(told) == 3
+            near.discovery.connect(far.host.id, record, middle.host.id)
+        await eventually(lambda: sum(isinstance(event, ConnectFailed) for event in told) == 3)
         near.service.tell = tell
-        near.discovery.connect(far.host.id, seal_record(far.host.key, far.host.announced, 1))
+        near.discovery.connect(far.host.id, seal_record(far.host.key, far.host.announced, 1), middle.host.id)
         await eventually(lambda: far.host.id in near.host.peers)
 
 

@@ -162,9 +162,9 @@ async def test_a_peer_that_is_pruned_meets_others_by_their_signed_records(monkey
     # Offers are taken from whoever has brought something, which nobody has here.
     trusting = replace(narrow, score=replace(narrow.score, thresholds=Thresholds(accept_px=0.0)))
 
-    def note_offer(discovery, peer, record):
+    def note_offer(discovery, peer, record, source):
         offered.append((discovery.book, peer, record))
-        connect(discovery, peer, record)
+        connect(discovery, peer, record, source)
 
     # Kademlia would find them too.
     monkeypatch.setattr(Discovery, "_keep_walking", lambda discovery: trio.sleep_forever())
@@ -179,7 +179,7 @@ async def test_a_peer_that_is_pruned_meets_others_by_their_signed_records(monkey
         assert record is not None and open_record(record).peer == peer
         assert peer in {other.host.id for other in others}
         # It listens on two addresses of this machine, which are dialled as peers nearby told of them.
-        assert set(book.of(peer)) == set(open_record(record).addresses)
+        await eventually(lambda: set(book.of(peer)) == set(open_record(record).addresses))
 
 
 def test_libp2p_is_loaded_by_a_mesh_alone():

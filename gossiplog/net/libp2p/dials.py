@@ -1,0 +1,113 @@
+"""What others can have us dial, so that nobody uses us against a third: every place, every address and every teller has a bound.
+
+An address that we were given by our operator has no teller, and none of these bounds.
+
+Source: spec/limits.md, "connections and streams".
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import OrderedDict
+from random import Random
+from typing import TypeVar
+
+import trio
+
+from ...errors import CannotConnect
+from ...sync.pace import Backoff, TokenBucket, address_group
+from .addresses import Address
+from .reach import reach_of
+
+__all__ = ["DialGuard", "check_reach"]
+
+_SIZE_MAX = 4_096
+_HOST_RATE, _HOST_BURST = 0.1, 8
+"""Dials in vain to one IP address, a second and at once. Of this machine's own there are many peers in tests, and nobody else."""
+_TELLER_RATE, _TELLER_BURST = 0.2, 16
+"""Dials in vain that one teller may cause."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class DialGuard:
+    """Counts the dials that others caused and that led to nobody.
+
+    Args:
+        rng: For the jitter of back-offs.
+    """
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._places: OrderedDict[tuple[str, int], tuple[Backoff, float]] = OrderedDict()
+        self._hosts: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._tellers: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def __len__(self) -> int:
+        """The size of the fullest container."""
+        return max(len(self._places), len(self._hosts), len(self._tellers))
+
+    def begin(self, address: Address, now: float) -> None:
+        """Count a dial, as one in vain until `reached` is told.
+
+        Raises:
+            CannotConnect: The place, its IP address or whoever told of it has had its share.
+        """
+        teller, place = address.teller, (address.host, address.port)
+        if teller is None:
+            return
+        backoff, until = self._places.get(place, (Backoff(self._rng), now))
+        if now < until:
+            raise CannotConnect("it led to nobody a while ago")
+        buckets = [_bucket(self._tellers, teller.name, _TELLER_RATE, _TELLER_BURST, now)]
+        if address.is_loopback:
+            pass
+        elif address.family in ("ip4", "ip6"):
+            buckets.append(_bucket(self._hosts, address_group(address.host), _HOST_RATE, _HOST_BURST, now))
+        else:
+            buckets.append(_bucket(self._hosts, address.host, _HOST_RATE, _HOST_BURST, now))
+        for number, bucket in enumerate(buckets):
+            if not bucket.take(1, now):
+                for taken in buckets[:number]:
+                    taken.give_back(1)
+                raise CannotConnect("too many dials to this address, or told of by this peer, led to nobody")
+        _keep(self._places, place, (backoff, now + backoff.next()))
+
+    def reached(self, address: Address) -> None:
+        """The peer that was to be there was there."""
+        self._places.pop((address.host, address.port), None)
+        if address.teller is not None:
+            group = address_group(address.host) if address.family in ("ip4", "ip6") else address.host
+            for bucket in (self._tellers.get(address.teller.name), self._hosts.get(group)):
+                if bucket is not None:
+                    bucket.give_back(1)
+
+
+async def check_reach(address: Address) -> None:
+    """Look up a name that somebody told us, and see that it leads no nearer than the teller can go.
+
+    Raises:
+        CannotConnect: It does.
+        OSError: The name is not known.
+    """
+    if address.teller is None or address.family in ("ip4", "ip6"):
+        await trio.lowlevel.checkpoint()
+        return
+    for *_, (host, *_) in await trio.socket.getaddrinfo(address.host, address.port, 0, socket.SOCK_STREAM):
+        if reach_of(str(host).partition("%")[0]) < address.teller.reach:
+            raise CannotConnect(f"it leads to {host}, where whoever told of it cannot go")
+
+
+def _bucket(buckets: OrderedDict[str, TokenBucket], name: str, rate: float, burst: float, now: float) -> TokenBucket:
+    bucket = buckets.get(name) or TokenBucket(rate, burst, now)
+    _keep(buckets, name, bucket)
+    return bucket
+
+
+def _keep(values: OrderedDict[K, V], key: K, value: V) -> None:
+    """Keep a value as the one used last; forget the one that was not used for longest."""
+    values[key] = value
+    values.move_to_end(key)
+    if len(values) > _SIZE_MAX:
+        values.popitem(last=False)
