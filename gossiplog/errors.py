@@ -6,6 +6,7 @@ __all__ = [
     "CannotListen",
     "ClosedError",
     "CommitError",
+    "ConnectionLost",
     "DamagedLog",
     "DecodeError",
     "EncodeError",
@@ -229,6 +230,10 @@ class StorageFull(StoreError):
 
 class StoreUnavailable(StoreError):
     """The server that the log lies on cannot be reached, or does not let us in."""
+
+
+class ConnectionLost(StoreUnavailable):
+    """The connection to the server broke before a commit was sent, so that nothing was stored and all of it can be done again."""
 
 
 class CommitError(StoreError):

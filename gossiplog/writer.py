@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from .errors import ClosedError, CommitError, DecodeError, GossipLogError, LocalProtocolError, Reject, Rejected, StoreError
+from .errors import ClosedError, CommitError, ConnectionLost, DecodeError, GossipLogError, LocalProtocolError, Reject, Rejected, StoreError
 from .log.commit import Append, Authorize, Committed, Insert, Refusal, commit
 from .log.message import Entry
 from .log.message_id import decode_id
@@ -30,6 +30,8 @@ that entry and its descendants; any other exception rolls the transaction back a
 
 _GROUP_ENTRIES_MAX = 1_000
 _QUEUE_MAX = 1_024
+_ATTEMPTS = 5
+"""At one commit, while the connection to its server breaks each time."""
 
 
 class _Request:
@@ -166,7 +168,7 @@ class Writer:
 
     async def _commit_group(self, group: Sequence[_Request]) -> None:
         try:
-            committed = await self._commit(group)
+            committed = await self._commit_patiently(group)
         except Exception as error:
             # The edge of this task: whatever the store, the signer or the application raises belongs to the callers.
             if len(group) == 1 or (isinstance(error, StoreError) and not isinstance(error, CommitError)):
@@ -186,6 +188,15 @@ class Writer:
             else:
                 request.verdicts = outcome
                 request.finish()
+
+    async def _commit_patiently(self, group: Sequence[_Request]) -> Committed:
+        """Begin anew when the connection to a server breaks before the commit; each beginning waits for the server to come back."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._commit(group)
+            except ConnectionLost:
+                continue
+        return await self._commit(group)
 
     async def _commit(self, group: Sequence[_Request]) -> Committed:
         if self._apply is None:

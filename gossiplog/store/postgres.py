@@ -16,7 +16,7 @@ from .migrate import load_migrations
 from .postgres_database import Database, connect
 from .postgres_errors import DATABASE_ERRORS, translate
 from .postgres_pool import Connection
-from .postgres_schema import find_version
+from .postgres_schema import find_version, reading
 from .postgres_thread import AsyncioThread
 from .postgres_transactions import Writing
 from .postgres_url import PostgresUrl
@@ -199,9 +199,11 @@ def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:
     """Return a log's schema version and the names of the migrations that it lacks; see `pending_migrations`."""
 
     async def look() -> int:
-        connection = await connect(url)
+        # Whether a pooler is in between is not worth finding out.
+        connection = await connect(url, is_pooled=True)
         try:
-            return await find_version(connection, url)
+            async with reading(connection):
+                return await find_version(connection, url)
         finally:
             connection.terminate()
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from ..errors import CommitError, GossipLogError, NewerVersion, StoreUnavailable
+from ..errors import CommitError, ConnectionLost, GossipLogError, NewerVersion, StoreUnavailable
 from ..plan import Plan, is_single
+from . import postgres_pool
 from .base import Durability
 from .migrate import load_migrations
 from .postgres_apply import Application
@@ -45,7 +46,8 @@ _READERS = 4
 _SNAPSHOTS = 16
 """Connections that hold a snapshot: for as long as a peer's sync takes, other reads must not wait for it."""
 _ATTEMPTS = 8
-"""To begin, each with a connection that breaks at once, before a caller is told."""
+"""Of a read, or of a commit that was lost, each on a connection that breaks, before a caller is told."""
+_BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
 _CONNECT_S = 10.0
 _STATEMENT_S = 60
 _LOCK_S = 30
@@ -195,7 +197,7 @@ class Database:
         except BaseException as error:
             await self.rollback(call, writing)
             if isinstance(error, Failed):
-                raise translate(self.url.location, error.error) from error.error
+                raise self._explain(error.error) from error.error
             raise
         return writing
 
@@ -204,7 +206,7 @@ class Database:
         try:
             return await writing.run(plan)
         except Failed as failed:
-            raise translate(self.url.location, failed.error) from failed.error
+            raise self._explain(failed.error) from failed.error
 
     async def execute(
         self, call: Call, writing: Writing, statement: str, parameters: Sequence[Any], is_many: bool
@@ -218,9 +220,9 @@ class Database:
                 return []
             return await application.execute(statement, parameters)
         except Failed as failed:
-            raise translate(self.url.location, failed.error) from failed.error
+            raise self._explain(failed.error) from failed.error
         except DATABASE_ERRORS as error:
-            raise translate(self.url.location, error) from error
+            raise self._explain(error) from error
 
     async def commit(self, call: Call, writing: Writing, may_repeat: bool) -> None:
         """Commit.
@@ -240,7 +242,7 @@ class Database:
             is_unknown = writing.is_committing and is_lost(failed.error)
             await self.rollback(call, writing)
             if not is_unknown:
-                raise translate(self.url.location, failed.error) from failed.error
+                raise self._explain(failed.error) from failed.error
             await self._settle(call, writing, failed.error, may_repeat=may_repeat and writing.is_repeatable)
             # Who listens may have begun to since.
             self._notifier.note()
@@ -267,6 +269,13 @@ class Database:
         finally:
             await self.end_snapshot(call, connection)
         return size or 0
+
+    def _explain(self, error: BaseException) -> GossipLogError:
+        """Turn an error within a transaction that was not committed into one of ours."""
+        if is_lost(error) and not isinstance(error, TimeoutError):
+            message = f"the connection to {self.url.location} broke before the commit"
+            return ConnectionLost(message, hint="nothing of it was stored; try again")
+        return translate(self.url.location, error)
 
     async def _settle(self, call: Call, lost: Writing, error: BaseException, *, may_repeat: bool) -> None:
         """Find out what became of a COMMIT whose answer never came, and do it again if nothing did.
@@ -298,19 +307,27 @@ class Database:
         raise translate(self.url.location, error) from error
 
     async def _begin(self, call: Call | None, pool: Pool, script: str) -> Connection:
-        """Begin a transaction, on another connection if the first one turns out to be broken."""
-        for attempt in range(_ATTEMPTS):
+        """Begin a transaction, on another connection if the first one turns out to be broken.
+
+        A pooler lets us in while its server is away, so it is here that we wait for one behind it.
+        """
+        deadline = asyncio.get_running_loop().time() + postgres_pool.PATIENCE_S
+        backoff = 0.0
+        while True:
             connection = await pool.acquire(call)
             try:
                 if script:
                     await connection.execute(script)
             except DATABASE_ERRORS as error:
                 await self._end(pool, connection)
-                if not is_lost(error) or isinstance(error, TimeoutError) or attempt == _ATTEMPTS - 1:
+                is_late = asyncio.get_running_loop().time() + backoff > deadline
+                if not is_lost(error) or isinstance(error, TimeoutError) or is_late:
                     raise translate(self.url.location, error) from error
+                pause = _after(backoff)
+                await (pause if call is None else call.wait_for(pause))
+                backoff = min(2 * backoff or _BACKOFF_FIRST_S, _BACKOFF_LAST_S)
             else:
                 return connection
-        raise AssertionError("unreachable")
 
     async def _end(self, pool: Pool, connection: Connection) -> None:
         """End a transaction without a commit, if there is one, and give the connection back."""
@@ -346,14 +363,13 @@ class Database:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 await call.wait_for(_after(0.1 * 2**attempt))
-        pid, synchronous = await connection.fetchrow("SELECT pg_backend_pid(), current_setting('synchronous_commit')")
         # A pooler tells its clients a number of its own.
-        self._is_pooled = pid != connection.get_server_pid()
+        self._is_pooled = not await _is_so(connection, f"pg_backend_pid() = {connection.get_server_pid():d}")
         settings = dict(_SETTINGS)
         if self._durability is not Durability.FULL:
             # There is nothing in between, and nothing that can harm what is stored already.
             settings["synchronous_commit"] = "off"
-        elif synchronous != "remote_apply":
+        elif not await _is_so(connection, "current_setting('synchronous_commit') = 'remote_apply'"):
             settings["synchronous_commit"] = "on"
         settings = {name: value for name, value in settings.items() if name not in self.url.settings}
         if self._is_pooled:
@@ -374,6 +390,15 @@ class Database:
                 connection.terminate()
                 raise
         return connection
+
+
+async def _is_so(connection: Connection, condition: str) -> bool:
+    """Ask by the simple protocol: a prepared statement would stay behind on a connection that a pooler hands to other processes.
+
+    asyncpg names those by a count that begins anew in each process, so the second one would find its name taken.
+    """
+    status: str = await connection.execute(f"SELECT WHERE {condition}")
+    return status == "SELECT 1"
 
 
 async def _is_there(writing: Writing, seq: int, key: bytes) -> bool:

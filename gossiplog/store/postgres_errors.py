@@ -73,6 +73,9 @@ def translate(location: str, error: BaseException) -> StoreError | LocalProtocol
     if isinstance(error, TimeoutError):
         return StoreUnavailable(f"{location} did not answer in time", hint=f"see whether the server is overloaded; {_KEPT}")
     reason = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.InternalClientError):
+        # It speaks of asyncpg's own states: the server's last words came in the middle of a request.
+        return StoreUnavailable(f"the connection to {location} broke", hint=f"try again; {_KEPT}")
     hint = "see whether the server runs, host and port are right, and the files are there that sslrootcert and the like name"
     return StoreUnavailable(f"{location} cannot be reached: {reason}", hint=hint)
 

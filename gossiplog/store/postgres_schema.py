@@ -8,6 +8,8 @@ number. What it costs is the catalogue: 25 rows of pg_class a log, which thousan
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import asyncpg
@@ -20,7 +22,7 @@ from .postgres_pool import Connection
 from .postgres_transactions import WriterLocks, begin_writing
 from .postgres_url import PostgresUrl
 
-__all__ = ["Schema", "check_log", "find_version", "open_schema"]
+__all__ = ["Schema", "check_log", "find_version", "open_schema", "reading"]
 
 _LOCK_CLASS = 0x676C6F67
 """`glog` in ASCII: the first half of our advisory locks, plus the lock's number. The second is the schema's oid, or 0 to make schemas."""
@@ -69,24 +71,39 @@ async def open_schema(connection: Connection, url: PostgresUrl, topic: str | Non
         LogNotFound, ForeignFile, DamagedLog, NewerVersion, TopicMismatch, ReadOnlyLog, LocalProtocolError: As `PostgresStore.open`.
         asyncpg.PostgresError: The server refused something.
     """
-    version = await connection.fetchval("SELECT current_setting('server_version_num')::integer / 10000")
-    if version < _SERVER_MIN:
-        raise StoreError(f"{url.location} is PostgreSQL {version}, and {_SERVER_MIN} is needed")
-    if not read_only:
-        await _check_server_writes(connection, url)
-    if create and await _is_blank(connection, url):
+    async with reading(connection):
+        version = await connection.fetchval("SELECT current_setting('server_version_num')::integer / 10000")
+        if version < _SERVER_MIN:
+            raise StoreError(f"{url.location} is PostgreSQL {version}, and {_SERVER_MIN} is needed")
+        if not read_only:
+            await _check_server_writes(connection, url)
+        is_blank = create and await _is_blank(connection, url)
+    if is_blank:
         await _create(connection, url, topic)
-    found = await check_log(connection, url, topic)
+    async with reading(connection):
+        found = await check_log(connection, url, topic)
     latest = len(load_migrations("postgres"))
     if found.version < latest:
         if read_only:
             message = f"{url.location} has schema {found.version}, and {latest} is needed"
             raise ReadOnlyLog(message, hint="run `gossiplog migrate` as the role that owns the log")
         await _migrate(connection, url, found)
-        found = await check_log(connection, url, topic)
-    if not read_only:
-        await _check_rights(connection, url)
+    async with reading(connection):
+        if found.version < latest:
+            found = await check_log(connection, url, topic)
+        if not read_only:
+            await _check_rights(connection, url)
     return found
+
+
+@asynccontextmanager
+async def reading(connection: Connection) -> AsyncIterator[None]:
+    """Read within a transaction: a statement takes two messages, and a pooler need not hand both to one of the server's connections."""
+    await connection.execute("BEGIN READ ONLY")
+    try:
+        yield
+    finally:
+        await _leave(connection)
 
 
 async def find_version(connection: Connection, url: PostgresUrl) -> int:

@@ -5,6 +5,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,11 @@ from random import Random
 
 import pytest
 import trio
-from log_support import SIGNERS, all_of, assert_whole, make_history, opened
+import trio.testing
+from log_support import SIGNERS, TOPIC, all_of, assert_whole, make_history, opened
 from postgres_support import PostgresServer
+
+import gossiplog
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
@@ -43,6 +47,8 @@ def pooler(request: pytest.FixtureRequest, postgres: PostgresServer, tmp_path_fa
         "user = nobody" if os.geteuid() == 0 else "",
         f"auth_file = {folder}/users",
         "ignore_startup_parameters = search_path",
+        # How long it waits before it tries again to reach a server that was away.
+        "server_login_retry = 1",
     ]
     (folder / "pgbouncer.ini").write_text("\n".join(lines))
     (folder / "users").write_text('"gossiplog" ""\n')
@@ -64,11 +70,11 @@ class PooledServer:
     """The server as it is seen through the pooler."""
 
     def __init__(self, server: PostgresServer, port: int) -> None:
-        self._server = server
+        self.server = server
         self._port = port
 
     def new_log(self) -> str:
-        name = self._server.new_log().rpartition("log=")[2]
+        name = self.server.new_log().rpartition("log=")[2]
         return f"postgresql://gossiplog@127.0.0.1:{self._port}/postgres?log={name}"
 
 
@@ -136,3 +142,50 @@ async def test_settings_of_ours_stay_within_our_transactions(pooler) -> None:
         await log.append_many(range(10))
         for _ in range(6):
             assert await trio.to_thread.run_sync(look) == []
+
+
+COMMANDS = (["stat"], ["append", "7"], ["migrate", "--dry-run"], ["fsck"], ["log"], ["append", "8"])
+
+
+async def test_processes_follow_each_other_through_one_connection_of_the_servers(pooler, tmp_path) -> None:
+    """What one process leaves behind on the server's connection must not meet the next one's."""
+    url = pooler.new_log()
+    environment = {**os.environ, "PYTHONPATH": str(Path(gossiplog.__file__).parents[1]), "GOSSIPLOG_KEY_DIR": str(tmp_path / "keys")}
+    (tmp_path / "keys").mkdir(mode=0o700)
+    SIGNERS[0].save(tmp_path / "keys" / "alice.pem")
+
+    async def run(*arguments: str) -> str:
+        ran = await trio.run_process(
+            [sys.executable, "-m", "gossiplog", *arguments], env=environment, capture_stdout=True, capture_stderr=True, check=False
+        )
+        assert ran.returncode == 0, (arguments, ran.stderr.decode())
+        return ran.stdout.decode()
+
+    await run("init", url, "--topic", TOPIC)
+    for name, *rest in COMMANDS:
+        await run(name, url, *rest)
+    async with trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(run, "append", url, str(number))
+    assert len((await run("log", url, "-q")).split()) == 6
+
+
+async def test_writers_behind_a_pooler_wait_for_a_server_that_was_killed(pooler) -> None:
+    url = pooler.new_log()
+    async with opened(url) as log, opened(url, signer=SIGNERS[1]) as other:
+        await log.append("before")
+        done: list[object] = []
+
+        async def append(writer, number: int) -> None:
+            done.append((await writer.append(number)).message.payload)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(append, log, number)
+            await trio.to_thread.run_sync(pooler.server.kill)
+            for number in range(4, 8):
+                nursery.start_soon(append, other, number)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            await trio.to_thread.run_sync(pooler.server.start)
+        assert sorted(done) == list(range(8))
+        await assert_whole(log)
