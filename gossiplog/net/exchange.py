@@ -35,6 +35,7 @@ from .muxed import MuxedConnection, open_muxed
 from .pull import PullSession
 from .serve_sync import ServeSession, Turns
 from .stream import Connection, Stream
+from .sync_protocols import is_in_parts, sync_protocols
 
 __all__ = ["Exchange", "exchange"]
 
@@ -142,7 +143,7 @@ class _Session:
         self._connection: MuxedConnection
         self._nursery: trio.Nursery
         self._push_protocol = f"/canvas/v1/{log.topic}/push"
-        self._sync_protocol = f"/canvas/v1/{log.topic}/sync"
+        self._sync_protocols: tuple[str, ...] = sync_protocols(log.topic)
         self._bucket = new_bucket(trio.current_time())
         self._turns = Turns()
         self._serving = 0
@@ -152,7 +153,7 @@ class _Session:
     async def connected(self, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
         """Connect for the length of a block."""
         websocket = await open_websocket(self._hub, tls)
-        handlers = {self._sync_protocol: self._serve}
+        handlers = dict.fromkeys(self._sync_protocols, self._serve)
         async with open_muxed(websocket, is_client=True, peer=PeerId(self._hub.url), handlers=handlers) as self._connection:
             try:
                 yield
@@ -164,7 +165,9 @@ class _Session:
         """Pull, in as many sessions as it takes; one that got nowhere is followed by others after pauses of 1, 2 and 4 s."""
         source, total, fruitless, stuck = Source(), None, 0, 0
         while True:
-            stream = await self._open(self._sync_protocol)
+            stream = await self._open(*self._sync_protocols)
+            # Whoever lacks our protocol is not asked for it again.
+            self._sync_protocols = self._sync_protocols[-2 if is_in_parts(stream.protocol) else -1 :]
             session = PullSession(self._log, self._connection, stream, source, self._insert)
             result = await session.run()
             await session.close()
@@ -213,7 +216,7 @@ class _Session:
         Raises:
             RemoteProtocolError: What came is no answer, or none came in time.
         """
-        stream = await self._open(self._sync_protocol)
+        stream = await self._open(self._sync_protocols[-1])
         frames, answers = FrameDecoder(), list[Response]()
         with trio.move_on_after(_ANSWERS_S) as timing:
             try:
@@ -239,9 +242,9 @@ class _Session:
         answers = await self.ask([GetNode(0, key) for key in heads])
         return any(not isinstance(answer, NodeResponse) or answer.node is None for answer in answers)
 
-    async def _open(self, protocol: str) -> Stream:
+    async def _open(self, *protocols: str) -> Stream:
         try:
-            return await self._connection.open_stream([protocol])
+            return await self._connection.open_stream(protocols)
         except GossipLogError as error:
             raise CannotConnect(f"{self._hub.url} does not serve topic {self._log.topic}: {error}") from None
 

@@ -55,12 +55,14 @@ class Link:
         peer: Whom it leads to.
         nursery: The tasks that use it; cancelled when it is detached.
         since: Unix time, seconds.
+        syncs_in_parts: The peer serves syncs by our own protocol, as far as we know.
     """
 
     connection: Connection
     peer: Peer
     nursery: trio.Nursery
     since: float
+    syncs_in_parts: bool = True
 
     def start(self, task: Callable[[Link], Awaitable[None]]) -> None:
         """Start a task that ends with the connection at the latest; a fault in it ends nothing but itself."""

@@ -30,6 +30,7 @@ from ..sync.events import (
 from ..sync.result import Ending, SyncResult
 from ..sync.source import Source
 from .stream import Connection, Stream
+from .sync_protocols import is_in_parts
 
 __all__ = ["Insert", "PullSession"]
 
@@ -52,13 +53,20 @@ class PullSession:
     """
 
     def __init__(
-        self, log: GossipLog, connection: Connection, stream: Stream, source: Source, insert: Insert, first_answer_s: float | None = None
+        self,
+        log: GossipLog,
+        connection: Connection,
+        stream: Stream,
+        source: Source,
+        insert: Insert,
+        *,
+        first_answer_s: float | None = None,
     ) -> None:
         self._log = log
         self._connection = connection
         self._stream = stream
         self._insert = insert
-        self._client = SyncClient(source, first_answer_s=first_answer_s)
+        self._client = SyncClient(source, first_answer_s=first_answer_s, in_parts=is_in_parts(stream.protocol))
         self._outgoing: deque[bytes] = deque()
         self._is_finishing = False
         self._moved = trio.Event()

@@ -18,6 +18,7 @@ from ..sync.rpc import AbortResponse
 from ..sync.server import SyncServer
 from ..sync.wire import encode_response
 from .stream import Stream
+from .sync_protocols import is_in_parts
 
 __all__ = ["ServeSession", "Turns"]
 
@@ -81,7 +82,7 @@ class ServeSession:
         self._stream = stream
         self._turns = turns
         self._started = trio.current_time()
-        self.server = SyncServer(self._started, bucket=bucket)
+        self.server = SyncServer(self._started, bucket=bucket, in_parts=is_in_parts(stream.protocol))
 
     async def run(self) -> None:
         """Serve until the peer is done, or its share of time is over.

@@ -58,7 +58,7 @@ class Stream(Protocol):
         """Receive 1 to `bytes_max` bytes; `b""` once the peer closed its side and everything was read.
 
         Raises:
-            StreamReset: As `send_all`; what came before the reset is dropped.
+            StreamReset: As `send_all`, once what came before the reset was received.
         """
         ...
 

@@ -28,6 +28,7 @@ from .push import PushStream
 from .rpcs import Encoder, RpcSender, read_rpcs
 from .serve_sync import ServeSession, Turns
 from .stream import Connection, Handler, Stream
+from .sync_protocols import is_in_parts, sync_protocols
 
 if TYPE_CHECKING:
     from .service import Service
@@ -75,12 +76,13 @@ class Streams:
         self._turns = Turns()
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
         self._push_protocol = f"/canvas/v1/{service.topic}/push"
-        self._sync_protocol = f"/canvas/v1/{service.topic}/sync"
+        self._sync_protocols = sync_protocols(service.topic)
 
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
         of_pubsub = {protocol: self._handler(self._read_rpcs) for protocol in self._service.protocols}
-        return {self._push_protocol: self._handler(self._serve_push), self._sync_protocol: self._handler(self._serve_sync), **of_pubsub}
+        of_sync = {protocol: self._handler(self._serve_sync) for protocol in self._sync_protocols}
+        return {self._push_protocol: self._handler(self._serve_push), **of_sync, **of_pubsub}
 
     def on_attached(self, link: Link) -> None:
         """Serve a connection from now on."""
@@ -232,7 +234,7 @@ class Streams:
 
     async def open_push(self, link: Link) -> None:
         """Open a push stream and run it; whatever happens, the machine hears of it."""
-        stream = await self._open(link, self._push_protocol)
+        stream = await self._open(link, [self._push_protocol])
         if stream is None:
             self._service.tell(PushClosed(link.peer.id))
             return
@@ -246,10 +248,13 @@ class Streams:
         session: PullSession | None = None
         result = SyncResult(reason="no stream could be opened")
         try:
-            stream = await self._open(link, self._sync_protocol, action.first_answer_s or OPEN_S)
+            # Who lacks our protocol would be asked for it in vain each time, which takes a round trip.
+            protocols = self._sync_protocols[not link.syncs_in_parts :]
+            stream = await self._open(link, protocols, action.first_answer_s or OPEN_S)
             if stream is not None:
-                insert = partial(self._service.insert_synced, link.peer)
-                session = PullSession(self._service.log, link.connection, stream, action.source, insert, action.first_answer_s)
+                link.syncs_in_parts = is_in_parts(stream.protocol)
+                log, insert, patience_s = self._service.log, partial(self._service.insert_synced, link.peer), action.first_answer_s
+                session = PullSession(log, link.connection, stream, action.source, insert, first_answer_s=patience_s)
                 result = session.result
                 await session.run()
         finally:
@@ -275,14 +280,14 @@ class Streams:
             reason=result.reason or None,
         )
 
-    async def _open(self, link: Link, protocol: str, wait_s: float = OPEN_S) -> Stream | None:
+    async def _open(self, link: Link, protocols: Sequence[str], wait_s: float = OPEN_S) -> Stream | None:
         with trio.move_on_after(min(wait_s, OPEN_S)):
             try:
-                return await link.connection.open_stream([protocol])
+                return await link.connection.open_stream(protocols)
             except ProtocolNotSupported as error:
                 link.peer.note_once("topic", "protocol not served there", level=logging.WARNING, reason=str(error))
             except GossipLogError as error:
-                note("stream not opened", level=logging.DEBUG, peer=link.peer.id, protocol=protocol, reason=str(error))
+                note("stream not opened", level=logging.DEBUG, peer=link.peer.id, protocol=protocols[-1], reason=str(error))
         return None
 
     async def _run_push(self, peer: Peer, stream: Stream) -> None:
@@ -323,7 +328,7 @@ class Streams:
         with peer.writing:
             while peer.pubsub_protocol is not None:
                 opened_at = trio.current_time()
-                stream = await self._open(link, peer.pubsub_protocol)
+                stream = await self._open(link, [peer.pubsub_protocol])
                 if stream is not None:
                     await self._run_rpcs(peer, stream)
                 if trio.current_time() - opened_at > STEADY_S:

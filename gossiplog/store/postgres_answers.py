@@ -197,7 +197,9 @@ _RUNS = """
         ) f ORDER BY f.key
     ) p
     LEFT JOIN LATERAL (SELECT n.key FROM {log}.nodes n WHERE n.level = $1 AND n.key > p.key ORDER BY n.key LIMIT 1) u ON true
-    CROSS JOIN LATERAL (SELECT array_agg(c.key ORDER BY c.key) AS keys, array_agg(c.hash ORDER BY c.key) AS hashes FROM CHILDREN) c
+    CROSS JOIN LATERAL (SELECT array_agg(c.key ORDER BY c.key) AS keys, array_agg(c.hash ORDER BY c.key) AS hashes FROM (
+        SELECT c.key, c.hash FROM CHILDREN AND c.key >= $4 ORDER BY c.key LIMIT $5
+    ) c) c
     ORDER BY p.key"""
 _LEAF_RUNS = _RUNS.replace("CHILDREN", "{log}.entries c WHERE c.key >= p.key AND c.key < coalesce(u.key, $3)")
 _NODE_RUNS = _RUNS.replace("CHILDREN", "{log}.nodes c WHERE c.level = $1 - 1 AND c.key >= p.key AND c.key < coalesce(u.key, $3)")
@@ -205,16 +207,25 @@ _NODE_RUNS = _RUNS.replace("CHILDREN", "{log}.nodes c WHERE c.level = $1 - 1 AND
 
 async def _runs(fetch: Fetch, request: ReadRuns) -> list[Run]:
     statement = _LEAF_RUNS if request.level == 1 else _NODE_RUNS
-    rows = await fetch(statement, request.level, [key or b"" for key in request.keys], _KEY_END)
-    return [_run(request.level, *row) for row in rows]
+    start = request.start or b""
+    rows = await fetch(statement, request.level, [key or b"" for key in request.keys], _KEY_END, start, request.children_max)
+    return [_run(request.level, key, node_hash, until, keys, hashes, start) for key, node_hash, until, keys, hashes in rows]
 
 
-def _run(level: int, key: bytes, node_hash: bytes, until: bytes | None, keys: list[bytes] | None, hashes: list[bytes] | None) -> Run:
+def _run(
+    level: int,
+    key: bytes,
+    node_hash: bytes,
+    until: bytes | None,
+    keys: list[bytes] | None,
+    hashes: list[bytes] | None,
+    start: bytes = b"",
+) -> Run:
     below = level - 1
     children = [Node(below, child, child_hash) for child, child_hash in zip(keys or [], hashes or [], strict=True)]
-    if not key and below == 0:
+    if not key and not start and below == 0:
         children.insert(0, Node(0, None, ANCHOR_HASH))
-    elif not key and children:
+    elif not key and not start and children:
         children[0] = Node(below, None, children[0].hash)
     return Run(Node(level, key or None, node_hash), children, until)
 

@@ -266,12 +266,12 @@ def _nodes(db: sqlite3.Connection, request: ReadNodes) -> list[Node | None]:
 
 _FLOOR = "SELECT key, hash FROM gossiplog_nodes WHERE level = ? AND key <= ? ORDER BY key DESC LIMIT 1"
 _NEXT = "SELECT min(key) FROM gossiplog_nodes WHERE level = ? AND key > ?"
-_LEAF_RANGE = "SELECT 0, key, hash FROM gossiplog_leaves WHERE key >= ? AND key < ? ORDER BY key"
-_NODE_RANGE = "SELECT level, key, hash FROM gossiplog_nodes WHERE level = ? AND key >= ? AND key < ? ORDER BY key"
+_LEAF_RANGE = "SELECT 0, key, hash FROM gossiplog_leaves WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+_NODE_RANGE = "SELECT level, key, hash FROM gossiplog_nodes WHERE level = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
 def _runs(db: sqlite3.Connection, request: ReadRuns) -> list[Run]:
-    level = request.level
+    level, most = request.level, -1 if request.children_max is None else request.children_max
     runs: list[Run] = []
     until: bytes | None = b""
     for wanted in sorted([key or b"" for key in request.keys]):
@@ -283,14 +283,14 @@ def _runs(db: sqlite3.Connection, request: ReadRuns) -> list[Run]:
             return runs
         begin, parent_hash = row
         (until,) = db.execute(_NEXT, (level, begin)).fetchone()
-        end = until or _KEY_END
+        low, end = max(begin, request.start or b""), until or _KEY_END
         if level == 1:
-            children = list(map(Node._make, db.execute(_LEAF_RANGE, (begin, end))))
-            if not begin:
+            children = list(map(Node._make, db.execute(_LEAF_RANGE, (low, end, most))))
+            if not low:
                 children.insert(0, Node(0, None, ANCHOR_HASH))
         else:
-            children = list(map(Node._make, db.execute(_NODE_RANGE, (level - 1, begin, end))))
-            if not begin and children:
+            children = list(map(Node._make, db.execute(_NODE_RANGE, (level - 1, low, end, most))))
+            if not low and children:
                 children[0] = Node(level - 1, None, children[0].hash)
         runs.append(Run(Node(level, begin or None, parent_hash), children, until))
     return runs

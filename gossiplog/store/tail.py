@@ -41,7 +41,7 @@ class Tail:
         """Answer one request of the writer's transaction from memory, or return UNKNOWN."""
         match request:
             case ReadRuns():
-                return self._known_runs(request)
+                return self._known_runs(request) if request.is_whole else UNKNOWN
             case ReadRoot():
                 return UNKNOWN if self._root is None else self._root
             case ReadHeads():
@@ -60,7 +60,7 @@ class Tail:
         """Remember what the store answered, or what it has written, within the writer's transaction."""
         match request:
             case ReadRuns():
-                if answer and answer[-1].until is None:
+                if answer and answer[-1].until is None and request.is_whole:
                     self._runs[request.level] = answer[-1]
             case ReadRoot():
                 self._root = answer

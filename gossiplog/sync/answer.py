@@ -57,8 +57,10 @@ class Reply:
         self.fault, self.is_violation = fault, is_violation
 
 
-def answer(requests: Sequence[Request], limits: ServerLimits) -> Plan[Reply]:
+def answer(requests: Sequence[Request], limits: ServerLimits, *, in_parts: bool = False) -> Plan[Reply]:
     """Answer requests in order, until all are answered, the answers reach `limits.run_bytes`, or one cannot be answered.
+
+    Where the session is in parts, an answer to getChildren holds at most `limits.part_children`; else all, if they fit a frame.
 
     Neighbouring getChildren of one level are read in one request to the store, which is most of a sync's traffic.
     """
@@ -72,7 +74,8 @@ def answer(requests: Sequence[Request], limits: ServerLimits) -> Plan[Reply]:
             case GetNode():
                 yield from _answer_node(reply, request)
             case GetChildren():
-                yield from _answer_children(reply, _run_of(requests, len(reply.frames), limits.run_children), limits)
+                run = _run_of(requests, len(reply.frames), limits.run_children)
+                yield from _answer_children(reply, run, limits, in_parts=in_parts)
             case GetValues():
                 yield from _answer_values(reply, request, limits)
     return reply
@@ -82,9 +85,11 @@ def _run_of(requests: Sequence[Request], start: int, count_max: int) -> list[Get
     """The getChildren of one level that begin at `start`."""
     run: list[GetChildren] = []
     for request in requests[start : start + count_max]:
-        if not isinstance(request, GetChildren) or (run and request.level != run[0].level):
+        if not isinstance(request, GetChildren) or (run and (request.level != run[0].level or request.start is not None)):
             break
         run.append(request)
+        if request.start is not None:
+            break
     return run
 
 
@@ -96,28 +101,33 @@ def _answer_node(reply: Reply, request: GetNode) -> Plan[None]:
     reply.add(encode_frame(encode_response(NodeResponse(nodes[0]))))
 
 
-def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLimits) -> Plan[None]:
-    level = run[0].level
+def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLimits, *, in_parts: bool) -> Plan[None]:
+    level, start = run[0].level, run[0].start
     if not 1 <= level <= LEVEL_MAX:
         reply.fail(f"getChildren at level {level}, expected 1 to {LEVEL_MAX}", is_violation=True)
         return
+    if start is not None and not in_parts:
+        reply.fail("getChildren of a part, in a session that is not in parts", is_violation=True)
+        return
+    most = limits.part_children if in_parts else FRAME_BYTES_MAX // _NODE_BYTES
     keys = sorted({request.key for request in run}, key=lambda key: key or b"")
-    runs = yield from ask(ReadRuns(level, keys))
+    runs = yield from ask(ReadRuns(level, keys, start, most + 1))
     families = {found.parent.key: found.children for found in runs}
     framed: dict[bytes | None, bytes] = {}
     for request in run:
         if reply.frames and reply.size >= limits.run_bytes:
             return
         children = families.get(request.key)
-        if children is None:
+        if not children or (start is not None and children[0].key != start):
             # Whoever walks our tree from its root, in this one snapshot, asks for nodes that exist.
             reply.fail(f"getChildren of a node at level {level} that is not there", is_violation=True)
             return
-        if len(children) * _NODE_BYTES > FRAME_BYTES_MAX:
-            reply.fail(f"a node with {len(children)} children does not fit a frame", is_violation=False)
+        has_more = len(children) > most
+        if has_more and not in_parts:
+            reply.fail(f"a node with more than {most} children does not fit a frame", is_violation=False)
             return
         if request.key not in framed:
-            framed[request.key] = encode_frame(encode_response(ChildrenResponse(children)))
+            framed[request.key] = encode_frame(encode_response(ChildrenResponse(children[:most], has_more)))
         reply.add(framed[request.key])
 
 

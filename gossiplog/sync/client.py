@@ -26,7 +26,7 @@ from ..codec.clock import decode_clock
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_frame
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from ..log.validation import UNSUPPORTED
-from ..tree.check import check_children, check_root
+from ..tree.check import ChildrenCheck, check_children, check_root
 from ..tree.node import KEY_BYTES, Node, leaf_hash
 from .compare import Compared, compare
 from .events import (
@@ -65,6 +65,9 @@ from .wire import decode_response, encode_request
 __all__ = ["SyncClient"]
 
 COOLDOWN_S_MAX: Final = 300.0
+PARTS_CHILDREN_MAX: Final = 2**20
+"""Children of a node above level 1. They are looked into before the last part shows whether they have their parent's hash, which leaves
+need not prove: their values do. To grind so many honest nodes takes 34 million signatures."""
 
 
 class _Sent(NamedTuple):
@@ -87,13 +90,22 @@ class SyncClient:
         source: The memory of this peer; the session reads it and adds to it.
         limits: Bounds, for tests.
         first_answer_s: Seconds for the first answer, if these are less than for any other.
+        in_parts: The session's protocol lets the children of a node be told in parts.
     """
 
-    def __init__(self, source: Source | None = None, limits: ClientLimits | None = None, *, first_answer_s: float | None = None) -> None:
+    def __init__(
+        self,
+        source: Source | None = None,
+        limits: ClientLimits | None = None,
+        *,
+        first_answer_s: float | None = None,
+        in_parts: bool = False,
+    ) -> None:
         self.result = SyncResult()
         self._source = source or Source()
         self._limits = limits or ClientLimits()
         self._first_answer_s = min(first_answer_s or self._limits.rpc_s, self._limits.rpc_s)
+        self._in_parts = in_parts
         self._frames = FrameDecoder()
         self._frontier = Frontier()
         self._sent: deque[_Sent] = deque()
@@ -216,9 +228,9 @@ class SyncClient:
             self._expansions -= 1
             if not isinstance(response, ChildrenResponse):
                 raise RemoteProtocolError(f"{type(response).__name__} in answer to getChildren")
-            check_children(sent.span.node, response.children, sent.span.upper)
-            self._arrived.append((sent.span, response.children))
-            self._held += len(response.children)
+            children = self._checked_children(sent.span, response)
+            self._arrived.append((sent.span, children))
+            self._held += len(children)
             if self._frontier.size + self._held > self._limits.held:
                 self._end(Ending.LIMIT, f"more than {self._limits.held} nodes of the source's tree to hold")
         else:
@@ -227,6 +239,26 @@ class SyncClient:
             check_root(response.root)
             if response.root.level:
                 self._arrived.append((None, [response.root]))
+
+    def _checked_children(self, span: Span, response: ChildrenResponse) -> list[Node]:
+        """Check a whole answer, or the next part of one; the child that a next part starts with is left to that."""
+        children = response.children
+        if not self._in_parts:
+            if response.has_more:
+                raise RemoteProtocolError("a part of an answer, in a session that is not in parts")
+            check_children(span.node, children, span.upper)
+            return children
+        if span.check is None:
+            span.check = ChildrenCheck(span.node, span.upper, None if span.node.level == 1 else PARTS_CHILDREN_MAX)
+        if span.start is not None and children and children[0].key != span.start:
+            raise RemoteProtocolError("a part of an answer that does not start where the one before ended")
+        if response.has_more:
+            if len(children) < 2:
+                raise RemoteProtocolError("a part of an answer that is empty")
+            span.rest = children[-1].key
+            children = children[:-1]
+        span.check.take(children, is_last=not response.has_more)
+        return children
 
     def _on_values(self, sent: _Sent, response: Response) -> None:
         self._value_requests -= 1
@@ -260,7 +292,7 @@ class SyncClient:
             if nodes[0].level == 0:
                 self._frontier.add_leaves(differing)
             elif differing:
-                self._frontier.add_spans(nodes, differing, span.upper if span else None)
+                self._frontier.add_spans(nodes, differing, (span.rest or span.upper) if span else None)
             if span is not None:
                 self._frontier.resolve(span)
 
@@ -324,7 +356,7 @@ class SyncClient:
             if span is None:
                 break
             self._expansions += 1
-            self._request(GetChildren(span.node.level, span.node.key), _Sent(self._round + 1, 0, span=span))
+            self._request(GetChildren(span.node.level, span.node.key, span.start), _Sent(self._round + 1, 0, span=span))
         while self._has_room_for_values():
             leaves = self._frontier.ready_leaves(KEYS_MAX)
             if not leaves:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
+from ..tree.check import ChildrenCheck
 from ..tree.node import Node
 
 __all__ = ["Frontier", "Span"]
@@ -16,14 +17,20 @@ class Span:
     Attributes:
         node: The node, checked.
         upper: As `tree.check_children` wants it: the key of the next node of the level, None at the right edge of the tree.
+        start: The child that we need first, if the ones before it are known; else None.
+        rest: The child that the next part of the answer starts with; None once the last part is there.
+        check: Of the parts; None before the first.
         is_open: False once its children have been added to the frontier in its stead.
     """
 
-    __slots__ = ("is_open", "node", "upper")
+    __slots__ = ("check", "is_open", "node", "rest", "start", "upper")
 
     def __init__(self, node: Node, upper: bytes | None) -> None:
         self.node = node
         self.upper = upper
+        self.start: bytes | None = None
+        self.rest: bytes | None = None
+        self.check: ChildrenCheck | None = None
         self.is_open = True
 
 
@@ -56,7 +63,10 @@ class Frontier:
     def add_span(self, node: Node, upper: bytes | None) -> None:
         """Add a node to expand; O(log size)."""
         # The empty string sorts before every key, as the anchor does.
-        entry = (node.key or b"", self._next_serial(), Span(node, upper))
+        self._add(node.key or b"", Span(node, upper))
+
+    def _add(self, begin: bytes, span: Span) -> None:
+        entry = (begin, self._next_serial(), span)
         heappush(self._todo, entry)
         heappush(self._open, entry)
 
@@ -75,8 +85,12 @@ class Frontier:
             self._leaves += len(leaves)
 
     def resolve(self, span: Span) -> None:
-        """Note that the span's children have been added, or are not needed."""
+        """Note that the span's children have been added, or are not needed; what comes in later parts takes the span's place."""
         span.is_open = False
+        if span.rest is not None:
+            following = Span(span.node, span.upper)
+            following.start, following.check = span.rest, span.check
+            self._add(span.rest, following)
 
     def take_span(self, *, only_first: bool) -> Span | None:
         """Take the leftmost span that was not taken yet; O(log size).

@@ -45,6 +45,7 @@ class ServerLimits:
         requests_burst: Requests that may come at once.
         run_requests: Requests answered by one plan.
         run_children: Of these, getChildren read from the store at a time.
+        part_children: Children in one answer, where the session is in parts.
         run_bytes: Bytes of answers after which a plan takes no further request; the memory a session needs is this and one answer.
         value_chunk: Values read from the store at a time, so that an answer that grows too large is noticed in time.
         share_s: Seconds after which a session is ended with an abort.
@@ -56,6 +57,7 @@ class ServerLimits:
     requests_burst: int = 2_000
     run_requests: int = 256
     run_children: int = 64
+    part_children: int = 2_048
     run_bytes: int = 2**20
     value_chunk: int = 4
     share_s: float = 10.0

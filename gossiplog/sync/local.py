@@ -95,8 +95,8 @@ class _Session:
     """One session: whatever either side wants sent, the other receives."""
 
     def __init__(self, source: Source, client_limits: ClientLimits | None, server_limits: ServerLimits) -> None:
-        self._client = SyncClient(source, client_limits)
-        self._server = SyncServer(0.0, limits=server_limits)
+        self._client = SyncClient(source, client_limits, in_parts=True)
+        self._server = SyncServer(0.0, limits=server_limits, in_parts=True)
         self._client_todo: deque[ClientAction] = deque()
         self._server_todo: deque[ServerAction] = deque()
         self._up: deque[Received | Closed] = deque()

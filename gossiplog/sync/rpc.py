@@ -54,10 +54,14 @@ class GetNode(NamedTuple):
 
 
 class GetChildren(NamedTuple):
-    """Ask for the children of a node; `key` is 20 bytes, or None for the anchor of the level."""
+    """Ask for the children of a node; `key` is 20 bytes, or None for the anchor of the level.
+
+    `start`, in a session in parts alone: from the child with this key on; None for the first.
+    """
 
     level: int
     key: bytes | None
+    start: bytes | None = None
 
 
 class GetValues(NamedTuple):
@@ -79,9 +83,13 @@ class NodeResponse(NamedTuple):
 
 
 class ChildrenResponse(NamedTuple):
-    """The answer to `GetChildren`: at most `tree.CHILDREN_MAX` nodes, unchecked."""
+    """The answer to `GetChildren`: at most `tree.CHILDREN_MAX` nodes, unchecked.
+
+    `has_more`, in a session in parts alone: the last of them is where the next part starts.
+    """
 
     children: list[Node]
+    has_more: bool = False
 
 
 class ValuesResponse(NamedTuple):

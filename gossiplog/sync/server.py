@@ -36,6 +36,7 @@ class SyncServer:
         now: The time of the session's start, seconds.
         bucket: The peer's allowance of requests, which outlives its sessions; None for one of this session's own.
         limits: Bounds, for tests.
+        in_parts: The session's protocol lets the children of a node be told in parts.
 
     Attributes:
         requests: Requests answered so far.
@@ -44,8 +45,11 @@ class SyncServer:
         bytes_sent: Bytes written.
     """
 
-    def __init__(self, now: float, *, bucket: TokenBucket | None = None, limits: ServerLimits | None = None) -> None:
+    def __init__(
+        self, now: float, *, bucket: TokenBucket | None = None, limits: ServerLimits | None = None, in_parts: bool = False
+    ) -> None:
         self._limits = limits or ServerLimits()
+        self._in_parts = in_parts
         self._bucket = bucket or TokenBucket(self._limits.requests_per_s, self._limits.requests_burst, now)
         self._frames = FrameDecoder()
         self._queue: deque[Request] = deque()
@@ -139,7 +143,7 @@ class SyncServer:
             self._is_pausing = True
             return [Pause(self._bucket.ready_at(now))]
         self._is_asking = True
-        return [Ask(answer([self._queue[index] for index in range(granted)], self._limits))]
+        return [Ask(answer([self._queue[index] for index in range(granted)], self._limits, in_parts=self._in_parts))]
 
     def _decode(self) -> None:
         """Decode no more requests than one plan takes; what else has arrived stays bytes."""

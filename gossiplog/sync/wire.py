@@ -74,15 +74,16 @@ def encode_request(request: Request) -> bytes:
         return b"\x0a\x00"
     if isinstance(request, GetValues):
         return _field(4, _repeated(request.keys))
-    level, key = request
-    body = (b"\x08" + encode_varint(level) if level else b"") + (_field(2, key) if key is not None else b"")
+    body = (b"\x08" + encode_varint(request.level) if request.level else b"") + (b"" if request.key is None else _field(2, request.key))
+    if isinstance(request, GetChildren) and request.start is not None:
+        body += _field(3, request.start)
     return _field(2 if isinstance(request, GetNode) else 3, body)
 
 
 def encode_response(response: Response) -> bytes:
     """Encode a Response; O(bytes)."""
     if isinstance(response, ChildrenResponse):
-        return _field(3, b"".join([_encode_child(node) for node in response.children]))
+        return _field(3, b"".join([_encode_child(node) for node in response.children]) + (b"\x10\x01" if response.has_more else b""))
     if isinstance(response, ValuesResponse):
         return _field(4, _repeated(response.values))
     if isinstance(response, RootResponse):
@@ -129,10 +130,11 @@ def decode_request(data: bytes) -> Request:
         for _ in _sections(data, pos, end, {}):
             raise AssertionError("no field of an empty message is known")
         return GetRoot()
-    level, key, _ = _node_fields(data, pos, end, {1: _VARINT, 2: _LEN})
-    if key is not None and len(key) != KEY_BYTES:
-        raise DecodeError(f"request for a key of {len(key)} bytes, expected {KEY_BYTES}")
-    return GetNode(level, key) if number == 2 else GetChildren(level, key)
+    level, key, start = _node_fields(data, pos, end, {1: _VARINT, 2: _LEN, 3: _LEN} if number == 3 else {1: _VARINT, 2: _LEN})
+    for named in (key, start or None):
+        if named is not None and len(named) != KEY_BYTES:
+            raise DecodeError(f"request for a key of {len(named)} bytes, expected {KEY_BYTES}")
+    return GetNode(level, key) if number == 2 else GetChildren(level, key, start or None)
 
 
 def decode_response(data: bytes) -> Response:
@@ -143,7 +145,7 @@ def decode_response(data: bytes) -> Response:
     """
     number, pos, end = _only_member(data, 5)
     if number == 3:
-        return ChildrenResponse(_decode_children(data, pos, end))
+        return _decode_children(data, pos, end)
     if number == 4:
         return ValuesResponse(_byte_strings(data, pos, end, KEYS_MAX, "values"))
     if number == 5:
@@ -335,8 +337,9 @@ def _decode_node(data: bytes, pos: int, end: int) -> Node:
     return Node(*_node_fields(data, pos, end, {1: _VARINT, 2: _LEN, 3: _LEN}))
 
 
-def _decode_children(data: bytes, pos: int, end: int) -> list[Node]:
+def _decode_children(data: bytes, pos: int, end: int) -> ChildrenResponse:
     nodes: list[Node] = []
+    has_more = False
     while pos < end:
         if len(nodes) == CHILDREN_MAX:
             raise DecodeError(f"more than {CHILDREN_MAX} children")
@@ -361,9 +364,12 @@ def _decode_children(data: bytes, pos: int, end: int) -> list[Node]:
                 raise DecodeError(f"field 1 ends {pos - end} bytes after its message")
             nodes.append(_decode_node(data, start, pos))
         else:
-            for _, start, stop in _sections(data, pos, end, {1: _LEN}):
+            for number, start, stop in _sections(data, pos, end, {1: _LEN, 2: _VARINT}):
+                if number == 2:
+                    has_more = _uint32(data, start, stop) != 0
+                    continue
                 if len(nodes) == CHILDREN_MAX:
                     raise DecodeError(f"more than {CHILDREN_MAX} children")
                 nodes.append(_decode_node(data, start, stop))
-            return nodes
-    return nodes
+            break
+    return ChildrenResponse(nodes, has_more)

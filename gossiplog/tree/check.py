@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import LocalProtocolError, RemoteProtocolError
-from .node import ANCHOR_HASH, CHILDREN_MAX, FANOUT, HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, boundary_limit, node_hash
+from blake3 import blake3
 
-__all__ = ["check_children", "check_root"]
+from ..errors import LocalProtocolError, RemoteProtocolError
+from .node import ANCHOR_HASH, CHILDREN_MAX, FANOUT, HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, boundary_limit
+
+__all__ = ["ChildrenCheck", "check_children", "check_root"]
 
 _LIMIT = boundary_limit(FANOUT)
 
@@ -55,35 +57,71 @@ def check_children(parent: Node, children: Sequence[Node], upper: bytes | None) 
 
     Source: spec/tree.md, "Walking somebody else's tree".
     """
-    if parent.level < 1:
-        raise LocalProtocolError("a node at level 0 has no children")
-    if not 0 < len(children) <= CHILDREN_MAX:
-        raise RemoteProtocolError(f"{_at(parent)} has {len(children)} children, expected 1 to {CHILDREN_MAX}")
-    _check_first(parent, children, upper)
-    level = parent.level - 1
-    # The empty string sorts before every key, as the anchor does.
-    last = parent.key or b""
-    for index, (child_level, key, digest) in enumerate(children):
-        if child_level != level:
-            raise RemoteProtocolError(f"{_at(parent)} has a child at level {child_level}")
-        if len(digest) != HASH_BYTES:
-            raise RemoteProtocolError(f"{_at(parent)} has a child whose hash has {len(digest)} bytes, expected {HASH_BYTES}")
-        if index == 0:
-            continue
-        if key is None or len(key) != KEY_BYTES:
-            raise RemoteProtocolError(f"{_at(parent)} has a child with the key {_name(key)}, expected {KEY_BYTES} bytes")
-        if key <= last:
-            raise RemoteProtocolError(f"{_at(parent)} has the child {_name(key)} after {_name(last)}")
-        if digest < _LIMIT:
-            raise RemoteProtocolError(f"{_at(parent)} goes on past the boundary {_name(key)}")
-        last = key
-    if upper is not None and last >= upper:
-        raise RemoteProtocolError(f"{_at(parent)} has the child {_name(last)}, and its next sibling is {_name(upper)}")
-    if node_hash(children) != parent.hash:
-        raise RemoteProtocolError(f"the children of {_at(parent)} do not have its hash {parent.hash.hex()}")
+    ChildrenCheck(parent, upper).take(children, is_last=True)
 
 
-def _check_first(parent: Node, children: Sequence[Node], upper: bytes | None) -> None:
+class ChildrenCheck:
+    """`check_children`, a part of the answer at a time. Whether the parts have the parent's hash shows only after the last of them.
+
+    Args:
+        parent: As for `check_children`.
+        upper: As for `check_children`.
+        children_max: Children in all parts together; None for no limit.
+
+    Raises:
+        LocalProtocolError: As `check_children`.
+    """
+
+    __slots__ = ("_children_max", "_count", "_hasher", "_last", "_parent", "_upper")
+
+    def __init__(self, parent: Node, upper: bytes | None, children_max: int | None = CHILDREN_MAX) -> None:
+        if parent.level < 1:
+            raise LocalProtocolError("a node at level 0 has no children")
+        self._parent = parent
+        self._upper = upper
+        self._children_max = children_max
+        self._count = 0
+        self._last = b""
+        self._hasher = blake3()
+
+    def take(self, children: Sequence[Node], *, is_last: bool) -> None:
+        """Check the next part.
+
+        Raises:
+            RemoteProtocolError: As `check_children`.
+        """
+        parent, upper = self._parent, self._upper
+        begin, self._count = self._count, self._count + len(children)
+        if not children or (self._children_max is not None and self._count > self._children_max):
+            raise RemoteProtocolError(f"{_at(parent)} has {self._count} children, expected 1 to {self._children_max}")
+        if begin == 0:
+            _check_first(parent, children, upper, is_only=is_last and len(children) == 1)
+            # The empty string sorts before every key, as the anchor does.
+            self._last = parent.key or b""
+        level, last = parent.level - 1, self._last
+        for index, (child_level, key, digest) in enumerate(children, begin):
+            if child_level != level:
+                raise RemoteProtocolError(f"{_at(parent)} has a child at level {child_level}")
+            if len(digest) != HASH_BYTES:
+                raise RemoteProtocolError(f"{_at(parent)} has a child whose hash has {len(digest)} bytes, expected {HASH_BYTES}")
+            if index == 0:
+                continue
+            if key is None or len(key) != KEY_BYTES:
+                raise RemoteProtocolError(f"{_at(parent)} has a child with the key {_name(key)}, expected {KEY_BYTES} bytes")
+            if key <= last:
+                raise RemoteProtocolError(f"{_at(parent)} has the child {_name(key)} after {_name(last)}")
+            if digest < _LIMIT:
+                raise RemoteProtocolError(f"{_at(parent)} goes on past the boundary {_name(key)}")
+            last = key
+        self._last = last
+        if upper is not None and last >= upper:
+            raise RemoteProtocolError(f"{_at(parent)} has the child {_name(last)}, and its next sibling is {_name(upper)}")
+        self._hasher.update(b"".join([child[2] for child in children]))
+        if is_last and self._hasher.digest(HASH_BYTES) != parent.hash:
+            raise RemoteProtocolError(f"the children of {_at(parent)} do not have its hash {parent.hash.hex()}")
+
+
+def _check_first(parent: Node, children: Sequence[Node], upper: bytes | None, *, is_only: bool) -> None:
     first = children[0]
     if first.key != parent.key:
         raise RemoteProtocolError(f"the first child of {_at(parent)} has the key {_name(first.key)}")
@@ -93,7 +131,7 @@ def _check_first(parent: Node, children: Sequence[Node], upper: bytes | None) ->
         return
     if first.level == 0 and first.hash != ANCHOR_HASH:
         raise RemoteProtocolError(f"the anchor of level 0 has the hash {first.hash.hex()}")
-    if upper is None and len(children) == 1:
+    if upper is None and is_only:
         raise RemoteProtocolError(f"the root, at level {parent.level}, has one child")
 
 

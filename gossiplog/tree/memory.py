@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from ..errors import LocalProtocolError
@@ -54,7 +55,7 @@ class MemoryTree:
             LocalProtocolError: It is not a tree's request.
         """
         if type(request) is ReadRuns:
-            return self.runs(request.level, request.keys)
+            return self.runs(request.level, request.keys, request.start, request.children_max)
         if type(request) is ReadNodes:
             return [self.node(level, key) for level, key in request.at]
         if type(request) is ReadRoot:
@@ -73,8 +74,8 @@ class MemoryTree:
         # No key is empty, so the first one that a key can be is a zero byte.
         return self._levels[0].iterate(start or b"\0", until)
 
-    def runs(self, level: int, keys: Sequence[bytes | None]) -> list[Run]:
-        """Answer `ReadRuns(level, keys)`."""
+    def runs(self, level: int, keys: Sequence[bytes | None], start: bytes | None = None, children_max: int | None = None) -> list[Run]:
+        """Answer `ReadRuns(level, keys, start, children_max)`."""
         if not 1 <= level < len(self._levels):
             return []
         parents = self._levels[level]
@@ -84,7 +85,12 @@ class MemoryTree:
         index = 0
         while index < len(wanted):
             parent, until = parents.floor(wanted[index])
-            runs.append(Run(parent, children.slice(parent.key or b"", until), until))
+            begin = parent.key or b""
+            if start is None and children_max is None:
+                nodes = children.slice(begin, until)
+            else:
+                nodes = list(islice(children.iterate(max(begin, start or b""), until), children_max))
+            runs.append(Run(parent, nodes, until))
             index = len(wanted) if until is None else bisect_left(wanted, until, index + 1)
         return runs
 

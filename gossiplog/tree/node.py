@@ -105,10 +105,20 @@ class ReadRuns(Request[list[Run]]):
     Runs come in key order and each once, however many of the keys fall into it. The key None falls into the anchor's run. A
     level that does not exist yet answers with no runs. Leaves (children at level 0) include the anchor of level 0. Plans ask
     with ascending keys, None first.
+
+    Whoever grinds hashes makes runs that are too long to be read at once: `start` leaves out the children before a key, and
+    `children_max` all but the first so many of each run.
     """
 
     level: int
     keys: Sequence[bytes | None]
+    start: bytes | None = None
+    children_max: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer holds all children of each run."""
+        return self.start is None and self.children_max is None
 
 
 def boundary_limit(fanout: int) -> bytes:

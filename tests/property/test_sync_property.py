@@ -37,14 +37,16 @@ nodes = st.builds(Node, st.integers(0, 2**32 - 1), st.none() | keys, st.binary(m
 requests = st.one_of(
     st.just(GetRoot()),
     st.builds(GetNode, st.integers(0, 2**32 - 1), st.none() | keys),
-    st.builds(GetChildren, st.integers(0, 2**32 - 1), st.none() | keys),
+    st.builds(GetChildren, st.integers(0, 2**32 - 1), st.none() | keys, st.none() | keys),
     st.builds(GetValues, st.lists(keys, max_size=40)),
 )
 responses = st.one_of(
     st.builds(RootResponse, nodes),
     st.builds(NodeResponse, st.none() | nodes),
     st.builds(
-        ChildrenResponse, st.lists(nodes | st.builds(Node, st.integers(0, 2), keys, st.binary(min_size=16, max_size=16)), max_size=40)
+        ChildrenResponse,
+        st.lists(nodes | st.builds(Node, st.integers(0, 2), keys, st.binary(min_size=16, max_size=16)), max_size=40),
+        st.booleans(),
     ),
     st.builds(ValuesResponse, st.lists(st.binary(max_size=300), max_size=40)),
     st.builds(AbortResponse, st.integers(0, 2**32 - 1)),
