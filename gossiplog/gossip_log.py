@@ -96,6 +96,9 @@ async def open(
         LocalProtocolError: An argument is wrong.
         StoreError: One of its subclasses, by what is wrong with the file.
     """
+    if not trio.lowlevel.in_trio_task():
+        # Before anything is taken that only trio could give back.
+        raise LocalProtocolError("a log is opened in a task of trio", hint="start the program with trio.run(main), not asyncio.run")
     if not 0 < value_bytes_max <= VALUE_BYTES_LIMIT:
         raise LocalProtocolError(f"value_bytes_max {value_bytes_max}, expected 1 to {VALUE_BYTES_LIMIT}")
     try:

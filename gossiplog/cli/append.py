@@ -207,8 +207,17 @@ def _parse(text: bytes) -> Any:
     try:
         return dag_json.decode(text)
     except errors.DecodeError as error:
-        hint = """write strings with quotes: '"hello"'""" if text.lstrip()[:1] not in b'{["-0123456789' else None
+        hint = _hint_at_quotes(text.strip())
         raise Failure(f"not a payload: {error}", hint=hint, kind="payload") from error
+
+
+def _hint_at_quotes(text: bytes) -> str | None:
+    """Guess from text that is no JSON whether quotes are what is wrong with it: left out, eaten by the shell, or single."""
+    if text[:1] not in b'{["-0123456789':
+        return """write strings with quotes: '"hello"'"""
+    if b"'" in text or (text[:1] == b"{" and b'"' not in text):
+        return """JSON has double quotes around keys and strings, and the shell wants single ones around the whole: '{"a":1}'"""
+    return None
 
 
 def _report(entry: Entry, out: Output) -> None:

@@ -50,7 +50,7 @@ def copy(log: Location, target: Location, durability: str, out: Output) -> int:
                     raise Failure(message, hint=damage_hint(log), code=ExitCode.INTEGRITY, kind="damaged-log") from error
                 except StoreError as error:
                     hint = f"what was copied is kept; repeat the command to go on{f'; {error.hint}' if error.hint else ''}"
-                    message = f"after {progress.done:,} entries: {error}"
+                    message = f"after {counted(progress.done, 'entry', 'entries')}: {error}"
                     raise Failure(message, hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error
         for id, reason in report.refused[:_SHOWN] if not out.is_json else ():
             out.note(clean(f"{id} was left out: {reason}"))

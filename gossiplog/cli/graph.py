@@ -15,7 +15,7 @@ from ..graph import GraphNode, TextStyle, draw_dot, draw_html, draw_svg, draw_te
 from .entries import ID_CHARACTERS, payload_text, short_did
 from .location import Location
 from .options import log_argument
-from .output import Output, clean, cut, is_unicode
+from .output import Output, clean, counted, cut, is_unicode
 from .session import opened, run
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def graph(log: Location, format_: str, limit: int, is_ascii: bool, output: str |
             return await graph_nodes(opened_log, limit), await opened_log.count(), opened_log.topic
 
     nodes, count, topic = run(task)
-    title = f"{log.name}: {topic}, {count:,} entries"
+    title = f"{log.name}: {topic}, {counted(count, 'entry', 'entries')}"
     pieces: Iterator[str]
     if format_ == "text":
         lines = graph_lines(nodes, out, is_ascii=is_ascii, is_file=output is not None)

@@ -9,7 +9,7 @@ import click
 from ..errors import LocalProtocolError
 from .exits import ExitCode
 from .options import DURABILITIES, output_options
-from .output import Output
+from .output import Output, counted
 from .spark_session import RunJob, Start, job_options, out_option, runs_job, source_options, spark_options
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
                     seen = each["batchId"]
                     total += each["numInputRows"]
                     if each["numInputRows"]:
-                        out.note(f"batch {seen}: {each['numInputRows']:,} entries, {total:,} in all")
+                        out.note(f"batch {seen}: {counted(each['numInputRows'], 'entry', 'entries')}, {total:,} in all")
                 if is_over:
                     break
         finally:
@@ -145,7 +145,7 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
     if out.is_json:
         out.record({"job": "follow", "log": log, "out": follow_to, "entries": total})
     else:
-        out.line(f"{total:,} entries copied to {follow_to}/entries")
+        out.line(f"{counted(total, 'entry', 'entries')} copied to {follow_to}/entries")
     return ExitCode.DONE
 
 

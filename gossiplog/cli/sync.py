@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,10 @@ from .heal import Healing
 from .journal import LOG_FORMATS, write_journal
 from .location import LOG, Location
 from .options import DURABILITIES, log_argument, output_options
-from .output import Output
+from .output import Output, counted
 from .serve import client_tls
 from .session import opened, run
-from .sync_hub import follow_hub, hub_url, sync_hub
+from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, sync_hub
 
 if TYPE_CHECKING:
     from ..gossip_log import GossipLog
@@ -127,7 +127,9 @@ def sync(
             pulled = await ours.sync(theirs) if pulls else None
             pushed = await theirs.sync(ours) if pushes else None
             counts = [None if result is None else result.entries for result in (pulled, pushed)]
-            _report(out, counts[0], counts[1], await ours.root(), await theirs.root(), is_dry=False, healed=_healed(healing))
+            left_out = {name: left_out_record(result) for name, result in (("pulled", pulled), ("pushed", pushed)) if result is not None}
+            roots = await ours.root(), await theirs.root()
+            _report(out, counts[0], counts[1], *roots, is_dry=False, healed=_healed(healing), left_out=left_out)
         codes = [_judge(result, place, out) for result, place in ((pulled, other), (pushed, log)) if result is not None]
         return _worst([*codes, *([] if healing is None else [healing.code])])
 
@@ -135,7 +137,15 @@ def sync(
 
 
 def _report(
-    out: Output, pulled: int | None, pushed: int | None, ours: Node, theirs: Node, *, is_dry: bool, healed: dict[str, Any] | None = None
+    out: Output,
+    pulled: int | None,
+    pushed: int | None,
+    ours: Node,
+    theirs: Node,
+    *,
+    is_dry: bool,
+    healed: dict[str, Any] | None = None,
+    left_out: Mapping[str, object] | None = None,
 ) -> None:
     record = {
         "pulled": pulled,
@@ -144,6 +154,7 @@ def _report(
         "equal": ours == theirs,
         "root": {"level": ours.level, "hash": ours.hash.hex()},
         **({} if healed is None else {"healed": healed}),
+        "leftOut": left_out,
     }
     would = "to be " if is_dry else ""
     shown = [(f"{would}pulled", f"{pulled:,}")] if pulled is not None else []
@@ -154,18 +165,28 @@ def _report(
 
 def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
     """Say what a sync left out, and choose the exit code."""
+    from ..log.message_id import encode_id
     from ..sync import Ending
 
+    is_ours_to_verify = "://" not in source or Location.parse(source).is_url
     if result.ending is Ending.VIOLATION:
-        hint = f"`gossiplog verify {source}` names the entry, `gossiplog fsck {source}` what else is damaged"
+        hint = (
+            f"`gossiplog verify {source}` names the entry, `gossiplog fsck {source}` what else is damaged"
+            if is_ours_to_verify
+            else "whoever runs the hub finds what is damaged with `gossiplog verify` and `gossiplog fsck`"
+        )
         raise Failure(f"{source} is damaged: {result.reason}", hint=hint, code=ExitCode.INTEGRITY, kind="damaged-log")
     if result.rejected:
-        out.note(f"{result.rejected:,} entries of {source} are not valid and were left out; `gossiplog verify {source}` names them")
+        first = ", ".join(encode_id(key) for key in result.rejected_keys[:IDS_SHOWN])
+        names = f"`gossiplog verify {source}` names them" if is_ours_to_verify else f"the first of them: {first}"
+        out.note(f"{counted(result.rejected, 'entry', 'entries')} of {source} not valid, and left out; {names}")
     if result.unsupported:
-        out.note(f"{result.unsupported:,} entries of {source} are not supported here and were left out; {result.unsupported_reason}")
+        out.note(
+            f"{counted(result.unsupported, 'entry', 'entries')} of {source} not supported here, and left out; {result.unsupported_reason}"
+        )
     if result.orphans or result.skipped:
         reason = result.reason or "their ancestors are missing"
-        out.note(f"{result.orphans + result.skipped:,} entries of {source} were left out for now: {reason}")
+        out.note(f"{counted(result.orphans + result.skipped, 'entry', 'entries')} of {source} left out for now: {reason}")
     if result.ending is Ending.STORAGE:
         raise StoreError(result.reason)
     if result.ending is not Ending.COMPLETE:

@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from ..gossip_log import GossipLog
     from ..net.exchange import Exchange
     from ..net.hub_client import HubUrl
+    from ..sync import SyncResult
 
-__all__ = ["follow_hub", "hub_url", "sync_hub"]
+__all__ = ["IDS_SHOWN", "follow_hub", "hub_url", "left_out_record", "sync_hub"]
+
+IDS_SHOWN = 8
+"""How many ids of entries that are not valid are named."""
 
 
 def hub_url(text: str) -> HubUrl | None:
@@ -62,6 +66,7 @@ async def sync_hub(
         "bytesPerEntry": None if done.bytes_per_entry is None else round(done.bytes_per_entry, 1),
         "seconds": round(done.seconds, 3),
         **({} if healed is None else {"healed": healed}),
+        "leftOut": None if done.pulled is None else left_out_record(done.pulled),
     }
     shown = [("pulled", counted(done.pulled.entries, "entry", "entries"))] if done.pulled is not None else []
     shown += [("pushed", counted(done.pushed, "entry", "entries"))] if pushes else []
@@ -90,3 +95,20 @@ async def follow_hub(log: GossipLog, hub: HubUrl, *, tls: ssl.SSLContext | None,
             out.note(f"following {hub.url}; Ctrl-C ends it")
             await anext(signals)
     return ExitCode.DONE
+
+
+def left_out_record(result: SyncResult) -> dict[str, object] | None:
+    """What a sync left out and why, as JSON has it; None where that is nothing."""
+    from ..log.message_id import encode_id
+
+    if result.complete and not result.rejected:
+        return None
+    return {
+        "rejected": result.rejected,
+        "rejectedIds": [encode_id(key) for key in result.rejected_keys[:IDS_SHOWN]],
+        "unsupported": result.unsupported,
+        "unsupportedReason": result.unsupported_reason or None,
+        "orphans": result.orphans,
+        "skipped": result.skipped,
+        "reason": result.reason or None,
+    }

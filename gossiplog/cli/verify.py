@@ -122,8 +122,11 @@ def verify(
     if failed:
         out.note(f"{failed:,} of {count:,} failed")
         return ExitCode.INTEGRITY
-    if not out.is_json:
-        out.line(f"{counted(count, 'entry', 'entries')}, all valid")
+    summary = f"{counted(count, 'entry', 'entries')}, all valid"
+    if out.is_json:
+        out.note(summary)
+    else:
+        out.line(summary)
     return ExitCode.DONE
 
 

@@ -211,6 +211,8 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
             table.write.parquet(f"{draft}/state")
             table = job.spark.read.schema(table.schema).parquet(f"{draft}/state")
         names = table.count()
+        if not names:
+            job.note(f"no entry has the key {key}: is it written as the payloads have it?")
         faults = found.faults()
         # Only where it is certain that there is nothing to be found, nobody needs to look for it.
         refused = found.refused.limit(0) if faults == 0 else found.refused

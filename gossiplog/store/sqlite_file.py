@@ -64,6 +64,12 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
         raise ReadOnlyLog(f"{path} cannot be written to", hint="check its permissions, or open it read-only")
 
 
+_BUSY_HINT = (
+    "end it, or open the log read-only; to append beside a `gossiplog serve` or `sync --follow`, append to a log of your own "
+    "and `gossiplog sync` that with the server"
+)
+
+
 class WriterLock:
     """The right to write to a file, held by one process at a time and given up by the kernel when it ends.
 
@@ -88,7 +94,10 @@ class WriterLock:
         except OSError as error:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
-            raise LogBusy(f"process {holder} is writing to {path}", hint="end it, or open the log read-only") from error
+            if holder == str(os.getpid()):
+                hint = "use the log that is open, or open it read-only"
+                raise LogBusy(f"this process has {path} open for writing already", hint=hint) from error
+            raise LogBusy(f"process {holder} is writing to {path}", hint=_BUSY_HINT) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return cls(descriptor)

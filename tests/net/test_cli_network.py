@@ -6,6 +6,7 @@ import http.server
 import json
 import logging
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -259,3 +260,32 @@ def test_bootstrap_peer_that_is_not_there_is_said_to_be_missing_once(folder: Pat
     assert tries == [("warning", missing, "Connection refused"), ("debug", missing, "Connection refused")]
     (failure,) = ran("serve", "app.db", "--verbose", "--quiet", "--json", code=2)
     assert "--verbose" in failure["error"]["message"]
+
+
+def test_hub_that_is_damaged_is_said_to_be_with_advice_that_can_be_followed(folder: Path) -> None:
+    with sqlite3.connect("hub.db") as database:
+        ((value,),) = database.execute("SELECT value FROM gossiplog_entries WHERE seq = 20").fetchall()
+        database.execute("UPDATE gossiplog_entries SET value = ? WHERE seq = 20", (value.replace(b"hub.db 19", b"hub.db 91"),))
+    database.close()
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+        (url,) = server["urls"]
+        for _ in range(2):
+            done = subprocess.run(command("sync", "empty.db", url, "--json"), capture_output=True, text=True, timeout=WAIT_S, check=False)
+            assert done.returncode in (3, 5)
+            told = json.loads(done.stdout or "{}").get("leftOut") or json.loads(done.stderr)["error"]
+            assert told.get("reason") or told["message"]
+            assert f"verify {url}" not in done.stdout + done.stderr
+
+
+def test_log_that_is_served_cannot_be_appended_to_and_what_can_be_done_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(folder / "keys"))
+    assert subprocess.run(command("key", "new", "me"), capture_output=True, check=False).returncode == 0
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+        (refused,) = ran("append", "hub.db", "1", "--json", code=1)
+        assert (refused["error"]["kind"], str(server["pid"]) in refused["error"]["message"]) == ("busy", True)
+        assert "gossiplog sync" in refused["error"]["hint"]
+        # Which works.
+        ran("append", "empty.db", "1", "--json")
+        (done,) = ran("sync", "empty.db", server["urls"][0], "--json")
+        assert (done["pushed"], done["equal"], done["leftOut"]) == (1, True, None)
+    assert count_of("hub.db") == 31
