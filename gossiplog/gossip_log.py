@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -29,7 +30,7 @@ from .log.reads import (
     WriteCursor,
     WriteQuarantine,
 )
-from .log.schemes import DEFAULT_SCHEMES
+from .log.schemes import accepted_schemes
 from .log.signing import Signer
 from .log.validation import Verdict, validate_many
 from .log_reader import PAGE, LogReader
@@ -71,7 +72,7 @@ async def open(
     durability: Durability | str = Durability.FULL,
     read_only: bool = False,
     create: bool = True,
-    schemes: frozenset[str] = DEFAULT_SCHEMES,
+    schemes: frozenset[str] | None = None,
     value_bytes_max: int = VALUE_BYTES_DEFAULT,
 ) -> AsyncIterator[GossipLog]:
     """Open a log for the length of an `async with` block, creating it if there is none and a topic is given.
@@ -89,7 +90,8 @@ async def open(
         durability: `full`, `normal` or `off`: what an acknowledged append survives.
         read_only: Write nothing; works beside another process that writes.
         create: Create a log where there is none.
-        schemes: The signature schemes that entries may use.
+        schemes: The signature schemes that entries may use: `ed25519`, which is all by default, `eip712` of the extra `ethereum`, and what
+            `register_scheme` adds.
         value_bytes_max: The largest VALUE of an append of ours, at most 4,194,294 bytes. What others made may have as much in any case.
 
     Raises:
@@ -105,6 +107,14 @@ async def open(
         level = Durability(durability)
     except ValueError:
         raise LocalProtocolError(f"durability {durability!r}, expected full, normal or off") from None
+    if schemes is None:
+        schemes = accepted_schemes()
+    if "eip712" in schemes:
+        # Without the extra its entries are ignored, and the verdict says so.
+        with contextlib.suppress(ModuleNotFoundError):
+            from .ethereum import register
+
+            register()
     async with open_store(location, topic=topic, create=create and topic is not None, read_only=read_only, durability=level) as store:
         log = GossipLog(store, signer=signer, apply=apply, authorize=authorize, schemes=schemes, value_bytes_max=value_bytes_max)
         async with log._running():

@@ -26,6 +26,7 @@ LAYERS = {
     "pubsub": 2,
     "sync": 2,
     "graph": 2,
+    "ethereum": 2,
     "archive": 2,
     "keyring": 2,
     "nursery": 2,
@@ -58,7 +59,7 @@ FILES_ALLOWED = {"log/signing.py"}
 """Pure but for the keys' files, which it reads and writes where it is told to."""
 UPWARD = {("gossip_log", "net"), ("gossip_log", "web")}
 """`log.listen` and `log.connect` are where users look for them; they import the network when they are called, and nothing else does."""
-AT_HOME = {"libp2p": "net", "pyspark": "spark", "aiosqlite": "store", "asyncpg": "store"}
+AT_HOME = {"libp2p": "net", "pyspark": "spark", "aiosqlite": "store", "asyncpg": "store", "coincurve": "ethereum", "Crypto": "ethereum"}
 """Packages that only one folder may know."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from ..version import VERSION
-from .exits import ExitCode, Problem, describe
+from .exits import ExitCode, Failure, Problem, describe
 from .output import clean, escaped, has_colour, say, shown
 
 __all__ = ["COMMANDS", "root"]
@@ -144,6 +144,26 @@ class Root(click.Group):
 @click.version_option(VERSION, message="%(prog)s %(version)s")
 def root() -> None:
     """The root command; its help is `_HELP`."""
+    _accept_schemes(os.environ.get("GOSSIPLOG_SCHEMES", ""))
+
+
+def _accept_schemes(names: str) -> None:
+    """Accept entries of further signature schemes in all that this process does: `eip712`."""
+    wanted = frozenset(names.replace(",", " ").split())
+    if not wanted:
+        return
+    if unknown := wanted - {"ed25519", "eip712"}:
+        raise click.UsageError(f"GOSSIPLOG_SCHEMES names {min(unknown)}, expected ed25519 or eip712")
+    from ..log.schemes import DEFAULT_SCHEMES, accept_schemes
+
+    if "eip712" in wanted:
+        try:
+            from ..ethereum import register
+        except ModuleNotFoundError as error:
+            hint = "install it with `pip install 'gossiplog[ethereum]'`"
+            raise Failure(f"the signature scheme eip712 needs {error.name}, which is not installed", hint=hint, kind="dependency") from None
+        register()
+    accept_schemes(DEFAULT_SCHEMES | wanted)
 
 
 def _report(error: BaseException, *, is_json: bool) -> int:

@@ -15,7 +15,7 @@ from .envelope import (
 )
 from .message import Entry, Message, Payload, Signature
 from .message_id import ID_PATTERN, KEY_BYTES, clock_of, decode_id, encode_id, is_id, message_key
-from .schemes import DEFAULT_SCHEMES, SignatureScheme, register_scheme, verify_signature
+from .schemes import DEFAULT_SCHEMES, SignatureScheme, accept_schemes, register_scheme, verify_signature
 from .signing import Ed25519Signer, Signer, sign_entry
 from .validation import Outcome, Verdict, validate, validate_many
 
@@ -38,6 +38,7 @@ __all__ = [
     "SignatureScheme",
     "Signer",
     "Verdict",
+    "accept_schemes",
     "check_topic",
     "clock_of",
     "decode_id",

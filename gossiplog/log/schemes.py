@@ -1,4 +1,4 @@
-"""Signature schemes, found by the multicodec of a did:key; Ed25519 is built in.
+"""Signature schemes, found by the multicodec of a did:key and the codec of the signed bytes; Ed25519 is built in.
 
 Registering a scheme makes this process able to verify it. Which schemes a log accepts is the log's own decision, and the default is
 Ed25519 alone, as in the reference.
@@ -8,14 +8,29 @@ Source: spec/entries.md, "Signature".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from ..codec.did import ED25519_CODE, decode_did
 from ..errors import DecodeError, LocalProtocolError
 from . import ed25519
 
-__all__ = ["DEFAULT_SCHEMES", "ED25519", "SignatureScheme", "register_scheme", "scheme_of", "verify_signature"]
+__all__ = [
+    "CODECS",
+    "DEFAULT_SCHEMES",
+    "ED25519",
+    "SignatureScheme",
+    "accept_schemes",
+    "accepted_schemes",
+    "extra_of",
+    "is_codec",
+    "register_scheme",
+    "scheme_of",
+    "verify_signature",
+]
+
+CODECS = frozenset({"dag-cbor", "dag-json"})
+"""How the bytes under a signature are encoded, unless a scheme has a way of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,49 +38,77 @@ class SignatureScheme:
     """A way to sign, as far as verifying goes.
 
     Attributes:
-        name: Unique, like `ed25519`.
+        name: Like `ed25519`; several may share it that a log accepts together.
         code: The multicodec that its did:key begins with.
         verify_signed: Takes a raw public key, and a signature with the signed bytes right behind it, both of any length; says whether
-            the signature is valid. Raises nothing, keeps no state, and may run on any thread.
+            the signature is valid, or None where it cannot say, which makes an entry unsupported rather than invalid. Raises nothing,
+            keeps no state, and may run on any thread.
         signature_bytes: The length of a signature, which is where the signed bytes begin.
+        codecs: How the signed bytes are encoded. Under any other than dag-json they come in dag-cbor, whatever the scheme makes of them.
     """
 
     name: str
     code: int
-    verify_signed: Callable[[bytes, bytes], bool]
+    verify_signed: Callable[[bytes, bytes], bool | None]
     signature_bytes: int
+    codecs: frozenset[str] = CODECS
 
 
 ED25519 = SignatureScheme("ed25519", ED25519_CODE, ed25519.verify_signed, ed25519.SIGNATURE_BYTES)
 DEFAULT_SCHEMES: frozenset[str] = frozenset({ED25519.name})
-"""What a log accepts unless it says otherwise."""
+"""What a log accepts unless it, or its process, says otherwise."""
 
-_SCHEMES: dict[int, SignatureScheme] = {ED25519.code: ED25519}
+_accepted = DEFAULT_SCHEMES
+
+_SCHEMES: dict[tuple[int, str], SignatureScheme] = {(ED25519.code, codec): ED25519 for codec in CODECS}
+_EXTRAS = {"canvas-action-eip712": ("eip712", "ethereum"), "canvas-session-eip712": ("eip712", "ethereum")}
 
 
 def register_scheme(scheme: SignatureScheme) -> None:
     """Make a scheme known to this process; registering the same one again does nothing.
 
     Raises:
-        LocalProtocolError: Another scheme has its multicodec or its name.
+        LocalProtocolError: Another scheme has its multicodec and one of its codecs, or its name and one of its codecs.
     """
     for known in _SCHEMES.values():
-        if known != scheme and (known.code == scheme.code or known.name == scheme.name):
+        if known != scheme and known.codecs & scheme.codecs and (known.code == scheme.code or known.name == scheme.name):
             raise LocalProtocolError(f"signature scheme {known.name} ({known.code:#x}) is registered already")
-    _SCHEMES[scheme.code] = scheme
+    for codec in scheme.codecs:
+        _SCHEMES[scheme.code, codec] = scheme
 
 
-def scheme_of(did: str) -> tuple[SignatureScheme, bytes]:
-    """Return the scheme of a did:key, and the raw public key.
+def scheme_of(did: str, codec: str = "dag-cbor") -> tuple[SignatureScheme, bytes]:
+    """Return the scheme of a did:key under a codec, and the raw public key.
 
     Raises:
-        DecodeError: The did is malformed, or its multicodec is no registered scheme's.
+        DecodeError: The did is malformed, or its multicodec and the codec are no registered scheme's.
     """
     code, public_key = decode_did(did)
-    scheme = _SCHEMES.get(code)
+    scheme = _SCHEMES.get((code, codec))
     if scheme is None:
-        raise DecodeError(f"no signature scheme is registered for multicodec {code:#x}")
+        raise DecodeError(f"no signature scheme is registered for multicodec {code:#x} and codec {codec[:32]}")
     return scheme, public_key
+
+
+def accept_schemes(names: Collection[str]) -> None:
+    """Set what is accepted in this process wherever nothing else is said; at first that is `DEFAULT_SCHEMES`."""
+    global _accepted  # noqa: PLW0603
+    _accepted = frozenset(names)
+
+
+def accepted_schemes() -> frozenset[str]:
+    """Return what is accepted in this process wherever nothing else is said."""
+    return _accepted
+
+
+def is_codec(codec: str) -> bool:
+    """Say whether a codec is some registered scheme's."""
+    return codec in CODECS or any(codec == known for _, known in _SCHEMES)
+
+
+def extra_of(codec: str) -> tuple[str, str] | None:
+    """Return the scheme and the extra of this package that brings a codec; None if none does."""
+    return _EXTRAS.get(codec)
 
 
 def verify_signature(did: str, signature: bytes, signed_bytes: bytes) -> bool:
@@ -80,4 +123,4 @@ def verify_signature(did: str, signature: bytes, signed_bytes: bytes) -> bool:
         scheme, public_key = scheme_of(did)
     except DecodeError:
         return False
-    return len(signature) == scheme.signature_bytes and scheme.verify_signed(public_key, signature + signed_bytes)
+    return len(signature) == scheme.signature_bytes and scheme.verify_signed(public_key, signature + signed_bytes) is True

@@ -33,12 +33,10 @@ from typing import NamedTuple
 from ..errors import DecodeError
 from .envelope import VALUE_BYTES_LIMIT, Envelope, InvalidEntry, Rule, parse_envelope, signature_and_signed_bytes
 from .message import Entry
-from .schemes import DEFAULT_SCHEMES, SignatureScheme, scheme_of
+from .schemes import CODECS, SignatureScheme, accepted_schemes, extra_of, is_codec, scheme_of
 
 __all__ = ["CODECS", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "validate", "validate_many"]
 
-CODECS = frozenset({"dag-cbor", "dag-json"})
-"""How the bytes under a signature may be encoded."""
 UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.SCHEME})
 """Rules that an entry may break which is good elsewhere."""
 
@@ -80,7 +78,7 @@ def validate(
     *,
     topic: str | None = None,
     key: bytes | None = None,
-    schemes: Collection[str] = DEFAULT_SCHEMES,
+    schemes: Collection[str] | None = None,
     value_bytes_max: int = VALUE_BYTES_LIMIT,
 ) -> Verdict:
     """Decide about one VALUE, on its own. Pure; may run on any thread, and releases the interpreter's lock for the signature.
@@ -91,10 +89,10 @@ def validate(
         value: VALUE.
         topic: The log's topic; None accepts any well-formed one.
         key: The 20 bytes that it was sent under, if it was sent with its key.
-        schemes: The names of the signature schemes that the log accepts.
+        schemes: The names of the signature schemes that the log accepts; by default what `accepted_schemes` says.
         value_bytes_max: The size it may have; above `VALUE_BYTES_LIMIT` has no effect.
     """
-    examined = _examine(value, topic, key, schemes, value_bytes_max)
+    examined = _examine(value, topic, key, accepted_schemes() if schemes is None else schemes, value_bytes_max)
     return examined if isinstance(examined, Verdict) else _verify(examined)
 
 
@@ -102,7 +100,7 @@ def validate_many(
     values: Iterable[bytes],
     *,
     topic: str | None = None,
-    schemes: Collection[str] = DEFAULT_SCHEMES,
+    schemes: Collection[str] | None = None,
     value_bytes_max: int = VALUE_BYTES_LIMIT,
 ) -> list[Verdict]:
     """Decide about each of several VALUEs, in order; what a worker thread runs. Takes what `validate` takes.
@@ -110,7 +108,8 @@ def validate_many(
     All signatures come last, one right after the other: verifying releases the interpreter's lock, and the less happens in between, the
     less two threads wait for it (8 % of the CPU time of two).
     """
-    examined = [_examine(value, topic, None, schemes, value_bytes_max) for value in values]
+    accepted = accepted_schemes() if schemes is None else schemes
+    examined = [_examine(value, topic, None, accepted, value_bytes_max) for value in values]
     return [each if isinstance(each, Verdict) else _verify(each) for each in examined]
 
 
@@ -118,7 +117,7 @@ class _Claim(NamedTuple):
     """An entry of which everything is proved but the signature."""
 
     entry: Entry
-    verify_signed: Callable[[bytes, bytes], bool]
+    verify_signed: Callable[[bytes, bytes], bool | None]
     public_key: bytes
     signed: bytes
 
@@ -143,23 +142,38 @@ def _examine(value: bytes, topic: str | None, key: bytes | None, schemes: Collec
 
 
 def _verify(claim: _Claim) -> Verdict:
-    """[REJECT] signature."""
+    """[REJECT] signature, or [IGNORE] scheme where its scheme cannot say."""
     entry, verify_signed, public_key, signed = claim
-    if verify_signed(public_key, signed):
+    is_valid = verify_signed(public_key, signed)
+    if is_valid:
         return Verdict(Outcome.ACCEPT, None, None, entry)
+    if is_valid is None:
+        return Verdict(Outcome.IGNORE, Rule.SCHEME, f"a payload that codec {entry.signature.codec} does not sign", entry)
     return Verdict(Outcome.REJECT, Rule.SIGNATURE, "it does not verify", entry)
 
 
 def _find_scheme(envelope: Envelope, schemes: Collection[str]) -> tuple[SignatureScheme, bytes]:
     """[IGNORE] scheme, and [REJECT] of the signature its length."""
-    if envelope.codec not in CODECS:
-        raise InvalidEntry(Rule.SCHEME, f"codec {envelope.codec[:32]!r} is not supported")
+    if not is_codec(envelope.codec):
+        raise InvalidEntry(Rule.SCHEME, _unsupported(envelope.codec, schemes))
     try:
-        scheme, public_key = scheme_of(envelope.did)
+        scheme, public_key = scheme_of(envelope.did, envelope.codec)
     except DecodeError as error:
         raise InvalidEntry(Rule.SCHEME, str(error)) from None
     if scheme.name not in schemes:
         raise InvalidEntry(Rule.SCHEME, f"signature scheme {scheme.name} is not accepted here")
     if len(envelope.signature) != scheme.signature_bytes:
-        raise InvalidEntry(Rule.SIGNATURE, f"{len(envelope.signature)} bytes, expected {scheme.signature_bytes}")
+        # Of a codec with a way of its own there may be other forms of a signature.
+        rule = Rule.SIGNATURE if envelope.codec in CODECS else Rule.SCHEME
+        raise InvalidEntry(rule, f"{len(envelope.signature)} bytes, expected {scheme.signature_bytes}")
     return scheme, public_key
+
+
+def _unsupported(codec: str, schemes: Collection[str]) -> str:
+    extra = extra_of(codec)
+    if extra is None:
+        return f"codec {codec[:32]!r} is not supported"
+    scheme, package = extra
+    if scheme not in schemes:
+        return f"codec {codec} is of signature scheme {scheme}, which is not accepted here"
+    return f"codec {codec} needs the extra gossiplog[{package}], which is not installed"

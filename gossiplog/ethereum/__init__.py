@@ -1,0 +1,18 @@
+"""The reference's signers of Ethereum wallets: EIP-712 messages, and sessions by EIP-712 and SIWE; needs the extra `ethereum`."""
+
+from ..log.schemes import SignatureScheme, register_scheme
+from .eip712 import ACTION, SECP256K1_CODE, SESSION, verify_action, verify_session_message
+from .keys import SIGNATURE_BYTES
+from .sessions import Wallet, is_session_authorised
+from .signer import Eip712Signer
+
+__all__ = ["SCHEME", "Eip712Signer", "Wallet", "is_session_authorised", "register"]
+
+SCHEME = "eip712"
+"""What a log accepts if it takes entries of session keys of EIP-712."""
+
+
+def register() -> None:
+    """Make this process able to verify entries of session keys of EIP-712; a log that is opened with the scheme does it by itself."""
+    for codec, verify in ((ACTION, verify_action), (SESSION, verify_session_message)):
+        register_scheme(SignatureScheme(SCHEME, SECP256K1_CODE, verify, SIGNATURE_BYTES, frozenset({codec})))

@@ -1,0 +1,112 @@
+"""Messages that are signed as EIP-712 typed data, by a session key: the codecs `canvas-action-eip712` and `canvas-session-eip712`.
+
+Source: `@canvas-js/chain-ethereum` 0.13.14, `Secp256k1SignatureScheme`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..codec import pcf
+from ..codec.did import decode_did
+from ..errors import DecodeError
+from .keys import SIGNATURE_BYTES, address_of, recover, uncompressed
+from .typed_data import Fields, Untypable, encode_arguments, hash_typed_data
+
+__all__ = ["ACTION", "SECP256K1_CODE", "SESSION", "digest_of", "pkh_address", "verify_action", "verify_session_message"]
+
+ACTION = "canvas-action-eip712"
+SESSION = "canvas-session-eip712"
+SECP256K1_CODE = 0xE7
+
+_MESSAGE = [("topic", "string"), ("clock", "uint64"), ("parents", "string[]")]
+_ACTION_TYPES: Fields = {
+    "Message": [*_MESSAGE, ("payload", "Action")],
+    "Action": [("userAddress", "address"), ("args", "bytes"), ("name", "string"), ("timestamp", "uint64"), ("blockhash", "string")],
+}
+_SESSION_TYPES: Fields = {
+    "Message": [*_MESSAGE, ("payload", "Session")],
+    "Session": [
+        ("userAddress", "address"),
+        ("publicKey", "bytes"),
+        ("authorizationData", "AuthorizationData"),
+        ("duration", "uint64"),
+        ("timestamp", "uint64"),
+        ("blockhash", "string"),
+    ],
+    "AuthorizationData": [("signature", "bytes")],
+}
+_PKH = re.compile("did:pkh:eip155:([0-9]+):(0x[a-fA-F0-9]+)")
+
+
+def verify_action(public_key: bytes, signed: bytes) -> bool | None:
+    """Say whether a session key signed an action; None if it is no action that the reference's signer makes.
+
+    Takes what `SignatureScheme.verify_signed` takes.
+    """
+    return _verify(ACTION, public_key, signed)
+
+
+def verify_session_message(public_key: bytes, signed: bytes) -> bool | None:
+    """Say whether a session key signed the message that opens its session. Whether a wallet allowed it is for `is_session_authorised`."""
+    return _verify(SESSION, public_key, signed)
+
+
+def _verify(codec: str, public_key: bytes, signed: bytes) -> bool | None:
+    signature, message = signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:]
+    try:
+        return recover(digest_of(codec, message), signature) == address_of(public_key)
+    except (Untypable, DecodeError, KeyError, TypeError, ValueError):
+        # The reference takes some of these, such as a text for a number. It never makes them, so that is nobody's fault here.
+        return None
+
+
+def digest_of(codec: str, message: bytes) -> bytes:
+    """Return what is signed for a message.
+
+    Args:
+        codec: `ACTION` or `SESSION`.
+        message: `{clock, parents, payload, topic}` in dag-cbor.
+
+    Raises:
+        Untypable, KeyError, TypeError, DecodeError: The payload is none that this codec signs.
+    """
+    values: dict[str, Any] = pcf.decode(message)
+    payload = values["payload"]
+    context = payload["context"]
+    _, address = pkh_address(payload["did"])
+    typed = {"userAddress": address, "timestamp": context["timestamp"], "blockhash": _or(context.get("blockhash"), "")}
+    if codec == ACTION and payload["type"] == "action":
+        arguments = payload["args"]
+        if not isinstance(arguments, list):
+            raise Untypable("the arguments are no list")
+        typed |= {"name": payload["name"], "args": encode_arguments(arguments)}
+        return hash_typed_data(values["topic"], _ACTION_TYPES, values | {"payload": typed})
+    if codec == SESSION and payload["type"] == "session":
+        code, key = decode_did(payload["publicKey"])
+        if code != SECP256K1_CODE:
+            raise Untypable("the session's key is not of secp256k1")
+        typed |= {
+            "publicKey": uncompressed(key),
+            "authorizationData": payload["authorizationData"],
+            "duration": _or(context.get("duration"), 0),
+        }
+        return hash_typed_data(values["topic"], _SESSION_TYPES, values | {"payload": typed})
+    raise Untypable(f"a payload of type {str(payload['type'])[:32]!r} under {codec}")
+
+
+def pkh_address(did: str) -> tuple[int, str]:
+    """Return chain and address of a did:pkh of Ethereum.
+
+    Raises:
+        Untypable: It is none.
+    """
+    match = _PKH.fullmatch(did)
+    if match is None:
+        raise Untypable(f"{did[:64]!r} is no did:pkh:eip155")
+    return int(match[1]), match[2]
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value

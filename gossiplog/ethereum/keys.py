@@ -1,0 +1,72 @@
+"""Keccak, addresses, and signatures over secp256k1 from which the key is recovered, as Ethereum has them.
+
+Source: the yellow paper, appendix F; EIP-55; ethers 6, `Signature.from` and `computeAddress`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import coincurve
+from Crypto.Hash import keccak as _keccak
+
+__all__ = ["SIGNATURE_BYTES", "address_of", "checksummed", "is_address", "keccak", "recover", "sign", "uncompressed"]
+
+SIGNATURE_BYTES = 65
+"""r, s, v."""
+
+_ADDRESS = re.compile("0x[0-9a-fA-F]{40}")
+
+
+def keccak(data: bytes) -> bytes:
+    """Return Keccak-256, which is not SHA3-256."""
+    return _keccak.new(digest_bits=256, data=data).digest()
+
+
+def checksummed(raw: bytes) -> str:
+    """Return the text of an address of 20 bytes, with its checksum in the case of its letters."""
+    text = raw.hex()
+    digest = keccak(text.encode()).hex()
+    return "0x" + "".join(char.upper() if int(nibble, 16) >= 8 else char for char, nibble in zip(text, digest, strict=False))
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an address: its letters of one case, or of the right ones."""
+    if _ADDRESS.fullmatch(text) is None:
+        return False
+    digits = text[2:]
+    return digits in (digits.lower(), digits.upper()) or checksummed(bytes.fromhex(digits)) == text
+
+
+def uncompressed(public_key: bytes) -> bytes:
+    """Return the 64 bytes of a public key in either form.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return coincurve.PublicKey(public_key).format(compressed=False)[1:]
+
+
+def address_of(public_key: bytes) -> bytes:
+    """Return the 20 bytes of a public key's address. Raises as `uncompressed`."""
+    return keccak(uncompressed(public_key))[12:]
+
+
+def recover(digest: bytes, signature: bytes) -> bytes | None:
+    """Return the address that signed a digest, 20 bytes; None if nobody can have. About 60 µs.
+
+    v may be 0, 1, 27, 28, or of EIP-155, where odd means 27.
+    """
+    v = signature[64]
+    parity = v if v < 2 else v - 27 if v in (27, 28) else 1 - (v & 1)
+    try:
+        public_key = coincurve.PublicKey.from_signature_and_message(signature[:64] + bytes([parity]), digest, hasher=None)
+    except Exception:  # whatever the library says of numbers that are no signature
+        return None
+    return keccak(public_key.format(compressed=False)[1:])[12:]
+
+
+def sign(private_key: bytes, digest: bytes) -> bytes:
+    """Return the signature of a digest, 65 bytes, v being 27 or 28."""
+    signature = coincurve.PrivateKey(private_key).sign_recoverable(digest, hasher=None)
+    return signature[:64] + bytes([27 + signature[64]])
