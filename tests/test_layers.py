@@ -28,6 +28,7 @@ LAYERS = {
     "graph": 2,
     "ethereum": 2,
     "archive": 2,
+    "arrow": 2,
     "keyring": 2,
     "nursery": 2,
     "ordered": 2,

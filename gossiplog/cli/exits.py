@@ -86,6 +86,8 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
 )
 
 
+_ARROW = {"pyarrow", "numpy"}
+"""What the extra `arrow` brings."""
 _WEB = {"h11", "wsproto", "starlette"}
 """What the extra `web` brings."""
 
@@ -105,7 +107,8 @@ def describe(error: BaseException) -> Problem | None:
         place = f"{error.filename}: " if error.filename else ""
         return Problem("file", f"{place}{error.strerror or error}", None, ExitCode.FAILED)
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("gossiplog"):
-        extra = "[web]" if (error.name or "").partition(".")[0] in _WEB else ""
+        package = (error.name or "").partition(".")[0]
+        extra = "[web]" if package in _WEB else "[arrow]" if package in _ARROW else ""
         return Problem("dependency", f"{error}", f"install what is missing: `pip install 'gossiplog{extra}'`", ExitCode.FAILED)
     return None
 

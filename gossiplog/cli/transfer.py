@@ -6,9 +6,9 @@ import contextlib
 import gzip
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -38,26 +38,36 @@ _ORPHAN_BYTES_MAX = 64 * 1024 * 1024
 @click.command()
 @log_argument
 @click.option(
-    "-o", "--output", metavar="FILE", required=True, help="FILE.jsonl or FILE.car, either with .gz; '-' for JSON lines on stdout."
+    "-o",
+    "--output",
+    metavar="FILE",
+    required=True,
+    help="FILE.jsonl or FILE.car, either with .gz; FILE.parquet; '-' for JSON lines on stdout.",
 )
+@click.option("--columns", metavar="A,B", help="Of a Parquet file; all that are there to query otherwise.")
 @click.option("--range", "range_", metavar="A..B", help="Entries behind A up to and with B, in causal order; either may be left out.")
 @output_options()
-def export(log: str, output: str, range_: str | None, out: Output) -> None:
+def export(log: str, output: str, columns: str | None, range_: str | None, out: Output) -> None:
     """Write entries to a file.
 
     What is written is the log as it was when the command began, whatever is appended or synced meanwhile. The file can be checked and
     imported anywhere. JSON lines are what `gossiplog log --json` prints. A CAR file holds one block an entry, named by the hash of its
-    bytes, with the heads as roots; any IPLD tool reads it. The file appears under its name only when it is whole.
+    bytes, with the heads as roots; any IPLD tool reads it. Parquet is for DuckDB, Polars and the like, and needs the extra: pip install
+    'gossiplog[arrow]'. The file appears under its name only when it is whole.
 
     \b
     Examples
       gossiplog export app.db -o backup.car
       gossiplog export app.db -o week.jsonl.gz --range 0g5k..
       gossiplog export app.db -o - | jq .message.payload
+      gossiplog export app.db -o app.parquet --columns id,author,payload
     """
+    is_parquet = output.lower().endswith(".parquet")
+    if columns is not None and not is_parquet:
+        raise click.UsageError("--columns is for Parquet", click.get_current_context())
     kind = ArchiveFormat.JSONL if output == "-" else format_of_name(output)
-    if kind not in (ArchiveFormat.JSONL, ArchiveFormat.CAR):
-        raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz behind them)", param_hint="-o")
+    if kind not in (ArchiveFormat.JSONL, ArchiveFormat.CAR) and not is_parquet:
+        raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz behind them), nor in .parquet", param_hint="-o")
 
     async def task() -> int:
         async with opened(log) as opened_log:
@@ -65,11 +75,15 @@ def export(log: str, output: str, range_: str | None, out: Output) -> None:
             moment = await opened_log.moment()
             total = moment.count if range_ is None else None
             with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, _sink(output) as file:
+                if is_parquet:
+                    await _write_parquet(opened_log, moment, low, high, columns, file, progress)
+                    return progress.done
                 if kind is ArchiveFormat.CAR:
                     file.write(car_header(await _roots(opened_log, moment, low, high)))
-                async for entry in _entries(opened_log, moment, low, high):
-                    file.write(car_block(entry.value) if kind is ArchiveFormat.CAR else entry_to_line(entry) + b"\n")
-                    progress.step()
+                async with contextlib.aclosing(_entries(opened_log, moment, low, high)) as entries:
+                    async for entry in entries:
+                        file.write(car_block(entry.value) if kind is ArchiveFormat.CAR else entry_to_line(entry) + b"\n")
+                        progress.step()
                 return progress.done
 
     count = run(task)
@@ -92,7 +106,7 @@ async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | N
     return (await resolve(log, low) if low else None), (await resolve(log, high) if high else None)
 
 
-async def _entries(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> AsyncIterator[Entry]:
+async def _entries(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> AsyncGenerator[Entry, None]:
     """Yield the entries behind `low` up to and with `high` that were there at one moment."""
     if low is not None and high is not None and low >= high:
         return
@@ -100,6 +114,30 @@ async def _entries(log: GossipLog, moment: Moment, low: str | None, high: str | 
         yield entry
     if high is not None:
         yield await log.get(high)
+
+
+async def _write_parquet(
+    log: GossipLog, moment: Moment, low: str | None, high: str | None, columns: str | None, file: Any, progress: Progress
+) -> None:
+    """Write the entries behind `low` up to and with `high` as a Parquet file."""
+    import trio
+
+    from ..arrow import EXPORT_COLUMNS, ParquetFile, arrow_schema
+
+    names = EXPORT_COLUMNS if columns is None else tuple(name.strip() for name in columns.split(","))
+    before = None if high is None else _id_after(high)
+    with ParquetFile(file, arrow_schema(names)) as parquet:
+        async for batch in log.to_arrow(names, after=low, before=before, moment=moment):
+            await trio.to_thread.run_sync(parquet.add, batch)
+            progress.step(batch.num_rows)
+
+
+def _id_after(id: str) -> str | None:
+    """Return the least id that is greater than this one; None for the greatest."""
+    from ..log import decode_id, encode_id
+
+    key = decode_id(id)
+    return None if not key.strip(b"\xff") else encode_id((int.from_bytes(key) + 1).to_bytes(len(key)))
 
 
 async def _roots(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> list[bytes]:
@@ -137,8 +175,11 @@ def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            # A file that cannot be written to any further does not say which it is.
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
 

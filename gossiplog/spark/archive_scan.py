@@ -23,10 +23,10 @@ from ..archive import (
 from ..archive.records import read_lines
 from ..archive.source import EXPANDED_BYTES_MAX, sniff
 from ..archive.values import read_hex_values
+from ..arrow.columns import Page, SourceRow, paged
 from ..errors import DecodeError, LocalProtocolError
 from ..log.envelope import VALUE_BYTES_LIMIT, parse_envelope
 from ..log.message_id import decode_id, message_key
-from .columns import Page, SourceRow, paged
 from .scan import Part, Selection
 
 __all__ = ["ArchiveScan", "archive_files"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from .columns import COLUMNS, DEFAULT_COLUMNS
+from ..arrow.columns import DEFAULT_COLUMNS
+from .columns import COLUMNS
 from .plans import is_url
 from .source import is_log
 

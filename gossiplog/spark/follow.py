@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..arrow.columns import arrow_schema
 from ..log.envelope import VALUE_BYTES_LIMIT
 from ..log.validation import validate
-from .columns import COLUMNS, arrow_schema
+from .columns import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from pyspark.sql.datasource import InputPartition
 
+from ..arrow.columns import Page
 from ..codec.clock import CLOCK_MAX, encode_clock
 from ..errors import DecodeError, LocalProtocolError
 from ..log.message_id import decode_id
-from .columns import Page
 
 __all__ = ["Part", "Scan", "Selection", "selection_of"]
 

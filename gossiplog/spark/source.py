@@ -11,8 +11,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..archive.source import EXPANDED_BYTES_MAX
+from ..arrow.columns import DEFAULT_COLUMNS, to_batches
 from ..errors import LocalProtocolError
-from .columns import COLUMNS, DEFAULT_COLUMNS, schema_of, to_batches
+from .columns import COLUMNS, schema_of
 from .plans import is_url
 from .scan import Part, Scan, selection_of
 

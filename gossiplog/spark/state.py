@@ -13,14 +13,14 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
+from ..arrow.columns import BATCH_ROWS, ids_of
+from ..arrow.payload import flat_items, joined, value_text
 from ..codec import dag_json, pcf
 from ..codec.link import UnknownLink
 from ..errors import DecodeError, EncodeError, LocalProtocolError
 from ..log.envelope import VALUE_BYTES_LIMIT, parse_envelope, skim
 from ..log.message_id import encode_id, message_key
 from .ancestry import ancestors
-from .columns import BATCH_ROWS, ids_of
-from .payload import flat_items, joined, value_text
 from .staging import materialise
 from .work import Work, row_batches
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import compress, pairwise
 from typing import Any
 
+from ..arrow.columns import BATCH_BYTES, BATCH_ROWS, Page, SourceRow, paged
 from ..errors import DamagedLog, DecodeError
 from ..log.fsck_reads import LeafRow, ReadEntryRows, ReadLeafPage, ReadNodePage
 from ..log.message import Entry
@@ -20,7 +21,6 @@ from ..log.reads import Leaf, ReadCount, ReadLeaves, ReadPage
 from ..plan import Plan, ask
 from ..store.postgres_url import without_secrets
 from ..tree.node import ReadRoot
-from .columns import BATCH_BYTES, BATCH_ROWS, Page, SourceRow, paged
 from .plans import PlanRunner, is_url, opened_store
 from .scan import Part, Selection
 

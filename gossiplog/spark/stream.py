@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from ..arrow.columns import to_batches
 from ..errors import LocalProtocolError
 from ..log.place import LogPlace
-from .columns import to_batches
 from .store_scan import SeqRange, check_place_of, cut_evenly, place_of, read_tail
 
 if TYPE_CHECKING:

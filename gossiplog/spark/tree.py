@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..arrow.columns import arrow_schema
 from ..tree.builder import Root
 from ..tree.node import HASH_BYTES, leaf_hash
-from .columns import arrow_schema
 from .entries import with_columns
 from .fold import Edge, Segment, fold, stitch
 from .staging import materialise

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from ..arrow.columns import ids_of
 from ..log.envelope import VALUE_BYTES_LIMIT, Rule
 from ..log.validation import Outcome, validate
-from .columns import ids_of
 from .staging import materialise, small
 from .work import Work
 

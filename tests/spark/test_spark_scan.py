@@ -10,13 +10,13 @@ import pytest
 from spark_support import Foreign, Log, write_car
 
 from gossiplog.archive import entry_to_line
+from gossiplog.arrow.columns import COLUMNS, Page, SourceRow, paged, to_batches
+from gossiplog.arrow.payload import flat_items, joined, payload_text
 from gossiplog.codec import dag_json, pcf_encode
 from gossiplog.errors import DecodeError, LocalProtocolError
 from gossiplog.log import Entry, encode_id
 from gossiplog.log.envelope import parse_envelope, skim
 from gossiplog.spark.archive_scan import ArchiveScan
-from gossiplog.spark.columns import COLUMNS, Page, SourceRow, paged, to_batches
-from gossiplog.spark.payload import flat_items, joined, payload_text
 from gossiplog.spark.scan import Scan, Selection, selection_of
 from gossiplog.spark.store_scan import SeqRange, StoreScan, last_seq, read_tail
 from gossiplog.tree import leaf_hash

@@ -9,8 +9,9 @@ import trio
 from log_support import make, opened
 from spark_support import Foreign, Log
 
+from gossiplog.arrow.columns import DEFAULT_COLUMNS
 from gossiplog.log import Entry
-from gossiplog.spark.columns import COLUMNS, DEFAULT_COLUMNS, schema_of
+from gossiplog.spark.columns import COLUMNS, schema_of
 from gossiplog.spark.source import GossipLogSource
 
 

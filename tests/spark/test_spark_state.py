@@ -9,11 +9,11 @@ import pytest
 from log_support import Graph, make
 from spark_support import Foreign, Log
 
+from gossiplog.arrow.columns import COLUMNS, to_batches
 from gossiplog.codec import dag_json
 from gossiplog.errors import LocalProtocolError
 from gossiplog.log import Entry
 from gossiplog.spark import read_entries
-from gossiplog.spark.columns import COLUMNS, to_batches
 from gossiplog.spark.jobs import Job, state_job
 from gossiplog.spark.scan import Selection
 from gossiplog.spark.state import PICK, STATE_COLUMNS, State, last_writers, parse_path, state
