@@ -53,7 +53,11 @@ async def sync_hub(
     from ..net.exchange import exchange
 
     with Progress("entries", is_shown=not out.is_strict) as progress:
-        done = await exchange(log, hub, pulls=pulls, pushes=pushes, tls=tls, on_progress=progress.step)
+
+        def on_pause(seconds: float) -> None:
+            out.note(f"{hub.url} wants to be left alone for {seconds:.0f} s, or brought nothing; going on after that")
+
+        done = await exchange(log, hub, pulls=pulls, pushes=pushes, tls=tls, on_progress=progress.step, on_pause=on_pause)
     record = {
         "pulled": None if done.pulled is None else done.pulled.entries,
         "pushed": done.pushed if pushes else None,

@@ -43,6 +43,9 @@ QUIET_S = 10.0
 """How long a hub may do nothing about our heads before we give up."""
 FRUITLESS_MAX = 200
 """Sessions in a row that bring nothing, and yet narrow down which keys the hub fails on."""
+PAUSE_S_MAX = 10.0
+"""The longest pause that a hub may ask for; who wants more is left, with what was taken."""
+_SAID_S = 1.0
 _STUCK_MAX = 3
 _ANSWERS_S = 10.0
 _LOOK_FIRST_S, _LOOK_MOST_S = 0.02, 1.0
@@ -96,6 +99,7 @@ async def exchange(
     pushes: bool = True,
     tls: ssl.SSLContext | None = None,
     on_progress: Callable[[int], None] | None = None,
+    on_pause: Callable[[float], None] | None = None,
 ) -> Exchange:
     """Exchange what either side lacks with a hub, once.
 
@@ -108,13 +112,14 @@ async def exchange(
         pushes: Give.
         tls: How the hub's certificate is checked.
         on_progress: Called with how many entries more have gone over.
+        on_pause: Called before a pause of a second or more, with its seconds.
 
     Raises:
         CannotConnect: The hub cannot be reached, refused, serves another topic, or went away.
         RemoteProtocolError: It broke the protocol.
         StoreError: Our store failed.
     """
-    session = _Session(log, hub, on_progress or (lambda moved: None))
+    session = _Session(log, hub, on_progress or (lambda moved: None), on_pause or (lambda seconds: None))
     started = time.monotonic()
     try:
         async with session.connected(tls):
@@ -135,11 +140,12 @@ async def exchange(
 class _Session:
     """One connection."""
 
-    def __init__(self, log: GossipLog, hub: HubUrl, on_progress: Callable[[int], None]) -> None:
+    def __init__(self, log: GossipLog, hub: HubUrl, on_progress: Callable[[int], None], on_pause: Callable[[float], None]) -> None:
         self.result = Exchange()
         self._log = log
         self._hub = hub
         self._on_progress = on_progress
+        self._on_pause = on_pause
         self._connection: MuxedConnection
         self._nursery: trio.Nursery
         self._push_protocol = f"/canvas/v1/{log.topic}/push"
@@ -176,7 +182,12 @@ class _Session:
             stuck = 0 if result.has_progressed else stuck + 1
             if not result.is_resumable or self._connection.is_over or fruitless > FRUITLESS_MAX or stuck > _STUCK_MAX:
                 return total
-            await trio.sleep(max(result.cooldown_s, 2.0 ** (stuck - 1) if stuck else 0.0))
+            pause_s = max(result.cooldown_s, 2.0 ** (stuck - 1) if stuck else 0.0)
+            if pause_s > PAUSE_S_MAX:
+                return total
+            if pause_s >= _SAID_S:
+                self._on_pause(pause_s)
+            await trio.sleep(pause_s)
 
     async def push(self) -> bool:
         """Have the hub pull; False if it does not, or not all."""

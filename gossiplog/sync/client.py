@@ -214,7 +214,8 @@ class SyncClient:
             self.result.cooldown_s = min(response.cooldown_ms / 1000, COOLDOWN_S_MAX)
             # Once everything was answered, a server that grows impatient has nothing left to keep from us.
             if not self._is_finished:
-                self._end(Ending.ABORTED, "the server ended the session")
+                wish = f", and asks for a pause of {self.result.cooldown_s:g} s" if self.result.cooldown_s else ""
+                self._end(Ending.ABORTED, f"the server ended the session{wish}")
             return
         if not self._sent:
             raise RemoteProtocolError("an answer to no request")

@@ -214,6 +214,26 @@ async def test_hub_that_only_aborts_is_given_up(monkeypatch: pytest.MonkeyPatch)
         assert (done.pulled.ending, done.pulled.entries, done.root) == (Ending.ABORTED, 0, None)
 
 
+@pytest.mark.parametrize(("cooldown_s", "waits"), [(4_000, []), (1, [1.0])])
+async def test_hub_that_asks_for_a_pause_is_granted_a_short_one_and_left_for_a_long_one(
+    monkeypatch: pytest.MonkeyPatch, cooldown_s: int, waits: list[float]
+) -> None:
+    monkeypatch.setattr(exchange_module, "_STUCK_MAX", 1)
+
+    async def serve(connection: Connection, stream: Stream) -> None:
+        await stream.receive_some()
+        await stream.send_all(encode_frame(encode_response(AbortResponse(1000 * cooldown_s))))
+
+    said: list[float] = []
+    async with memory_log(2) as ours, odd_hub(serve) as hub:
+        with trio.fail_after(PATIENCE_S):
+            done = await exchange(ours, hub, pushes=False, on_pause=said.append)
+    assert said == waits
+    assert done.pulled is not None
+    assert done.pulled.ending is Ending.ABORTED
+    assert "asks for a pause" in done.pulled.reason
+
+
 async def test_hub_that_takes_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange_module, "QUIET_S", 0.3)
 
