@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import trio
 
 from ..sync.pace import address_group
 
-__all__ = ["Admission", "HubLimits", "Refused", "client_address"]
+__all__ = ["Admission", "HubLimits", "Place", "Refused", "Worth", "client_address"]
 
 _BANNED_MAX = 4_096
+_DELIVERED_MAX = 4_096
+_LEAVING_MAX = 64
+"""Connections that were told to go and have not gone: they still cost a socket each."""
+IDLE_S = 10.0
+"""How long a connection may say nothing before others may have its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +65,39 @@ class Refused(Exception):
     is_repeated = False
 
 
+class Worth(IntEnum):
+    """What a connection was good for so far."""
+
+    NOTHING = 0
+    """It said nothing that we could use."""
+    TALKS = 1
+    """It told us heads, or asked for entries."""
+    DELIVERED = 2
+    """New entries came by it."""
+
+
+@dataclass(eq=False, slots=True)
+class Place:
+    """The place of one connection.
+
+    Attributes:
+        group: Whom it counts for; None where nobody is counted.
+        since: When it was taken.
+        scope: Cancelled when the place is given to somebody else.
+        worth: Says what the connection was good for.
+    """
+
+    group: str | None
+    since: float
+    scope: trio.CancelScope
+    worth: Callable[[], Worth] = lambda: Worth.TALKS
+
+
 class Admission:
-    """Counts connections and keeps bans.
+    """Counts connections, keeps bans, and takes places from the idle for those who come when there are none left.
+
+    Whoever said nothing of use for 10 s gives way to anybody, first those of the address with the most places. Who merely talks gives
+    way to an address with at least two places less, and to one that has delivered before. Who delivered keeps its place.
 
     Attributes:
         limits: The rules.
@@ -68,7 +105,9 @@ class Admission:
 
     def __init__(self, limits: HubLimits) -> None:
         self.limits = limits
-        self._open = 0
+        self._places: dict[Place, None] = {}
+        self._leaving = 0
+        self._delivered: OrderedDict[str, None] = OrderedDict()
         self._counts: Counter[str] = Counter()
         self._half_open: OrderedDict[trio.CancelScope, None] = OrderedDict()
         self._banned: OrderedDict[str, float] = OrderedDict()
@@ -77,7 +116,7 @@ class Admission:
     @property
     def open(self) -> int:
         """Connections at this moment."""
-        return self._open
+        return len(self._places)
 
     @property
     def half_open(self) -> int:
@@ -102,8 +141,12 @@ class Admission:
                 self._half_open.pop(scope, None)
 
     @contextmanager
-    def connection(self, address: str) -> Iterator[None]:
-        """Count a connection for the length of a block.
+    def connection(self, address: str, *, others: int = 0) -> Iterator[Place]:
+        """Count a connection for the length of a block, which is cancelled when the place is given to somebody else.
+
+        Args:
+            address: Of its peer.
+            others: Connections that take up places as well, and are not counted here.
 
         Raises:
             Refused: There are too many, or the address is banned.
@@ -115,22 +158,63 @@ class Admission:
             refusal.is_repeated = name in self._refused
             self._refused.add(name)
             raise refusal
-        if self._open >= self.limits.connections_max:
-            raise Refused(f"{self._open} connections are open, the most that are taken")
         is_counted = not self.is_exempt(address)
         if is_counted and self._counts[name] >= self.limits.connections_per_address:
             raise Refused(f"{self._counts[name]} connections from this address, the most that are taken")
-        self._open += 1
-        if is_counted:
-            self._counts[name] += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
+        if len(self._places) + others >= self.limits.connections_max:
+            idle = self._find_idle(name) if self._leaving < _LEAVING_MAX else None
+            if idle is None:
+                raise Refused(f"{len(self._places) + others} connections are open, the most that are taken")
+            self._free(idle)
+            self._leaving += 1
+            idle.scope.cancel()
+        with trio.CancelScope() as scope:
+            place = Place(name if is_counted else None, trio.current_time(), scope)
+            self._places[place] = None
             if is_counted:
-                self._counts[name] -= 1
-                if not self._counts[name]:
-                    del self._counts[name]
+                self._counts[name] += 1
+            try:
+                yield place
+            finally:
+                if place.worth() is Worth.DELIVERED and is_counted:
+                    self._note_delivery(name)
+                if place in self._places:
+                    self._free(place)
+                else:
+                    self._leaving -= 1
+
+    def _free(self, place: Place) -> None:
+        del self._places[place]
+        if place.group is not None:
+            self._counts[place.group] -= 1
+            if not self._counts[place.group]:
+                del self._counts[place.group]
+
+    def _find_idle(self, newcomer: str) -> Place | None:
+        """Find who has to give way to an address; None if nobody has. O(places)."""
+        settled = trio.current_time() - IDLE_S
+        silent, talking = list[Place](), list[Place]()
+        for place in self._places:
+            if place.since <= settled:
+                worth = place.worth()
+                if worth is Worth.NOTHING:
+                    silent.append(place)
+                elif worth is Worth.TALKS and place.group is not None and self._is_worse_off(newcomer, place.group):
+                    talking.append(place)
+        # The first one of several is the oldest.
+        return max(silent or talking, key=self._crowd, default=None)
+
+    def _is_worse_off(self, newcomer: str, group: str) -> bool:
+        return newcomer in self._delivered or self._counts[group] >= self._counts[newcomer] + 2
+
+    def _crowd(self, place: Place) -> int:
+        return 1 if place.group is None else self._counts[place.group]
+
+    def _note_delivery(self, group: str) -> None:
+        self._delivered[group] = None
+        self._delivered.move_to_end(group)
+        if len(self._delivered) > _DELIVERED_MAX:
+            self._delivered.popitem(last=False)
 
     def ban(self, address: str, until: float) -> None:
         """Refuse an address or its network until a time of `trio.current_time`. Exempt ones never are: behind them there are others."""

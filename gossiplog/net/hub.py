@@ -23,7 +23,7 @@ from ..errors import CannotListen, ClosedError, LocalProtocolError, RemoteProtoc
 from ..gossip_log import GossipLog
 from ..nursery import open_service_nursery
 from ..pubsub.types import PeerId
-from .admission import Admission, HubLimits, Refused, client_address
+from .admission import Admission, HubLimits, Place, Refused, client_address
 from .http_head import Head, read_head, refuse
 from .http_names import Names
 from .journal import note
@@ -146,7 +146,7 @@ class Hub:
         """Serve one request; return the head of the next one on the connection, None if that is over."""
         service = self.service_at(head.path)
         try:
-            with self.admission.connection(client):
+            with self.admission.connection(client) as place:
                 refusal = self._names.refusal(head)
                 if refusal is not None:
                     note("request refused", address=client, host=head.host, origin=head.first(b"origin"), reason=refusal[1])
@@ -161,21 +161,22 @@ class Hub:
                         connection, 404, f"no log {head.path}; there are {', '.join(f'/{quote(topic)}' for topic in self.services)}"
                     )
                 else:
-                    await self._serve_websocket(connection, head, service, client, port)
+                    await self._serve_websocket(connection, head, service, client, port, place)
         except Refused as refusal:
             note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
             await refuse(connection, 503, str(refusal))
         return None
 
-    async def _serve_websocket(self, connection: TcpStream, head: Head, service: Service, client: str, port: int) -> None:
+    async def _serve_websocket(self, connection: TcpStream, head: Head, service: Service, client: str, port: int, place: Place) -> None:
         with trio.fail_after(self.admission.limits.handshake_s):
             websocket = await accept_websocket(connection, head.raw)
         peer = PeerId(f"ws://{_show(client)}:{port}")
         is_counted = not self.admission.is_exempt(client)
         async with (
             open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers) as muxed,
-            service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted),
+            service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted) as link,
         ):
+            place.worth = lambda: link.peer.worth
             note("client connected", peer=peer, topic=service.topic)
             end = await muxed.wait_ended()
         note("client gone", peer=peer, topic=service.topic, reason=end.reason)

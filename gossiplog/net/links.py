@@ -13,6 +13,7 @@ from ..broadcast import PeerKind
 from ..pubsub.types import PeerId
 from ..sync.limits import ServerLimits
 from ..sync.pace import TokenBucket
+from .admission import Worth
 from .journal import note
 from .push import PushStream
 from .rpcs import RpcSender
@@ -130,6 +131,13 @@ class Peer:
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""
         self.counts[what] = self.counts.get(what, 0) + number
+
+    @property
+    def worth(self) -> Worth:
+        """What its connections were good for so far."""
+        if self.counts.get("entries new") or self.counts.get("entries pulled"):
+            return Worth.DELIVERED
+        return Worth.TALKS if self.counts.get("received") or self.counts.get("syncs served") else Worth.NOTHING
 
     def states(self) -> list[LinkState]:
         """Show its connections."""

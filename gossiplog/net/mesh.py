@@ -29,7 +29,7 @@ from ..pubsub.params import EpisubParams, GossipsubParams
 from ..pubsub.router import Router
 from ..pubsub.types import PeerId
 from ..pubsub.wire import WireLimits
-from .admission import HubLimits
+from .admission import HubLimits, Worth
 from .discovery import Discovery
 from .journal import note
 from .libp2p import Address, Host, Peering, PeerKey, open_host
@@ -158,6 +158,7 @@ async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIt
             ) as mesh.host,
             open_service_nursery() as nursery,
         ):
+            mesh.host.worth = lambda id: service.peers[id].worth if id in service.peers else Worth.NOTHING
             nursery.start_soon(discovery.run, mesh.host)
             try:
                 with service.guarded_by(mesh.host.admission):

@@ -462,6 +462,8 @@ class Service:
             peer.inserting = max(0, peer.inserting - 1)
             peer.settled.set()
             note_refusal(peer, action.key, verdict)
+            if verdict.accepted and verdict.is_new:
+                peer.count("entries new")
         self.tell(Inserted(action.token, verdict))
 
     async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:

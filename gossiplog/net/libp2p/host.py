@@ -23,7 +23,7 @@ import trio
 from ...errors import CannotConnect, CannotListen, GossipLogError
 from ...nursery import open_service_nursery
 from ...pubsub.types import PeerId
-from ..admission import Admission, HubLimits, Refused
+from ..admission import Admission, HubLimits, Refused, Worth
 from ..journal import note
 from ..muxed import MuxedConnection, open_muxed
 from ..stream import ByteStream, Connection, Handler, Stream
@@ -142,6 +142,7 @@ class Host:
         addresses: Where we listen, with the ports that the system chose.
         admission: Counts the inbound connections.
         dials: Bounds the dials to addresses that others told us.
+        worth: Says what a peer was good for so far; who was for nothing gives way when all places are taken.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class Host:
         self._record = b""
         self.dials = DialGuard(Random(secrets.randbits(128)))
         self.admission = Admission(limits)
+        self.worth: Callable[[PeerId], Worth] = lambda peer: Worth.TALKS
         self._serve = serve
         self._on_identity = on_identity
         self._announce = tuple(announce)
@@ -284,15 +286,16 @@ class Host:
             return
         remote = place.host
         try:
-            with self.admission.connection(remote):
-                self._check_total()
+            with self.admission.connection(remote, others=self._outbound) as held:
                 upgraded: tuple[ByteStream, PeerId] | None = None
                 with self.admission.handshake():
                     upgraded = await upgrade_inbound(TcpStream(socket_stream), self.key)
                 if upgraded is None:
                     note("a handshake took too long", level=logging.DEBUG, address=remote)
                 else:
-                    await self._run(*upgraded, place, None, _nobody)
+                    stream, peer = upgraded
+                    held.worth = lambda: self.worth(peer)
+                    await self._run(stream, peer, place, None, _nobody)
         except (Refused, GossipLogError) as error:
             note("a connection came to nothing", level=logging.DEBUG, address=remote, reason=str(error))
         except Exception as error:  # the edge of a connection's task

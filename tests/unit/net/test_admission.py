@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 
-from gossiplog.net.admission import Admission, HubLimits, Refused, client_address
+from gossiplog.net.admission import IDLE_S, Admission, HubLimits, Refused, Worth, client_address
 
 
-def test_address_has_so_many_connections_and_gets_them_back() -> None:
+async def test_address_has_so_many_connections_and_gets_them_back() -> None:
     admission = Admission(HubLimits(connections_per_address=2))
     with admission.connection("203.0.113.1"):
         with admission.connection("203.0.113.1"):
@@ -22,13 +22,13 @@ def test_address_has_so_many_connections_and_gets_them_back() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "198.51.100.1"])
-def test_loopback_and_proxies_are_not_counted(address: str) -> None:
+async def test_loopback_and_proxies_are_not_counted(address: str) -> None:
     admission = Admission(HubLimits(connections_per_address=1, proxies=frozenset({"198.51.100.1"})))
     with admission.connection(address), admission.connection(address), admission.connection(address):
         assert admission.open == 3
 
 
-def test_ipv6_counts_by_the_network_of_64_bits() -> None:
+async def test_ipv6_counts_by_the_network_of_64_bits() -> None:
     admission = Admission(HubLimits(connections_per_address=1))
     with admission.connection("2001:db8::1"):
         with pytest.raises(Refused), admission.connection("2001:db8::ffff:2"):
@@ -37,7 +37,7 @@ def test_ipv6_counts_by_the_network_of_64_bits() -> None:
             pass
 
 
-def test_there_is_an_end_to_all_connections() -> None:
+async def test_there_is_an_end_to_all_connections() -> None:
     admission = Admission(HubLimits(connections_max=2))
     with (
         admission.connection("127.0.0.1"),
@@ -119,3 +119,53 @@ def test_origins_are_those_named_or_none() -> None:
     assert limits.allows_origin("https://a.example")
     assert not limits.allows_origin("https://b.example")
     assert HubLimits().allows_origin("https://b.example")
+
+
+async def test_idle_places_go_to_newcomers_and_useful_ones_stay(autojump_clock: trio.testing.MockClock) -> None:
+    admission = Admission(HubLimits(connections_max=6))
+    gone: list[str] = []
+
+    async def occupy(address: str, worth: Worth) -> None:
+        with admission.connection(address) as place:
+            place.worth = lambda: worth
+            await trio.sleep_forever()
+        gone.append(address)
+
+    async with trio.open_nursery() as nursery:
+        for address, worth in (
+            ("203.0.113.1", Worth.DELIVERED),
+            ("203.0.113.2", Worth.TALKS),
+            ("203.0.113.3", Worth.NOTHING),
+            ("203.0.113.4", Worth.NOTHING),
+            ("203.0.113.4", Worth.TALKS),
+            ("203.0.113.4", Worth.TALKS),
+        ):
+            nursery.start_soon(occupy, address, worth)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(Refused, match="6 connections"), admission.connection("203.0.113.9"):
+            raise AssertionError("nobody has been idle for long")
+        await trio.sleep(IDLE_S)
+        for number in range(3):
+            nursery.start_soon(occupy, f"203.0.113.{10 + number}", Worth.DELIVERED)
+            await trio.testing.wait_all_tasks_blocked()
+        # The silent one of the largest crowd, the other silent one, then one of those who only talk from where there are more.
+        assert gone == ["203.0.113.4", "203.0.113.3", "203.0.113.4"]
+        assert admission.open == 6
+        nursery.cancel_scope.cancel()
+    assert admission.open == 0
+
+
+async def test_places_are_not_taken_from_those_who_talk_for_those_who_are_as_well_off(autojump_clock: trio.testing.MockClock) -> None:
+    admission = Admission(HubLimits(connections_max=2))
+    async with trio.open_nursery() as nursery:
+
+        async def occupy(address: str) -> None:
+            with admission.connection(address):
+                await trio.sleep_forever()
+
+        nursery.start_soon(occupy, "203.0.113.1")
+        nursery.start_soon(occupy, "203.0.113.2")
+        await trio.sleep(2 * IDLE_S)
+        with pytest.raises(Refused), admission.connection("203.0.113.3"):
+            raise AssertionError
+        nursery.cancel_scope.cancel()
