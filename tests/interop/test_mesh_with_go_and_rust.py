@@ -170,3 +170,26 @@ async def test_identify_of_several_messages_is_read_to_its_end(go_program: str) 
         (peering,) = mesh.host.peerings
         assert sum(protocol.startswith("/interop/") for protocol in peering.identity.protocols) == 60
         assert peering.identity.record is not None
+
+
+async def test_messages_that_go_signs_are_refused_and_said_to_be_once(go_program: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with our_peer() as (log, mesh), run_program(go_program) as theirs:
+        await join(mesh, theirs, "we dial", sign=True)
+        for n in range(3):
+            await theirs.ask("publish", topic=TOPIC, data=bytes([n]).hex())
+        await until(lambda: returned(mesh.service.counts.get("messages refused") == 3))
+        assert await log.count() == 0
+        assert mesh.service.state().offences == {}
+    warnings = [record.fields for record in caplog.records if record.getMessage() == "message refused"]
+    assert ["StrictNoSign" in str(fields["reason"]) for fields in warnings] == [True]
+
+
+async def test_go_peer_that_speaks_tls_alone_is_said_to(go_program: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with run_program(go_program) as theirs:
+        await theirs.ask("start", listen=[LISTEN], tls=True)
+        (address,) = await addresses(theirs)
+        async with our_peer(bootstrap=(Address.parse(address),)):
+            await until(lambda: returned([record for record in caplog.records if record.getMessage() == "peer not reached"]))
+    (fields,) = (record.fields for record in caplog.records if record.getMessage() == "peer not reached")
+    assert fields["address"] == address
+    assert "does not speak noise" in fields["reason"]

@@ -23,6 +23,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
+	tls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 )
 
@@ -32,6 +33,7 @@ type request struct {
 	Op        string   `json:"op"`
 	Listen    []string `json:"listen"`
 	Protocols int      `json:"protocols"`
+	Tls       bool     `json:"tls"`
 	Topic     string   `json:"topic"`
 	Sign      bool     `json:"sign"`
 	Address   string   `json:"address"`
@@ -95,12 +97,16 @@ func (n *node) answer(r request) (any, error) {
 	return nil, fmt.Errorf("unknown op %q", r.Op)
 }
 
-// Start a host without pubsub; with so many further protocols, identify takes more than one message.
+// Start a host without pubsub; with so many further protocols, identify takes more than one message. With TLS it does not speak noise.
 func (n *node) start(r request) (any, error) {
+	security := libp2p.Security(noise.ID, noise.New)
+	if r.Tls {
+		security = libp2p.Security(tls.ID, tls.New)
+	}
 	h, err := libp2p.New(
 		libp2p.ListenAddrStrings(r.Listen...),
 		libp2p.Transport(tcp.NewTCPTransport),
-		libp2p.Security(noise.ID, noise.New),
+		security,
 		libp2p.Muxer(yamux.ID, yamux.DefaultTransport),
 		libp2p.DisableRelay(),
 		libp2p.DisableMetrics(),

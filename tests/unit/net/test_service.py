@@ -312,7 +312,7 @@ async def test_entry_on_which_the_application_fails_does_not_keep_others_back(ca
 async def test_fault_in_one_stream_ends_that_stream_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async with memory_log(1) as log, open_service(log) as hub, stranger(hub) as client:
 
-        def snapshot() -> None:
+        def snapshot(**options: object) -> None:
             raise ZeroDivisionError
 
         push = await client.open_stream([PUSH])
