@@ -18,6 +18,7 @@ from .events import (
     PushReceived,
     Start,
     SyncFinished,
+    SyncServed,
 )
 from .foresight import Foresight
 from .machine import Broadcast
@@ -51,5 +52,6 @@ __all__ = [
     "Start",
     "StartSync",
     "SyncFinished",
+    "SyncServed",
     "Unwelcome",
 ]

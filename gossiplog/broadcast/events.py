@@ -35,6 +35,7 @@ __all__ = [
     "RouterEvent",
     "Start",
     "SyncFinished",
+    "SyncServed",
 ]
 
 
@@ -202,6 +203,13 @@ class SyncFinished:
     token: int
 
 
+@dataclass(frozen=True, slots=True)
+class SyncServed:
+    """A peer has pulled from a state of our log that is not the latest any more."""
+
+    peer: PeerId
+
+
 RouterEvent: TypeAlias = RpcReceived | TimerFired | SendFailed | ConnectFailed | AppScored | TopicScored | PeerRecordLearned | Probed
 Event: TypeAlias = (
     RouterEvent
@@ -219,4 +227,5 @@ Event: TypeAlias = (
     | Misbehaved
     | Answered
     | SyncFinished
+    | SyncServed
 )

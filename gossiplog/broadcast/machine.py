@@ -66,11 +66,12 @@ from .events import (
     PushReceived,
     Start,
     SyncFinished,
+    SyncServed,
 )
 from .needs import Needs
 from .offences import Blame, RejectedIds
 from .peers import PUSHED_MAX, Peer
-from .pushes import PUSH_TIMER, Pushes
+from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .state import BroadcastState
 from .updates import Updates
 
@@ -117,9 +118,10 @@ class Broadcast:
         router: A new router that validates (`is_validating`), under the StrictNoSign policy.
         topic: The log's.
         random: The only source of chance.
+        tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
     """
 
-    def __init__(self, router: Router, topic: str, random: Random) -> None:
+    def __init__(self, router: Router, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
         self.router = router
         self._topic = Topic(topic)
         self._random = random
@@ -131,7 +133,7 @@ class Broadcast:
         self._blamed = Blame()
         self._orphans: OrderedDict[MessageId, bytes] = OrderedDict()
         self._needs = Needs(random, self._ask, self._emit)
-        self._pushes = Pushes(self._peers, self._ask, self._emit)
+        self._pushes = Pushes(self._peers, self._ask, self._emit, random, tell_again_s)
         self._updates = Updates(self._rejected, self._ask, self._needs.want)
         self._pending: dict[int, _Pending] = {}
         self._asked: dict[int, tuple[PeerId | None, Callable[[Any], None]]] = {}
@@ -225,6 +227,8 @@ class Broadcast:
                 self._on_foreseen(event)
             case Misbehaved(peer, reason):
                 self._blame(peer, reason)
+            case SyncServed(peer):
+                self._on_sync_served(peer)
             case Start(me):
                 self._route(StartRouter(me))
                 self._route(Subscribe(self._topic))
@@ -265,6 +269,8 @@ class Broadcast:
             self._needs.on_timer()
         elif token == PUSH_TIMER:
             self._pushes.on_timer()
+        elif token == AGAIN_TIMER:
+            self._pushes.on_again()
         else:
             self._route(event)
 
@@ -335,7 +341,7 @@ class Broadcast:
     def _on_appended(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             data = encode_event(Insert(entry.key, entry.value))
-            self._pushes.changes += 1
+            self._pushes.on_change(1)
             self._publish(data, None)
             self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), None)
 
@@ -414,7 +420,7 @@ class Broadcast:
 
     def _spread(self, pending: _Pending, entry: Entry) -> None:
         """Pass on a new entry by the ways that the router does not serve by itself."""
-        self._pushes.changes += 1
+        self._pushes.on_change(1)
         data = encode_event(Insert(entry.key, entry.value))
         if pending.message_id is None or not pending.is_usual:
             self._publish(data, pending.source)
@@ -463,6 +469,12 @@ class Broadcast:
             self._insert(event, _Pending(peer_id, event.key, digest, pusher=peer))
 
     # Syncs
+
+    def _on_sync_served(self, peer_id: PeerId) -> None:
+        """Tell whoever pulled from an older state our heads: the reference drops an update that came meanwhile."""
+        peer = self._peers.get(peer_id)
+        if peer is not None and peer.is_push_open:
+            self._pushes.on_dropped(peer)
 
     def _on_sync_finished(self, event: SyncFinished) -> None:
         result = event.result

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
+from random import Random
 
 from ..codec.framing import FRAME_BYTES_MAX
 from ..log.reads import ReadHeads
@@ -16,9 +18,15 @@ from .events import PeerKind
 from .needs import Asker
 from .peers import Peer
 
-__all__ = ["PUSH_TIMER", "Pushes"]
+__all__ = ["AGAIN_TIMER", "PUSH_TIMER", "Pushes"]
 
 PUSH_TIMER = TimerToken("broadcast.push")
+AGAIN_TIMER = TimerToken("broadcast.heads")
+TELL_AGAIN_S = 15.0
+"""How long after a change all are told our heads once more, then after twice as long and so on. An update may be lost where it arrives: the
+reference drops one that comes while it syncs, and a peer that was asked for what it forwards may forward nothing.
+"""
+TELL_AGAIN_S_MAX = 300.0
 PUSH_AGAIN_S = 1.0
 """How long a peer whose queue was full is left alone before it is told our heads."""
 SETTLE_S = 3.0
@@ -40,23 +48,51 @@ class Pushes:
         peers: The connected peers, kept by the machine.
         log: Asks our log.
         emit: Takes an action.
+        random: For the times at which heads are told again.
+        tell_again_s: How long after a change for the first time; infinity: never.
 
     Attributes:
         now: Seconds; the caller sets it before any call.
-        changes: How many entries have been spread; the caller counts them.
+        changes: How many entries have been spread; `on_change` counts them.
 
     Source: spec/sync.md, "Reliable causal broadcast" and "Mode A".
     """
 
-    def __init__(self, peers: Mapping[PeerId, Peer], log: Asker, emit: Callable[[Action], None]) -> None:
+    def __init__(
+        self, peers: Mapping[PeerId, Peer], log: Asker, emit: Callable[[Action], None], random: Random, tell_again_s: float
+    ) -> None:
         self._peers = peers
         self._ask = log
         self._emit = emit
         self._reading_for: dict[PeerId, None] = {}
         self._waiting: dict[PeerId, None] = {}
         self._timer: float | None = None
+        self._random = random
+        self._again_at: float | None = None
+        self._again_s = self._again_s_min = tell_again_s
         self.now = 0.0
         self.changes = 0
+
+    def on_change(self, entries: int) -> None:
+        """Count new entries, and tell everybody our heads in a while."""
+        self.changes += entries
+        self._again_s = self._again_s_min
+        at = self.now + self._again_s_min
+        if at < (inf if self._again_at is None else self._again_at):
+            self._tell_again_at(at)
+
+    def on_again(self) -> None:
+        """Tell everybody our heads, and again later, each time after a longer while, at random up to a quarter longer."""
+        self._again_at = None
+        peers = self._others(None, tuple(PeerKind))
+        if peers:
+            self.heads(peers)
+            self._again_s = min(2 * self._again_s, TELL_AGAIN_S_MAX)
+            self._tell_again_at(self.now + self._again_s * (1 + self._random.random() / 4))
+
+    def _tell_again_at(self, at: float) -> None:
+        self._again_at = at
+        self._emit(SetTimer(AGAIN_TIMER, at))
 
     def insert(self, data: bytes, kinds: Collection[PeerKind], source: PeerId | None) -> None:
         """Send an encoded insert to all peers of these kinds but the one that it came from; one that fits no frame is told by our heads."""
@@ -75,7 +111,8 @@ class Pushes:
             self._ask(ask(ReadHeads(HEADS_MAX)), self._on_heads, None)
 
     def heads_to_all_but(self, source: PeerId | None, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
-        """Tell everybody of these kinds but one our heads."""
+        """Tell everybody of these kinds but one our heads, which have changed."""
+        self.on_change(0)
         self.heads(self._others(source, kinds))
 
     def _others(self, source: PeerId | None, kinds: Collection[PeerKind]) -> list[PeerId]:
@@ -91,6 +128,7 @@ class Pushes:
         peer.is_push_open, peer.reopen_at = True, None
         peer.told_at = self.changes
         self.heads([peer.id])
+        self.on_change(0)
         if peer.kind is PeerKind.MESH:
             peer.settles_at = self.now + SETTLE_S
             self._set_timer()

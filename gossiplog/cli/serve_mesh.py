@@ -85,6 +85,7 @@ class MeshOptions:
             router=self.router,
             params=_read_params(self.router, self.params_file),
             target=self.target,
+            known_file=Path(f"{self.key_file or path}.peers.json"),
             limits=replace(limits, connections_max=min(limits.connections_max, CONNECTIONS_MAX)),
             tls=tls,
         )

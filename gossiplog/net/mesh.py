@@ -19,6 +19,7 @@ from collections import ChainMap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..broadcast import PeerKind
 from ..errors import LocalProtocolError
@@ -70,6 +71,7 @@ class MeshConfig:
     target: int = 16
     walk_s: float = 300.0
     limits: HubLimits = field(default_factory=lambda: HubLimits(connections_max=CONNECTIONS_MAX))
+    known_file: Path | None = None
     tls: ssl.SSLContext | None = None
     wire: WireLimits = field(default_factory=WireLimits)
 
@@ -142,7 +144,9 @@ async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIt
         raise LocalProtocolError("is_validating = false, but a log validates what it passes on")
     async with open_service(log, me=key.id, make_router=_router(params), wire=config.wire) as service:
         rng = random.Random(secrets.randbits(128))
-        discovery = Discovery(service, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng)
+        discovery = Discovery(
+            service, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng, known_file=config.known_file
+        )
         mesh = Mesh(service, discovery)
         handlers: Mapping[str, Handler] = ChainMap(dict(service.handlers), dict(discovery.handlers))
         async with (

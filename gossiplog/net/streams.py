@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..broadcast import Misbehaved, PeerKind, PushClosed, PushOpened, PushReceived, StartSync, SyncFinished
+from ..broadcast import Misbehaved, PeerKind, PushClosed, PushOpened, PushReceived, StartSync, SyncFinished, SyncServed
 from ..errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
+from ..plan import ask
 from ..pubsub.events import RpcReceived
 from ..pubsub.rpc import Control, Rpc, Subscription
 from ..pubsub.types import PeerId, Topic
@@ -21,6 +22,7 @@ from ..pubsub.wire import Decoded, Wire, WireLimits
 from ..sync.pace import Backoff
 from ..sync.result import Ending, SyncResult
 from ..sync.schedule import SessionSlots
+from ..tree.node import ReadRoot
 from .journal import note
 from .links import Link, Peer
 from .pull import PullSession
@@ -166,12 +168,15 @@ class Streams:
             if not is_served:
                 await self._wait_for_turn(peer)
             async with self._service.log.snapshot(may_expire=True) as snapshot:
+                root = await snapshot.run(ask(ReadRoot()))
                 session = ServeSession(snapshot, stream, peer.bucket, self._turns)
                 try:
                     await session.run()
                 finally:
                     peer.count("syncs served")
                     peer.count("sync requests", session.server.requests)
+            if await self._service.log.root() != root:
+                self._service.tell(SyncServed(peer.id))
         finally:
             self._leave(peer.id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -142,7 +143,8 @@ class Replica:
         self._foresight = Foresight()
         self._foresight.learn(self.state.answer(ReadHeads()))
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
-        self.machine = Broadcast(self._make_router(rng), TOPIC, rng)
+        # What must not be lost must not need to be told again just because time has passed.
+        self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
         self.wires = {}
         self.rng = rng
         self._todo: deque[Action] = deque()

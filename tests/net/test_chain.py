@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import product
+from math import inf
 
 import pytest
 import trio
@@ -12,7 +14,7 @@ from mesh_support import a_peer
 from network_support import eventually, memory_log, until_has
 
 from gossiplog import GossipLog
-from gossiplog.broadcast import pushes
+from gossiplog.net import service
 
 UP, DOWN, MESH = "up", "down", "mesh"
 """How a log is joined to the next one: as a client of its hub, as the hub of that client, or as its peer in a mesh."""
@@ -60,7 +62,7 @@ async def check(line: Sequence[str]) -> None:
 @pytest.fixture(autouse=True)
 def no_other_help(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is told again just because time has passed."""
-    monkeypatch.setattr(pushes, "TELL_AGAIN_S", 1e6, raising=False)
+    monkeypatch.setattr(service, "Broadcast", partial(service.Broadcast, tell_again_s=inf))
 
 
 @pytest.mark.parametrize("line", HUBS_ONLY, ids="-".join)

@@ -11,11 +11,13 @@ from gossiplog.broadcast import (
     PushClosed,
     PushDropped,
     PushOpened,
+    SyncServed,
 )
 from gossiplog.codec.clock import encode_clock
 from gossiplog.log.signing import sign_entry
 
 TIMER = "broadcast.push"
+AGAIN_TIMER = "broadcast.heads"
 
 
 def test_heads_are_pushed_on_every_new_connection():
@@ -84,6 +86,45 @@ def test_peer_whose_stream_closed_before_it_settled_is_told_when_it_opens_again(
     assert node.pushed() == {}
     node.tell(PushOpened("a"))
     assert node.pushed() == {"a": [[entry.key]]}
+
+
+def test_heads_are_told_again_after_a_change_and_less_and_less_often():
+    node = Harness()
+    for peer, kind in (("a", PeerKind.MESH), ("browser", PeerKind.CLIENT), ("hub", PeerKind.HUB)):
+        node.connect(peer, kind)
+    entry = node.append()
+    told = {peer: [[entry.key]] for peer in ("a", "browser", "hub")}
+    last, waits = 0.0, []
+    for _ in range(9):
+        node.wait(AGAIN_TIMER)
+        assert node.pushed() == told
+        waits.append(node.now - last)
+        last = node.now
+    assert waits[0] == 15.0
+    for wait, shortest in zip(waits[1:], (30, 60, 120, 240, 300, 300, 300, 300), strict=True):
+        assert shortest <= wait <= 1.25 * shortest
+    node.append()
+    assert node.timers[AGAIN_TIMER] == node.now + 15.0
+    node.now += 10.0
+    node.append()
+    assert node.timers[AGAIN_TIMER] == node.now + 5.0
+
+
+def test_nobody_is_told_again_when_nobody_is_there():
+    node = Harness()
+    node.append()
+    node.wait(AGAIN_TIMER)
+    assert node.pushed() == {} and AGAIN_TIMER not in node.timers
+
+
+def test_peer_that_pulled_from_an_older_state_is_told_our_heads_a_second_later():
+    node = Harness()
+    node.connect("browser", PeerKind.CLIENT)
+    entry = node.append()
+    node.tell(SyncServed("browser"))
+    node.tell(SyncServed("nobody"))
+    node.wait(TIMER)
+    assert (node.now, node.pushed()) == (1.0, {"browser": [[entry.key]]})
 
 
 def test_update_has_the_thousand_lowest_heads():

@@ -31,6 +31,7 @@ class AddressBook:
         self._rng = rng
         self._addresses: OrderedDict[PeerId, tuple[Address, ...]] = OrderedDict()
         self._failed: OrderedDict[PeerId, tuple[Backoff, float]] = OrderedDict()
+        self._reached: OrderedDict[PeerId, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -69,9 +70,18 @@ class AddressBook:
     def on_reached(self, peer: PeerId, address: Address | None) -> None:
         """Note that a peer was reached, at this address if we dialled."""
         self._failed.pop(peer, None)
+        self._reached[peer] = None
+        self._reached.move_to_end(peer)
+        if len(self._reached) > self.size_max:
+            self._reached.popitem(last=False)
         if address is not None:
             others = (known for known in self._addresses.get(peer, ()) if known != address.of(peer))
             self._addresses[peer] = (address.of(peer).told_by(None), *others)[:ADDRESSES_MAX]
+
+    def reached(self, count: int) -> dict[PeerId, tuple[Address, ...]]:
+        """Return the addresses of the peers that were reached last, those last of all first."""
+        peers = [peer for peer in reversed(self._reached) if peer in self._addresses]
+        return {peer: self._addresses[peer] for peer in peers[:count]}
 
     def on_failed(self, peer: PeerId, now: float) -> None:
         """Note that a peer could not be reached, or left us at once."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 
 import trio
@@ -32,6 +33,7 @@ from ..service import Service
 from ..stream import Handler
 from .book import AddressBook
 from .kademlia import Answerer, ask_closer, kad_protocol
+from .known import KNOWN_MAX, load_known, save_known
 from .table import RoutingTable, Walk
 from .troubles import Troubles
 
@@ -43,6 +45,7 @@ _DIALS_MAX = 4
 _ASKED_DIALS_MAX = 64
 """Peers that the router may have us dial at the same time."""
 _SEARCH_S = 30.0
+_SAVE_S = 60.0
 _WALK_DIALS_MIN = 2
 """Peers that the searches of one round may connect with when there are enough; else as many as are missing. Others tell us as much."""
 _YOUNG_S = 60.0
@@ -60,6 +63,7 @@ class Discovery:
         target: Connections to have, inbound ones counted.
         walk_s: Seconds between searches once the target is reached.
         rng: The only source of chance.
+        known_file: Where peers that were reached are remembered; None: nowhere.
 
     Attributes:
         table: Kademlia's buckets.
@@ -67,7 +71,17 @@ class Discovery:
         walks: Searches that were completed.
     """
 
-    def __init__(self, service: Service, bootstrap: Sequence[Address], *, me: PeerId, target: int, walk_s: float, rng: Random) -> None:
+    def __init__(
+        self,
+        service: Service,
+        bootstrap: Sequence[Address],
+        *,
+        me: PeerId,
+        target: int,
+        walk_s: float,
+        rng: Random,
+        known_file: Path | None = None,
+    ) -> None:
         self._service = service
         self._bootstrap = {address: address.peer for address in bootstrap}
         self._target = target
@@ -89,6 +103,10 @@ class Discovery:
         for address in bootstrap:
             if address.peer is not None:
                 self.book.learn(address.peer, [address], teller=None)
+        self._known_file = known_file
+        self._saved: dict[PeerId, tuple[Address, ...]] = {}
+        for peer, addresses in (load_known(known_file) if known_file is not None else {}).items():
+            self.book.learn(peer, addresses, teller=None)
 
     # For the host
 
@@ -131,9 +149,19 @@ class Discovery:
             try:
                 self._nursery.start_soon(self._stay_connected)
                 self._nursery.start_soon(self._keep_walking)
-                await trio.sleep_forever()
+                while True:
+                    await trio.sleep(_SAVE_S)
+                    self._save()
             finally:
                 self._service.dialler = None
+                self._save()
+
+    def _save(self) -> None:
+        known = self.book.reached(KNOWN_MAX)
+        # A peer that reached nobody keeps what it knew.
+        if self._known_file is not None and known and known != self._saved:
+            save_known(self._known_file, known)
+            self._saved = known
 
     # For the router
 
