@@ -42,6 +42,7 @@ class Gossip:
         self._heard: dict[PeerId, int] = {}
         self._asked: dict[PeerId, int] = {}
         self._served: dict[PeerId, int] = {}
+        self._told: dict[PeerId, int] = {}  # when each peer was last sent gossip, if that rotates
 
     # What peers say
 
@@ -112,6 +113,7 @@ class Gossip:
     def forget(self, peer: PeerId) -> None:
         """Drop what a peer that has gone did not want."""
         self.unwanted.pop(peer, None)
+        self._told.pop(peer, None)
 
     # What we say
 
@@ -138,7 +140,7 @@ class Gossip:
             lowest, score = self._scoring.thresholds.gossip, self._scoring.of
             peers = [peer for peer in peers if score(peer) >= lowest]
         count = max(params.D_lazy, int(params.gossip_factor * len(peers)))
-        told = choose(peers, count, core.rng)
+        told = self._longest_waiting(peers, count) if params.gossip_rotates else choose(peers, count, core.rng)
         if not told:
             return
         if len(ids) <= params.ihave_ids_max:
@@ -146,6 +148,13 @@ class Gossip:
         else:
             for peer in told:
                 core.draft(peer).ihave.append(IHave(topic, tuple(choose(ids, params.ihave_ids_max, core.rng))))
+
+    def _longest_waiting(self, peers: list[PeerId], count: int) -> list[PeerId]:
+        """Choose those who were told longest ago; among equals at random."""
+        told = self._told
+        chosen = sorted(choose(peers, len(peers), self._core.rng), key=lambda peer: told.get(peer, -1))[:count]
+        told.update(dict.fromkeys(chosen, self._tick))
+        return chosen
 
     # The heartbeat
 

@@ -34,7 +34,7 @@ _SCORE = ScoreParams(
 )
 
 MESH_PARAMS: Mapping[str, GossipsubParams | EpisubParams] = {
-    "gossipsub": GossipsubParams(px_enabled=True, repair_peers=2, score=_SCORE),
+    "gossipsub": GossipsubParams(px_enabled=True, repair_peers=2, gossip_factor=0.4, gossip_rotates=True, score=_SCORE),
     "episub": EpisubParams(),
 }
 """By the router's name. Episub keeps no scores."""

@@ -147,6 +147,8 @@ class GossipsubParams(MeshsubParams):
             refuse floodsub peers.
         D_lazy: Peers that gossip goes to, at least, a topic and heartbeat.
         gossip_factor: Or this share of the peers outside the mesh, if that is more.
+        gossip_rotates: Gossip goes to those who have waited longest for it, instead of a new draw each heartbeat: with a factor of 0.4
+            everybody outside the mesh hears of every message within `history_gossip` heartbeats, 3. The specification draws.
         history_length: Heartbeats that a message can be asked for.
         history_gossip: Heartbeats that a message is announced for, ≤ `history_length`.
         mcache_max: Messages held at most; the oldest goes first.
@@ -168,6 +170,7 @@ class GossipsubParams(MeshsubParams):
     protocols: tuple[str, ...] = ("/meshsub/1.2.0", "/meshsub/1.1.0", "/meshsub/1.0.0", "/floodsub/1.0.0")
     D_lazy: int = 6
     gossip_factor: float = 0.25
+    gossip_rotates: bool = False
     history_length: int = 5
     history_gossip: int = 3
     mcache_max: int = 16_384

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,9 @@ from gossiplog.log import sign_entry
 from gossiplog.log.envelope import next_clock
 from gossiplog.net import Connection, Stream
 from gossiplog.net.libp2p import Address, Peering, PeerKey, open_host
+from gossiplog.net.libp2p.records import seal_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
+from gossiplog.pubsub.peer_id import peer_id_bytes
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, Message, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, Topic
@@ -71,7 +74,23 @@ def forged() -> bytes:
     return frames(*(published((RNG.randbytes(20), RNG.randbytes(300))) for _ in range(50)))
 
 
+@functools.cache
+def prunes_with_records() -> bytes:
+    """1,000 PRUNEs with 16 signed records each, in frames of a hundred."""
+    place = Address.parse("/ip4/127.0.0.1/tcp/9")
+    keys = [PeerKey.generate() for _ in range(16)]
+    peers = [b"\x0a" + encode_varint(38) + peer_id_bytes(key.id) + b"\x12" + prefixed(seal_record(key, [place] * 16, 1)) for key in keys]
+    prune = b"\x0a" + prefixed(TOPIC.encode()) + b"".join(b"\x12" + prefixed(peer) for peer in peers)
+    return encode_frame(b"\x1a" + prefixed(b"".join(b"\x22" + prefixed(prune) for _ in range(100)))) * 10
+
+
+def prefixed(data: bytes) -> bytes:
+    return encode_varint(len(data)) + data
+
+
 ATTACKS = {
+    "prunes with records": prunes_with_records,
+    "invented ids": lambda: frames(*(Rpc(control=Control(ihave=(IHave(TOPIC, ids(5000)),))) for _ in range(2))),
     "ihave": lambda: frames(*(Rpc(control=Control(ihave=(IHave(TOPIC, ids(200)),))) for _ in range(50))),
     "iwant": lambda: frames(*(Rpc(control=Control(iwant=ids(200))) for _ in range(50))),
     "graft and prune": lambda: frames(*(Rpc(control=Control(graft=(TOPIC,), prune=(Prune(TOPIC, (), 1),))) for _ in range(500))),

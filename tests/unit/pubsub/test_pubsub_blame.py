@@ -152,3 +152,13 @@ def test_peer_that_serves_what_a_mesh_of_squatters_kept_back_is_grafted():
     assert "helper" in driver.router.mesh.links[T]
     assert "silent" not in driver.router.mesh.links[T]
     assert len(driver.router.mesh.links[T]) <= 12
+
+
+def test_rotating_gossip_reaches_everybody_outside_the_mesh_in_three_heartbeats():
+    for count in (7, 14, 40):
+        driver = joined(*names(12, "squatter"), D=12, gossip_factor=0.4, gossip_rotates=True)
+        driver.connect(*names(count))
+        driver.push("squatter00", message("m"))
+        driver.run(3)
+        told = {peer for action in of(driver.actions, SendRpc) for peer in action.peers if action.rpc.control and action.rpc.control.ihave}
+        assert told >= set(names(count)) - set(driver.mesh())

@@ -78,7 +78,7 @@ def test_peer_exchange_of_a_peer_with_too_low_a_score_is_not_used():
     prune = Prune(T, (PeerRecord("offered"),), 60)
     assert not of(driver.control("peer", prune=(prune,)), Connect)
     driver.tell(AppScored("peer", 1.0))
-    assert of(driver.control("peer", prune=(prune,)), Connect) == [Connect("offered")]
+    assert of(driver.control("peer", prune=(prune,)), Connect) == [Connect("offered", source="peer")]
 
 
 # Queues
