@@ -107,15 +107,17 @@ class Ban:
 
 @dataclass(frozen=True, slots=True)
 class Unwelcome:
-    """Log, once a peer, that something of its was left alone for which it is not to blame.
+    """Log, once a peer, that something of its was left alone.
 
     Attributes:
         peer: Who.
         reason: Why.
+        is_blamed: It counts as an offence; else the peer is not to blame.
     """
 
     peer: PeerId
     reason: str
+    is_blamed: bool = False
 
 
 RouterAction: TypeAlias = SendRpc | Deliver | Published | SetTimer | Connect | Disconnect | Probe | SlowPeer

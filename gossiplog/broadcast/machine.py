@@ -361,7 +361,9 @@ class Broadcast:
             self._route(Validated(message.id, PubsubOutcome.IGNORE))
             return
         except DecodeError as error:
-            self._blame(source, f"malformed message: {error}")
+            reason = f"malformed message: {error}"
+            self._emit(Unwelcome(source, reason, is_blamed=True))
+            self._blame(source, reason)
             self._route(Validated(message.id, PubsubOutcome.REJECT))
             return
         if isinstance(event, Update):

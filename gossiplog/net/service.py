@@ -358,9 +358,11 @@ class Service:
                     peer.push.stream.reset()
             case Ban():
                 self._ban(action)
-            case Unwelcome(id, reason):
+            case Unwelcome(id, reason, is_blamed):
                 peer = self.peers.get(id)
-                if peer is not None:
+                if peer is not None and is_blamed:
+                    self._streams.on_refusals(peer, [reason])
+                elif peer is not None:
                     peer.note_once("protocol", "message not understood", reason=reason)
             case Connect() | Disconnect() | Probe():
                 self._dial(action)

@@ -208,12 +208,12 @@ class Streams:
     async def _on_rpc(self, peer: Peer, decoded: Decoded) -> None:
         """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
         if decoded.refusals:
-            self._on_refusals(peer, decoded.refusals)
+            self.on_refusals(peer, decoded.refusals)
         rpc, refused, offences = decoded.rpc, decoded.refused, decoded.offences
         messages = rpc.messages
         others = [message.topic for message in messages if message.topic != self._service.topic]
         if others:
-            self._on_refusals(peer, [f"of another topic, {topic[:64]!r}" for topic in others])
+            self.on_refusals(peer, [f"of another topic, {topic[:64]!r}" for topic in others])
         if not messages:
             self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
         for start in range(0, len(messages), _MESSAGES_A_TURN):
@@ -226,7 +226,7 @@ class Streams:
                 rpc = replace(rpc, messages=part)
             self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
 
-    def _on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
+    def on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
         """Count messages that are not even looked at, and say why, each reason once a peer."""
         self._service.count("messages refused", len(reasons))
         peer.count("messages refused", len(reasons))

@@ -1,6 +1,18 @@
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Answered, Appended, Connected, Disconnected, Inserted, InsertEntry, PeerKind, Push, PushReceived, StartSync
+from gossiplog.broadcast import (
+    Answered,
+    Appended,
+    Connected,
+    Disconnected,
+    Inserted,
+    InsertEntry,
+    PeerKind,
+    Push,
+    PushReceived,
+    StartSync,
+    Unwelcome,
+)
 from gossiplog.codec.varint import encode_varint
 from gossiplog.log.message import Entry
 from gossiplog.log.validation import Outcome, Verdict
@@ -165,7 +177,7 @@ def test_malformed_message_is_rejected():
     node = harness("a", "b")
     for data in (b"", b"\xff", b"\x0a\x02\x0a\x00"):
         node.receive("a", data)
-        assert node.actions == []
+        assert [type(action) for action in node.actions] == [Unwelcome]
     assert node.machine.state().sizes["offenders"] == 1
 
 

@@ -98,12 +98,14 @@ async def test_refused_messages_are_counted_and_said_why_once_a_peer(caplog: pyt
         protocol = service.protocols[0]
         async with muxed_pair({}, service.handlers) as (theirs, ours), service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol):
             stream = await theirs.open_stream([protocol])
-            for messages, wire in ((signed, Wire(Policy(SignaturePolicy.LAX_SIGN))), (other, Wire())):
+            malformed = [Message(hash_data(Topic(TOPIC), b"%d" % n), Topic(TOPIC), b"%d" % n) for n in range(2)]
+            for messages, wire in ((signed, Wire(Policy(SignaturePolicy.LAX_SIGN))), (other, Wire()), (malformed, Wire())):
                 for message in messages:
                     await stream.send_all(b"".join(wire.encode(Rpc((message,)))))
-            await eventually(lambda: service.counts.get("messages refused") == 8)
-            assert service.links()[0].counts["messages refused"] == 8
+            await eventually(lambda: service.counts.get("messages refused") == 10)
+            assert service.links()[0].counts["messages refused"] == 10
     reasons = [str(fields["reason"]) for fields in said(caplog, "message refused")]
-    assert len(reasons) == 2
+    assert len(reasons) == 4
     assert "StrictNoSign" in reasons[0]
     assert reasons[1] == "of another topic, 'other'"
+    assert all(reason.startswith("malformed message: ") for reason in reasons[2:])
