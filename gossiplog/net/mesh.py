@@ -12,6 +12,7 @@ Source: spec/sync.md, "Mode B".
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 import ssl
@@ -20,6 +21,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import trio
 
 from ..broadcast import PeerKind
 from ..errors import LocalProtocolError
@@ -35,11 +38,14 @@ from .discovery import Discovery
 from .journal import note
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
+from .newcomers import Newcomers
 from .service import MakeRouter, Service, open_service
 from .stream import Handler
 
 __all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh"]
 
+_STANDING_S = 60.0
+"""Whoever was here for so long without a ban is no stranger when it comes back."""
 _REFUSED_MAX = 4_096
 """Banned peers whose refusal has been logged, and is not again."""
 ROUTERS = ("gossipsub", "episub")
@@ -90,6 +96,7 @@ class Mesh:
         self.service = service
         self.discovery = discovery
         self._refused: set[PeerId] = set()
+        self._newcomers = Newcomers()
         self._push_protocol = f"/canvas/v1/{service.topic}/push"
 
     async def serve(self, peering: Peering) -> None:
@@ -101,6 +108,10 @@ class Mesh:
                     self._refused.clear()
                 self._refused.add(connection.peer)
                 note("refused a connection", peer=connection.peer, reason="the peer is banned")
+            return
+        now, address = trio.current_time(), connection.address
+        if peering.is_counted and address is not None and not self._newcomers.may_enter(connection.peer, address, now):
+            note("refused a connection", level=logging.DEBUG, peer=connection.peer, reason="a new peer from where a banned one came")
             return
         self.discovery.on_ready(peering)
         try:
@@ -115,6 +126,11 @@ class Mesh:
                 await connection.wait_ended()
         finally:
             self.discovery.on_closed(peering)
+            until = self.service.banned_until(connection.peer)
+            if until is None and trio.current_time() - now >= _STANDING_S:
+                self._newcomers.on_left(connection.peer)
+            elif until is not None and peering.is_counted and address is not None:
+                self._newcomers.on_banned(connection.peer, address, until, trio.current_time())
 
     def on_identity(self, peering: Peering) -> None:
         """Take note of what a peer says anew: an application may begin with pubsub, or end it, long after it connected."""
