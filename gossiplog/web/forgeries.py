@@ -1,4 +1,4 @@
-"""How many entries that nobody could have signed an address may post, before it has to wait."""
+"""How many entries that nobody could have signed, or large bodies that are no entry, an address may post before it has to wait."""
 
 from __future__ import annotations
 

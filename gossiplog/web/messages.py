@@ -161,7 +161,12 @@ class MessagesApi:
                 body = await _read_body(request, holder)
                 if len(body) <= _INLINE_BYTES_MAX:
                     return _decode_body(kind, body)
-                return await trio.to_thread.run_sync(_decode_body, kind, body, limiter=self._decoding)
+                try:
+                    return await trio.to_thread.run_sync(_decode_body, kind, body, limiter=self._decoding)
+                except HTTPException:
+                    # Seconds of work for nothing: as dear as a forgery.
+                    self._forgeries.count(request.scope["client"][0])
+                    raise
         except GaveWay:
             raise HTTPException(503, "more bodies arrive than there is room for", headers={"Retry-After": "5"}) from None
 

@@ -88,6 +88,9 @@ async def test_followers_who_never_read_cost_no_queue_and_give_their_places_back
             streams.append(stream)
         received = bytearray()
         with trio.fail_after(PATIENCE_S):
+            # Each follows before the first entry comes; from then on the others read nothing.
+            for stream in streams:
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
             while b"as they come" not in received:
                 received += await reader.receive_some()
             async with trio.open_nursery() as nursery:
@@ -105,6 +108,15 @@ async def test_followers_who_never_read_cost_no_queue_and_give_their_places_back
 async def append_all(log: gossiplog.GossipLog, payloads: list[object]) -> None:
     for payload in payloads:
         await log.append(payload)
+
+
+async def test_large_bodies_that_are_no_entry_hold_up_nobody_for_long(server: Server) -> None:
+    async with honest_peers(server):
+        body = b"[" + b"[]," * 300_000 + b"[]]"
+        fields = f"x-forwarded-for: 10.4.0.1\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        statuses = [(await server.http((HEAD + fields).encode() + body))[0] for _ in range(6)]
+        assert statuses == [400] * 5 + [429]
+        assert await post(server, entry_of(8), "10.4.0.2") == 201
 
 
 async def test_forger_by_post_has_to_wait_and_nobody_else(server: Server) -> None:
