@@ -1,9 +1,19 @@
 """Its place makes the modules beside it importable from every test."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from postgres_support import PostgresServer, find_binaries, running_server
+
+SPARK = Path(__file__).parent / "spark"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each process whole files, and all that needs Spark to one of them, first: starting a session takes 10 seconds."""
+    items.sort(key=lambda item: SPARK not in item.path.parents)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("spark" if SPARK in item.path.parents else str(item.path)))
 
 
 @pytest.fixture(scope="session")
