@@ -34,11 +34,14 @@ def reproduce() -> None:
 
 
 @reproduce.command("simsub")
-@click.option("--seeds", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many seeds; the gate needs 100.")
+@click.option(
+    "--seeds", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many seeds, from --first on; the gate needs 100."
+)
+@click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed; another one gives other draws.")
 @click.option("--run", "names", multiple=True, metavar="NAME", help="Only this published run, such as 2018-run1; may be repeated.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one a processor by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-def reproduce_simsub(seeds: int, names: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
+def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
     """Run simsub's rules of 2018 and 2022 and compare every counter with its authors' figures.
 
     Exit status 1 when the gate does not hold. Fewer than 100 seeds give a preview only.
@@ -55,7 +58,10 @@ def reproduce_simsub(seeds: int, names: tuple[str, ...], jobs: int | None, as_js
     workers = min(jobs or processors(), seeds)
     with Progress(len(chosen) * seeds, hidden=as_json) as bar:
         try:
-            for report in lib.reproduce(chosen, range(seeds), workers, lambda name, done, _: bar.update(name, len(reports) * seeds + done)):
+            found = lib.reproduce(
+                chosen, range(first, first + seeds), workers, lambda name, done, _: bar.update(name, len(reports) * seeds + done)
+            )
+            for report in found:
                 reports.append(report)
                 if not as_json:
                     bar.print(_table(report))
@@ -68,6 +74,7 @@ def reproduce_simsub(seeds: int, names: tuple[str, ...], jobs: int | None, as_js
             json.dumps(
                 {
                     "seeds": seeds,
+                    "first": first,
                     "gate": holds and is_whole,
                     "is_verdict": seeds >= lib.GATE_SEEDS,
                     "runs": [lib.as_json(report) for report in reports],

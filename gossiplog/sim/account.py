@@ -35,10 +35,10 @@ class Account:
         return number
 
     def on_deliver(self, now: float, node: int, source: Any, message: Message) -> None:
-        """A router handed a message to its application."""
+        """A router handed a message to its application; what a node got before a restart is not counted again."""
         number = int.from_bytes(message.id, "big")
         hops = self.metrics.on_deliver(now, node, source, number)
-        if self._recorder is not None:
+        if hops is not None and self._recorder is not None:
             self._recorder.add(now, "deliver", node, source, message=number, hops=hops)
 
     def on_up(self, now: float, node: int) -> None:

@@ -97,9 +97,14 @@ class Metrics:
         self.add("publish")
         return number
 
-    def on_deliver(self, now: float, node: int, source: int, number: int) -> int:
-        """Record a first receipt and return the links crossed. A malicious node's receipts count for hops alone."""
+    def on_deliver(self, now: float, node: int, source: int, number: int) -> int | None:
+        """Record a first receipt and return the links crossed. A malicious node's receipts count for hops alone.
+
+        A router that has started again has forgotten what it delivered and may deliver it once more: None, and nothing is recorded.
+        """
         hops = self.hops[number]
+        if hops[node]:
+            return None
         crossed = min(HOPS_MAX, hops[source])
         hops[node] = crossed + 1
         if node < self.honest:

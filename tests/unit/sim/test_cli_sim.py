@@ -131,6 +131,14 @@ def test_reproduce_prints_every_counter_and_a_verdict() -> None:
     }  # fmt: skip
 
 
+def test_reproduce_begins_with_the_seed_that_it_is_told() -> None:
+    words = ("reproduce", "simsub", "--run", "2018-run1", "--jobs", "1", "--json")
+    both, second = (json.loads(call(*words, *more).stdout) for more in (("--seeds", "2"), ("--seeds", "1", "--first", "1")))
+    means = [row["runs"][0]["counters"]["publish"] for row in (both, second)]
+    assert (both["first"], second["first"]) == (0, 1)
+    assert means[1]["mean"] != means[0]["mean"] and means[0]["min"] <= means[1]["mean"] <= means[0]["max"]
+
+
 def test_plots_are_drawn_in_both_formats(tmp_path: Path) -> None:
     result = call("run", "sparse", *SMALL, "--plots", str(tmp_path / "png"))
     assert result.exit_code == 0, result.output

@@ -9,8 +9,9 @@ import pytest
 from gossiplog.codec.base58 import encode_base58
 from gossiplog.pubsub import overlay
 from gossiplog.pubsub.rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
+from gossiplog.pubsub.types import MessageId, Topic
 from gossiplog.pubsub.wire import Wire
-from gossiplog.sim.account import parts_of
+from gossiplog.sim.account import Account, parts_of
 from gossiplog.sim.metrics import Metrics, percentile
 from gossiplog.sim.report import as_row, compare_table, describe, mean_rows, run_row, without_attack
 from gossiplog.sim.run import Run, run_scenario
@@ -41,6 +42,24 @@ def test_missing_are_those_who_were_up_all_the_time() -> None:
     assert metrics.missing(number) == []
     assert list(metrics.latencies_s) == pytest.approx([0.1, 4.0])
     assert metrics.last_hop(number) == 2
+
+
+def test_what_a_node_got_before_it_was_restarted_is_not_counted_again() -> None:
+    metrics = Metrics(nodes=3, honest=3)
+    account = Account(metrics)
+    message = Message(MessageId((0).to_bytes(4, "big")), Topic("topic"), b"")
+    account.on_publish(1.0, 0)
+    account.on_deliver(1.1, 1, 0, message)
+    account.on_down(2.0, 1)
+    account.on_up(3.0, 1)
+    account.on_deliver(4.0, 1, 0, message)
+    account.on_deliver(4.0, 2, 1, message)
+    account.on_down(5.0, 0)
+    account.on_up(6.0, 0)
+    account.on_deliver(7.0, 0, 2, message)  # to its publisher, who knows nothing of it any more
+    summary = metrics.summary()
+    assert (summary.delivered, summary.counters["deliver"]) == (2, 3)
+    assert metrics.last_hop(0) == 2
 
 
 def test_redundancy_is_payloads_over_receipts_less_one() -> None:
