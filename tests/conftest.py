@@ -10,10 +10,8 @@ SPARK = Path(__file__).parent / "spark"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each process whole files, and all that needs Spark to one of them, first: starting a session takes 10 seconds."""
+    """Begin with what needs Spark, whose session takes 10 seconds to start. Each process gets whole files (`--dist loadfile`)."""
     items.sort(key=lambda item: SPARK not in item.path.parents)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("spark" if SPARK in item.path.parents else str(item.path)))
 
 
 @pytest.fixture(scope="session")

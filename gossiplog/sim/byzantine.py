@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
 from hashlib import sha256
@@ -28,6 +29,7 @@ from ..tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 from .log_on_disk import TOPIC
 from .replica import Replica, Server
 from .sessions import END, ServerSession
+from .spam import spam
 from .watch import Stream
 from .world import Wire
 
@@ -35,6 +37,11 @@ __all__ = ["Byzantine", "Vice"]
 
 PERIOD_S = 0.7
 REPLAYS_MAX = 50
+HEARD_MAX = 500
+SPAM_MAX = 12
+"""RPCs of spam to one peer at a time."""
+ECHO_SHARE = 0.5
+ECHOES_MAX = 5
 
 
 class Vice(Enum):
@@ -60,6 +67,10 @@ class Vice(Enum):
     """Serve a well-formed tree from which entries are missing that others descend from."""
     MUTE = "mute"
     """Never answer in a sync, or end it at once."""
+    ECHO = "echo"
+    """Send what was heard back to its sender, and to others, as if it were news."""
+    SPAM = "spam"
+    """Say what is well-formed and of no use: grafts, prunes, announcements, requests, ghosts."""
 
 
 class Byzantine(Replica):
@@ -79,6 +90,7 @@ class Byzantine(Replica):
         self.on_lie = on_lie
         self._evil = random.Random(f"evil {self._seed} {self.spec.number}")
         self._heard: list[bytes] = []
+        self._met: deque[MessageId] = deque(maxlen=HEARD_MAX)
 
     def start(self) -> None:
         """Start, and begin to misbehave."""
@@ -113,8 +125,28 @@ class Byzantine(Replica):
             case Vice.GARBAGE:
                 data = self._evil.randbytes(self._evil.randrange(1, 60))
                 self._inject([self._evil.choice(peers)], data)
-            case Vice.CENSOR | Vice.LIE | Vice.GAPS | Vice.MUTE:
+            case Vice.SPAM:
+                self._spam([peer for peer in peers if self.wires[peer].kind_for(self) is PeerKind.MESH])
+            case Vice.ECHO | Vice.CENSOR | Vice.LIE | Vice.GAPS | Vice.MUTE:
                 pass
+
+    def _spam(self, peers: Sequence[PeerId]) -> None:
+        has_overlay = self.machine.router.state().router == "episub"
+        for peer in peers:
+            for _ in range(self._evil.randint(1, SPAM_MAX)):
+                rpc = spam(self._evil, Topic(TOPIC), peers, self._met, has_overlay=has_overlay)
+                self.world.send_rpc(self.wires[peer], self, rpc)
+
+    def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
+        """Take part; spread what was heard as its own."""
+        super().on_rpc(wire, rpc)
+        if not rpc.messages:
+            return
+        self._met.extend(message.id for message in rpc.messages)
+        if Vice.ECHO in self.vices and self._evil.random() < ECHO_SHARE:
+            for other in list(self.wires.values())[:ECHOES_MAX]:
+                if other.kind_for(self) is PeerKind.MESH:
+                    self.world.send_rpc(other, self, Rpc(rpc.messages))
 
     def _invent(self, epoch: int, peer: PeerId) -> None:
         if epoch == self.epoch and peer in self.wires:
@@ -197,12 +229,6 @@ class Byzantine(Replica):
                 liar = _Liar(lambda data: self._reply(wire, stream, data), self._evil, lambda: self.on_lie(stream))
                 session = ServerSession(self, bucket, liar.send, lambda _: self._end_server(stream))
         return session
-
-    def _reply(self, wire: Wire, stream: Stream, data: bytes | None) -> None:
-        if data is None:
-            self.world.break_stream(wire, stream)
-        else:
-            self.world.send(wire, self, stream, data)
 
 
 def _insert(entry: Entry) -> bytes:

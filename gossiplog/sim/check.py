@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..broadcast import PeerKind
@@ -24,6 +25,7 @@ from ..pubsub.episub import Episub
 from ..pubsub.floodsub import Floodsub
 from ..pubsub.gossipsub import Gossipsub
 from ..pubsub.meshsub import Meshsub
+from ..pubsub.params import CommonParams
 from ..pubsub.randomsub import Randomsub
 from ..pubsub.router import Router
 from ..sync.limits import ClientLimits
@@ -41,8 +43,26 @@ CALM_S = 30.0
 HEALED_S = 450.0
 """The same after faults, whose back-offs may still have to pass: up to 375 s with their jitter."""
 STEP_S = 1.0
+PROBES_S = 20.0
+"""How long entries that are appended once all is healed and agreed may take to be everywhere: no connection is made for their sake."""
+PROBES_WITHIN_S = 3.0
+ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
+"""How late a replica's log may answer it, how late it may notice that a sync is over, and its timers fire."""
+SMALL_MESH: dict[str, Any] = {"D": 3, "D_lo": 2, "D_hi": 4, "D_out": 1, "D_score": 2, "prune_backoff_s": 4.0}
+ROUTERS: dict[str, Callable[[Any, random.Random], Router]] = {
+    "gossipsub": Gossipsub,
+    "floodsub": Floodsub,
+    "meshsub": Meshsub,
+    "randomsub": Randomsub,
+    "choke": Choke,
+    "episub": Episub,
+}
+PROMISING = ("gossipsub", "choke", "floodsub", "episub")
+"""Routers that bring every message to every peer as long as no connection loses anything; the others need a new connection for that."""
 WORK = 4_000
 """Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
+LARGE_BYTES = 500
+"""Enough for IDONTWANT to be said of an entry."""
 VISIT_S = 6.0
 """How long after everything else a guest comes: what is made up for on new connections and after faults has been by then."""
 
@@ -177,7 +197,7 @@ def _draw_plan(rng: random.Random) -> _Plan:
     has_link_faults = not is_calm and rng.random() < 0.5
     faults = LinkFaults()
     if has_link_faults:
-        shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02, 0.005)]
+        shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02, 0.005, 0.5, 0.5)]
         faults = LinkFaults(*shares)
     return _Plan(
         servers=correct - clients,
@@ -196,17 +216,19 @@ def _draw_plan(rng: random.Random) -> _Plan:
     )
 
 
-def _router_maker(name: str, rng: random.Random) -> Callable[[random.Random], Router]:
+def _draw_params(name: str, rng: random.Random) -> CommonParams:
+    """Parameters of a router; half of the meshes are so small that they are pruned in networks of this size, and gossip matters."""
     score = pubsub_params.ScoreParams() if rng.random() < 0.5 else None
-    makers: dict[str, Callable[[random.Random], Router]] = {
-        "gossipsub": lambda random: Gossipsub(pubsub_params.GossipsubParams(score=score), random),
-        "floodsub": lambda random: Floodsub(pubsub_params.FloodsubParams(), random),
-        "meshsub": lambda random: Meshsub(pubsub_params.MeshsubParams(), random),
-        "randomsub": lambda random: Randomsub(pubsub_params.RandomsubParams(), random),
-        "choke": lambda random: Choke(pubsub_params.ChokeParams(), random),
-        "episub": lambda random: Episub(pubsub_params.EpisubParams(), random),
+    mesh: dict[str, Any] = SMALL_MESH if rng.random() < 0.5 else {}
+    params: dict[str, CommonParams] = {
+        "gossipsub": pubsub_params.GossipsubParams(score=score, **mesh),
+        "floodsub": pubsub_params.FloodsubParams(),
+        "meshsub": pubsub_params.MeshsubParams(**mesh),
+        "randomsub": pubsub_params.RandomsubParams(),
+        "choke": pubsub_params.ChokeParams(choke_threshold=2, choke_ticks=3, **mesh),
+        "episub": pubsub_params.EpisubParams(),
     }
-    return makers[name]
+    return params[name]
 
 
 class _Run:
@@ -219,7 +241,11 @@ class _Run:
         self.seed = seed
         self.world = World(seed, LinkFaults())
         validator = Validator()
-        make_router = _router_maker(plan.router, rng)
+        params = _draw_params(plan.router, rng)
+        if isinstance(params, pubsub_params.MeshsubParams):
+            self.watch.routers.mesh = params
+        router: Callable[[Any, random.Random], Router] = ROUTERS[plan.router]
+        make_router = partial(router, params)
         self.byzantine: list[Byzantine] = []
         self.replicas: list[Replica] = []
         self.guests: list[Replica] = []
@@ -245,7 +271,9 @@ class _Run:
         limits = ClientLimits()
         if rng.random() < 0.3:  # it pulls in small steps, so that whatever goes wrong finds it half way
             limits = ClientLimits(values_in_flight=rng.randint(1, 3), probes_in_flight=1, batch_entries=rng.choice((10, 50)))
-        return ReplicaSpec(number, rng.random() < 0.7, 0.001 + 0.014 * rng.random(), rate, offset_s, limits)
+        commit_s = 0.001 + 0.014 * rng.random() if rng.random() < 0.85 else 0.05 + 0.35 * rng.random()
+        late = [most_s * rng.random() * (rng.random() < 0.4) for most_s in (ANSWER_S, ENDING_S, TIMER_S)]
+        return ReplicaSpec(number, rng.random() < 0.7, commit_s, rate, offset_s, limits, *late)
 
     def work(self) -> CheckReport:
         """Let everything happen."""
@@ -264,12 +292,36 @@ class _Run:
         while not self._is_over() and world.now < limit_s:
             self._step()
         self.watch.check_end()
+        self._probe()
         entries = len(self.replicas[0].state.values)
         nodes = len(self.replicas) + len(self.byzantine) + len(self.guests)
         return CheckReport(self.seed, str(plan), nodes, len(self.replicas), entries, world.events, world.now)
 
+    def _probe(self) -> None:
+        """Append once more, now that all is well: what the network has been through must not keep anything from anybody.
+
+        Routers that promise nothing are let off.
+        """
+        if self.plan.router not in PROMISING:
+            return
+        rng, world = self.rng, self.world
+        for number in range(rng.randint(1, 4)):
+            payload = pcf_encode.encode({"probe": number})
+            world.after(PROBES_WITHIN_S * rng.random(), self._append, rng.choice(self.replicas), [payload])
+        limit_s = world.now + PROBES_S
+        self._run_for(PROBES_WITHIN_S)
+        while not self._is_over() and world.now < limit_s:
+            self._step()
+        self.watch.check_end()
+
+    def _run_for(self, seconds: float) -> None:
+        until_s = self.world.now + seconds
+        while self.world.now < until_s:
+            self._step()
+
     def _step(self) -> None:
         self.world.run(self.world.now + STEP_S)
+        self.watch.sample()
         replica = self.rng.choice(self.replicas)
         if replica.is_up:
             self.watch.check_limits(replica)
@@ -317,7 +369,8 @@ class _Run:
         number = 0
         while number < plan.entries:
             count = 1 if rng.random() < 0.8 else min(rng.randint(2, 12), plan.entries - number)
-            payloads = [pcf_encode.encode({"n": number + index}) for index in range(count)]
+            padding = "x" * (LARGE_BYTES if rng.random() < 0.1 else 0)
+            payloads = [pcf_encode.encode({"n": number + index, "padding": padding}) for index in range(count)]
             self.world.at(0.5 + (plan.active_s - 0.5) * rng.random(), self._append, rng.choice(writers), payloads)
             number += count
 
@@ -367,9 +420,10 @@ class _Run:
         world.after(VISIT_S + 0.2 + 1.2 * rng.random(), guest.leave)
 
     def _heal(self) -> None:
-        """Take all faults away. What was lost on bad links is not told to anybody, so those are made anew, as time-outs would.
+        """Take all faults away. Connections on which something got lost without a word are made anew, as time-outs would.
 
-        So are the links of routers without gossip, which promise nothing to peers that were not in the mesh, or not drawn.
+        So are all those of routers that promise nothing to peers who were not in the mesh, or not drawn. No others: what a replica
+        misses has to reach it on the connections that it has.
         """
         world = self.world
         world.faults = LinkFaults()
@@ -378,6 +432,7 @@ class _Run:
             evil.leave()
         for replica in self.replicas:
             self._restart(replica)
-        is_lossy = self.plan.faults.loss or self.plan.faults.full or self.plan.has_partitions
-        if is_lossy or self.plan.router not in ("gossipsub", "choke", "floodsub"):
+        if self.plan.router in PROMISING:
+            world.redial_lossy()
+        else:
             world.redial_all()

@@ -7,6 +7,8 @@
 | nothing sent that is not committed, or about to be: valid, new, its parents committed or sent before | every message that leaves |
 | no acknowledged append lost | every recovery, the end |
 | database set = tree set, heads = true sinks, the tree is the one of its leaves | every recovery, the end |
+| heads are told to whom they are to be told, as they are; what is announced is synced for (`telling`) | every push; samples |
+| what routers owe each other and their neighbours (`router_invariants`) | every RPC; samples |
 | queues and caches within their limits | samples |
 | at most four syncs, one a peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
 | no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
@@ -21,20 +23,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import NoReturn
 
 from ..broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
 from ..log.message import Entry
 from ..log.reads import ReadCount, ReadHeads
-from ..log.validation import Outcome, Verdict
+from ..log.validation import Outcome, Rule, Verdict
 from ..pubsub.actions import SendRpc
+from ..pubsub.rpc import Rpc
 from ..pubsub.types import PeerId
 from ..sync.result import Ending, SyncResult
-from ..sync.rpc import HEADS_MAX, Insert
+from ..sync.rpc import HEADS_MAX, Insert, Update
 from ..sync.wire import decode_event
 from ..tree.memory import MemoryTree
 from ..tree.node import Node, leaf_hash
 from .replica import Replica
-from .watch import Stream
+from .router_invariants import RouterInvariants
+from .telling import TellingInvariants
+from .watch import Stream, Violation
 
 __all__ = ["Invariants", "Violation"]
 
@@ -43,22 +49,6 @@ FRUITLESS_S = 10.0
 """Syncs that bring nothing, with one peer in a row within these seconds. Three may follow each other at once, and then they are put
 off by 1, 2, 4 seconds. Those during which others brought something do not count: they may have been faster with what this was for.
 """
-
-
-class Violation(Exception):
-    """An invariant does not hold.
-
-    Attributes:
-        invariant: Its name.
-        replica: Where.
-        at_s: When, in virtual seconds.
-    """
-
-    def __init__(self, invariant: str, replica: str, at_s: float, detail: str) -> None:
-        super().__init__(f"{invariant}: {detail} (replica {replica} at {at_s:.3f} s)")
-        self.invariant = invariant
-        self.replica = replica
-        self.at_s = at_s
 
 
 class Invariants:
@@ -78,12 +68,14 @@ class Invariants:
         self._keys: dict[PeerId, set[bytes]] = {}
         self._foreseen: dict[PeerId, set[bytes]] = {}
         self._passed: dict[PeerId, set[bytes]] = {}
-        self._syncing: dict[PeerId, dict[PeerId, int]] = {}
+        self._syncing: dict[PeerId, dict[PeerId, tuple[int, int]]] = {}  # with whom: token, entries at the start
         self._fruitless: dict[tuple[PeerId, PeerId], deque[float]] = {}
         self._brought: dict[PeerId, dict[bytes, PeerId]] = {}
         self._trees: set[bytes] = set()
+        self.routers = RouterInvariants(self.correct, self._fail)
+        self._telling = TellingInvariants(self.correct, self._fail)
 
-    def _fail(self, invariant: str, replica: Replica, detail: str) -> None:
+    def _fail(self, invariant: str, replica: Replica, detail: str) -> NoReturn:
         raise Violation(invariant, replica.id, replica.world.now, detail)
 
     # Commits
@@ -102,6 +94,7 @@ class Invariants:
             self._check_entry(replica, entry, keys)
             keys.add(entry.key)
             self._foreseen[replica.id].discard(entry.key)
+        self._telling.on_commit(replica, [entry for _, entry in entries])
 
     def _check_entry(self, replica: Replica, entry: Entry, keys: set[bytes], foreseen: Collection[bytes] = ()) -> None:
         if self.genuine.get(entry.key) != entry.value:
@@ -128,11 +121,13 @@ class Invariants:
         self._brought[replica.id] = {}
         kept = self.acknowledged.setdefault(replica.id, {})
         keys: set[bytes] = set()
-        for value in replica.state.values:
-            entry = Entry.decode(value)
+        entries = [Entry.decode(value) for value in replica.state.values]
+        for entry in entries:
             self._check_entry(replica, entry, keys)
             keys.add(entry.key)
         self._keys[replica.id] = keys
+        self._telling.on_recovered(replica, entries)
+        self.routers.on_recovered(replica)
         for key in kept:
             if key not in keys:
                 self._fail("no acknowledged append lost", replica, f"{key.hex()} is gone after a crash")
@@ -144,6 +139,7 @@ class Invariants:
         """See `Watch`."""
         if replica.id not in self.correct:
             return
+        self.routers.on_action(replica, action)
         kind = type(action)
         if kind is SendRpc:
             assert isinstance(action, SendRpc)
@@ -155,7 +151,7 @@ class Invariants:
             assert isinstance(action, Push)
             self._check_push(replica, action)
         elif isinstance(action, StartSync):
-            self._check_start(replica, action.peer)
+            self._check_start(replica, action.peer, action.token)
         elif isinstance(action, OpenPush):
             wire = replica.wires.get(action.peer)
             if wire is not None and wire.kind_for(replica) is PeerKind.CLIENT:
@@ -176,6 +172,7 @@ class Invariants:
             keys = self._keys[replica.id]
             if len(event.heads) > HEADS_MAX or event.heads != sorted(event.heads) or not keys.issuperset(event.heads):
                 self._fail("heads are our own", replica, f"{len(event.heads)} heads pushed, not all of them committed or in order")
+            self._telling.on_told(replica, push.peers, event.heads)
             return
         key = self._check_committed(replica, push.data)
         if self._brought[replica.id].get(key) in push.peers:
@@ -198,10 +195,12 @@ class Invariants:
             return
         if verdict.is_new and verdict.entry is not None:
             self._brought[replica.id][verdict.entry.key] = source
+        if verdict.rule == Rule.PARENTS and verdict.entry is not None and source in replica.wires:
+            self._telling.on_announced(replica, source, [verdict.entry.key], self._keys[replica.id])
         if source in self.correct and verdict.outcome is Outcome.REJECT:
             self._fail("correct replicas send what is valid", replica, f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
 
-    def _check_start(self, replica: Replica, peer: PeerId) -> None:
+    def _check_start(self, replica: Replica, peer: PeerId, token: int) -> None:
         running, now = self._syncing[replica.id], replica.local_now()
         if peer in running or len(running) >= 4:
             self._fail("one sync a peer, four in all", replica, f"{peer} besides {sorted(running)}")
@@ -210,19 +209,60 @@ class Invariants:
         fruitless = [at for at in self._fruitless.get((replica.id, peer), []) if at > now - FRUITLESS_S]
         if len(fruitless) >= FRUITLESS_MAX:
             self._fail("fruitless syncs are put off", replica, f"{len(fruitless)} with {peer} have brought nothing within {FRUITLESS_S} s")
-        running[peer] = len(self._keys[replica.id])
+        running[peer] = token, len(self._keys[replica.id])
+        self._telling.on_sync_started(replica, peer, token, self._keys[replica.id])
+
+    def on_connected(self, replica: Replica, peer: PeerId) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self.routers.on_connected(replica, peer)
+
+    def on_rpc(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self.routers.on_rpc(replica, peer, rpc)
+
+    def on_rpc_handled(self, replica: Replica) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self.routers.on_rpc_handled(replica)
+
+    def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self._telling.on_push_opened(replica, peer)
+
+    def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self._telling.on_push_closed(replica, peer)
+
+    def on_pushed(self, replica: Replica, peer: PeerId, data: bytes) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct and peer in self.correct and isinstance(event := decode_event(data), Update):
+            self._telling.on_announced(replica, peer, event.heads, self._keys[replica.id])
 
     def on_closed(self, replica: Replica, peer: PeerId) -> None:
         """A connection is gone, and the sync on it ends."""
         if replica.id in self.correct:
             self._syncing[replica.id].pop(peer, None)
+            self._telling.on_closed(replica, peer)
+            self.routers.on_closed(replica, peer)
 
-    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream) -> None:
+    def on_parted(self, replica: Replica, peer: PeerId) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self.routers.on_parted(replica, peer)
+
+    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """See `Watch`."""
         if replica.id not in self.correct:
             return
-        count = len(self._keys[replica.id])
-        count_before = self._syncing[replica.id].pop(peer, count)
+        count_before = count = len(self._keys[replica.id])
+        running = self._syncing[replica.id]
+        if peer in running and running[peer][0] == token:
+            count_before = running.pop(peer)[1]
+        self._telling.on_synced(replica, peer, result, token)
         pair = (replica.id, peer)
         if result.entries:
             self._fruitless.pop(pair, None)
@@ -264,6 +304,17 @@ class Invariants:
             for name, size in sizes.items():
                 if size > sizes_max[name]:
                     self._fail("queues and caches within their limits", replica, f"{name} has {size}, at most {sizes_max[name]}")
+
+    def sample(self) -> None:
+        """Look at all correct replicas, at a moment when none of them is in the middle of something."""
+        self.routers.sample()
+        for replica in self.correct.values():
+            if not replica.is_up:
+                continue
+            self._telling.sample(replica, self._keys[replica.id])
+            running = self._syncing[replica.id]
+            if len(running) > replica.machine.state().sizes["syncs"]:
+                self._fail("a sync is over when it is over", replica, f"with {sorted(running)}: of some it does not know that they run")
 
     def has_converged(self) -> bool:
         """Whether all correct replicas hold the same, as far as their roots tell."""

@@ -59,6 +59,11 @@ from .world import Wire, World
 
 __all__ = ["Replica", "ReplicaSpec", "Server"]
 
+CUT_SHORT_S = 0.6
+"""After how long at most a sync that is cut short breaks."""
+STALL_S = 3.0
+"""How late each answer of a server that dawdles comes at most; below the client's patience of 5 s."""
+
 
 class Server(Protocol):
     """Whoever answers on a sync stream."""
@@ -78,6 +83,9 @@ class ReplicaSpec:
         rate: How fast its clock runs; 1.0 is right.
         offset_s: What its clock shows at 0.
         limits: Of the syncs in which it pulls.
+        answer_s: Its log answers questions up to so much later, with what it held somewhere in between.
+        ending_s: It notices the end of a sync up to so much later.
+        timer_s: Its timers fire up to so much too late.
     """
 
     number: int
@@ -86,6 +94,9 @@ class ReplicaSpec:
     rate: float = 1.0
     offset_s: float = 0.0
     limits: ClientLimits = field(default_factory=ClientLimits)
+    answer_s: float = 0.0
+    ending_s: float = 0.0
+    timer_s: float = 0.0
 
 
 class Replica:
@@ -147,6 +158,7 @@ class Replica:
         self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
         self.wires = {}
         self.rng = rng
+        self._late = random.Random(f"late {self._seed} {self.spec.number} {self.epoch}")
         self._todo: deque[Action] = deque()
         self._is_acting = False
         self._timers: dict[TimerToken, float] = {}
@@ -211,6 +223,7 @@ class Replica:
         """See `Inhabitant`."""
         peer, kind = wire.other(self).id, wire.kind_for(self)
         self.wires[peer] = wire
+        self._watch.on_connected(self, peer)
         protocol = self.machine.protocols[0] if kind is PeerKind.MESH else None
         self.tell(Connected(peer, kind, wire.side(self) == 0, protocol))
 
@@ -223,6 +236,7 @@ class Replica:
         self._watch.on_closed(self, peer)
         self._push_streams.pop(peer, None)
         self.tell(Disconnected(peer))
+        self._watch.on_parted(self, peer)
         for stream, (client, _) in list(self._servers.items()):
             if client == peer:
                 self._end_server(stream)
@@ -231,7 +245,10 @@ class Replica:
 
     def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
         """See `Inhabitant`."""
-        self.tell(RpcReceived(wire.other(self).id, rpc))
+        peer = wire.other(self).id
+        self._watch.on_rpc(self, peer, rpc)
+        self.tell(RpcReceived(peer, rpc))
+        self._watch.on_rpc_handled(self)
 
     def on_stream(self, wire: Wire, stream: Stream, message: Any) -> None:
         """See `Inhabitant`."""
@@ -247,15 +264,19 @@ class Replica:
         if message == "open":
             self._push_streams[peer] = stream
             self.world.send(wire, self, stream, "opened")
+            self._watch.on_push_opened(self, peer)
             self.tell(PushOpened(peer))
         elif self._push_streams.get(peer) != stream:
             return
         elif message == "opened":
+            self._watch.on_push_opened(self, peer)
             self.tell(PushOpened(peer))
         elif message is None:
             del self._push_streams[peer]
+            self._watch.on_push_closed(self, peer)
             self.tell(PushClosed(peer))
         else:
+            self._watch.on_pushed(self, peer, message)
             self.tell(PushReceived(peer, message))
 
     # What the machine asks for
@@ -268,11 +289,11 @@ class Replica:
                     self.send_rpc(peer, rpc)
             case InsertEntry():
                 self._on_insert_entry(action)
-            case Ask(token, plan):
-                self.tell(Answered(token, run_plan(plan, self.state.answer)))
+            case Ask():
+                self._on_ask(action)
             case SetTimer(token, at):
                 self._timers[token] = at
-                self.wake_at(at, lambda: self._on_timer(token, at))
+                self.wake_at(at + self.spec.timer_s * self._late.random(), lambda: self._on_timer(token, at))
             case Push(peers, data):
                 for peer in peers:
                     self._push(peer, data)
@@ -324,6 +345,19 @@ class Replica:
 
     # The log
 
+    def _on_ask(self, action: Ask) -> None:
+        """Answer at once, or later; then with what was so at either end of the wait."""
+
+        def read() -> Any:
+            return run_plan(action.plan, self.state.answer)
+
+        if not self.spec.answer_s:
+            self.tell(Answered(action.token, read()))
+            return
+        answer = read() if self._late.random() < 0.5 else None
+        at = self.local_now() + self.spec.answer_s * self._late.random()
+        self.wake_at(at, lambda: self.tell(Answered(action.token, read() if answer is None else answer)))
+
     def _on_insert_entry(self, action: InsertEntry) -> None:
         def answer(verdicts: list[Verdict]) -> None:
             self._watch.on_verdict(self, action.source, verdicts[0])
@@ -361,15 +395,23 @@ class Replica:
         wire = self.wires[peer]
         stream = self._new_stream("sync")
 
+        def tell(result: SyncResult) -> None:
+            self._watch.on_synced(self, peer, result, stream, token)
+            self.tell(SyncFinished(peer, result, token))
+
         def done(result: SyncResult) -> None:
             del self._clients[stream]
-            self._watch.on_synced(self, peer, result, stream)
-            self.tell(SyncFinished(peer, result, token))
+            if self.spec.ending_s:
+                self.wake_at(self.local_now() + self.spec.ending_s * self._late.random(), lambda: tell(result))
+            else:
+                tell(result)
 
         client = SyncClient(action.source, self.spec.limits, first_answer_s=action.first_answer_s)
         session = ClientSession(self, client, lambda data: self.world.send(wire, self, stream, data), done)
         self._clients[stream] = (wire, session)
         session.start()
+        if self._late.random() < self.world.faults.cut_short:
+            self.world.after(CUT_SHORT_S * self._late.random(), self.world.break_stream, wire, stream)
 
     def _serve(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
         if stream not in self._servers:
@@ -390,13 +432,21 @@ class Replica:
     def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer that pulls from us."""
 
+        delay_s = STALL_S * self._late.random() if self._late.random() < self.world.faults.stall else 0.0
+
         def send(data: bytes | None) -> None:
-            if data is None:
-                self.world.break_stream(wire, stream)
+            if delay_s:
+                self.world.after(delay_s, self._reply, wire, stream, data)
             else:
-                self.world.send(wire, self, stream, data)
+                self._reply(wire, stream, data)
 
         return ServerSession(self, bucket, send, lambda _: self._end_server(stream))
+
+    def _reply(self, wire: Wire, stream: Stream, data: bytes | None) -> None:
+        if data is None:
+            self.world.break_stream(wire, stream)
+        else:
+            self.world.send(wire, self, stream, data)
 
     def _end_server(self, stream: Stream) -> None:
         found = self._servers.pop(stream, None)

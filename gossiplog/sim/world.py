@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class LinkFaults:
         full: RPCs and pushes that find the sender's queue full.
         reset: Messages on push and sync streams that break their stream instead of arriving.
         hang_up: Messages on push and sync streams that end the whole connection instead.
+        cut_short: Syncs that break after a moment.
+        stall: Syncs that are answered late, each time.
     """
 
     loss: float = 0.0
@@ -39,6 +42,8 @@ class LinkFaults:
     full: float = 0.0
     reset: float = 0.0
     hang_up: float = 0.0
+    cut_short: float = 0.0
+    stall: float = 0.0
 
 
 class Inhabitant(Protocol):
@@ -69,10 +74,26 @@ class Wire:
         latency_s: One way.
         is_open: For each end, whether it holds the connection open.
         is_cut: A partition runs across it: nothing arrives.
+        has_lost: Something was lost on the way without a word, or an RPC was overtaken by a later one.
+        has_dropped: An RPC did not fit the sender's queue, whose messages nobody has to make good for.
+        last_rpc_s: When the last RPC under way arrives at each end.
+        opened_at: When both ends were open, in the world's seconds.
         broken: Streams that exist no more.
     """
 
-    __slots__ = ("_last_s", "broken", "ends", "is_cut", "is_open", "kinds", "latency_s")
+    __slots__ = (
+        "_last_s",
+        "broken",
+        "ends",
+        "has_dropped",
+        "has_lost",
+        "is_cut",
+        "is_open",
+        "kinds",
+        "last_rpc_s",
+        "latency_s",
+        "opened_at",
+    )
 
     def __init__(self, ends: tuple[Inhabitant, Inhabitant], kinds: tuple[PeerKind, PeerKind], latency_s: float) -> None:
         self.ends = ends
@@ -80,7 +101,10 @@ class Wire:
         self.latency_s = latency_s
         self.is_open = [False, False]
         self.is_cut = False
+        self.has_lost = self.has_dropped = False
+        self.opened_at = math.inf
         self.broken: set[Any] = set()
+        self.last_rpc_s = [0.0, 0.0]
         self._last_s = [0.0, 0.0]
 
     def side(self, who: Inhabitant) -> int:
@@ -161,6 +185,12 @@ class World:
         for wire in list(self.wires.values()):
             self.close(wire)
 
+    def redial_lossy(self) -> None:
+        """Close the connections on which something got lost for good, as time-outs would; they are dialled again."""
+        for wire in list(self.wires.values()):
+            if wire.has_lost or wire.has_dropped:
+                self.close(wire)
+
     def hang_up(self, who: Inhabitant) -> None:
         """Close what somebody who is up has open."""
         for wire in [wire for wire in self.wires.values() if who in wire.ends]:
@@ -216,6 +246,8 @@ class World:
                 # The dialler's end opens before anything that is sent to it can arrive: at the same moment, with a smaller number.
                 self.after(wire.latency_s, self._open_end, wire, 0)
             wire.is_open[side] = True
+            if all(wire.is_open):
+                wire.opened_at = self.now
             wire.ends[side].on_connected(wire)
 
     def _close_end(self, wire: Wire, side: int) -> None:
@@ -229,8 +261,10 @@ class World:
         """Send an RPC; it may be lost, doubled or overtaken. False if the sender's queue was full."""
         faults, rng = self.faults, self.rng
         if faults.full and rng.random() < faults.full:
+            wire.has_dropped = True
             return False
         if wire.is_cut or (faults.loss and rng.random() < faults.loss):
+            wire.has_lost = True
             return True
         side = 1 - wire.side(sender)
         copies = 2 if faults.duplication and rng.random() < faults.duplication else 1
@@ -238,16 +272,23 @@ class World:
             at_s = self.now + wire.latency_s
             if faults.jitter_s:
                 at_s += faults.jitter_s * rng.random()
+                wire.has_lost |= at_s < wire.last_rpc_s[side]
+                wire.last_rpc_s[side] = max(at_s, wire.last_rpc_s[side])
             self.at(at_s, self._deliver_rpc, wire, side, rpc)
         return True
 
     def _deliver_rpc(self, wire: Wire, side: int, rpc: Rpc) -> None:
-        if wire.is_open[side] and not wire.is_cut:
+        if wire.is_cut:
+            wire.has_lost = True
+        elif wire.is_open[side]:
             wire.ends[side].on_rpc(wire, rpc)
 
     def send(self, wire: Wire, sender: Inhabitant, stream: Any, message: Any) -> None:
         """Send on a stream of the wire: in order, or the stream breaks."""
-        if wire.is_cut or stream in wire.broken:
+        if wire.is_cut:
+            wire.has_lost = True
+            return
+        if stream in wire.broken:
             return
         if self.faults.reset and self.rng.random() < self.faults.reset:
             self.break_stream(wire, stream)
@@ -265,5 +306,7 @@ class World:
             self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, None)
 
     def _deliver(self, wire: Wire, side: int, stream: Any, message: Any) -> None:
-        if wire.is_open[side] and not wire.is_cut:
+        if wire.is_cut:
+            wire.has_lost = True
+        elif wire.is_open[side]:
             wire.ends[side].on_stream(wire, stream, message)

@@ -207,7 +207,7 @@ def stay_silent_about_other_sources(on_orphan: Any) -> Any:
 
 PLANTED_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "orphans are inserted", "an entry is stored before its parents", around(_Batch, "_judge", insert_orphans)),
-    PlantedBug(19, "orphans start no sync", "an orphan is ignored and forgotten", instead(Broadcast, "_on_orphan", nothing)),
+    PlantedBug(0, "orphans start no sync", "an orphan is ignored and forgotten", instead(Broadcast, "_on_orphan", nothing)),
     PlantedBug(0, "orphans are blamed", "IGNORE counts as REJECT", around(Broadcast, "_on_orphan", blame_for_orphans)),
     PlantedBug(
         0,
@@ -217,13 +217,13 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(0, "no heads after sync", "what a sync brought is told to nobody", instead(Pushes, "heads_to_all_but", nothing)),
     PlantedBug(
-        140,
+        2,
         "no heads after a broken sync",
         "what a sync brought before its source left is told to nobody",
         around(Broadcast, "_on_sync_finished", tell_heads_only_while_source_is_here),
     ),
     PlantedBug(
-        4,
+        0,
         "pending sync is forgotten",
         "what is announced during a sync is not synced for",
         around(SyncSchedule, "handle", forget_pending_sync),
@@ -234,29 +234,27 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         "a sync with a peer that left occupies its place for ever",
         instead(Needs, "on_left", keep_slot_of_the_gone),
     ),
-    PlantedBug(158, "fruitless syncs go on", "inventing heads costs nothing", instead(schedule_module, "FRUITLESS_MAX", 10**9)),
+    PlantedBug(None, "fruitless syncs go on", "inventing heads costs nothing", instead(schedule_module, "FRUITLESS_MAX", 10**9)),
     PlantedBug(23, "lies go unnoticed", "the children of a node are not checked", instead(client_module, "check_children", nothing)),
     PlantedBug(0, "server without snapshot", "a session sees the log change", instead(MemoryState, "snapshot", lambda self: self)),
     PlantedBug(
-        53,
+        63,
         "claimed keys are remembered",
         "a forgery under an honest key keeps the honest entry out",
         around(Broadcast, "_on_rejected", remember_claimed_key),
     ),
     PlantedBug(
-        32,
+        24,
         "signatures go unchecked",
         "anybody writes in anybody's name",
         instead(validation, "_verify", lambda claim: Verdict(Outcome.ACCEPT, entry=claim.entry)),
     ),
-    PlantedBug(148, "topics go unchecked", "entries of another log are taken", around(log_on_disk, "validate", trust_the_topic)),
+    PlantedBug(24, "topics go unchecked", "entries of another log are taken", around(log_on_disk, "validate", trust_the_topic)),
     PlantedBug(1, "hub echoes", "a client gets back what it pushed", around(Pushes, "insert", push_back_to_source)),
-    PlantedBug(
-        66, "hub keeps pushes", "what a client pushed is passed on to nobody", instead(Broadcast, "_spread", keep_pushes_of_clients)
-    ),
+    PlantedBug(7, "hub keeps pushes", "what a client pushed is passed on to nobody", instead(Broadcast, "_spread", keep_pushes_of_clients)),
     PlantedBug(1, "push stream to a client", "a hub opens one", around(Peer, "__init__", open_push_to_everybody)),
-    PlantedBug(21, "fsync is forgotten", "a commit is acknowledged before it is on the disk", instead(Disk, "sync", nothing)),
-    PlantedBug(2, "merged heads stay", "a batch that merges many heads leaves one of them", around(_Batch, "write", keep_merged_heads)),
+    PlantedBug(4, "fsync is forgotten", "a commit is acknowledged before it is on the disk", instead(Disk, "sync", nothing)),
+    PlantedBug(1, "merged heads stay", "a batch that merges many heads leaves one of them", around(_Batch, "write", keep_merged_heads)),
     PlantedBug(0, "stale tree nodes", "nodes that a change removes stay in the tree", around(MemoryTree, "apply", keep_stale_nodes)),
 )
 """The twenty that count."""
@@ -264,7 +262,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
 FURTHER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(1, "entries are inserted twice", "a duplicate is new", around(_Batch, "_judge", insert_twice)),
     PlantedBug(0, "leaf is forgotten", "the last entry of a large batch is not in the tree", around(MemoryTree, "apply", forget_a_leaf)),
-    PlantedBug(57, "keys go unchecked", "an entry is taken under any key", around(Validator, "decide", trust_the_key)),
+    PlantedBug(9, "keys go unchecked", "an entry is taken under any key", around(Validator, "decide", trust_the_key)),
     PlantedBug(0, "foresight is hope", "what is valid is passed on without its parents", instead(Foresight, "foresees", always)),
     PlantedBug(21, "last transaction is lost", "recovery stops one too early", around(Disk, "recover", lose_last_transaction)),
     PlantedBug(
@@ -297,8 +295,12 @@ def first_seed(bug: PlantedBug, seeds: int) -> tuple[int, Failure] | None:
     return None
 
 
-if __name__ == "__main__":
-    bugs = (*PLANTED_BUGS, *FURTHER_BUGS)
+def look(bugs: Sequence[PlantedBug]) -> None:
+    """Print for each bug the first seed that catches it."""
     for bug in bugs:
-        found = first_seed(bug, int(sys.argv[1]) if len(sys.argv) > 1 else 1_000)
+        found = first_seed(bug, int(sys.argv[1]) if len(sys.argv) > 1 else 300)
         print(f"{bug.name:32} {'NOT CAUGHT' if found is None else f'{found[0]:4}  {str(found[1]).splitlines()[0][:150]}'}", flush=True)
+
+
+if __name__ == "__main__":
+    look((*PLANTED_BUGS, *FURTHER_BUGS))

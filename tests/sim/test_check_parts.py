@@ -2,13 +2,16 @@ import random
 
 import pytest
 
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast import Answered, Ask, PeerKind
 from gossiplog.codec import pcf_encode
 from gossiplog.log.commit import Append, commit
+from gossiplog.log.reads import ReadCount
 from gossiplog.log.signing import Ed25519Signer
-from gossiplog.plan import run_plan
+from gossiplog.plan import ask, run_plan
+from gossiplog.pubsub.episub import Episub
 from gossiplog.pubsub.floodsub import Floodsub
-from gossiplog.pubsub.params import FloodsubParams
+from gossiplog.pubsub.gossipsub import Gossipsub
+from gossiplog.pubsub.params import EpisubParams, FloodsubParams, GossipsubParams
 from gossiplog.pubsub.rpc import Rpc
 from gossiplog.sim.byzantine import Byzantine, Vice
 from gossiplog.sim.disk import Crash, Disk
@@ -171,11 +174,57 @@ def test_other_end_of_a_crash_hears_of_it_after_the_latency():
     assert (a.heard, b.heard) == ([], ["closed"])
 
 
+def test_only_connections_on_which_something_was_lost_are_made_anew():
+    world, a, b = pair(LinkFaults(loss=1.0))
+    world.redial_lossy()
+    assert (a.heard, b.heard) == ([], [])
+    world.send_rpc(a.wire, a, Rpc())
+    world.redial_lossy()
+    world.run(9.0)
+    assert (a.heard, b.heard) == (["closed", "connected"], ["closed", "connected"])
+
+
 def test_who_leaves_for_good_is_not_dialled_again():
     world, a, b = pair()
     world.unlink(b)
     world.run(9.0)
     assert (a.heard, b.heard) == (["closed"], ["closed"])
+
+
+@pytest.mark.parametrize("make_router", [lambda rng: Gossipsub(GossipsubParams(), rng), lambda rng: Episub(EpisubParams(), rng)])
+def test_router_keeps_its_limits_and_its_peers_under_spam_and_echoes(make_router):
+    world, watch, validator = World(5, LinkFaults()), Invariants(), Validator()
+    replicas = [
+        cls(world, ReplicaSpec(number), make_router, validator, watch, 5) for number, cls in enumerate((Replica, Replica, Byzantine))
+    ]
+    watch.correct.update({replica.id: replica for replica in replicas[:2]})
+    replicas[2].corrupt([Vice.SPAM, Vice.ECHO], watch.lied.add)
+    for replica in replicas:
+        replica.start()
+    for a, b in ((0, 1), (0, 2), (2, 1)):
+        world.link(replicas[a], replicas[b], (PeerKind.MESH, PeerKind.MESH))
+    for second in range(1, 12):
+        world.run(float(second))
+        replicas[second % 2].append([pcf_encode.encode(second)])
+        watch.sample()
+        watch.check_limits(replicas[second % 2])
+    world.run(14.0)
+    assert watch.has_converged() and len(replicas[0].state.values) >= 11
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.3])
+def test_log_answers_at_once_or_late_and_always(wait_s):
+    world, watch = World(1, LinkFaults()), Invariants()
+    replica = Replica(world, ReplicaSpec(0, answer_s=wait_s), lambda rng: Floodsub(FloodsubParams(), rng), Validator(), watch, 1)
+    told = []
+    replica.tell = told.append
+    replica.start()
+    for token in range(20):
+        replica._act(Ask(token, ask(ReadCount())))
+    world.run(1.0)
+    answered = [event.token for event in told if isinstance(event, Answered)]
+    assert sorted(answered) == list(range(20))
+    assert (answered == list(range(20))) is (wait_s == 0.0)
 
 
 def byzantine(*vices: Vice) -> Byzantine:
