@@ -8,13 +8,14 @@ a server is asked at the beginning of each transaction.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, Final
 
 from ..log.fsck_reads import ClearDerived
 from ..log.message_id import clock_of
 from ..log.reads import Leaf, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, WriteEntries
 from ..plan import Request
-from ..tree.node import Node, ReadRoot, ReadRuns, Run
+from ..tree.node import SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run
 
 __all__ = ["HEADS_MAX", "UNKNOWN", "Tail"]
 
@@ -22,6 +23,9 @@ UNKNOWN: Final = object()
 """What `Tail.known` returns where the store must be asked."""
 HEADS_MAX = 256
 """More heads than one append merges are not worth remembering."""
+WIDE_MAX = 250_000
+"""Children of a wide run that is remembered, about 200 bytes each."""
+WIDE_RUNS_MAX = 4
 
 
 class Tail:
@@ -36,6 +40,8 @@ class Tail:
         self._leaves: dict[bytes, Leaf] = {}
         # For each level its last node with that node's children; the levels that are not known are missing.
         self._runs: dict[int, Run] = {}
+        # By level and first key, the runs read last that are so long that reading them again is most of a commit: somebody ground them.
+        self._wide: dict[tuple[int, bytes | None], Run] = {}
 
     def known(self, request: Request[Any]) -> Any:
         """Answer one request of the writer's transaction from memory, or return UNKNOWN."""
@@ -60,8 +66,8 @@ class Tail:
         """Remember what the store answered, or what it has written, within the writer's transaction."""
         match request:
             case ReadRuns():
-                if answer and answer[-1].until is None and request.is_whole:
-                    self._runs[request.level] = answer[-1]
+                if request.is_whole:
+                    self._learn_runs(request.level, answer)
             case ReadRoot():
                 self._root = answer
             case ReadHeads():
@@ -94,7 +100,23 @@ class Tail:
         tips[-1] = self._last_branch
         return tips
 
+    def _learn_runs(self, level: int, runs: list[Run]) -> None:
+        if runs and runs[-1].until is None:
+            self._runs[level] = runs[-1]
+        for run in runs:
+            if SIBLINGS_WARN < len(run.children) <= WIDE_MAX:
+                self._wide.pop(run.parent[:2], None)
+                self._wide[run.parent[:2]] = run
+                if len(self._wide) > WIDE_RUNS_MAX:
+                    del self._wide[next(iter(self._wide))]
+
     def _known_runs(self, request: ReadRuns) -> Any:
+        if request.keys:
+            # Keys are ascending, so if the first and the last fall into a run, all do.
+            ends = (request.keys[0] or b"", request.keys[-1] or b"")
+            for (level, _), run in self._wide.items():
+                if level == request.level and all(_is_within(run, key) for key in ends):
+                    return [run]
         last = self._runs.get(request.level)
         # Keys are ascending, so if the first falls into the last run, all do.
         if last is not None and request.keys and (request.keys[0] or b"") >= (last.parent.key or b""):
@@ -123,6 +145,13 @@ class Tail:
         for node in change.put:
             written.setdefault(node.level, []).append(node)
         removed = set(change.remove)
+        for at, run in list(self._wide.items()):
+            level = at[0]
+            kept = None if level > change.root.level else _widen(run, written.get(level, []), written.get(level - 1, []), change.remove)
+            if kept is None:
+                del self._wide[at]
+            else:
+                self._wide[at] = kept
         for level, run in list(self._runs.items()):
             if level > change.root.level or (level, run.parent.key) in removed:
                 del self._runs[level]
@@ -130,6 +159,42 @@ class Tail:
             parents = {run.parent.key or b"": run.parent} | {node.key or b"": node for node in written.get(level, [])}
             begin = max(parents)
             self._runs[level] = Run(parents[begin], _merge(run.children, written.get(level - 1, []), begin, removed), None)
+
+
+def _is_within(run: Run, key: bytes) -> bool:
+    return key >= (run.parent.key or b"") and (run.until is None or key < run.until)
+
+
+def _widen(run: Run, parents: list[Node], written: list[Node], removed: list[tuple[int, bytes | None]]) -> Run | None:
+    """Return a run after nodes were put into it; None where it was cut, merged, or lost any."""
+    level, begin = run.parent.level, run.parent.key or b""
+    for at, gone in removed:
+        key = gone or b""
+        if (at == level and key in (begin, run.until)) or (at == level - 1 and _is_within(run, key)):
+            return None
+    parent = run.parent
+    for node in parents:
+        key = node.key or b""
+        if key == begin:
+            parent = node
+        elif _is_within(run, key):
+            return None
+    inside = [node for node in written if _is_within(run, node.key or b"")]
+    if not inside:
+        return run._replace(parent=parent)
+    children = run.children.copy()
+    for node in inside:
+        key = node.key or b""
+        index = bisect_left(children, key, key=_key_of)
+        if index < len(children) and _key_of(children[index]) == key:
+            children[index] = node
+        else:
+            children.insert(index, node)
+    return Run(parent, children, run.until) if len(children) <= WIDE_MAX else None
+
+
+def _key_of(node: Node) -> bytes:
+    return node.key or b""
 
 
 def _merge(children: list[Node], written: list[Node], begin: bytes, removed: set[tuple[int, bytes | None]]) -> list[Node]:

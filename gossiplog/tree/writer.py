@@ -190,8 +190,14 @@ def _overlay(runs: Sequence[Run], changes: _Changes, keys: list[bytes], limit: b
                 starts = [0] if kept else []
                 starts += [index for index in range(kept, len(nodes)) if nodes[index][2] < limit]
             else:
-                nodes = _merge(nodes, changes, keys[low:high])
-                starts = [index for index, node in enumerate(nodes) if node[2] < limit]
+                changed = keys[low:high]
+                nodes = _merge(nodes, changes, changed)
+                if len(changed) > _SCATTERED:
+                    starts = [index for index, node in enumerate(nodes) if node[2] < limit]
+                else:
+                    # Only these and the first can be boundaries.
+                    places = {0, *(bisect_left(nodes, key, key=_node_key) for key in changed)}
+                    starts = [index for index in sorted(places) if index < len(nodes) and nodes[index][2] < limit]
                 if begin is None and (not starts or starts[0] != 0):
                     starts.insert(0, 0)
             low = high
@@ -209,20 +215,22 @@ def _merge(nodes: list[Node], changes: _Changes, keys: list[bytes]) -> list[Node
         # The level is the same for all, so the tuples compare by their keys, which are distinct.
         return head + sorted([node for node in merged.values() if node is not None])
     nodes = nodes.copy()
-    stored = [node[1] or b"" for node in nodes]
     for key in keys:
-        index = bisect_left(stored, key)
-        is_stored = index < len(stored) and stored[index] == key
+        index = bisect_left(nodes, key, key=_node_key)
+        is_stored = index < len(nodes) and nodes[index][1] == key
         node = changes[key]
         if node is None:
             if is_stored:
-                del stored[index], nodes[index]
+                del nodes[index]
         elif is_stored:
             nodes[index] = node
         else:
-            stored.insert(index, key)
             nodes.insert(index, node)
     return nodes
+
+
+def _node_key(node: Node) -> bytes:
+    return node[1] or b""
 
 
 def _find_orphans(spans: Sequence[_Span]) -> list[bytes]:
