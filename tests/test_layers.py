@@ -36,6 +36,7 @@ LAYERS = {
     "copying": 3,
     "gossip_log": 3,
     "integrity": 3,
+    "log_care": 3,
     "log_reader": 3,
     "salvaging": 3,
     "subscription": 3,

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import trio
 from click.testing import CliRunner
+from damage_support import damage
 from network_support import make_certificate, signer
 
 import gossiplog
@@ -85,6 +86,18 @@ def serving(*args: str, code: int = 0) -> Iterator[dict[str, Any]]:
         process.send_signal(signal.SIGINT)
         _, said["log"] = process.communicate(timeout=WAIT_S)
     assert process.returncode == code, said["log"]
+
+
+def test_a_damaged_log_is_healed_from_a_hub(folder: Path) -> None:
+    ran("copy", "hub.db", "bad.db", "--json")
+    damage(folder / "bad.db", "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 3", "DELETE FROM gossiplog_entries WHERE seq = 20")
+    (folder / "torn.db").write_bytes(bytes(4096) + (folder / "bad.db").read_bytes()[4096:])
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+        for name, is_rebuilt in (("bad.db", False), ("torn.db", True)):
+            (report,) = ran("sync", name, server["urls"][0], "--heal", "--json")
+            assert report["equal"] and report["healed"]["clean"] and report["healed"]["waiting"] == 0
+            assert (report["healed"]["damagedFile"] is not None) is is_rebuilt
+            assert count_of(name) == 30
 
 
 def test_sync_with_a_server_moves_entries_both_ways_once(folder: Path) -> None:

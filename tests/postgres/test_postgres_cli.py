@@ -101,6 +101,22 @@ def with_topic() -> str:
     return "other.db"
 
 
+def test_a_damaged_log_on_a_server_is_salvaged_and_healed(postgres) -> None:
+    url = postgres.new_log()
+    gossiplog("key", "new", "laptop")
+    gossiplog("init", url, "--topic", TOPIC)
+    for number in range(5):
+        gossiplog("append", url, str(number))
+    gossiplog("copy", url, "healthy.db")
+    schema = f"gossiplog_{url.rpartition('log=')[2]}"
+    postgres.sql(f"""UPDATE "{schema}".entries SET value = 'x' WHERE seq = 2""")
+    (report,) = records(gossiplog("salvage", url, "saved.db", "--json", code=3))
+    assert (report["entries"], report["waiting"], report["invalid"], len(report["missing"])) == (1, 3, 1, 1)
+    (report,) = records(gossiplog("sync", url, "healthy.db", "--heal", "--json"))
+    assert report["equal"] and report["healed"]["clean"] and report["healed"]["setAside"] == 4
+    assert records(gossiplog("fsck", url, "--json"))[0]["clean"]
+
+
 @pytest.mark.parametrize("way", ["to the server", "from the server", "from file to file", "from server to server"])
 async def test_everything_of_a_log_is_copied(postgres, tmp_path, way) -> None:
     places = {
