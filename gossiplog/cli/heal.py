@@ -99,7 +99,7 @@ class Healing:
             self.out.note(f"{counted(self.waiting, 'entry waits', 'entries wait')} for ancestors that the other log does not have either")
 
     async def _rebuild(self, topic: str | None) -> None:
-        from ..store.sqlite_file import WriterLock
+        from ..store.sqlite_file import WriterLock, has_mark
 
         path = Path(self.log)
         draft = Location.parse(f"{path}.healing")
@@ -107,7 +107,9 @@ class Healing:
         try:
             _remove(Path(draft))
             report = await salvage_log(self.log, draft, topic, self.out)
-            if report.target is None or not report.target.is_clean or report.target.entries + report.waiting == 0:
+            is_empty = report.target is None or report.target.entries + report.waiting == 0
+            # What was no log of ours must not be replaced by one.
+            if report.target is None or not report.target.is_clean or (is_empty and not has_mark(path)):
                 raise Failure(f"no entry can be read in {path}", hint="it was left as it is", code=ExitCode.INTEGRITY, kind="damaged-log")
             self.set_aside = report.waiting
             self.rebuilt = _swap(path, Path(draft))

@@ -70,6 +70,13 @@ _BUSY_HINT = (
 )
 
 
+def has_mark(path: Path) -> bool:
+    """Tell by its header whether a file was made as a log, whatever has become of it since."""
+    with path.open("rb") as file:
+        header = file.read(72)
+    return header[68:] == APPLICATION_ID.to_bytes(4)
+
+
 class WriterLock:
     """The right to write to a file, held by one process at a time and given up by the kernel when it ends.
 

@@ -32,15 +32,16 @@ def scan_values(path: Path) -> Iterator[bytes]:
         OSError: The file cannot be read.
     """
     with _PageFile(path) as pages:
-        for data, offset in pages.all():
+        for data, ahead, offset in pages.all():
             found = set()
             for start in _cells(data, offset):
                 value = _read_value(pages, data, start)
                 if value is not None:
                     found.add(value)
                     yield value
-            # What no cell leads to: where the page's own header is damaged, or in a page of another kind.
-            yield from (value for value in _carve(data) if value not in found)
+            # What no cell leads to: where the page's own header is damaged, in a page of another kind, or where bytes were lost before it,
+            # so that it goes on in what is now the next page.
+            yield from (value for value in _carve(data, ahead) if value not in found)
 
 
 class _PageFile:
@@ -75,12 +76,14 @@ class _PageFile:
         if self._wal is not None:
             os.close(self._wal)
 
-    def all(self) -> Iterator[tuple[bytes, int]]:
-        """Yield each page with where its own header begins, then the newest version of those in the write-ahead log."""
+    def all(self) -> Iterator[tuple[bytes, bytes, int]]:
+        """Yield each page, the one behind it, and where its own header begins; then the newest version of those in the write-ahead log."""
+        ahead = os.pread(self._file, self.size, 0)
         for number in range(1, self.count + 1):
-            yield os.pread(self._file, self.size, (number - 1) * self.size), 100 if number == 1 else 0
+            data, ahead = ahead, os.pread(self._file, self.size, number * self.size)
+            yield data, ahead, 100 if number == 1 else 0
         for number in sorted(self._frames):
-            yield self.read(number), 100 if number == 1 else 0
+            yield self.read(number), b"", 100 if number == 1 else 0
 
     def read(self, number: int) -> bytes:
         """Read one page, as it is now; it is short or empty behind the end."""
@@ -106,10 +109,11 @@ def _cells(data: bytes, offset: int) -> Iterator[int]:
             yield start
 
 
-def _carve(data: bytes) -> Iterator[bytes]:
-    """Find VALUEs by how they begin, and take them as long as their CBOR says."""
+def _carve(page: bytes, ahead: bytes) -> Iterator[bytes]:
+    """Find VALUEs that begin in a page by how they begin, and take them as long as their CBOR says."""
+    data = page + ahead
     at = data.find(_VALUE_HEAD)
-    while at >= 0:
+    while 0 <= at < len(page):
         end = _item_end(data, at)
         if end is not None:
             yield data[at:end]
@@ -117,7 +121,7 @@ def _carve(data: bytes) -> Iterator[bytes]:
 
 
 def _item_end(data: bytes, at: int) -> int | None:
-    """Where an item of canonical CBOR ends; None if it does not end within the page, or is none."""
+    """Where an item of canonical CBOR ends; None if it does not end within these bytes, or is none."""
     left = 1
     while left > 0:
         if at >= len(data) or left > len(data):

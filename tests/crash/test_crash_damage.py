@@ -91,6 +91,8 @@ DAMAGES: dict[str, Damage] = {
     "noise for the first page": overwrite(0, Random(2).randbytes(4096)),
     "zeros for the first page": overwrite(0, bytes(4096)),
     "half a file": cut(0.5),
+    "the beginning of a file": cut(0.2),
+    "a file that lost some bytes": lambda path: path.write_bytes(path.read_bytes()[:9_000] + path.read_bytes()[9_777:]),
     "a file without its last page": cut(0.99),
     "a page more of nothing": overwrite(10**7, bytes(4096)),
     "the last rows lead back": send_back,
@@ -130,6 +132,8 @@ FEW = [
     "an early value is another",
     "keys of other entries",
     "a frame of the write-ahead log",
+    "the beginning of a file",
+    "a file that lost some bytes",
 ]
 COMMANDS = [
     ["stat"],
