@@ -7,10 +7,12 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..errors import LogNotFound
 from .exits import ExitCode, Failure
 from .options import output_options
 from .output import Output
@@ -38,6 +40,7 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
 
     Raises:
         Failure: PySpark is not installed, or a setting is not of the form KEY=VALUE.
+        GossipLogError: A job failed; see `translated`.
     """
     config = _pairs(settings, "--conf")
     if sys.stderr.isatty():
@@ -47,10 +50,13 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
     except ModuleNotFoundError as error:
         hint = "pip install 'gossiplog[spark]'; `gossiplog spark doctor` says what is missing"
         raise Failure(f"Spark is not installed: {error}", hint=hint, kind="dependency") from error
+    from ..spark.faults import translated
+
     is_ours = not is_active()
     spark = session(master, remote=remote, memory=memory, config=config)
     try:
-        yield spark
+        with translated():
+            yield spark
     finally:
         if is_ours:
             spark.stop()
@@ -61,6 +67,10 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
 
     @functools.wraps(command)
     def run(*args: Any, master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...], **options: Any) -> R:
+        if remote is None:
+            # Starting Spark takes 10 seconds, which nobody wants to spend on a misspelt name.
+            for name in ("location", "a", "b", "known"):
+                _check_is_there(options.get(name))
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
 
     decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
@@ -69,6 +79,13 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
     return click.option("--master", metavar="URL", help="local[2], spark://host:7077 and so on; all cores of this machine otherwise.")(
         decorated
     )
+
+
+def _check_is_there(location: str | None) -> None:
+    if location is None or "://" in location or any(sign in location for sign in "*?[") or Path(location).exists():
+        return
+    hint = "give a log, a .jsonl, .car or .hex file, a folder of those, a pattern, or the tables of an export"
+    raise LogNotFound(f"nothing is at {location}", hint=hint)
 
 
 def source_options(command: Callable[..., R]) -> Callable[..., R]:

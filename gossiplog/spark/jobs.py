@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from ..log.envelope import VALUE_BYTES_LIMIT
+from ..plan import Plan, ask
 from ..store.postgres_url import is_postgres_url, without_secrets
 from .entries import read_entries
 from .report import Report
@@ -17,6 +18,8 @@ from .staging import published
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ..tree.node import Node
 
 __all__ = ["Job", "diff_job", "export_job", "import_job", "state_job", "stats_job", "tree_job", "verify_job"]
 
@@ -89,14 +92,15 @@ def verify_job(
 
 
 def tree_job(job: Job, location: str) -> Report:
-    """Build the tree over all entries of a place; tables `nodes` and `quarantine`."""
+    """Build the tree over all entries of a place, and compare its root with the one that a log keeps; tables `nodes` and `quarantine`."""
     from .tree import FOLD, LEAF_COLUMNS, build_tree
 
     with job.publishing("tree", location) as (report, draft):
         job.note(f"building the tree of {_shown(location)}")
+        kept, options = _kept_root(location, job.options)
         is_export = _is_export(location)
         entries = job.read(location, ("key", "value", *LEAF_COLUMNS[2:]) if is_export else LEAF_COLUMNS)
-        folded = None if is_export else FOLD.at(job.spark, location, options=job.options)
+        folded = None if is_export else FOLD.at(job.spark, location, options=options)
         tree = build_tree(entries, folded=folded, staging=draft)
         if draft is not None:
             tree.nodes.write.parquet(f"{draft}/nodes")
@@ -111,6 +115,9 @@ def tree_job(job: Job, location: str) -> Report:
             "failed": refused,
             "sorted": tree.is_sorted,
         }
+        if kept is not None:
+            report.results["log's root"] = kept.hash.hex()
+            report.results["failed"] = refused + ((kept.level, kept.hash) != (tree.root.level, tree.root.hash))
     return report
 
 
@@ -256,6 +263,24 @@ def stats_job(job: Job, location: str) -> Report:
         for name in ("authors", "branching"):
             report.results[f"first {name}"] = [row.asDict() for row in tables[name].limit(10).collect()]
     return report
+
+
+def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node | None, Mapping[str, str] | None]:
+    """Return the root that a log keeps, and options to read it as it is now; None for anything else, and for a part of a log."""
+    from ..log.reads import ReadCount
+    from ..tree.node import ReadRoot
+    from .plans import opened_store
+    from .source import is_log
+
+    def read() -> Plan[tuple[Node, int]]:
+        _, last = yield from ask(ReadCount(counted=False))
+        return (yield from ask(ReadRoot())), last
+
+    if not is_log(location) or not {"partitions", "topic"}.issuperset(options or {}):
+        return None, options
+    with opened_store(location) as run:
+        root, last = run(read())
+    return root, {**(options or {}), "maxSeq": str(last)}
 
 
 def _shown(source: str) -> str:

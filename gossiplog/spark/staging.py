@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import shutil
+import socket
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,8 +48,9 @@ def small(table: DataFrame) -> DataFrame:
 def published(out: str) -> Iterator[str]:
     """Give a folder to write to, and publish it as `out` when the body ends: all of it at once, or nothing of it.
 
-    A job that is killed leaves a folder whose name ends in `.partial-…`, which nobody takes for a result. Where `out` is a URL of another
-    file system, nothing can be renamed: every table is then published by Spark's own committer, and the report is written last.
+    A job that is killed leaves a folder with `.partial-…` in its name, which nobody takes for a result, and which the next job with the
+    same `out` on the same machine removes. Where `out` is a URL of another file system, nothing can be renamed: every table is then
+    published by Spark's own committer, and the report is written last.
 
     Raises:
         LocalProtocolError: There is something at `out` already; or the server that wrote the tables has another disk than this process.
@@ -58,7 +62,10 @@ def published(out: str) -> Iterator[str]:
     if place.exists():
         raise LocalProtocolError(f"{out} exists", hint="give the name of a folder that does not exist yet")
     place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_name(f"{place.name}.partial-{uuid.uuid4().hex[:8]}")
+    for leftover in place.parent.glob(f"{glob.escape(place.name)}.partial-*"):
+        if _is_orphan(leftover.name):
+            shutil.rmtree(leftover, ignore_errors=True)
+    draft = place.with_name(f"{place.name}.partial-{uuid.uuid4().hex[:8]}-{os.getpid()}@{socket.gethostname()}")
     try:
         yield str(draft)
         if not draft.is_dir():
@@ -71,3 +78,17 @@ def published(out: str) -> Iterator[str]:
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
+
+
+def _is_orphan(name: str) -> bool:
+    """Say whether a draft is of a process of this machine that is gone."""
+    pid, _, host = name.rpartition(".partial-")[2].partition("-")[2].partition("@")
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -133,7 +134,8 @@ def test_commands_leave_tables_and_a_report(cli: Callable[..., Any], spark: Any,
     verified = job("verify", foreign.path, "--partitions", "2", code=3)
     assert (verified["entries"], verified["failed"]) == (12, 6)
     assert spark.read.parquet(str(tmp_path / "verify" / "quarantine")).count() == 6
-    assert job("tree", whole.path)["root"] == root_of(whole.path)
+    tree = job("tree", whole.path)
+    assert tree["root"] == tree["log's root"] == root_of(whole.path)
     assert job("diff", whole.path, foreign.path)["only a"] == 400
     assert job("state", whole.path, "--by", "$", "--option", "maxClock=1")["names"] == sum(e.clock == 1 for e in whole.entries)
     assert job("stats", whole.path)["entries"] == 400
@@ -282,3 +284,49 @@ def test_job_that_is_killed_leaves_no_table(whole: Log, tmp_path: Path, job: str
     assert (out / ("entries" if job == "export" else "verdicts")).is_dir()
     if job == "export":
         assert sorted(folder.name for folder in out.iterdir()) == ["entries", "reports"]
+
+
+def test_what_is_not_there_is_said_before_spark_starts(tmp_path: Path) -> None:
+    for arguments in (["verify", "missing.db"], ["tree", str(tmp_path / "a.jsonl")], ["diff", str(tmp_path), "other.db"], ["stats", "x"]):
+        ran = CliRunner().invoke(root, ["spark", *arguments], prog_name="gossiplog")
+        assert (ran.exit_code, "nothing is at" in ran.stderr, "fault of gossiplog" in ran.stderr) == (1, True, False), ran.stderr
+
+
+def test_errors_of_ours_come_back_from_spark_as_what_they_are(spark: Any, tmp_path: Path, whole: Log) -> None:
+    path = tmp_path / "a.db"
+    path.write_bytes(Path(whole.path).read_bytes())
+    # A page in the middle of the index by key, overwritten.
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        (page,) = db.execute("SELECT max(pageno) FROM dbstat WHERE name = 'gossiplog_leaves' AND pagetype = 'leaf'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    ran = CliRunner().invoke(root, ["spark", "verify", str(path), "--json"], prog_name="gossiplog")
+    error = json.loads(ran.stderr.splitlines()[-1])["error"]
+    assert (ran.exit_code, error["kind"]) == (3, "damaged-log"), ran.stderr
+    (tmp_path / "empty").mkdir()
+    ran = CliRunner().invoke(root, ["spark", "stats", str(tmp_path / "empty"), "--json"], prog_name="gossiplog")
+    assert "no file of entries" in json.loads(ran.stderr.splitlines()[-1])["error"]["message"]
+
+
+def test_a_tree_that_is_not_the_logs_own_is_said(spark: Any, tmp_path: Path, whole: Log, cli: Callable[..., Any]) -> None:
+    path = tmp_path / "a.db"
+    path.write_bytes(Path(whole.path).read_bytes())
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE gossiplog_nodes SET hash = zeroblob(16) WHERE level = (SELECT max(level) FROM gossiplog_nodes)")
+    results = cli("tree", str(path), code=3)["results"]
+    assert results["root"] == root_of(whole.path) != results["log's root"]
+    assert cli("tree", str(path), "--option", "maxSeq=10")["results"]["failed"] == 0
+
+
+def test_a_job_removes_what_killed_ones_left(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    host = socket.gethostname()
+    names = [f"out.partial-0-{gone.pid}@{host}", f"out.partial-1-{os.getpid()}@{host}", f"out.partial-2-{gone.pid}@other-{host}"]
+    for name in [*names, "out.partial-3"]:
+        (tmp_path / name / "table").mkdir(parents=True)
+    with published(str(tmp_path / "out")) as draft:
+        Path(draft).mkdir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", names[1], names[2], "out.partial-3"]
