@@ -67,6 +67,9 @@ class Healing:
             Failure: There is nothing to heal: no entry can be read.
         """
         try:
+            if not self.log.is_url and await self._is_torn():
+                await self._rebuild(topic)
+                return
             async with opened(self.log, read_only=False) as log:
                 if topic is not None and log.topic != topic:
                     raise TopicMismatch(f"{self.log} has topic {log.topic}, the other log has {topic}")
@@ -97,6 +100,14 @@ class Healing:
             self.out.note(f"{counted(self.released, 'entry', 'entries')} let in again")
         if self.waiting:
             self.out.note(f"{counted(self.waiting, 'entry waits', 'entries wait')} for ancestors that the other log does not have either")
+
+    async def _is_torn(self) -> bool:
+        """Look, without writing, whether the database's own structure is damaged: a repair there would write over what can be saved."""
+        from ..log.fsck import FINDINGS_MAX, Kind
+
+        async with opened(self.log) as log:
+            report = await log.fsck()
+        return report.problems > FINDINGS_MAX or any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings)
 
     async def _rebuild(self, topic: str | None) -> None:
         from ..store.sqlite_file import WriterLock, has_mark
