@@ -88,7 +88,7 @@ async def _ends(log: GossipLog) -> tuple[int, int]:
 async def _near(log: GossipLog, rng: random.Random, low: int, high: int) -> str:
     """Return an id with about a random clock."""
     from gossiplog.codec.clock import encode_clock
-    from gossiplog.log.message_id import KEY_BYTES, encode_id
+    from gossiplog.entry.message_id import KEY_BYTES, encode_id
 
     key = encode_clock(rng.randint(low, high))
     after = encode_id((key + rng.randbytes(KEY_BYTES))[:KEY_BYTES])

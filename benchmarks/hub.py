@@ -27,7 +27,7 @@ import trio
 import gossiplog
 from gossiplog import Ed25519Signer, Entry, GossipLog
 from gossiplog.codec import pcf_encode
-from gossiplog.log import next_clock, sign_entry
+from gossiplog.entry import next_clock, sign_entry
 
 from .measure import Figure, Goal, machine, versions, write_json, write_markdown
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import gossiplog
 from gossiplog.codec import pcf_encode
-from gossiplog.log.envelope import next_clock
-from gossiplog.log.message import Entry
-from gossiplog.log.signing import sign_entry
+from gossiplog.entry.envelope import next_clock
+from gossiplog.entry.message import Entry
+from gossiplog.entry.signing import sign_entry
 from gossiplog.store.migrate import load_migrations
 
 __all__ = ["BATCH", "PAYLOAD_BYTES", "SHAPES", "TOPIC", "Setup", "entries", "payload", "payloads", "remove_log"]

@@ -25,8 +25,8 @@ import trio
 
 import gossiplog
 from gossiplog import Entry
-from gossiplog.net.exchange import Exchange, exchange
-from gossiplog.net.hub_client import parse_url
+from gossiplog.net.hub.client import parse_url
+from gossiplog.net.hub.exchange import Exchange, exchange
 from gossiplog.tree.node import Node
 from tests.mesh_cluster import open_cluster
 

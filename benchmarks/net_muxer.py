@@ -20,7 +20,7 @@ import trio
 
 from gossiplog.errors import StreamReset
 from gossiplog.net import Connection, MuxedConnection, Stream, open_muxed
-from gossiplog.net.tcp import TcpStream
+from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.pubsub.types import PeerId
 
 from .measure import Figure, Stopwatch, machine, versions, write_json, write_markdown

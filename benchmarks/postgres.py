@@ -29,8 +29,8 @@ import trio
 
 import gossiplog
 from gossiplog.codec import pcf_encode
+from gossiplog.entry import Verdict, sign_entry
 from gossiplog.gossip_log import GossipLog
-from gossiplog.log import Verdict, sign_entry
 
 from .material import BATCH, PAYLOAD_BYTES, TOPIC, Setup, entries, payload, payloads
 from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown

@@ -11,7 +11,7 @@ from typing import Any
 
 from sim_record import write
 
-from gossiplog.sim.report import run_row, without_attack
+from gossiplog.sim.measure.report import run_row, without_attack
 from gossiplog.sim.scenario_file import load_scenario, set_key
 
 ATTACKS = ("sybil", "eclipse", "cold-boot", "covert-flash", "degradation")

@@ -14,8 +14,8 @@ from typing import Any
 
 from sim_record import write
 
-from gossiplog.sim.check import SeedOutcome, check_seed
-from gossiplog.sim.metrics import percentile
+from gossiplog.sim.check.check import SeedOutcome, check_seed
+from gossiplog.sim.measure.metrics import percentile
 from gossiplog.sim.processes import spread_out
 
 WRITE_EVERY = 100

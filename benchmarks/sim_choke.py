@@ -10,7 +10,7 @@ import sys
 
 from sim_record import write
 
-from gossiplog.sim.report import compare_table, mean_rows, run_row
+from gossiplog.sim.measure.report import compare_table, mean_rows, run_row
 from gossiplog.sim.scenario import PublishSpec, Scenario
 
 PUBLISH = PublishSpec(messages=350, interval_s=0.2, start_s=30.0)

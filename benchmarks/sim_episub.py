@@ -20,10 +20,10 @@ from typing import Any
 
 from sim_record import write
 
-from gossiplog.sim.faults import Script
-from gossiplog.sim.metrics import Metrics, percentile
-from gossiplog.sim.network import Network
-from gossiplog.sim.run import Run
+from gossiplog.sim.measure.metrics import Metrics, percentile
+from gossiplog.sim.routing.faults import Script
+from gossiplog.sim.routing.network import Network
+from gossiplog.sim.routing.run import Run
 from gossiplog.sim.scenario import Fault, Kill, LatencySpec, PublishSpec, Scenario, TopologySpec
 from gossiplog.sim.scenario_file import load_scenario
 

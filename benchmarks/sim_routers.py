@@ -12,7 +12,7 @@ from typing import Any
 
 from sim_record import write
 
-from gossiplog.sim.report import compare_table, mean_rows, run_row
+from gossiplog.sim.measure.report import compare_table, mean_rows, run_row
 from gossiplog.sim.scenario import ROUTERS, PublishSpec, Scenario
 
 

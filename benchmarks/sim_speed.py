@@ -31,10 +31,10 @@ CASES: list[tuple[str, int, int, float]] = [
 
 
 def measure(engine: str, nodes: int, messages: int, interval_s: float) -> dict[str, Any]:
-    from gossiplog.sim.run import Run
+    from gossiplog.sim.routing.run import Run
     from gossiplog.sim.scenario import PublishSpec, Scenario
-    from gossiplog.sim.simsub import RULES_2018, run_simsub
-    from gossiplog.sim.vector import run_vector
+    from gossiplog.sim.simsub.simsub import RULES_2018, run_simsub
+    from gossiplog.sim.simsub.vector import run_vector
 
     begun = time.process_time()
     if engine in ROUTERS:

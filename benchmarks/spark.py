@@ -27,7 +27,7 @@ from typing import Any
 import trio
 
 import gossiplog
-from gossiplog.log import Ed25519Signer
+from gossiplog.entry import Ed25519Signer
 
 from .figures import _filesystem
 from .material import PAYLOAD_BYTES, Setup, remove_log
@@ -87,9 +87,9 @@ def memory(setup: Setup, sizes: Iterable[int]) -> list[Figure]:
 def _watched_driver(path: str, other: str, events: Path) -> float:
     """Run jobs on a cluster of two executors; return the peak of the driver's JVM in MiB."""
     from gossiplog.spark import read_entries, session
-    from gossiplog.spark.diff import count_sides, diff
-    from gossiplog.spark.tree import FOLD, LEAF_COLUMNS, build_tree
-    from gossiplog.spark.verify import JUDGE, count_verdicts, settle
+    from gossiplog.spark.tables.diff import count_sides, diff
+    from gossiplog.spark.tables.tree import FOLD, LEAF_COLUMNS, build_tree
+    from gossiplog.spark.tables.verify import JUDGE, count_verdicts, settle
 
     os.environ["SPARK_WORKER_DIR"] = str(events.with_name("workers"))
     config = {

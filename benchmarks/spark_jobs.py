@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from gossiplog.log import VALUE_BYTES_LIMIT
+from gossiplog.entry import VALUE_BYTES_LIMIT
 
 from .material import Setup
 from .measure import Figure, Goal
@@ -147,7 +147,7 @@ def _scan(bench: Bench) -> None:
 
 def _verified(bench: Bench, location: str) -> None:
     """Verify a place and write the verdicts, as `gossiplog spark verify -o` does; all are to be accepted."""
-    from gossiplog.spark.verify import JUDGE, settle
+    from gossiplog.spark.tables.verify import JUDGE, settle
 
     out = bench.setup.place / "verified"
     shutil.rmtree(out, ignore_errors=True)
@@ -175,7 +175,7 @@ def _verify(bench: Bench) -> None:
 
 def _plain_rate(bench: Bench) -> float:
     """Entries per CPU second of `gossiplog verify --jobs 1`, parents included."""
-    from gossiplog.cli.verify import Pool, verify_log
+    from gossiplog.cli.log.verify import Pool, verify_log
 
     async def verify() -> int:
         async with bench.setup.open(bench.small) as log:
@@ -189,7 +189,7 @@ def _plain_rate(bench: Bench) -> float:
 
 def _tree(bench: Bench) -> None:
     from gossiplog.spark import read_entries
-    from gossiplog.spark.tree import FOLD, LEAF_COLUMNS, build_tree
+    from gossiplog.spark.tables.tree import FOLD, LEAF_COLUMNS, build_tree
 
     def build() -> Any:
         return build_tree(read_entries(bench.spark, bench.path, LEAF_COLUMNS), folded=FOLD.at(bench.spark, bench.path))
@@ -201,8 +201,8 @@ def _tree(bench: Bench) -> None:
 
 def _diff(bench: Bench) -> None:
     from gossiplog.spark import read_entries
-    from gossiplog.spark.diff import count_sides, diff
-    from gossiplog.spark.tree import LEAF_COLUMNS
+    from gossiplog.spark.tables.diff import count_sides, diff
+    from gossiplog.spark.tables.tree import LEAF_COLUMNS
 
     def compare() -> dict[str, int]:
         return count_sides(diff(*[read_entries(bench.spark, each, LEAF_COLUMNS[:2]) for each in (bench.path, bench.other)]))
@@ -212,7 +212,7 @@ def _diff(bench: Bench) -> None:
 
 
 def _state(bench: Bench) -> None:
-    from gossiplog.spark.state import PICK, last_writers
+    from gossiplog.spark.tables.state import PICK, last_writers
 
     def compute() -> None:
         found = last_writers(PICK.at(bench.spark, bench.path, "$.key"))
@@ -225,7 +225,7 @@ def _state(bench: Bench) -> None:
 
 def _export(bench: Bench) -> None:
     from gossiplog.spark import read_entries
-    from gossiplog.spark.export import EXPORT_COLUMNS, add_run
+    from gossiplog.spark.jobs.export import EXPORT_COLUMNS, add_run
 
     def export() -> None:
         shutil.rmtree(bench.scratch, ignore_errors=True)
@@ -241,7 +241,7 @@ def _export(bench: Bench) -> None:
 
 def _stats(bench: Bench) -> None:
     from gossiplog.spark import read_entries
-    from gossiplog.spark.stats import STATS_COLUMNS, stats
+    from gossiplog.spark.tables.stats import STATS_COLUMNS, stats
 
     bench.run("stats", "statistics", lambda: stats(read_entries(bench.spark, bench.path, STATS_COLUMNS)))
 

@@ -15,7 +15,7 @@ from nacl.bindings import crypto_sign_open
 
 import gossiplog
 from gossiplog.codec.did import decode_did
-from gossiplog.log.envelope import signature_and_signed_bytes
+from gossiplog.entry.envelope import signature_and_signed_bytes
 
 from .material import BATCH, SHAPES, Setup, entries, payload
 from .measure import Figure, Goal, Stopwatch

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import tree
+from .entry import Ed25519Signer, Entry, Message, Outcome, Signature, Signer, Verdict, validate, verify_signature
 from .errors import GossipLogError, Reject
-from .log import Ed25519Signer, Entry, Message, Outcome, Signature, Signer, Verdict, validate, verify_signature
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:

@@ -11,35 +11,30 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from .codec import pcf_encode
+from .entry.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
+from .entry.message import Entry
+from .entry.schemes import accepted_schemes
+from .entry.signing import Signer
+from .entry.validation import Verdict, validate_many
 from .errors import LocalProtocolError, ReadOnlyLog, Reject, Rejected
 from .log.commit import Append, Authorize, Committed, Insert
-from .log.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
-from .log.message import Entry
-from .log.reads import (
-    ReadCount,
-    ReadCursor,
-    ReadPage,
-    WriteCursor,
-)
-from .log.schemes import accepted_schemes
-from .log.signing import Signer
-from .log.validation import Verdict, validate_many
-from .log_care import LogCare
-from .log_reader import PAGE
-from .nursery import open_service_nursery
-from .ordered import map_ordered
+from .log.requests import ReadCount, ReadCursor, ReadPage, WriteCursor
 from .plan import ask
+from .replica.care import LogCare
+from .replica.reader import PAGE
+from .replica.subscription import Subscription
+from .replica.writer import Apply, Writer
 from .store import Durability, Store, open_store
-from .subscription import Subscription
 from .sync import InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
-from .writer import Apply, Writer
+from .tasks.nursery import open_service_nursery
+from .tasks.ordered import map_ordered
 
 if TYPE_CHECKING:
     import ssl
 
     from .net.admission import HubLimits
-    from .net.hub import Hub
-    from .net.hub_client import HubLink
+    from .net.hub.client import HubLink
+    from .net.hub.server import Hub
 
 __all__ = ["GossipLog", "open"]
 
@@ -74,7 +69,7 @@ async def open(
         location: A path of a SQLite file, `postgresql://…?log=NAME`, or `:memory:`.
         topic: What the log's topic must be. None opens whatever there is, and creates nothing.
         signer: Signs appends that name no other signer.
-        apply: The application's side of a commit; see `gossiplog.writer.Apply`.
+        apply: The application's side of a commit; see `gossiplog.replica.writer.Apply`.
         authorize: The access rule, `(message, did) -> bool`: a function of its arguments alone, called in the database's thread. What it
             refuses goes to the quarantine, or, if it was our own append, raises NotAuthorised.
         durability: `full`, `normal` or `off`: what an acknowledged append survives.
@@ -140,7 +135,7 @@ class GossipLog(LogCare):
         self._changed = trio.Event()
         self._is_watching = False
         self._listeners: list[Callable[[Sequence[Entry]], None]] = []
-        # Where the log's network lives, if it has one; see `gossiplog.net.service`.
+        # Where the log's network lives, if it has one; see `gossiplog.net.service.service`.
         self._services: trio.Nursery
         self._service: Any = None
 
@@ -362,7 +357,7 @@ class GossipLog(LogCare):
             LocalProtocolError: The address is malformed.
             CannotListen: The address cannot be had.
         """
-        from .net.hub import listen
+        from .net.hub.server import listen
 
         if has_api:
             from .web import make_http
@@ -382,7 +377,7 @@ class GossipLog(LogCare):
         Raises:
             LocalProtocolError: The URL is malformed, or the log is connected to it already.
         """
-        from .net.hub_client import connect
+        from .net.hub.client import connect
 
         async with connect(self, url, tls=tls) as link:
             yield link

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from .errors import KeyFileError
 
 if TYPE_CHECKING:
-    from .log.signing import Ed25519Signer
+    from .entry.signing import Ed25519Signer
 
 __all__ = ["KEY_NAME_PATTERN", "Keyring", "public_pem", "signer_from_pem", "signer_to_pem"]
 
@@ -85,7 +85,7 @@ class Keyring:
         Raises:
             KeyFileError: There is none of this name, others have a right to its file or may write to the folder, or it holds no key.
         """
-        from .log.signing import Ed25519Signer
+        from .entry.signing import Ed25519Signer
 
         self._check_folder()
         path = self.path_of(name)
@@ -153,7 +153,7 @@ def signer_from_pem(data: bytes, passphrase: bytes | None) -> Ed25519Signer:
     Raises:
         KeyFileError: It is something else, of another algorithm, or encrypted with another passphrase.
     """
-    from .log.signing import Ed25519Signer
+    from .entry.signing import Ed25519Signer
 
     if passphrase is None:
         return Ed25519Signer.from_pem(data)

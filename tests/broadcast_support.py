@@ -22,18 +22,18 @@ from gossiplog.broadcast import (
     SyncFinished,
 )
 from gossiplog.codec import pcf_encode
+from gossiplog.entry.message import Entry
+from gossiplog.entry.signing import Ed25519Signer
+from gossiplog.entry.validation import Verdict, validate
 from gossiplog.log.commit import Append, Insert, commit
-from gossiplog.log.message import Entry
-from gossiplog.log.reads import WriteCursor, WriteEntries, WriteQuarantine
-from gossiplog.log.signing import Ed25519Signer
-from gossiplog.log.validation import Verdict, validate
+from gossiplog.log.requests import WriteCursor, WriteEntries, WriteQuarantine
 from gossiplog.plan import run_plan
 from gossiplog.pubsub.actions import SendRpc, SetTimer
 from gossiplog.pubsub.events import RpcReceived, TimerFired
-from gossiplog.pubsub.floodsub import Floodsub
 from gossiplog.pubsub.params import FloodsubParams
+from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
-from gossiplog.store.memory import MemoryState
+from gossiplog.store.memory.store import MemoryState
 from gossiplog.sync.result import Ending, SyncResult
 from gossiplog.sync.rpc import Insert as InsertMessage
 from gossiplog.sync.rpc import Update

@@ -7,8 +7,8 @@ from typing import Any
 
 import gossiplog
 from gossiplog.codec import pcf_encode
+from gossiplog.entry import Ed25519Signer, Entry, decode_id, next_clock, sign_entry
 from gossiplog.gossip_log import GossipLog
-from gossiplog.log import Ed25519Signer, Entry, decode_id, next_clock, sign_entry
 from gossiplog.tree import build
 
 TOPIC = "test.example.com"

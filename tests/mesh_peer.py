@@ -23,7 +23,7 @@ from loop_watch import reporting_to
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
-from gossiplog.log.message import Entry
+from gossiplog.entry.message import Entry
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import ROUTERS, Mesh, MeshConfig, open_mesh
 

@@ -23,8 +23,8 @@ from cryptography.x509.oid import NameOID
 
 import gossiplog
 from gossiplog import Entry, GossipLog
-from gossiplog.log import Ed25519Signer
-from gossiplog.net.hub import Hub
+from gossiplog.entry import Ed25519Signer
+from gossiplog.net.hub.server import Hub
 
 TOPIC = "net.example.com"
 PATIENCE_S = 20.0

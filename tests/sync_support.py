@@ -9,14 +9,14 @@ from typing import Any
 from gossiplog.codec.clock import decode_clock, encode_clock
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.codec.framing import encode_frame as frame
-from gossiplog.log.reads import ReadQuarantined, ReadValues
+from gossiplog.log.requests import ReadQuarantined, ReadValues
 from gossiplog.plan import Plan, Request, run_plan
-from gossiplog.sync.answer import answer
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.events import Answered, Ask, ClientAction, Closed, Done, Finish, Inserted, InsertEntries, Pause, Received, Send
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.local import InsertIntoTarget, RunOnSource, RunOnTarget, sync_steps
 from gossiplog.sync.result import SyncResult
+from gossiplog.sync.serve_plan import answer
 from gossiplog.sync.server import SyncServer
 from gossiplog.sync.wire import decode_request, decode_response, encode_request, encode_response
 from gossiplog.tree.memory import MemoryTree

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..codec import CLOCK_MAX, dag_json, pcf
+from ..entry.envelope import PARENTS_MAX, build_value
+from ..entry.message_id import decode_id, is_id
 from ..errors import DecodeError, EncodeError
-from ..log.envelope import PARENTS_MAX, build_value
-from ..log.message_id import decode_id, is_id
 from .records import BLOCK_BYTES_MAX, LINE_BYTES_MAX, BinaryReader, Record, read_lines
 
 if TYPE_CHECKING:
-    from ..log.message import Entry
+    from ..entry.message import Entry
 
 __all__ = ["DEPTH_MAX", "entry_to_line", "line_to_value", "read_json_lines", "record_to_value"]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..entry.envelope import VALUE_BYTES_LIMIT, Envelope, parse_envelope
+from ..entry.message_id import ID_CHARS, KEY_BYTES, clock_of, message_key
 from ..errors import DecodeError, EncodeError, LocalProtocolError
-from ..log.envelope import VALUE_BYTES_LIMIT, Envelope, parse_envelope
-from ..log.message_id import ID_CHARS, KEY_BYTES, clock_of, message_key
-from ..pages import bounded
+from ..tasks.pages import bounded
 from ..tree.node import leaf_hash
 from .payload import payload_text
 

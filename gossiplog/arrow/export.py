@@ -9,7 +9,7 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..log.reads import ReadLeaves, ReadPage
+from ..log.requests import ReadLeaves, ReadPage
 from ..plan import Plan, ask
 from .columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
 

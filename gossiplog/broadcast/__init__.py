@@ -1,6 +1,7 @@
 """Reliable causal broadcast as one sans-IO machine: a pubsub router, the push of heads, and the choice of syncs."""
 
 from .actions import Action, Ask, Ban, ClosePush, InsertEntry, OpenPush, Push, StartSync, Unwelcome
+from .certain_entries import Foresight
 from .events import (
     Answered,
     Appended,
@@ -20,7 +21,6 @@ from .events import (
     SyncFinished,
     SyncServed,
 )
-from .foresight import Foresight
 from .machine import Broadcast
 from .state import BroadcastState
 

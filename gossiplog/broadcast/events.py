@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
-from ..log.message import Entry
-from ..log.validation import Verdict
+from ..entry.message import Entry
+from ..entry.validation import Verdict
 from ..pubsub.events import AppScored, ConnectFailed, PeerRecordLearned, Probed, RpcReceived, SendFailed, TimerFired, TopicScored
 from ..pubsub.types import PeerId
 from ..sync.result import SyncResult

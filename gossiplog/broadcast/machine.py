@@ -18,9 +18,9 @@ from hashlib import sha256
 from random import Random
 from typing import Any, NamedTuple, assert_never
 
+from ..entry.message import Entry
+from ..entry.validation import Outcome, Rule, Verdict
 from ..errors import DecodeError
-from ..log.message import Entry
-from ..log.validation import Outcome, Rule, Verdict
 from ..plan import Plan
 from ..pubsub.actions import Action as RouterAction
 from ..pubsub.actions import AnotherSource, Connect, SetTimer, Validate
@@ -68,12 +68,12 @@ from .events import (
     SyncFinished,
     SyncServed,
 )
-from .needs import Needs
+from .heads_check import Updates
 from .offences import Blame, RejectedIds
 from .peers import PUSHED_MAX, Peer
 from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .state import BroadcastState
-from .updates import Updates
+from .wanted_syncs import Needs
 
 __all__ = ["Broadcast"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from ..pubsub.types import PeerId
-from ..sync.pace import Backoff
+from ..sync.rate import Backoff
 from .events import Connected, PeerKind
 
 __all__ = ["PUSHED_MAX", "Peer"]

@@ -7,7 +7,7 @@ from math import inf
 from random import Random
 
 from ..codec.framing import FRAME_BYTES_MAX
-from ..log.reads import ReadHeads
+from ..log.requests import ReadHeads
 from ..plan import ask
 from ..pubsub.actions import SetTimer
 from ..pubsub.types import PeerId, TimerToken
@@ -15,8 +15,8 @@ from ..sync.rpc import HEADS_MAX, Update
 from ..sync.wire import encode_event
 from .actions import Action, OpenPush, Push
 from .events import PeerKind
-from .needs import Asker
 from .peers import Peer
+from .wanted_syncs import Asker
 
 __all__ = ["AGAIN_TIMER", "PUSH_TIMER", "Pushes"]
 

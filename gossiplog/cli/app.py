@@ -19,30 +19,30 @@ from .output import clean, escaped, has_colour, say, shown
 __all__ = ["COMMANDS", "root"]
 
 COMMANDS = {
-    "init": "lifecycle:init",
+    "init": "log.lifecycle:init",
     "key": "keys:key",
-    "append": "append:append",
-    "log": "reading:log",
-    "show": "reading:show",
-    "explain": "history:explain",
-    "heads": "history:heads",
-    "ancestors": "history:ancestors",
-    "graph": "graph:graph",
-    "stat": "lifecycle:stat",
-    "verify": "verify:verify",
-    "fsck": "integrity:fsck",
-    "salvage": "salvage:salvage",
-    "replay": "integrity:replay",
-    "export": "transfer:export",
-    "import": "transfer:import_",
-    "sync": "sync:sync",
-    "copy": "copy:copy",
-    "serve": "serve:serve",
-    "peers": "peers:peers",
-    "quarantine": "quarantine:quarantine",
-    "migrate": "lifecycle:migrate",
-    "sim": "sim:sim",
-    "spark": "spark:spark",
+    "append": "log.append:append",
+    "log": "log.reading:log",
+    "show": "log.reading:show",
+    "explain": "log.history:explain",
+    "heads": "log.history:heads",
+    "ancestors": "log.history:ancestors",
+    "graph": "log.graph:graph",
+    "stat": "log.lifecycle:stat",
+    "verify": "log.verify:verify",
+    "fsck": "log.fsck:fsck",
+    "salvage": "log.salvage:salvage",
+    "replay": "log.fsck:replay",
+    "export": "log.transfer:export",
+    "import": "log.transfer:import_",
+    "sync": "net.sync:sync",
+    "copy": "log.copy:copy",
+    "serve": "net.serve:serve",
+    "peers": "net.peers:peers",
+    "quarantine": "log.quarantine:quarantine",
+    "migrate": "log.lifecycle:migrate",
+    "sim": "sim.group:sim",
+    "spark": "spark.group:spark",
     "demo": "demo:demo",
     "bench": "bench:bench",
 }
@@ -154,7 +154,7 @@ def _accept_schemes(names: str) -> None:
         return
     if unknown := wanted - {"ed25519", "eip712"}:
         raise click.UsageError(f"GOSSIPLOG_SCHEMES names {min(unknown)}, expected ed25519 or eip712")
-    from ..log.schemes import DEFAULT_SCHEMES, accept_schemes
+    from ..entry.schemes import DEFAULT_SCHEMES, accept_schemes
 
     if "eip712" in wanted:
         try:

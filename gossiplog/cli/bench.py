@@ -88,8 +88,8 @@ def bench(entries: int, durability: str, folder: str | None, out: Output) -> Non
 async def _measure(place: Path, entries: int, durability: str) -> list[Measure]:
     import trio
 
+    from ..entry import Ed25519Signer
     from ..gossip_log import open as open_log
-    from ..log import Ed25519Signer
 
     signer = Ed25519Signer.generate()
     payloads = [{"n": number, "text": "x" * (_PAYLOAD_BYTES - 16)} for number in range(entries)]

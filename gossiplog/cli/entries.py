@@ -9,7 +9,7 @@ from ..errors import DecodeError
 from .output import Column, Listing, Output, clean
 
 if TYPE_CHECKING:
-    from ..log.message import Entry
+    from ..entry.message import Entry
 
 __all__ = ["ENTRY_COLUMNS", "ID_CHARACTERS", "add_entry", "entry_cells", "payload_text", "short_did"]
 

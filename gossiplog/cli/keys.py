@@ -15,8 +15,8 @@ from .options import output_options
 from .output import Column, Listing, Output
 
 if TYPE_CHECKING:
+    from ..entry.signing import Ed25519Signer
     from ..keyring import Keyring
-    from ..log.signing import Ed25519Signer
 
 __all__ = ["key"]
 
@@ -59,7 +59,7 @@ def new(name: str, out: Output) -> None:
     Example
       gossiplog key new laptop
     """
-    from ..log.signing import Ed25519Signer
+    from ..entry.signing import Ed25519Signer
 
     signer = Ed25519Signer.generate()
     path = _keyring().add(name, signer)
@@ -171,8 +171,8 @@ def import_(name: str, file: str, out: Output) -> None:
 
 
 def _signer_of(data: bytes) -> Ed25519Signer:
+    from ..entry.signing import Ed25519Signer
     from ..keyring import signer_from_pem
-    from ..log.signing import Ed25519Signer
 
     if data.startswith(b"-----BEGIN"):
         is_encrypted = b"ENCRYPTED" in data

@@ -32,7 +32,7 @@ class Location(str):
             LocalProtocolError: It is a URL, and malformed.
         """
         # Imported here: not every command has a log.
-        from ..store.postgres_url import PostgresUrl, is_postgres_url
+        from ..store.postgres.url import PostgresUrl, is_postgres_url
 
         is_url = is_postgres_url(text)
         location = cls(PostgresUrl.parse(text).location if is_url else text)

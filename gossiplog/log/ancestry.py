@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
+from ..entry.message import Entry
+from ..entry.message_id import clock_of, encode_id
 from ..errors import DamagedLog, NotFound
 from ..plan import Plan, ask
-from .message import Entry
-from .message_id import clock_of, encode_id
-from .reads import Position, ReadLeaves, ReadLinksDown, ReadLinksTo, ReadLinksUp, ReadPositions, ReadSuccessor, ReadValues
+from .requests import Position, ReadLeaves, ReadLinksDown, ReadLinksTo, ReadLinksUp, ReadPositions, ReadSuccessor, ReadValues
 
 __all__ = ["AncestorQuery", "AncestorWalk", "children", "position"]
 

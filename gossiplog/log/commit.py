@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
+from ..entry.envelope import VALUE_BYTES_DEFAULT, next_clock
+from ..entry.message import Entry, Message
+from ..entry.message_id import clock_of, encode_id
+from ..entry.signing import Signer, sign_entry
+from ..entry.validation import Outcome, Rule, Verdict
 from ..errors import DamagedLog, GossipLogError, NotAuthorised
 from ..plan import Plan, ask
 from ..tree.node import Node, leaf_hash
 from ..tree.writer import update
-from .envelope import VALUE_BYTES_DEFAULT, next_clock
-from .message import Entry, Message
-from .message_id import clock_of, encode_id
-from .reads import (
+from .requests import (
     Leaf,
     Link,
     Position,
@@ -34,8 +36,6 @@ from .reads import (
     WriteEntries,
     WriteQuarantine,
 )
-from .signing import Signer, sign_entry
-from .validation import Outcome, Rule, Verdict
 
 __all__ = ["HEADS_MERGED_MAX", "Append", "Authorize", "Committed", "Insert", "Refusal", "commit", "restore"]
 

@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..codec.did import decode_did, encode_did
+from ..entry.envelope import VALUE_BYTES_LIMIT, build_value
+from ..entry.message import Entry
+from ..entry.message_id import KEY_BYTES, clock_of, encode_id, message_key
+from ..entry.validation import Verdict, validate
 from ..errors import DecodeError
 from ..plan import Plan, ask
 from ..tree.builder import StreamBuilder
 from ..tree.node import FANOUT, HASH_BYTES, Node, ReadNodes, ReadRoot, boundary_limit, leaf_hash
-from .envelope import VALUE_BYTES_LIMIT, build_value
-from .fsck_reads import (
+from .fsck_requests import (
     LeafRow,
     ReadCursors,
     ReadDefects,
@@ -29,10 +32,7 @@ from .fsck_reads import (
     ReadTableCounts,
     TableCounts,
 )
-from .message import Entry
-from .message_id import KEY_BYTES, clock_of, encode_id, message_key
-from .reads import Leaf, Link, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadValues
-from .validation import Verdict, validate
+from .requests import Leaf, Link, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadValues
 
 __all__ = ["FINDINGS_MAX", "Audit", "Finding", "FsckReport", "Kind"]
 

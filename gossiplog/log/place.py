@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..entry.message_id import decode_id, encode_id
 from ..errors import DecodeError, LogReplaced
 from ..plan import Plan, ask
-from .message_id import decode_id, encode_id
-from .reads import Place, ReadPlace
+from .requests import Place, ReadPlace
 
 __all__ = ["LogPlace", "check_place", "find_place"]
 

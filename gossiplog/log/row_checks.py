@@ -14,8 +14,20 @@ from typing import Any, TypeVar
 from ..errors import DecodeError
 from ..plan import Request
 from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, ReadRoot, ReadRuns, Run
-from .fsck_reads import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
-from .reads import Leaf, Link, Position, Quarantined, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, ReadPage, ReadQuarantine, ReadTail
+from .fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
+from .requests import (
+    Leaf,
+    Link,
+    Position,
+    Quarantined,
+    ReadBranchTips,
+    ReadCount,
+    ReadHeads,
+    ReadLeaves,
+    ReadPage,
+    ReadQuarantine,
+    ReadTail,
+)
 
 __all__ = ["check_answer"]
 

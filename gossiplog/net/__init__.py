@@ -1,9 +1,9 @@
 """The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log over them."""
 
 from .admission import HubLimits
-from .muxed import ConnectionEnd, Counters, EndKind, MuxedConnection, open_muxed
-from .muxed_stream import MuxedStream
-from .stream import ByteStream, Connection, Handler, Stream
+from .transport.muxed import ConnectionEnd, Counters, EndKind, MuxedConnection, open_muxed
+from .transport.muxed_stream import MuxedStream
+from .transport.stream import ByteStream, Connection, Handler, Stream
 
 __all__ = [
     "ByteStream",

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import trio
 
-from ..sync.pace import address_group
+from ..sync.rate import address_group
 
 __all__ = ["Admission", "HubLimits", "Place", "Refused", "Worth", "client_address"]
 

@@ -27,20 +27,20 @@ import trio
 from ..broadcast import PeerKind
 from ..errors import LocalProtocolError
 from ..gossip_log import GossipLog
-from ..nursery import open_service_nursery
 from ..pubsub.mesh_params import MESH_PARAMS
 from ..pubsub.params import EpisubParams, GossipsubParams
 from ..pubsub.router import Router
 from ..pubsub.types import PeerId
-from ..pubsub.wire import WireLimits
+from ..pubsub.wire.rpc_codec import WireLimits
+from ..tasks.nursery import open_service_nursery
 from .admission import HubLimits, Worth
 from .discovery import Discovery
 from .journal import note
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
 from .newcomers import Newcomers
-from .service import MakeRouter, Service, open_service
-from .stream import Handler
+from .service.service import MakeRouter, Service, open_service
+from .transport.stream import Handler
 
 __all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh"]
 
@@ -190,10 +190,10 @@ async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIt
 def _router(params: GossipsubParams | EpisubParams) -> MakeRouter:
     def make(rng: random.Random) -> Router:
         if isinstance(params, EpisubParams):
-            from ..pubsub.episub import Episub
+            from ..pubsub.routers.episub import Episub
 
             return Episub(params, rng)
-        from ..pubsub.gossipsub import Gossipsub
+        from ..pubsub.routers.gossipsub import Gossipsub
 
         return Gossipsub(params, rng)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from ..pubsub.types import PeerId
-from ..sync.pace import TokenBucket, address_group
+from ..sync.rate import TokenBucket, address_group
 
 __all__ = ["Newcomers"]
 

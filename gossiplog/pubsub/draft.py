@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .overlay import OverlayMessage
+from .overlay.messages import OverlayMessage
 from .rpc import Control, IHave, Message, Prune, Rpc, Subscription
 from .types import MessageId, Topic
 

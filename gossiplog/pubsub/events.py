@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
-from ..log.validation import Outcome
+from ..entry.validation import Outcome
 from .params import TopicScoreParams
 from .rpc import Message, Rpc
 from .types import MessageId, PeerId, TimerToken, Topic

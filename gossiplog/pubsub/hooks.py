@@ -10,7 +10,7 @@ from .types import PeerId, TimerToken, Topic
 if TYPE_CHECKING:
     from .actions import Fate
     from .events import AppScored, ConnectFailed, Outcome, PeerRecordLearned, Probed, TopicScored
-    from .overlay import OverlayMessage
+    from .overlay.messages import OverlayMessage
     from .peers import Peer
     from .router import ScoreParts, TopicState
     from .rpc import Control, Message

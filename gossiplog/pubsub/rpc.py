@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .overlay import OverlayMessage
+from .overlay.messages import OverlayMessage
 from .types import MessageId, PeerId, Topic
 
 __all__ = ["Control", "IHave", "Message", "PeerRecord", "Prune", "Rpc", "Subscription"]

@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .entries import read_entries
     from .session import session
-    from .source import GossipLogSource, register
+    from .source.source import GossipLogSource, register
+    from .tables.entries import read_entries
 
 __all__ = ["GossipLogSource", "read_entries", "register", "session"]
 
-_LAZY = {"GossipLogSource": ".source", "read_entries": ".entries", "register": ".source", "session": ".session"}
+_LAZY = {"GossipLogSource": ".source.source", "read_entries": ".tables.entries", "register": ".source.source", "session": ".session"}
 """Imported when they are first asked for, so that `gossiplog spark doctor` can say that PySpark is missing."""
 
 

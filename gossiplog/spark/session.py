@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from .java import use_java
-from .source import register
+from .source.source import register
 
 __all__ = ["LOCAL_SETTINGS", "is_active", "is_submitted", "session"]
 

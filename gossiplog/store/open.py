@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import LocalProtocolError
 from .base import Durability, Store
-from .postgres_url import PostgresUrl, is_postgres_url
+from .postgres.url import PostgresUrl, is_postgres_url
 
 __all__ = ["open_store", "pending_migrations"]
 
@@ -25,14 +25,14 @@ async def open_store(
         StoreError: As the store has it.
     """
     if location == ":memory:":
-        from .memory import MemoryStore
+        from .memory.store import MemoryStore
 
         yield MemoryStore(topic, read_only=read_only)
         return
     text = os.fspath(location)
     if is_postgres_url(text):
         # Imported here, as below, so that a log in memory needs no database.
-        from .postgres import PostgresStore
+        from .postgres.store import PostgresStore
 
         url = PostgresUrl.parse(text)
         async with PostgresStore.open(url, topic=topic, create=create, read_only=read_only, durability=durability) as postgres:
@@ -41,7 +41,7 @@ async def open_store(
     if "://" in text:
         hint = "give a path of a file, a URL like postgresql://host/database?log=NAME, or :memory:"
         raise LocalProtocolError(f"no store for {text.partition('://')[0]}://", hint=hint)
-    from .sqlite import SqliteStore
+    from .sqlite.store import SqliteStore
 
     async with SqliteStore.open(Path(text), topic=topic, create=create, read_only=read_only, durability=durability) as store:
         yield store
@@ -55,9 +55,9 @@ def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]
     """
     text = os.fspath(location)
     if is_postgres_url(text):
-        from .postgres import find_postgres_pending
+        from .postgres.store import find_postgres_pending
 
         return find_postgres_pending(PostgresUrl.parse(text))
-    from .sqlite_file import find_pending
+    from .sqlite.file import find_pending
 
     return find_pending(Path(text))

@@ -2,7 +2,7 @@
 
 from .client import SyncClient
 from .local import InsertIntoTarget, RunOnSource, RunOnTarget, sync_steps
-from .pace import Backoff, TokenBucket
+from .rate import Backoff, TokenBucket
 from .result import Ending, SyncResult
 from .schedule import SessionSlots, SyncSchedule
 from .server import SyncServer

@@ -24,11 +24,11 @@ from typing import Final, NamedTuple, assert_never
 
 from ..codec.clock import decode_clock
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_frame
+from ..entry.validation import UNSUPPORTED
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
-from ..log.validation import UNSUPPORTED
 from ..tree.check import ChildrenCheck, check_children, check_root
 from ..tree.node import KEY_BYTES, Node, leaf_hash
-from .compare import Compared, compare
+from .compare_plan import Compared, compare
 from .events import (
     Answered,
     Ask,

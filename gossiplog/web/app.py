@@ -12,13 +12,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from ..net.hub import Hub
-from ..net.service import Service
+from ..net.hub.server import Hub
+from ..net.service.service import Service
 from ..version import VERSION
 from .budget import Memory
-from .messages import MessagesApi
+from .own_api import WatchApi, metrics
 from .parameters import without_parameters
-from .watch import WatchApi, metrics
+from .reference_api import MessagesApi
 
 __all__ = ["make_app"]
 

@@ -17,9 +17,9 @@ import trio
 from starlette.types import ASGIApp
 
 from ..errors import ClosedError
-from ..net.http_head import Head
 from ..net.journal import note
-from ..net.tcp import TcpStream
+from ..net.transport.http_head import Head
+from ..net.transport.tcp import TcpStream
 from .request_body import RequestBody
 
 __all__ = ["SEND_S", "Exchange"]

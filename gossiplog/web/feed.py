@@ -14,14 +14,14 @@ from typing import NamedTuple
 import trio
 
 from ..archive.jsonl import entry_to_line
+from ..entry.message import Entry
+from ..entry.message_id import decode_id
 from ..errors import ClosedError, DecodeError, LogReplaced
 from ..gossip_log import GossipLog
-from ..log.message import Entry
-from ..log.message_id import decode_id
 from ..log.place import LogPlace
-from ..log.reads import ReadLeaves
+from ..log.requests import ReadLeaves
 from ..plan import ask
-from ..subscription import look_behind
+from ..replica.subscription import look_behind
 from .budget import Budget
 
 __all__ = ["Feed"]

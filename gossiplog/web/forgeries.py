@@ -8,7 +8,7 @@ from collections import OrderedDict
 import trio
 
 from ..net.admission import Admission
-from ..sync.pace import address_group
+from ..sync.rate import address_group
 
 __all__ = ["Forgeries"]
 

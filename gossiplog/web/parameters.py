@@ -10,8 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..entry.message_id import ID_CHARS, decode_id
 from ..errors import DecodeError
-from ..log.message_id import ID_CHARS, decode_id
 
 __all__ = ["BOUNDS", "PAGE_MAX", "Range", "check_parameters", "read_limit", "read_range", "shown", "without_parameters"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ..errors import ClosedError, RemoteProtocolError
-from ..net.tcp import TcpStream
+from ..net.transport.tcp import TcpStream
 
 __all__ = ["ChunkedDecoder", "RequestBody"]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import trio
 
-from ..net.http_head import Head, read_head
-from ..net.hub import Hub, ServeHttp
-from ..net.tcp import TcpStream
+from ..net.hub.server import Hub, ServeHttp
+from ..net.transport.http_head import Head, read_head
+from ..net.transport.tcp import TcpStream
 from .app import make_app
 from .exchange import Exchange
 

@@ -10,7 +10,7 @@ from cli_support import REPOSITORY, SEEDS, TOPIC, Ran, Run
 from click.testing import CliRunner
 
 from gossiplog.cli.app import root
-from gossiplog.log import Ed25519Signer
+from gossiplog.entry import Ed25519Signer
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from cli_support import Run
 
 import gossiplog
 from gossiplog.cli.exits import ExitCode
+from gossiplog.cli.net.sync import _judge
+from gossiplog.cli.net.sync_hub import left_out_record
 from gossiplog.cli.output import Output
-from gossiplog.cli.sync import _judge
-from gossiplog.cli.sync_hub import left_out_record
+from gossiplog.entry.message_id import encode_id
 from gossiplog.errors import LocalProtocolError, LogBusy
-from gossiplog.log.message_id import encode_id
 from gossiplog.sync import Ending, SyncResult
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from cli_support import SEEDS, TOPIC, Run
 
-from gossiplog.log import Ed25519Signer
+from gossiplog.entry import Ed25519Signer
 
 ALICE = Ed25519Signer.from_seed(SEEDS["alice"]).did
 BOB = Ed25519Signer.from_seed(SEEDS["bob"]).did

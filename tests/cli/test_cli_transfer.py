@@ -9,7 +9,7 @@ import pytest
 from cli_support import SEEDS, TOPIC, Run
 
 from gossiplog.codec import pcf
-from gossiplog.log import Ed25519Signer, sign_entry
+from gossiplog.entry import Ed25519Signer, sign_entry
 
 
 def root_of(cli: Run, log: str) -> str:
@@ -252,9 +252,9 @@ def quarantined(cli: Run, app: str) -> str:
     """Make a log whose application refuses the entry 4, so that 4 and 5 are in quarantine."""
     import trio
 
+    from gossiplog.entry import Entry
     from gossiplog.errors import Reject
     from gossiplog.gossip_log import open as open_log
-    from gossiplog.log import Entry
 
     cli("export", app, "-o", "a.hex.jsonl")
     values = []

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_support import SEEDS, TOPIC, Run
 
-from gossiplog.log import Ed25519Signer
+from gossiplog.entry import Ed25519Signer
 
 
 def test_init_creates_a_log_once(cli: Run) -> None:

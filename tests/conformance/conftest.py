@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from log_support import opened
 
-from gossiplog.store.postgres_url import PostgresUrl
+from gossiplog.store.postgres.url import PostgresUrl
 
 STORES = ["memory", "sqlite", "postgres"]
 DURABLE = ["sqlite", "postgres"]

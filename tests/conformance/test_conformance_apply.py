@@ -5,8 +5,8 @@ import trio
 from log_support import SIGNERS, TOPIC, all_of, assert_log_is, assert_whole, make
 
 from gossiplog import Reject
+from gossiplog.entry import Entry, Outcome
 from gossiplog.errors import LocalProtocolError, NotAuthorised, Rejected
-from gossiplog.log import Entry, Outcome
 
 
 class Recorder:

@@ -5,9 +5,9 @@ import trio
 import trio.testing
 from log_support import make
 
+from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError
-from gossiplog.log import Entry
-from gossiplog.subscription import UNACKED_MAX
+from gossiplog.replica.subscription import UNACKED_MAX
 
 
 async def take(events, count: int) -> list[Entry]:

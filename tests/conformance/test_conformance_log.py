@@ -6,8 +6,8 @@ import pytest
 import trio
 from log_support import SIGNERS, TOPIC, Graph, all_of, assert_log_is, assert_whole, make, make_history
 
+from gossiplog.entry import Outcome, clock_of, encode_id
 from gossiplog.errors import AmbiguousId, ClosedError, DecodeError, EncodeError, LocalProtocolError, NotFound
-from gossiplog.log import Outcome, clock_of, encode_id
 from gossiplog.log.commit import HEADS_MERGED_MAX
 from gossiplog.tree import ANCHOR_HASH
 

@@ -2,7 +2,7 @@
 
 from log_support import make
 
-from gossiplog.log_reader import PAGE
+from gossiplog.replica.reader import PAGE
 
 
 async def test_pages_of_one_moment_leave_out_a_branch_that_arrives_between_them(open_log) -> None:

@@ -9,7 +9,7 @@ from log_support import all_of, assert_whole, make, opened
 
 from gossiplog.errors import DecodeError, LogReplaced
 from gossiplog.log.place import LogPlace, check_place, find_place
-from gossiplog.log.reads import ReadCount, ReadTail
+from gossiplog.log.requests import ReadCount, ReadTail
 from gossiplog.plan import ask
 
 

@@ -24,8 +24,6 @@ from gossiplog.pubsub import (
     Topic,
 )
 from gossiplog.pubsub.actions import AnotherSource, Deliver, Published, SlowPeer, Validate
-from gossiplog.pubsub.choke import Choke
-from gossiplog.pubsub.episub import Episub
 from gossiplog.pubsub.events import (
     AppScored,
     ConnectFailed,
@@ -40,10 +38,12 @@ from gossiplog.pubsub.events import (
     Unsubscribe,
     Validated,
 )
-from gossiplog.pubsub.floodsub import Floodsub
-from gossiplog.pubsub.gossipsub import Gossipsub
-from gossiplog.pubsub.meshsub import Meshsub
-from gossiplog.pubsub.randomsub import Randomsub
+from gossiplog.pubsub.routers.choke import Choke
+from gossiplog.pubsub.routers.episub import Episub
+from gossiplog.pubsub.routers.floodsub import Floodsub
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.pubsub.routers.meshsub import Meshsub
+from gossiplog.pubsub.routers.randomsub import Randomsub
 from gossiplog.pubsub.rpc import Control, Subscription
 
 MAKERS = {
@@ -62,7 +62,7 @@ def joined(name, *peers):
     driver.connect(*peers)
     driver.tell(Subscribe(T))
     if name == "episub":
-        from gossiplog.pubsub.overlay import Neighbor, NeighborKind
+        from gossiplog.pubsub.overlay.messages import Neighbor, NeighborKind
 
         for peer in peers:
             driver.say(peer, Rpc(overlay=(Neighbor(T, NeighborKind.REQUEST, True, 0, ()),)))

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 import trio
 
 import gossiplog
-from gossiplog.log import Entry
+from gossiplog.entry import Entry
 from gossiplog.tree import build
 from gossiplog.version import VERSION
 

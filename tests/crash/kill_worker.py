@@ -13,7 +13,7 @@ import trio
 
 import gossiplog
 from gossiplog.codec import pcf_encode
-from gossiplog.log import Ed25519Signer, Entry, next_clock, sign_entry
+from gossiplog.entry import Ed25519Signer, Entry, next_clock, sign_entry
 
 TOPIC = "crash.example.com"
 

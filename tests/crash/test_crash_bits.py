@@ -11,8 +11,8 @@ import pytest
 from log_support import SIGNERS, TOPIC, all_of, assert_whole, make_history, opened, remove_log
 
 import gossiplog
+from gossiplog.entry import Entry
 from gossiplog.errors import DamagedLog, GossipLogError
-from gossiplog.log import Entry
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 from log_support import SIGNERS, all_of, assert_whole, make, opened
 
-from gossiplog.log import Entry
+from gossiplog.entry import Entry
 
 STEPS_MAX = 400
 

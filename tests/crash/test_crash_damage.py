@@ -14,7 +14,7 @@ from log_support import FILES, SIGNERS, TOPIC, make_history, opened, remove_log
 
 import gossiplog
 from gossiplog.cli.app import root
-from gossiplog.log import Ed25519Signer, Entry
+from gossiplog.entry import Ed25519Signer, Entry
 
 COUNT = 240
 DEADLINE_S = 60

@@ -18,15 +18,15 @@ from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.codec.link import link_from_bytes, link_from_text, link_text, link_to_bytes
 from gossiplog.codec.protobuf import Field, Kind, Schema
 from gossiplog.codec.varint import decode_varint, encode_varint
+from gossiplog.entry import Ed25519Signer, Entry, Outcome, decode_id, encode_id, sign_entry, validate, verify_signature
+from gossiplog.entry.ed25519 import verify_fully
 from gossiplog.errors import DecodeError, EncodeError, KeyFileError, ProtocolNotSupported, RemoteProtocolError
-from gossiplog.log import Ed25519Signer, Entry, Outcome, decode_id, encode_id, sign_entry, validate, verify_signature
-from gossiplog.log.ed25519 import verify_fully
-from gossiplog.net.multistream import MULTISTREAM, Offer, Proposal, encode_line
-from gossiplog.net.yamux import STREAMS_MAX, Flags, FrameKind, Opened, Yamux, decode_header, encode_header
+from gossiplog.net.transport.multistream import MULTISTREAM, Offer, Proposal, encode_line
+from gossiplog.net.transport.yamux import STREAMS_MAX, Flags, FrameKind, Opened, Yamux, decode_header, encode_header
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, PeerId, Topic
-from gossiplog.pubsub.wire import Wire
+from gossiplog.pubsub.wire.rpc_codec import Wire
 from gossiplog.sync.rpc import (
     AbortResponse,
     ChildrenResponse,

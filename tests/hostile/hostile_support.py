@@ -22,8 +22,8 @@ from wsproto.events import AcceptConnection, RejectConnection, Request
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
 from gossiplog.net import Handler, MuxedConnection, open_muxed
-from gossiplog.net.websocket import WebSocketStream
-from gossiplog.net.yamux import Yamux
+from gossiplog.net.transport.websocket import WebSocketStream
+from gossiplog.net.transport.yamux import Yamux
 from gossiplog.pubsub.types import PeerId
 
 __all__ = [

@@ -15,7 +15,7 @@ import gossiplog
 from gossiplog import Ed25519Signer
 from gossiplog.archive import entry_to_line
 from gossiplog.codec import pcf
-from gossiplog.log import Entry, sign_entry
+from gossiplog.entry import Entry, sign_entry
 
 pytestmark = pytest.mark.slow
 

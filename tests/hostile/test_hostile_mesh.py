@@ -19,9 +19,9 @@ from gossiplog import Ed25519Signer
 from gossiplog.codec import pcf
 from gossiplog.codec.framing import encode_frame
 from gossiplog.codec.varint import encode_varint
+from gossiplog.entry import sign_entry
+from gossiplog.entry.envelope import next_clock
 from gossiplog.errors import GossipLogError
-from gossiplog.log import sign_entry
-from gossiplog.log.envelope import next_clock
 from gossiplog.net import Connection, Stream
 from gossiplog.net.libp2p import Address, Peering, PeerKey, open_host
 from gossiplog.net.libp2p.records import seal_record
@@ -30,7 +30,7 @@ from gossiplog.pubsub.peer_id import peer_id_bytes
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, Message, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, Topic
-from gossiplog.pubsub.wire import Wire
+from gossiplog.pubsub.wire.rpc_codec import Wire
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 

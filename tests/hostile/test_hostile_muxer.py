@@ -13,9 +13,9 @@ from hostile_support import SYNC, Attacker, Refusal, Server, attacking, honest_p
 from wsproto.events import Ping
 
 from gossiplog.errors import GossipLogError, StreamReset
-from gossiplog.net.multistream import Proposal
-from gossiplog.net.muxed import NEGOTIATION_S
-from gossiplog.net.yamux import STREAMS_MAX, WINDOW_BYTES, Flags, FrameKind, encode_header
+from gossiplog.net.transport.multistream import Proposal
+from gossiplog.net.transport.muxed import NEGOTIATION_S
+from gossiplog.net.transport.yamux import STREAMS_MAX, WINDOW_BYTES, Flags, FrameKind, encode_header
 
 pytestmark = pytest.mark.slow
 

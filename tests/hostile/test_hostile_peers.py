@@ -14,12 +14,12 @@ from gossiplog import Ed25519Signer
 from gossiplog.codec import pcf
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.codec.varint import encode_varint
+from gossiplog.entry import Entry, sign_entry
+from gossiplog.entry.envelope import next_clock
 from gossiplog.errors import GossipLogError, StreamReset
-from gossiplog.log import Entry, sign_entry
-from gossiplog.log.envelope import next_clock
 from gossiplog.net import Connection, EndKind, MuxedStream, Stream
-from gossiplog.net.multistream import Proposal
-from gossiplog.net.yamux import FrameKind, encode_header
+from gossiplog.net.transport.multistream import Proposal
+from gossiplog.net.transport.yamux import FrameKind, encode_header
 from gossiplog.sync.rpc import (
     AbortResponse,
     ChildrenResponse,

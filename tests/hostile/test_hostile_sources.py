@@ -15,12 +15,12 @@ import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
 from gossiplog.codec import pcf
 from gossiplog.codec.framing import FrameDecoder, encode_frame
+from gossiplog.entry import sign_entry, validate
 from gossiplog.errors import GossipLogError
-from gossiplog.log import sign_entry, validate
 from gossiplog.net import Connection, EndKind, MuxedStream, Stream
-from gossiplog.sync.answer import answer
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.rpc import GetValues, Update
+from gossiplog.sync.serve_plan import answer
 from gossiplog.sync.wire import decode_request, encode_event, encode_response
 
 pytestmark = pytest.mark.slow

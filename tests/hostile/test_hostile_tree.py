@@ -16,8 +16,8 @@ import gossiplog
 from gossiplog import Ed25519Signer
 from gossiplog.codec import pcf
 from gossiplog.codec.framing import encode_frame
+from gossiplog.entry import sign_entry
 from gossiplog.errors import StreamReset
-from gossiplog.log import sign_entry
 from gossiplog.sync.rpc import GetChildren
 from gossiplog.sync.wire import encode_request
 from gossiplog.tree.node import FANOUT, boundary_limit, leaf_hash

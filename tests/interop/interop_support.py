@@ -17,8 +17,8 @@ import pytest
 import trio
 
 from gossiplog import Ed25519Signer, Entry, GossipLog
-from gossiplog.log.envelope import next_clock
-from gossiplog.log.signing import sign_entry
+from gossiplog.entry.envelope import next_clock
+from gossiplog.entry.signing import sign_entry
 
 FOLDER = Path(__file__).parent
 VECTORS = FOLDER.parent / "vectors"

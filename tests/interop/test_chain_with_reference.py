@@ -16,9 +16,9 @@ from mesh_interop_support import until
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
 from gossiplog.codec import pcf_encode
-from gossiplog.net import service
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import MeshConfig, open_mesh
+from gossiplog.net.service import service
 
 pytestmark = pytest.mark.slow
 

@@ -20,9 +20,9 @@ import gossiplog
 from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line, line_to_value
 from gossiplog.codec import pcf_encode
-from gossiplog.log import Ed25519Signer
-from gossiplog.net.exchange import exchange
-from gossiplog.net.hub_client import parse_url
+from gossiplog.entry import Ed25519Signer
+from gossiplog.net.hub.client import parse_url
+from gossiplog.net.hub.exchange import exchange
 
 pytestmark = pytest.mark.slow
 

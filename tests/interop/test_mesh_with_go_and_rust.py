@@ -21,7 +21,7 @@ from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
-from gossiplog.pubsub.wire import WireLimits
+from gossiplog.pubsub.wire.rpc_codec import WireLimits
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 

@@ -13,7 +13,7 @@ from gossiplog.net.discovery import Discovery
 from gossiplog.net.libp2p import Address, Host
 from gossiplog.pubsub.rpc import Control, Rpc, Subscription
 from gossiplog.pubsub.types import Topic
-from gossiplog.pubsub.wire import Wire
+from gossiplog.pubsub.wire.rpc_codec import Wire
 
 pytestmark = pytest.mark.slow
 

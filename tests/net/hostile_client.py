@@ -9,10 +9,10 @@ import trio
 from network_support import PATIENCE_S, TOPIC
 
 from gossiplog.codec.framing import encode_frame
-from gossiplog.log import Entry
+from gossiplog.entry import Entry
 from gossiplog.net import MuxedConnection, MuxedStream, open_muxed
-from gossiplog.net.hub import Hub
-from gossiplog.net.hub_client import open_websocket, parse_url
+from gossiplog.net.hub.client import open_websocket, parse_url
+from gossiplog.net.hub.server import Hub
 from gossiplog.pubsub.types import PeerId
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event

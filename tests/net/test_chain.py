@@ -14,7 +14,7 @@ from mesh_support import a_peer
 from network_support import eventually, memory_log, until_has
 
 from gossiplog import GossipLog
-from gossiplog.net import service
+from gossiplog.net.service import service
 
 UP, DOWN, MESH = "up", "down", "mesh"
 """How a log is joined to the next one: as a client of its hub, as the hub of that client, or as its peer in a mesh."""

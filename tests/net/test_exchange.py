@@ -14,15 +14,16 @@ from network_support import PATIENCE_S, TOPIC, memory_log
 import gossiplog
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import CannotConnect, RemoteProtocolError
-from gossiplog.net import exchange as exchange_module
-from gossiplog.net import open_muxed, serve_sync
-from gossiplog.net.exchange import Exchange, exchange
-from gossiplog.net.http_head import read_head
-from gossiplog.net.hub_client import HubUrl, parse_url
-from gossiplog.net.pull import PullSession
-from gossiplog.net.stream import Connection, Stream
-from gossiplog.net.tcp import TcpStream
-from gossiplog.net.websocket import accept_websocket
+from gossiplog.net import open_muxed
+from gossiplog.net.hub import exchange as exchange_module
+from gossiplog.net.hub.client import HubUrl, parse_url
+from gossiplog.net.hub.exchange import Exchange, exchange
+from gossiplog.net.service import serve_session as serve_sync
+from gossiplog.net.service.pull_session import PullSession
+from gossiplog.net.transport.http_head import read_head
+from gossiplog.net.transport.stream import Connection, Stream
+from gossiplog.net.transport.tcp import TcpStream
+from gossiplog.net.transport.websocket import accept_websocket
 from gossiplog.pubsub.types import PeerId
 from gossiplog.sync.events import Closed, Received, ServerAction, ServerEvent
 from gossiplog.sync.result import Ending

@@ -22,8 +22,8 @@ from network_support import (
 import gossiplog
 from gossiplog.errors import CannotConnect, CannotListen, LocalProtocolError
 from gossiplog.net.admission import HubLimits
-from gossiplog.net.hub import listen
-from gossiplog.net.hub_client import connect, open_websocket, parse_url
+from gossiplog.net.hub.client import connect, open_websocket, parse_url
+from gossiplog.net.hub.server import listen
 
 
 async def test_what_either_side_lacks_goes_over_on_connecting() -> None:

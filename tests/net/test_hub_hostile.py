@@ -15,12 +15,12 @@ from network_support import PATIENCE_S, TOPIC, eventually, fetch, memory_log, op
 import gossiplog
 from gossiplog import GossipLog
 from gossiplog.codec.framing import FrameDecoder, encode_frame
+from gossiplog.entry import Entry, validate
 from gossiplog.errors import CannotConnect, StreamReset
-from gossiplog.log import Entry, validate
 from gossiplog.net.admission import Admission, HubLimits
-from gossiplog.net.hub import Hub
-from gossiplog.net.hub_client import open_websocket, parse_url
-from gossiplog.net.push import QUEUE_BYTES_MAX
+from gossiplog.net.hub.client import open_websocket, parse_url
+from gossiplog.net.hub.server import Hub
+from gossiplog.net.service.push_stream import QUEUE_BYTES_MAX
 from gossiplog.sync.rpc import AbortResponse, GetRoot, GetValues, Update
 from gossiplog.sync.wire import decode_response, encode_event, encode_request
 
@@ -208,7 +208,7 @@ async def test_sync_session_that_asks_for_nothing_is_cut_short_when_others_wait(
 
 
 async def test_sync_sessions_that_overlap_do_not_let_the_write_ahead_log_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.store.sqlite.WAL_BYTES_MAX", 1024 * 1024)
+    monkeypatch.setattr("gossiplog.store.sqlite.store.WAL_BYTES_MAX", 1024 * 1024)
     path = tmp_path / "hub.db"
     aborted, peak = 0, 0
 

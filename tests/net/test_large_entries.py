@@ -10,11 +10,11 @@ from test_chain import DOWN, MESH, UP, joined
 
 from gossiplog import Entry, GossipLog
 from gossiplog.archive import entry_to_line
-from gossiplog.log.envelope import VALUE_BYTES_LIMIT, next_clock
-from gossiplog.log.signing import sign_entry
-from gossiplog.net.exchange import exchange
-from gossiplog.net.hub_client import parse_url
-from gossiplog.sync import answer
+from gossiplog.entry.envelope import VALUE_BYTES_LIMIT, next_clock
+from gossiplog.entry.signing import sign_entry
+from gossiplog.net.hub.client import parse_url
+from gossiplog.net.hub.exchange import exchange
+from gossiplog.sync import serve_plan as answer
 
 SIZES = (70_000, 1_100_000, VALUE_BYTES_LIMIT)
 

@@ -23,11 +23,11 @@ import asyncpg
 import trio
 
 import gossiplog
-from gossiplog.log import Entry
-from gossiplog.log.reads import ReadPage
+from gossiplog.entry import Entry
+from gossiplog.log.requests import ReadPage
 from gossiplog.plan import ask
 from gossiplog.store import Reader
-from gossiplog.store.postgres_url import PostgresUrl
+from gossiplog.store.postgres.url import PostgresUrl
 from gossiplog.tree import ReadRoot, build
 from gossiplog.version import VERSION
 

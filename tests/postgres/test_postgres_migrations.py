@@ -5,9 +5,12 @@ import trio
 from log_support import all_of, assert_whole, opened
 
 from gossiplog.errors import DamagedLog, ReadOnlyLog, StoreError
-from gossiplog.store import pending_migrations, postgres, postgres_database, postgres_schema
+from gossiplog.store import pending_migrations
 from gossiplog.store.migrate import load_migrations
-from gossiplog.store.postgres_url import PostgresUrl
+from gossiplog.store.postgres import database as postgres_database
+from gossiplog.store.postgres import schema as postgres_schema
+from gossiplog.store.postgres import store as postgres
+from gossiplog.store.postgres.url import PostgresUrl
 
 OURS = load_migrations("postgres")
 LATER = [

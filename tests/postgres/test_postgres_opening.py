@@ -19,7 +19,7 @@ from gossiplog.errors import (
     StoreUnavailable,
     TopicMismatch,
 )
-from gossiplog.store.postgres_url import PostgresUrl
+from gossiplog.store.postgres.url import PostgresUrl
 
 
 @pytest.fixture

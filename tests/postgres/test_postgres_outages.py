@@ -12,11 +12,11 @@ from log_support import SIGNERS, all_of, assert_whole, make, opened
 from postgres_support import PostgresServer, running_server
 
 from gossiplog.errors import ClosedError, CommitError, LogBusy, StoreUnavailable
-from gossiplog.log.reads import ReadCount
+from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask
-from gossiplog.store import postgres_pool
-from gossiplog.store.postgres_errors import Failed
-from gossiplog.store.postgres_transactions import Fetcher
+from gossiplog.store.postgres import pool as postgres_pool
+from gossiplog.store.postgres.errors import Failed
+from gossiplog.store.postgres.transactions import Fetcher
 
 
 @pytest.fixture(scope="module")

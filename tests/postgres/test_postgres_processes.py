@@ -12,7 +12,7 @@ import trio
 import trio.testing
 from log_support import SIGNERS, all_of, assert_whole, make_history, opened
 
-from gossiplog.log.reads import ReadCount, ReadHeads
+from gossiplog.log.requests import ReadCount, ReadHeads
 from gossiplog.plan import ask
 from gossiplog.tree import ReadRoot
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 from log_support import SIGNERS, assert_whole, opened
 
-from gossiplog.net.hub_client import connect
+from gossiplog.net.hub.client import connect
 
 REPOSITORY = Path(__file__).parents[2]
 

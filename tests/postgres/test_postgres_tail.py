@@ -7,9 +7,9 @@ import pytest
 from log_support import SIGNERS, assert_whole, make, make_history, opened
 
 from gossiplog.errors import GossipLogError
-from gossiplog.log.reads import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves
+from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves
 from gossiplog.plan import Plan, ask
-from gossiplog.store.postgres_transactions import Fetcher
+from gossiplog.store.postgres.transactions import Fetcher
 from gossiplog.tree import ReadRoot, ReadRuns
 
 

@@ -10,7 +10,8 @@ import trio.testing
 from log_support import SIGNERS, all_of, assert_whole, opened
 
 from gossiplog import GossipLog
-from gossiplog.store import postgres_database, postgres_transactions
+from gossiplog.store.postgres import database as postgres_database
+from gossiplog.store.postgres import transactions as postgres_transactions
 
 
 def set_turn(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

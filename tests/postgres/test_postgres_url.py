@@ -4,7 +4,7 @@ import pytest
 
 from gossiplog.cli.location import Location
 from gossiplog.errors import LocalProtocolError
-from gossiplog.store.postgres_url import PostgresUrl, is_postgres_url, without_secrets
+from gossiplog.store.postgres.url import PostgresUrl, is_postgres_url, without_secrets
 
 SECRET = "hunter2"
 

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from gossiplog.codec import pcf
 from gossiplog.codec.clock import CLOCK_MAX, decode_clock, encode_clock
-from gossiplog.errors import DecodeError
-from gossiplog.log import (
+from gossiplog.entry import (
     Ed25519Signer,
     Entry,
     InvalidEntry,
@@ -19,7 +18,8 @@ from gossiplog.log import (
     sign_entry,
     validate,
 )
-from gossiplog.log.envelope import _parse_any, _parse_usual, build_value
+from gossiplog.entry.envelope import _parse_any, _parse_usual, build_value
+from gossiplog.errors import DecodeError
 
 SIGNERS = [Ed25519Signer.from_seed(bytes([number]) * 32, codec=codec) for number in (1, 2) for codec in ("dag-cbor", "dag-json")]
 TOPICS = st.sampled_from(["t", "app.example.com", "a" * 23, "a" * 24, "app#12ab"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from log_support import SIGNERS, Graph, assert_log_is, make, opened
 from postgres_support import PostgresServer
 
-from gossiplog.log import Entry, encode_id
+from gossiplog.entry import Entry, encode_id
 
 SIDES = st.sampled_from(["a", "b"])
 INDEX = st.integers(0, 10_000)

@@ -19,13 +19,8 @@ from gossiplog.pubsub import (
     Topic,
 )
 from gossiplog.pubsub.actions import Deliver, SendRpc, Validate
-from gossiplog.pubsub.choke import Choke
-from gossiplog.pubsub.episub import Episub
 from gossiplog.pubsub.events import PeerConnected, PeerDisconnected, Probed, RpcReceived, SendFailed, Subscribe, Unsubscribe, Validated
-from gossiplog.pubsub.floodsub import Floodsub
-from gossiplog.pubsub.gossipsub import Gossipsub
-from gossiplog.pubsub.meshsub import Meshsub
-from gossiplog.pubsub.overlay import (
+from gossiplog.pubsub.overlay.messages import (
     Disconnected,
     ForwardJoin,
     GetNodes,
@@ -40,7 +35,12 @@ from gossiplog.pubsub.overlay import (
     TreePrune,
     WalkJoin,
 )
-from gossiplog.pubsub.randomsub import Randomsub
+from gossiplog.pubsub.routers.choke import Choke
+from gossiplog.pubsub.routers.episub import Episub
+from gossiplog.pubsub.routers.floodsub import Floodsub
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.pubsub.routers.meshsub import Meshsub
+from gossiplog.pubsub.routers.randomsub import Randomsub
 from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
 
 ROUTERS = {

@@ -15,18 +15,18 @@ from typing import Any
 from gossiplog.broadcast import Foresight, PeerKind
 from gossiplog.broadcast import pushes as pushes_module
 from gossiplog.broadcast.machine import Broadcast
-from gossiplog.broadcast.needs import Needs
 from gossiplog.broadcast.peers import Peer
 from gossiplog.broadcast.pushes import Pushes
-from gossiplog.log import validation
+from gossiplog.broadcast.wanted_syncs import Needs
+from gossiplog.entry import validation
+from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log.commit import _Batch
-from gossiplog.log.reads import Leaf
-from gossiplog.log.validation import Outcome, Rule, Verdict
-from gossiplog.sim import log_on_disk
-from gossiplog.sim.check import Failure, run_check
-from gossiplog.sim.disk import Disk
-from gossiplog.sim.log_on_disk import TOPIC, Validator
-from gossiplog.store.memory import MemoryState
+from gossiplog.log.requests import Leaf
+from gossiplog.sim.check import log_on_disk
+from gossiplog.sim.check.check import Failure, run_check
+from gossiplog.sim.check.disk import Disk
+from gossiplog.sim.check.log_on_disk import TOPIC, Validator
+from gossiplog.store.memory.store import MemoryState
 from gossiplog.sync import client as client_module
 from gossiplog.sync import schedule as schedule_module
 from gossiplog.sync.rpc import Insert

@@ -10,21 +10,21 @@ from typing import Any
 
 from planted_bugs import PlantedBug, around, instead, look, nothing
 
+from gossiplog.broadcast.heads_check import Updates
 from gossiplog.broadcast.machine import Broadcast
-from gossiplog.broadcast.needs import Needs
 from gossiplog.broadcast.pushes import Pushes
-from gossiplog.broadcast.updates import Updates
-from gossiplog.log.reads import ReadHeads
+from gossiplog.broadcast.wanted_syncs import Needs
+from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
-from gossiplog.pubsub.backoff import Backoff
-from gossiplog.pubsub.choke import Choke
 from gossiplog.pubsub.draft import Draft
-from gossiplog.pubsub.gossip import Gossip
-from gossiplog.pubsub.hyparview import View
-from gossiplog.pubsub.mcache import MessageCache
-from gossiplog.pubsub.mesh import Mesh
-from gossiplog.pubsub.meshsub import Meshsub
-from gossiplog.pubsub.plumtree import Tree, Wake
+from gossiplog.pubsub.gossip.backoff import Backoff
+from gossiplog.pubsub.gossip.gossip import Gossip
+from gossiplog.pubsub.gossip.mcache import MessageCache
+from gossiplog.pubsub.gossip.mesh import Mesh
+from gossiplog.pubsub.overlay.hyparview import View
+from gossiplog.pubsub.overlay.plumtree import Tree, Wake
+from gossiplog.pubsub.routers.choke import Choke
+from gossiplog.pubsub.routers.meshsub import Meshsub
 from gossiplog.sync.rpc import HEADS_MAX
 from gossiplog.sync.schedule import SyncWanted
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gossiplog.sim.run import RunResult, run_scenario
+from gossiplog.sim.routing.run import RunResult, run_scenario
 from gossiplog.sim.scenario import Attack
 from gossiplog.sim.scenario_file import load_scenario
 

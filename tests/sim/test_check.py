@@ -7,9 +7,9 @@ from click.testing import CliRunner
 from planted_bugs import FURTHER_BUGS, PLANTED_BUGS, is_caught
 from planted_router_bugs import ROUTER_BUGS
 
-from gossiplog.cli.sim_check import check
-from gossiplog.sim.check import Failure, check_seed, run_check
-from gossiplog.sim.disk import Disk
+from gossiplog.cli.sim.check import check
+from gossiplog.sim.check.check import Failure, check_seed, run_check
+from gossiplog.sim.check.disk import Disk
 
 BUGS = [bug for bug in (*PLANTED_BUGS, *FURTHER_BUGS, *ROUTER_BUGS) if bug.seed is not None]
 REPORTED = {
@@ -64,7 +64,7 @@ def test_lists_have_forty_bugs_of_which_nineteen_each_are_caught():
 
 def test_same_seed_gives_the_same_run_under_any_hash_seed():
     def run(hash_seed: str) -> str:
-        code = "from gossiplog.sim.check import run_check; print([run_check(seed) for seed in (2, 7)])"
+        code = "from gossiplog.sim.check.check import run_check; print([run_check(seed) for seed in (2, 7)])"
         done = subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True)
         return done.stdout
 

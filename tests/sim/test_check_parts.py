@@ -4,22 +4,22 @@ import pytest
 
 from gossiplog.broadcast import Answered, Ask, PeerKind
 from gossiplog.codec import pcf_encode
+from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.log.commit import Append, commit
-from gossiplog.log.reads import ReadCount
-from gossiplog.log.signing import Ed25519Signer
+from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask, run_plan
-from gossiplog.pubsub.episub import Episub
-from gossiplog.pubsub.floodsub import Floodsub
-from gossiplog.pubsub.gossipsub import Gossipsub
 from gossiplog.pubsub.params import EpisubParams, FloodsubParams, GossipsubParams
+from gossiplog.pubsub.routers.episub import Episub
+from gossiplog.pubsub.routers.floodsub import Floodsub
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import Rpc
-from gossiplog.sim.byzantine import Byzantine, Vice
-from gossiplog.sim.disk import Crash, Disk
-from gossiplog.sim.invariants import Invariants
-from gossiplog.sim.log_on_disk import TOPIC, Validator
-from gossiplog.sim.replica import Replica, ReplicaSpec
-from gossiplog.sim.world import LinkFaults, World
-from gossiplog.store.memory import MemoryState
+from gossiplog.sim.check.byzantine import Byzantine, Vice
+from gossiplog.sim.check.disk import Crash, Disk
+from gossiplog.sim.check.invariants import Invariants
+from gossiplog.sim.check.log_on_disk import TOPIC, Validator
+from gossiplog.sim.check.replica import Replica, ReplicaSpec
+from gossiplog.sim.check.world import LinkFaults, World
+from gossiplog.store.memory.store import MemoryState
 from gossiplog.sync.wire import decode_event
 
 SIGNER = Ed25519Signer(bytes(32))
@@ -247,7 +247,7 @@ def test_every_forgery_breaks_a_rule_and_all_kinds_of_them_do():
 
 
 def test_validator_says_what_the_log_says():
-    from gossiplog.log.validation import validate
+    from gossiplog.entry.validation import validate
 
     evil = byzantine(Vice.FORGE)
     validator = Validator()

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from gossiplog.cli.app import root
+from gossiplog.sim.measure.sweep import load_sweep
+from gossiplog.sim.measure.trace import TRACE_SCHEMA
 from gossiplog.sim.scenario import FAULTS, Attack, LatencySpec, LinkSpec, PublishSpec, Scenario, TopologySpec
 from gossiplog.sim.scenario_file import parse_scenario
-from gossiplog.sim.sweep import load_sweep
-from gossiplog.sim.trace import TRACE_SCHEMA
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -10,7 +10,7 @@ import trio
 from log_support import opened
 
 from gossiplog.archive import car_block, car_header
-from gossiplog.log import Entry
+from gossiplog.entry import Entry
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossiplog.spark.fold import Segment, fold, stitch
+from gossiplog.spark.tables.fold import Segment, fold, stitch
 from gossiplog.tree import ANCHOR_HASH, Node, build_levels
 
 # Hashes of which every fourth is a boundary, so that small trees are high.

@@ -20,12 +20,12 @@ from log_support import opened
 from spark_support import REPOSITORY, Foreign, Log, quick_environment, root_of
 
 from gossiplog.cli.app import root
+from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError, LogReplaced
-from gossiplog.log import Entry
 from gossiplog.spark import doctor, java, read_entries
-from gossiplog.spark.export import add_run, last_place
-from gossiplog.spark.jobs import Job, diff_job, export_job, import_job
-from gossiplog.spark.staging import published
+from gossiplog.spark.jobs.export import add_run, last_place
+from gossiplog.spark.jobs.jobs import Job, diff_job, export_job, import_job
+from gossiplog.spark.jobs.staging import published
 
 
 def test_export_grows_by_what_is_new_and_goes_back_into_a_log(spark: Any, tmp_path: Path, whole: Log) -> None:

@@ -13,12 +13,12 @@ from gossiplog.archive import entry_to_line
 from gossiplog.arrow.columns import COLUMNS, Page, SourceRow, paged, to_batches
 from gossiplog.arrow.payload import flat_items, joined, payload_text
 from gossiplog.codec import dag_json, pcf_encode
+from gossiplog.entry import Entry, encode_id
+from gossiplog.entry.envelope import parse_envelope, skim
 from gossiplog.errors import DecodeError, LocalProtocolError
-from gossiplog.log import Entry, encode_id
-from gossiplog.log.envelope import parse_envelope, skim
-from gossiplog.spark.archive_scan import ArchiveScan
-from gossiplog.spark.scan import Scan, Selection, selection_of
-from gossiplog.spark.store_scan import SeqRange, StoreScan, last_seq, read_tail
+from gossiplog.spark.source.archive_scan import ArchiveScan
+from gossiplog.spark.source.scan import Scan, Selection, selection_of
+from gossiplog.spark.source.store_scan import SeqRange, StoreScan, last_seq, read_tail
 from gossiplog.tree import leaf_hash
 
 COUNTS = (1, 2, 7, 200)
@@ -113,7 +113,7 @@ def test_tail_is_read_in_the_order_of_insertion(whole: Log) -> None:
 def test_files_hold_the_same_entries_whatever_the_parts(
     whole: Log, tmp_path: Path, name: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gossiplog.spark.archive_scan._PART_BYTES_MIN", 300)
+    monkeypatch.setattr("gossiplog.spark.source.archive_scan._PART_BYTES_MIN", 300)
     path = tmp_path / name.removesuffix(".gz")
     if ".jsonl" in name:
         path.write_bytes(b"".join(entry_to_line(entry) + b"\n" for entry in whole.entries))
@@ -131,7 +131,7 @@ def test_files_hold_the_same_entries_whatever_the_parts(
 
 @pytest.mark.parametrize("count", COUNTS)
 def test_lines_that_are_no_entries_are_faults_with_what_stands_there(foreign: Foreign, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.spark.archive_scan._PART_BYTES_MIN", 100)
+    monkeypatch.setattr("gossiplog.spark.source.archive_scan._PART_BYTES_MIN", 100)
     rows = read(ArchiveScan(foreign.path, Selection()), count)
     assert len(rows) == len(foreign.rules)
     faults = [row for row in rows if row.fault is not None]
@@ -141,7 +141,7 @@ def test_lines_that_are_no_entries_are_faults_with_what_stands_there(foreign: Fo
 
 
 def test_damage_in_a_car_file_is_found_in_whichever_part_it_lies(whole: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.spark.archive_scan._PART_BYTES_MIN", 300)
+    monkeypatch.setattr("gossiplog.spark.source.archive_scan._PART_BYTES_MIN", 300)
     path = write_car(tmp_path / "e.car", whole.entries)
     data = bytearray(path.read_bytes())
     at = data.index(whole.entries[123].value) + 50

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gossiplog.sim.run import RunResult, run_scenario
+from gossiplog.sim.measure.sweep import load_sweep, run_sweep
+from gossiplog.sim.measure.trace import open_sink
+from gossiplog.sim.routing.run import RunResult, run_scenario
 from gossiplog.sim.scenario_file import load_scenario, set_key
-from gossiplog.sim.sweep import load_sweep, run_sweep
-from gossiplog.sim.trace import open_sink
-from gossiplog.spark.sweep import FIGURES, pareto, plot_pareto, sweep
-from gossiplog.spark.traces import by_message, by_run, latencies, plot_latencies, quarantined, read_traces, summed_up
+from gossiplog.spark.tables.sweep import FIGURES, pareto, plot_pareto, sweep
+from gossiplog.spark.tables.traces import by_message, by_run, latencies, plot_latencies, quarantined, read_traces, summed_up
 
 GRID = """
 scenario = "sparse"

@@ -10,9 +10,9 @@ from log_support import make, opened
 from spark_support import Foreign, Log
 
 from gossiplog.arrow.columns import DEFAULT_COLUMNS
-from gossiplog.log import Entry
-from gossiplog.spark.columns import COLUMNS, schema_of
-from gossiplog.spark.source import GossipLogSource
+from gossiplog.entry import Entry
+from gossiplog.spark.source.columns import COLUMNS, schema_of
+from gossiplog.spark.source.source import GossipLogSource
 
 
 def load(spark: Any, path: str, **options: Any) -> Any:
@@ -127,7 +127,7 @@ def test_stream_resumes_after_the_last_batch_and_takes_late_entries(spark: Any, 
     first = append(path, 25)
 
     def follow() -> list[int]:
-        from gossiplog.spark.follow import follow as start
+        from gossiplog.spark.jobs.follow import follow as start
 
         query = start(spark, str(path), str(out), rows_max=10)
         query.awaitTermination()
@@ -152,7 +152,7 @@ def test_stream_resumes_after_the_last_batch_and_takes_late_entries(spark: Any, 
 
 
 def test_stream_of_a_log_that_was_put_back_to_an_older_state_says_so(spark: Any, tmp_path: Path) -> None:
-    from gossiplog.spark.follow import follow
+    from gossiplog.spark.jobs.follow import follow
 
     def run() -> str:
         query = follow(spark, str(path), str(tmp_path / "out"))
@@ -174,7 +174,7 @@ def test_stream_of_a_log_that_was_put_back_to_an_older_state_says_so(spark: Any,
 
 
 def test_stream_keeps_what_is_damaged_apart(spark: Any, damaged: Log, tmp_path: Path) -> None:
-    from gossiplog.spark.follow import follow
+    from gossiplog.spark.jobs.follow import follow
 
     query = follow(spark, damaged.path, str(tmp_path / "out"))
     query.awaitTermination()

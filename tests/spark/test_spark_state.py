@@ -11,14 +11,14 @@ from spark_support import Foreign, Log
 
 from gossiplog.arrow.columns import COLUMNS, to_batches
 from gossiplog.codec import dag_json
+from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError
-from gossiplog.log import Entry
 from gossiplog.spark import read_entries
-from gossiplog.spark.jobs import Job, state_job
-from gossiplog.spark.scan import Selection
-from gossiplog.spark.state import PICK, STATE_COLUMNS, State, last_writers, parse_path, state
-from gossiplog.spark.stats import STATS_COLUMNS, stats
-from gossiplog.spark.store_scan import StoreScan
+from gossiplog.spark.jobs.jobs import Job, state_job
+from gossiplog.spark.source.scan import Selection
+from gossiplog.spark.source.store_scan import StoreScan
+from gossiplog.spark.tables.state import PICK, STATE_COLUMNS, State, last_writers, parse_path, state
+from gossiplog.spark.tables.stats import STATS_COLUMNS, stats
 
 
 def plain_state(entries: list[Entry], name: Any) -> dict[str, str]:

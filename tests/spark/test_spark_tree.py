@@ -10,8 +10,8 @@ from log_support import make, make_history, opened
 from spark_support import Log, write_log
 
 from gossiplog.spark import read_entries
-from gossiplog.spark.diff import count_sides, diff
-from gossiplog.spark.tree import FOLD, LEAF_COLUMNS, Tree, build_tree
+from gossiplog.spark.tables.diff import count_sides, diff
+from gossiplog.spark.tables.tree import FOLD, LEAF_COLUMNS, Tree, build_tree
 from gossiplog.tree import build_levels, leaf_hash
 
 

@@ -8,10 +8,10 @@ import trio
 from spark_support import Foreign, Log
 
 import gossiplog
-from gossiplog.cli.verify import Pool, verify_log
-from gossiplog.log import decode_id
+from gossiplog.cli.log.verify import Pool, verify_log
+from gossiplog.entry import decode_id
 from gossiplog.spark import read_entries
-from gossiplog.spark.verify import INPUT_COLUMNS, JUDGE, VERDICT_COLUMNS, count_verdicts, quarantine, settle, verify
+from gossiplog.spark.tables.verify import INPUT_COLUMNS, JUDGE, VERDICT_COLUMNS, count_verdicts, quarantine, settle, verify
 
 
 def plain_verdicts(path: str) -> dict[str, tuple[bool, str | None, str | None]]:

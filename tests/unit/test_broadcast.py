@@ -14,8 +14,8 @@ from gossiplog.broadcast import (
     Unwelcome,
 )
 from gossiplog.codec.varint import encode_varint
-from gossiplog.log.message import Entry
-from gossiplog.log.validation import Outcome, Verdict
+from gossiplog.entry.message import Entry
+from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.actions import Connect, Deliver, SendRpc, SetTimer
 from gossiplog.pubsub.events import AppScored, RpcReceived, TimerFired
 from gossiplog.pubsub.rpc import Rpc

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.broadcast import Foreseen, Foresight, Inserted, InsertEntry, PeerKind
-from gossiplog.broadcast import foresight as foresight_module
-from gossiplog.log.message import Entry
-from gossiplog.log.reads import ReadHeads, ReadLeaves
-from gossiplog.log.validation import Outcome, Rule, Verdict
+from gossiplog.broadcast import certain_entries as foresight_module
+from gossiplog.entry.message import Entry
+from gossiplog.entry.validation import Outcome, Rule, Verdict
+from gossiplog.log.requests import ReadHeads, ReadLeaves
 
 
 @pytest.fixture

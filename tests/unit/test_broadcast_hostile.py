@@ -5,11 +5,11 @@ import pytest
 from broadcast_support import TOPIC, Harness, chain, forged, insert_of, message_of
 
 from gossiplog.broadcast import Answered, Broadcast, Connected, Disconnected, Inserted, PeerKind, PushClosed, PushDropped, PushOpened, Start
-from gossiplog.log.message import Entry
-from gossiplog.log.validation import Outcome, Verdict
+from gossiplog.entry.message import Entry
+from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.events import RpcReceived, SendFailed, TimerFired
-from gossiplog.pubsub.gossipsub import Gossipsub
 from gossiplog.pubsub.params import GossipsubParams, ScoreParams
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import Control, IHave, Rpc, Subscription
 from gossiplog.sync.result import Ending, SyncResult
 from gossiplog.sync.rpc import Update

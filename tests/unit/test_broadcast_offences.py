@@ -5,7 +5,7 @@ from broadcast_support import Harness, chain, forged
 
 from gossiplog.broadcast import Ban, Connected, Disconnected, Inserted, Misbehaved, PeerKind, PushOpened, Unwelcome
 from gossiplog.codec.varint import encode_varint
-from gossiplog.log.validation import Outcome, Verdict
+from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.sync.result import Ending, SyncResult
 
 ORIGIN = "203.0.113.7"

@@ -14,7 +14,7 @@ from gossiplog.broadcast import (
     SyncServed,
 )
 from gossiplog.codec.clock import encode_clock
-from gossiplog.log.signing import sign_entry
+from gossiplog.entry.signing import sign_entry
 
 TIMER = "broadcast.push"
 AGAIN_TIMER = "broadcast.heads"

@@ -3,11 +3,11 @@ from broadcast_support import BOB, COMPLETE, FRUITFUL, TOPIC, Harness, chain, fo
 
 from gossiplog.broadcast import Ban, Connected, Disconnected, PeerKind, PushReceived, SyncFinished
 from gossiplog.broadcast.machine import ORPHANS_MAX
-from gossiplog.broadcast.needs import DEFER_S
 from gossiplog.broadcast.offences import Offences, RejectedIds
+from gossiplog.broadcast.wanted_syncs import DEFER_S
 from gossiplog.codec import pcf_encode
-from gossiplog.log.reads import Quarantined, WriteQuarantine
-from gossiplog.log.signing import sign_entry
+from gossiplog.entry.signing import sign_entry
+from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.pubsub.events import RpcReceived
 from gossiplog.pubsub.params import FloodsubParams
 from gossiplog.pubsub.rpc import Rpc

@@ -11,9 +11,9 @@ from log_support import TOPIC, all_of, assert_whole, make, make_history, opened
 
 import gossiplog
 from gossiplog.codec.did import ED25519_CODE, decode_did, encode_base58
+from gossiplog.entry import encode_id, message_key
+from gossiplog.entry.envelope import build_value
 from gossiplog.errors import DamagedLog, LocalProtocolError, ReadOnlyLog
-from gossiplog.log import encode_id, message_key
-from gossiplog.log.envelope import build_value
 from gossiplog.log.fsck import FINDINGS_MAX, Kind
 
 VECTORS = Path(__file__).parents[1] / "vectors"

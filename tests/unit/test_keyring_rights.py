@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gossiplog.entry import Ed25519Signer
 from gossiplog.errors import KeyFileError
 from gossiplog.keyring import Keyring
-from gossiplog.log import Ed25519Signer
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights are those of POSIX")
 

@@ -4,8 +4,8 @@ import pytest
 import trio
 import trio.testing
 
-from gossiplog.nursery import open_service_nursery
-from gossiplog.ordered import map_ordered
+from gossiplog.tasks.nursery import open_service_nursery
+from gossiplog.tasks.ordered import map_ordered
 
 
 async def test_results_come_in_the_order_of_the_items_whatever_the_order_of_their_ends() -> None:

@@ -13,9 +13,9 @@ from network_support import PATIENCE_S, fetch, memory_log, open_stream, signer
 
 from gossiplog.archive import entry_to_line
 from gossiplog.codec import pcf_encode
+from gossiplog.entry import sign_entry
 from gossiplog.errors import RemoteProtocolError
-from gossiplog.log import sign_entry
-from gossiplog.net.hub import Hub
+from gossiplog.net.hub.server import Hub
 from gossiplog.web.request_body import ChunkedDecoder
 
 BEHIND = b"GET /api/root HTTP/1.1\r\nHost: localhost\r\n\r\n"

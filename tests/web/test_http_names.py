@@ -9,7 +9,7 @@ import trio
 from network_support import PATIENCE_S, client_tls, fetch, make_certificate, memory_log, open_stream, server_tls
 
 from gossiplog.net import HubLimits
-from gossiplog.net.hub_client import open_websocket, parse_url
+from gossiplog.net.hub.client import open_websocket, parse_url
 
 ORIGIN = "https://app.example.com"
 ORIGINS = HubLimits(origins=frozenset({ORIGIN}))

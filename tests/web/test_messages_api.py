@@ -14,11 +14,11 @@ from network_support import TOPIC, fetch, memory_log, signer, until_has
 from gossiplog import Entry, GossipLog
 from gossiplog.archive import entry_to_line, line_to_value
 from gossiplog.codec import pcf_encode
-from gossiplog.log import sign_entry
-from gossiplog.log.message_id import encode_id
-from gossiplog.net.hub import Hub, listen
+from gossiplog.entry import sign_entry
+from gossiplog.entry.message_id import encode_id
+from gossiplog.net.hub.server import Hub, listen
 from gossiplog.web import make_http
-from gossiplog.web.messages import BODY_BYTES_MAX
+from gossiplog.web.reference_api import BODY_BYTES_MAX
 
 JSON = {"content-type": "application/json"}
 CBOR = {"content-type": "application/cbor"}

@@ -8,7 +8,7 @@ from network_support import PATIENCE_S, eventually, fetch, memory_log, open_stre
 
 from gossiplog.archive import line_to_value
 from gossiplog.net.admission import HubLimits
-from gossiplog.net.hub import Hub, listen
+from gossiplog.net.hub.server import Hub, listen
 from gossiplog.web import make_http
 
 

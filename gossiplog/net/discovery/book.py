@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from random import Random
 
 from ...pubsub.types import PeerId
-from ...sync.pace import Backoff
+from ...sync.rate import Backoff
 from ..libp2p.addresses import Address
 from ..libp2p.reach import Teller, reach_of
 from ..libp2p.records import ADDRESSES_MAX

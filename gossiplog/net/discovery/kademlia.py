@@ -16,7 +16,7 @@ from ...pubsub.peer_id import peer_id_bytes, peer_id_text
 from ...pubsub.types import PeerId
 from ..libp2p.addresses import Address
 from ..libp2p.records import read_addresses
-from ..stream import Connection, Stream
+from ..transport.stream import Connection, Stream
 from .table import BUCKET_SIZE
 
 __all__ = ["Answerer", "ask_closer", "kad_protocol", "read_answer"]

@@ -21,13 +21,13 @@ from random import Random
 import trio
 
 from ...errors import CannotConnect, CannotListen, GossipLogError
-from ...nursery import open_service_nursery
 from ...pubsub.types import PeerId
+from ...tasks.nursery import open_service_nursery
 from ..admission import Admission, HubLimits, Refused, Worth
 from ..journal import note
-from ..muxed import MuxedConnection, open_muxed
-from ..stream import ByteStream, Connection, Handler, Stream
-from ..tcp import TcpStream
+from ..transport.muxed import MuxedConnection, open_muxed
+from ..transport.stream import ByteStream, Connection, Handler, Stream
+from ..transport.tcp import TcpStream
 from .addresses import Address
 from .dials import DialGuard, check_reach
 from .identify import (

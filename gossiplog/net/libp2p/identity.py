@@ -15,8 +15,8 @@ from libp2p.crypto.serialization import deserialize_public_key
 from libp2p.crypto.x25519 import create_new_key_pair as new_x25519_pair
 from libp2p.peer.id import ID
 
+from ...entry.signing import Ed25519Signer
 from ...errors import DecodeError, KeyFileError
-from ...log.signing import Ed25519Signer
 from ...pubsub.types import PeerId
 
 if TYPE_CHECKING:

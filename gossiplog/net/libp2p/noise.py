@@ -21,7 +21,7 @@ from libp2p.security.noise.patterns import PatternXX
 
 from ...errors import ClosedError, RemoteProtocolError
 from ...pubsub.types import PeerId
-from ..stream import ByteStream
+from ..transport.stream import ByteStream
 from .identity import PeerKey, peer_of
 
 __all__ = ["PROTOCOL", "NoiseStream", "secure"]

@@ -10,9 +10,9 @@ from ipaddress import ip_address
 import trio
 from multiaddr.utils import get_network_addrs
 
-from ..stream import ByteStream
-from ..tcp import TcpStream, dial_tcp
-from ..websocket import connect_websocket
+from ..transport.stream import ByteStream
+from ..transport.tcp import TcpStream, dial_tcp
+from ..transport.websocket import connect_websocket
 from .addresses import Address
 
 __all__ = ["Resumed", "bind", "dial", "local_addresses", "open_websocket"]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from ...errors import ClosedError, ProtocolNotSupported, RemoteProtocolError
 from ...pubsub.types import PeerId
-from ..http_head import read_head
-from ..multistream import Offer, Proposal
-from ..stream import ByteStream
-from ..websocket import accept_websocket
+from ..transport.http_head import read_head
+from ..transport.multistream import Offer, Proposal
+from ..transport.stream import ByteStream
+from ..transport.websocket import accept_websocket
 from . import noise
 from .identity import PeerKey
 from .transport import Resumed

@@ -1,5 +1,5 @@
 """Registers the data source `gossiplog` with every Spark session that finds this package."""
 
-from gossiplog.spark.source import GossipLogSource as DefaultSource
+from gossiplog.spark.source.source import GossipLogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gossiplog.archive import entry_to_line, line_to_value, read_json_lines
 from gossiplog.codec import pcf
+from gossiplog.entry import Ed25519Signer, Entry, message_key, next_clock, sign_entry, validate
+from gossiplog.entry.envelope import build_value
 from gossiplog.errors import DecodeError
-from gossiplog.log import Ed25519Signer, Entry, message_key, next_clock, sign_entry, validate
-from gossiplog.log.envelope import build_value
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 SIGNER = Ed25519Signer.from_seed(b"\x01" * 32)

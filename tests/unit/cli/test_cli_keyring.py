@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from gossiplog.entry import Ed25519Signer
 from gossiplog.errors import KeyFileError
 from gossiplog.keyring import Keyring, public_pem, signer_from_pem, signer_to_pem
-from gossiplog.log import Ed25519Signer
 
 SEED = b"\x07" * 32
 

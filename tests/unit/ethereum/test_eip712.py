@@ -15,13 +15,13 @@ import gossiplog
 from gossiplog import Ed25519Signer, Outcome
 from gossiplog.archive import entry_to_line
 from gossiplog.codec import pcf_encode
+from gossiplog.entry import sign_entry, validate
+from gossiplog.entry.envelope import build_value, next_clock, parse_envelope
+from gossiplog.entry.message_id import decode_id
 from gossiplog.errors import LocalProtocolError
 from gossiplog.ethereum import SCHEME, Eip712Signer, Wallet, is_session_authorised, register
 from gossiplog.ethereum.keys import is_address, keccak
 from gossiplog.ethereum.typed_data import Untypable, encode_arguments
-from gossiplog.log import sign_entry, validate
-from gossiplog.log.envelope import build_value, next_clock, parse_envelope
-from gossiplog.log.message_id import decode_id
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "secp256k1-eip712.json").read_text())["cases"]
 BOTH = frozenset({"ed25519", SCHEME})

@@ -6,13 +6,13 @@ from random import Random
 import pytest
 from log_support import Graph, make, make_history
 
+from gossiplog.entry import Entry
 from gossiplog.errors import DamagedLog, NotFound
-from gossiplog.log import Entry
 from gossiplog.log.ancestry import AncestorQuery, AncestorWalk, children, position
 from gossiplog.log.commit import Insert, commit
-from gossiplog.log.reads import ReadValues
+from gossiplog.log.requests import ReadValues
 from gossiplog.plan import Request, run_plan
-from gossiplog.store.memory import MemoryState
+from gossiplog.store.memory.store import MemoryState
 
 
 class CountedLog:

@@ -4,12 +4,12 @@ import pytest
 from log_support import SIGNERS, TOPIC, make
 
 from gossiplog.codec import pcf_encode
+from gossiplog.entry import Outcome, clock_of
 from gossiplog.errors import EncodeError, NotAuthorised, Rejected
-from gossiplog.log import Outcome, clock_of
 from gossiplog.log.commit import Append, Insert, Refusal, commit, restore
-from gossiplog.log.reads import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, Row, WriteEntries, WriteQuarantine
+from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, Row, WriteEntries, WriteQuarantine
 from gossiplog.plan import run_plan
-from gossiplog.store.memory import MemoryState
+from gossiplog.store.memory.store import MemoryState
 
 
 class Store:

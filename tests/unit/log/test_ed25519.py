@@ -3,7 +3,7 @@ import random
 from hashlib import sha512
 from pathlib import Path
 
-from gossiplog.log import ed25519
+from gossiplog.entry import ed25519
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "ed25519.json").read_text())["cases"]
 

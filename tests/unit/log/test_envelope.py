@@ -1,9 +1,9 @@
 import pytest
 
 from gossiplog.codec import pcf
+from gossiplog.entry import Ed25519Signer, InvalidEntry, check_topic, is_topic, message_key, next_clock, parse_envelope, signed_bytes
+from gossiplog.entry.envelope import _parse_any, _parse_usual, build_value, signature_and_signed_bytes
 from gossiplog.errors import DecodeError, LocalProtocolError
-from gossiplog.log import Ed25519Signer, InvalidEntry, check_topic, is_topic, message_key, next_clock, parse_envelope, signed_bytes
-from gossiplog.log.envelope import _parse_any, _parse_usual, build_value, signature_and_signed_bytes
 
 SIGNER = Ed25519Signer.from_seed(bytes(32))
 TOPIC = "app.example.com"

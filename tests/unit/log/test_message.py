@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gossiplog.codec import dag_json, pcf
+from gossiplog.entry import Ed25519Signer, Entry, Message, Signature, decode_id, sign_entry, signed_bytes, validate
 from gossiplog.errors import DecodeError
-from gossiplog.log import Ed25519Signer, Entry, Message, Signature, decode_id, sign_entry, signed_bytes, validate
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "messages.json").read_text())
 CASES = [case for case in VECTORS["cases"] if "value" in case]

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from gossiplog.entry import clock_of, decode_id, encode_id, is_id, message_key
 from gossiplog.errors import DecodeError
-from gossiplog.log import clock_of, decode_id, encode_id, is_id, message_key
 
 IDS = json.loads((Path(__file__).parents[2] / "vectors" / "ids.json").read_text())["ids"]
 

@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gossiplog.codec import pcf
 from gossiplog.codec.did import encode_did
+from gossiplog.entry import DEFAULT_SCHEMES, Ed25519Signer, SignatureScheme, register_scheme, sign_entry, validate, verify_signature
 from gossiplog.errors import LocalProtocolError
-from gossiplog.log import DEFAULT_SCHEMES, Ed25519Signer, SignatureScheme, register_scheme, sign_entry, validate, verify_signature
 
 SECP256K1_CODE = 0xE7
 

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gossiplog.codec import pcf
+from gossiplog.entry import Ed25519Signer, sign_entry, validate, verify_signature
 from gossiplog.errors import EncodeError, KeyFileError, LocalProtocolError
-from gossiplog.log import Ed25519Signer, sign_entry, validate, verify_signature
 
 SEED = bytes(range(32))
 

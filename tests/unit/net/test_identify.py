@@ -15,7 +15,7 @@ from gossiplog.net.libp2p.identify import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROT
 from gossiplog.net.libp2p.records import seal_record
 from gossiplog.pubsub.rpc import Rpc, Subscription
 from gossiplog.pubsub.types import Topic
-from gossiplog.pubsub.wire import Wire
+from gossiplog.pubsub.wire.rpc_codec import Wire
 
 MESHSUB = "/meshsub/1.1.0"
 ONE = PeerKey(b"\1" * 32)

@@ -15,7 +15,7 @@ from gossiplog.net.libp2p.identify import PING_PROTOCOLS, measure_ping
 from gossiplog.net.libp2p.noise import secure
 from gossiplog.net.libp2p.transport import dial
 from gossiplog.net.libp2p.upgrade import YAMUX, upgrade_inbound, upgrade_outbound
-from gossiplog.net.multistream import encode_line
+from gossiplog.net.transport.multistream import encode_line
 
 ONE, TWO = PeerKey(b"\1" * 32), PeerKey(b"\2" * 32)
 

@@ -14,8 +14,8 @@ from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.identify import IDENTIFY_PROTOCOLS, PING_PROTOCOLS, ask_identity, measure_ping
 from gossiplog.net.libp2p.transport import dial
 from gossiplog.net.libp2p.upgrade import upgrade_outbound
-from gossiplog.net.multistream import encode_line
-from gossiplog.net.muxed import open_muxed
+from gossiplog.net.transport.multistream import encode_line
+from gossiplog.net.transport.muxed import open_muxed
 
 ONE, TWO = PeerKey(b"\1" * 32), PeerKey(b"\2" * 32)
 HEADER = encode_line("/multistream/1.0.0")

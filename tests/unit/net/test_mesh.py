@@ -18,9 +18,9 @@ from gossiplog.net.discovery import Discovery
 from gossiplog.net.libp2p import PeerKey
 from gossiplog.net.libp2p.records import open_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
-from gossiplog.pubsub.gossipsub import Gossipsub
 from gossiplog.pubsub.mesh_params import MESH_PARAMS
 from gossiplog.pubsub.params import Thresholds
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.types import PeerId
 
 
@@ -183,7 +183,7 @@ async def test_a_peer_that_is_pruned_meets_others_by_their_signed_records(monkey
 
 
 def test_libp2p_is_loaded_by_a_mesh_alone():
-    modules = "gossiplog.net.hub, gossiplog.net.hub_client, gossiplog.cli.serve, gossiplog.cli.sync"
+    modules = "gossiplog.net.hub.server, gossiplog.net.hub.client, gossiplog.cli.net.serve, gossiplog.cli.net.sync"
     program = f"import sys, {modules}; print('libp2p' in sys.modules)"
     folder = Path(gossiplog.__file__).parents[1]
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=folder)

@@ -1,7 +1,7 @@
 import pytest
 
 from gossiplog.errors import LocalProtocolError, ProtocolNotSupported, RemoteProtocolError
-from gossiplog.net.multistream import LINE_BYTES_MAX, MULTISTREAM, PROPOSALS_MAX, Offer, Proposal, encode_line
+from gossiplog.net.transport.multistream import LINE_BYTES_MAX, MULTISTREAM, PROPOSALS_MAX, Offer, Proposal, encode_line
 
 HEADER = b"\x13/multistream/1.0.0\n"
 PUSH, SYNC = "/canvas/v1/topic/push", "/canvas/v1/topic/sync"

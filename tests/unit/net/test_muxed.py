@@ -8,9 +8,9 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from gossiplog.errors import ClosedError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from gossiplog.net import EndKind, open_muxed
-from gossiplog.net.multistream import Proposal
-from gossiplog.net.muxed import KEEP_ALIVE_S, NEGOTIATION_S, OUTPUT_BYTES_MAX, SEND_S
-from gossiplog.net.yamux import QUEUE_BYTES, STREAMS_MAX, WINDOW_BYTES, Flags, FrameKind, Yamux, encode_header
+from gossiplog.net.transport.multistream import Proposal
+from gossiplog.net.transport.muxed import KEEP_ALIVE_S, NEGOTIATION_S, OUTPUT_BYTES_MAX, SEND_S
+from gossiplog.net.transport.yamux import QUEUE_BYTES, STREAMS_MAX, WINDOW_BYTES, Flags, FrameKind, Yamux, encode_header
 from gossiplog.pubsub.types import PeerId
 
 ECHO = {"/echo": echo}

@@ -15,13 +15,13 @@ from network_support import TOPIC, eventually, memory_log
 from gossiplog.broadcast import PeerKind
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
-from gossiplog.net.service import Service, open_service
-from gossiplog.net.streams import REOPEN_S_MAX
+from gossiplog.net.service.service import Service, open_service
+from gossiplog.net.service.streams import REOPEN_S_MAX
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.pubsub.types import Topic
-from gossiplog.pubsub.wire import Wire
+from gossiplog.pubsub.wire.rpc_codec import Wire
 
 SUBSCRIBED = (Subscription(Topic(TOPIC), True),)
 

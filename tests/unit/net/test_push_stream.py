@@ -12,8 +12,8 @@ from muxer_support import muxed_pair
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import DecodeError
 from gossiplog.net import MuxedStream
-from gossiplog.net.push import QUEUE_BYTES_MAX, STALLED_S, PushStream
-from gossiplog.net.timers import Timers
+from gossiplog.net.service.push_stream import QUEUE_BYTES_MAX, STALLED_S, PushStream
+from gossiplog.net.service.timers import Timers
 from gossiplog.pubsub.types import TimerToken
 
 

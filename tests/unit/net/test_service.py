@@ -17,17 +17,18 @@ import gossiplog
 from gossiplog import GossipLog
 from gossiplog.broadcast import PeerKind
 from gossiplog.codec.framing import FrameDecoder, encode_frame
+from gossiplog.entry import Verdict
+from gossiplog.entry.message import Entry
 from gossiplog.errors import LocalProtocolError, StorageFull
-from gossiplog.log import Verdict
-from gossiplog.log.message import Entry
-from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream, cut_through
-from gossiplog.net.push import STALLED_S
-from gossiplog.net.service import Service, open_service
-from gossiplog.net.streams import PUBLISHED_INSERTING_MAX
+from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
+from gossiplog.net.service import cut_through
+from gossiplog.net.service.push_stream import STALLED_S
+from gossiplog.net.service.service import Service, open_service
+from gossiplog.net.service.streams import PUBLISHED_INSERTING_MAX
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
-from gossiplog.pubsub.wire import Wire
+from gossiplog.pubsub.wire.rpc_codec import Wire
 from gossiplog.sync.rpc import Insert, Update
 from gossiplog.sync.wire import decode_event, encode_event
 

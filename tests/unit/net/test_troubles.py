@@ -15,12 +15,12 @@ from network_support import TOPIC, memory_log
 
 from gossiplog.broadcast import PeerKind
 from gossiplog.net.libp2p import Address, PeerKey, host
-from gossiplog.net.multistream import MULTISTREAM, encode_line
-from gossiplog.net.service import open_service
+from gossiplog.net.service.service import open_service
+from gossiplog.net.transport.multistream import MULTISTREAM, encode_line
 from gossiplog.pubsub.policy import Policy, SignaturePolicy, hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
 from gossiplog.pubsub.types import Topic
-from gossiplog.pubsub.wire import Wire
+from gossiplog.pubsub.wire.rpc_codec import Wire
 
 OTHER = PeerKey(b"\2" * 32).id
 

@@ -12,8 +12,8 @@ from trio.testing import memory_stream_pair
 from wsproto.frame_protocol import FrameProtocol, Opcode
 
 from gossiplog.errors import ClosedError, RemoteProtocolError
-from gossiplog.net.http_head import read_head
-from gossiplog.net.websocket import MESSAGE_BYTES_MAX, WebSocketStream, accept_websocket, connect_websocket
+from gossiplog.net.transport.http_head import read_head
+from gossiplog.net.transport.websocket import MESSAGE_BYTES_MAX, WebSocketStream, accept_websocket, connect_websocket
 
 ASKED = b"GET /x HTTP/1.1\r\nhost: h\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
 KEY = b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"

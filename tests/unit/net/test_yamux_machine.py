@@ -3,7 +3,7 @@ import struct
 import pytest
 
 from gossiplog.errors import ClosedError, RemoteProtocolError, StreamReset
-from gossiplog.net.yamux import (
+from gossiplog.net.transport.yamux import (
     GO_AWAY_NORMAL,
     QUEUE_BYTES,
     STREAMS_MAX,
@@ -19,7 +19,7 @@ from gossiplog.net.yamux import (
     Yamux,
     encode_header,
 )
-from gossiplog.net.yamux.machine import FRAMES_A_TURN, GROWTH_BYTES, OPENED_WINDOW_BYTES, UNREAD_BYTES_MAX
+from gossiplog.net.transport.yamux.machine import FRAMES_A_TURN, GROWTH_BYTES, OPENED_WINDOW_BYTES, UNREAD_BYTES_MAX
 
 DATA, WINDOW, PING, GO_AWAY = FrameKind
 SYN, ACK, FIN, RST = Flags

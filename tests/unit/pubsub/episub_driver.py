@@ -5,9 +5,9 @@ import random
 from unit.pubsub.network import Solo, T, said
 
 from gossiplog.pubsub import EpisubParams
-from gossiplog.pubsub.episub import Episub
 from gossiplog.pubsub.events import Subscribe
-from gossiplog.pubsub.overlay import Neighbor, NeighborKind
+from gossiplog.pubsub.overlay.messages import Neighbor, NeighborKind
+from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.rpc import Rpc
 
 REQUEST, ACCEPT, LINKS = NeighborKind.REQUEST, NeighborKind.ACCEPT, NeighborKind.LINKS

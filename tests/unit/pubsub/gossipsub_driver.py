@@ -6,7 +6,7 @@ from unit.pubsub.network import Solo, T
 
 from gossiplog.pubsub import GossipsubParams, ScoreParams, Thresholds
 from gossiplog.pubsub.events import Subscribe
-from gossiplog.pubsub.gossipsub import Gossipsub
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
 
 MESHSUB_1_0, FLOODSUB = "/meshsub/1.0.0", "/floodsub/1.0.0"
 SCORED = ScoreParams(thresholds=Thresholds(accept_px=5.0))

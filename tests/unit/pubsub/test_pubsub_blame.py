@@ -10,10 +10,10 @@ from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import GossipsubParams, Outcome, ScoreParams, Topic, TopicScoreParams
 from gossiplog.pubsub.actions import Connect, SendRpc
 from gossiplog.pubsub.events import PeerConnected, Publish, RpcReceived, Subscribe, Validated
-from gossiplog.pubsub.gossipsub import Gossipsub
+from gossiplog.pubsub.gossip.score import PeerScores
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import IHave, PeerRecord, Prune, Rpc
-from gossiplog.pubsub.score import PeerScores
-from gossiplog.pubsub.wire import RPC, Wire
+from gossiplog.pubsub.wire.rpc_codec import RPC, Wire
 
 WITH_P3 = ScoreParams(default_topic=TopicScoreParams(mesh_deliveries_weight=-1, mesh_deliveries_activation_s=1))
 WITH_P4 = ScoreParams(default_topic=TopicScoreParams(invalid_messages_weight=-1))

@@ -7,8 +7,8 @@ from unit.pubsub.network import Solo, T, controls, message, names, recipients
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import ChokeParams, Rpc, Topic
-from gossiplog.pubsub.choke import Choke
 from gossiplog.pubsub.events import SendFailed, Subscribe, Unsubscribe
+from gossiplog.pubsub.routers.choke import Choke
 from gossiplog.pubsub.rpc import Control, Prune
 
 

@@ -17,13 +17,13 @@ from gossiplog.pubsub import (
     RandomsubParams,
     Topic,
 )
-from gossiplog.pubsub.choke import Choke
-from gossiplog.pubsub.episub import Episub
 from gossiplog.pubsub.events import Start
-from gossiplog.pubsub.floodsub import Floodsub
-from gossiplog.pubsub.gossipsub import Gossipsub
-from gossiplog.pubsub.meshsub import Meshsub
-from gossiplog.pubsub.randomsub import Randomsub
+from gossiplog.pubsub.routers.choke import Choke
+from gossiplog.pubsub.routers.episub import Episub
+from gossiplog.pubsub.routers.floodsub import Floodsub
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.pubsub.routers.meshsub import Meshsub
+from gossiplog.pubsub.routers.randomsub import Randomsub
 
 ROUTERS = {
     "floodsub": lambda rng: Floodsub(FloodsubParams(), rng),

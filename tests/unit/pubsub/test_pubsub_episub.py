@@ -12,8 +12,7 @@ from gossiplog.pubsub.events import (
     Probed,
     Unsubscribe,
 )
-from gossiplog.pubsub.neighbours import count_random
-from gossiplog.pubsub.overlay import (
+from gossiplog.pubsub.overlay.messages import (
     Disconnected,
     ForwardJoin,
     GetNodes,
@@ -25,7 +24,8 @@ from gossiplog.pubsub.overlay import (
     TreePrune,
     WalkJoin,
 )
-from gossiplog.pubsub.proximity import RoundTrips
+from gossiplog.pubsub.overlay.neighbours import count_random
+from gossiplog.pubsub.overlay.proximity import RoundTrips
 from gossiplog.pubsub.rpc import Rpc, Subscription
 
 # Joining

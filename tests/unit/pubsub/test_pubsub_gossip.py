@@ -9,8 +9,8 @@ from unit.pubsub.network import Solo, T, controls, counts, message, names, of, r
 from gossiplog.pubsub import Fate, GossipsubParams, Outcome, ScoreParams, Topic
 from gossiplog.pubsub.actions import AnotherSource, Deliver, Published, Validate
 from gossiplog.pubsub.events import PeerDisconnected, Publish, RpcReceived, SendFailed, Subscribe, Unsubscribe, Validated
-from gossiplog.pubsub.gossipsub import Gossipsub
-from gossiplog.pubsub.mcache import MessageCache
+from gossiplog.pubsub.gossip.mcache import MessageCache
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import IHave, Rpc, Subscription
 from gossiplog.pubsub.seen import Seen
 
@@ -418,7 +418,7 @@ def test_full_message_cache_forgets_its_oldest_window():
 
 def test_seen_is_expired_by_traffic_where_there_is_no_heartbeat():
     from gossiplog.pubsub import FloodsubParams
-    from gossiplog.pubsub.floodsub import Floodsub
+    from gossiplog.pubsub.routers.floodsub import Floodsub
 
     driver = Solo(Floodsub(FloodsubParams(), random.Random(1)))
     driver.connect("a")

@@ -6,7 +6,6 @@ from unit.pubsub.gossipsub_driver import FLOODSUB, MESHSUB_1_0, SCORED, joined, 
 from unit.pubsub.network import Network, T, controls, message, names, said
 
 from gossiplog.pubsub import Fate, GossipsubParams, MeshsubParams, ScoreParams, Thresholds, Topic, TopicScoreParams
-from gossiplog.pubsub.backoff import Backoff
 from gossiplog.pubsub.events import (
     AppScored,
     PeerConnected,
@@ -17,8 +16,9 @@ from gossiplog.pubsub.events import (
     TimerFired,
     Unsubscribe,
 )
-from gossiplog.pubsub.gossipsub import Gossipsub
-from gossiplog.pubsub.meshsub import HEARTBEAT, Meshsub
+from gossiplog.pubsub.gossip.backoff import Backoff
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.pubsub.routers.meshsub import HEARTBEAT, Meshsub
 from gossiplog.pubsub.rpc import Prune, Rpc, Subscription
 
 # Subscriptions

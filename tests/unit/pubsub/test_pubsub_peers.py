@@ -19,10 +19,10 @@ from gossiplog.pubsub.events import (
     TimerFired,
     Unsubscribe,
 )
-from gossiplog.pubsub.floodsub import Floodsub
-from gossiplog.pubsub.gossipsub import Gossipsub
-from gossiplog.pubsub.meshsub import HEARTBEAT, Meshsub
-from gossiplog.pubsub.randomsub import Randomsub
+from gossiplog.pubsub.routers.floodsub import Floodsub
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.pubsub.routers.meshsub import HEARTBEAT, Meshsub
+from gossiplog.pubsub.routers.randomsub import Randomsub
 from gossiplog.pubsub.rpc import Control, PeerRecord, Prune, Rpc, Subscription
 
 # Direct peers

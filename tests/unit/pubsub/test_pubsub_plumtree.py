@@ -9,7 +9,6 @@ from unit.pubsub.network import Network, Solo, T, counts, message, names, of, re
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import EpisubParams, Fate, Outcome, Topic
 from gossiplog.pubsub.actions import Deliver, Published, SetTimer
-from gossiplog.pubsub.episub import Episub
 from gossiplog.pubsub.events import (
     AppScored,
     PeerDisconnected,
@@ -19,14 +18,9 @@ from gossiplog.pubsub.events import (
     Unsubscribe,
     Validated,
 )
-from gossiplog.pubsub.overlay import (
-    Nodes,
-    TreeGraft,
-    TreeIHave,
-    TreePrune,
-    WalkJoin,
-)
-from gossiplog.pubsub.plumtree import FLUSH, MISSING
+from gossiplog.pubsub.overlay.messages import Nodes, TreeGraft, TreeIHave, TreePrune, WalkJoin
+from gossiplog.pubsub.overlay.plumtree import FLUSH, MISSING
+from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.rpc import Rpc
 
 

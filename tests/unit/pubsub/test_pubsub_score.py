@@ -8,9 +8,9 @@ from unit.pubsub.network import Network, Solo, T, message
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import GossipsubParams, Outcome, ScoreParams, Thresholds, Topic, TopicScoreParams
 from gossiplog.pubsub.events import AppScored, PeerConnected, PeerDisconnected, Subscribe, TopicScored
-from gossiplog.pubsub.gossipsub import Gossipsub
+from gossiplog.pubsub.gossip.score import NoScoring, PeerScores
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import Rpc
-from gossiplog.pubsub.score import NoScoring, PeerScores
 
 TOPIC = TopicScoreParams(
     topic_weight=0.5,

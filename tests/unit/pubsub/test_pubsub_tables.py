@@ -9,7 +9,7 @@ from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import GossipsubParams, ScoreParams
 from gossiplog.pubsub.mesh_params import MESH_PARAMS
 from gossiplog.pubsub.tables import as_toml, overlaid
-from gossiplog.sim.routers import router_factory
+from gossiplog.sim.routing.routers import router_factory
 from gossiplog.sim.scenario_file import load_scenario
 
 MESH = MESH_PARAMS["gossipsub"]

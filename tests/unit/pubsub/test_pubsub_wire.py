@@ -10,7 +10,7 @@ from gossiplog.codec import decode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.outbox import Outbox
-from gossiplog.pubsub.overlay import (
+from gossiplog.pubsub.overlay.messages import (
     Disconnected,
     ForwardJoin,
     GetNodes,
@@ -28,7 +28,7 @@ from gossiplog.pubsub.overlay import (
 from gossiplog.pubsub.peer_id import peer_id_bytes, peer_id_text
 from gossiplog.pubsub.policy import Policy, SignaturePolicy, ed25519_peer_id, hash_data, is_signature_valid, sign_message, signed_bytes
 from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
-from gossiplog.pubsub.wire import RPC, Wire, WireLimits
+from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits
 
 KEY = SigningKey(bytes(32))
 ME = ed25519_peer_id(bytes(KEY.verify_key))

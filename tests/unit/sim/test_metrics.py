@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from gossiplog.codec.base58 import encode_base58
-from gossiplog.pubsub import overlay
+from gossiplog.pubsub.overlay import messages as overlay
 from gossiplog.pubsub.rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, Topic
-from gossiplog.pubsub.wire import Wire
-from gossiplog.sim.account import Account, parts_of
-from gossiplog.sim.metrics import Metrics, percentile
-from gossiplog.sim.report import as_row, compare_table, describe, mean_rows, run_row, without_attack
-from gossiplog.sim.run import Run, run_scenario
+from gossiplog.pubsub.wire.rpc_codec import Wire
+from gossiplog.sim.measure.counters import Account, parts_of
+from gossiplog.sim.measure.metrics import Metrics, percentile
+from gossiplog.sim.measure.report import as_row, compare_table, describe, mean_rows, run_row, without_attack
+from gossiplog.sim.routing.run import Run, run_scenario
+from gossiplog.sim.routing.sizes import PEER_ID_BYTES, rpc_bytes
 from gossiplog.sim.scenario import Attack, PublishSpec, Scenario
-from gossiplog.sim.sizes import PEER_ID_BYTES, rpc_bytes
 
 
 def test_percentile_is_the_nearest_rank() -> None:

@@ -20,12 +20,12 @@ from gossiplog.pubsub.events import (
 )
 from gossiplog.pubsub.router import RouterState
 from gossiplog.pubsub.rpc import Rpc, Subscription
-from gossiplog.sim.account import Account
 from gossiplog.sim.link import Uniform
-from gossiplog.sim.metrics import Metrics
-from gossiplog.sim.network import TOPIC, Network
-from gossiplog.sim.node import Node
-from gossiplog.sim.run import RunResult, run_scenario
+from gossiplog.sim.measure.counters import Account
+from gossiplog.sim.measure.metrics import Metrics
+from gossiplog.sim.routing.network import TOPIC, Network
+from gossiplog.sim.routing.node import Node
+from gossiplog.sim.routing.run import RunResult, run_scenario
 from gossiplog.sim.scenario import ROUTERS, Churn, Kill, LinkSpec, Offline, Partition, PublishSpec, Scenario, Slow, TopologySpec
 
 PLAIN = Rpc(subscriptions=(Subscription(TOPIC, True),))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.sim.reproduce import CounterReport, Published, as_json, judge, published_runs, reproduce
-from gossiplog.sim.simsub import RULES_2018, RULES_2022_V10, RULES_2022_V11, SimsubResult, run_simsub
+from gossiplog.sim.simsub.reproduce import CounterReport, Published, as_json, judge, published_runs, reproduce
+from gossiplog.sim.simsub.simsub import RULES_2018, RULES_2022_V10, RULES_2022_V11, SimsubResult, run_simsub
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "simsub.json"
 
@@ -35,7 +35,7 @@ def test_messages_are_forgotten_after_120_heartbeats_and_not_asked_for_again() -
 
 
 def test_same_seed_gives_the_same_counters_under_any_hash_seed() -> None:
-    code = "from gossiplog.sim.simsub import *; print([run_simsub(r, 50, 20, 0.05, 9).counters for r in RULES.values()])"
+    code = "from gossiplog.sim.simsub.simsub import *; print([run_simsub(r, 50, 20, 0.05, 9).counters for r in RULES.values()])"
     root = str(Path(__file__).parents[3])
     outputs = {
         subprocess.run(

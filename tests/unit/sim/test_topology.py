@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.sim.topology import Links, full, hub_and_spoke, neighbours, random_connect, read_links, ring, star
+from gossiplog.sim.routing.topology import Links, full, hub_and_spoke, neighbours, random_connect, read_links, ring, star
 
 
 def is_simple(links: Links) -> bool:

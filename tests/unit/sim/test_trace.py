@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.sim.run import run_scenario
+from gossiplog.sim.measure.trace import PARQUET_ROWS, TRACE_SCHEMA, JsonLines, Recorder, Transcript, open_sink
+from gossiplog.sim.routing.run import run_scenario
 from gossiplog.sim.scenario import Churn, LinkSpec, PublishSpec, Scenario
-from gossiplog.sim.trace import PARQUET_ROWS, TRACE_SCHEMA, JsonLines, Recorder, Transcript, open_sink
 
 ROOT = str(Path(__file__).parents[3])
 SCENARIO = Scenario(
@@ -41,9 +41,9 @@ def traced(scenario: Scenario = SCENARIO, seed: int = 1) -> tuple[list[dict[str,
 def test_same_seed_gives_the_same_bytes_under_any_hash_seed(router: str) -> None:
     code = (
         "import io, sys\n"
-        "from gossiplog.sim.run import run_scenario\n"
+        "from gossiplog.sim.routing.run import run_scenario\n"
         "from gossiplog.sim.scenario import *\n"
-        "from gossiplog.sim.trace import JsonLines\n"
+        "from gossiplog.sim.measure.trace import JsonLines\n"
         f"s = Scenario('busy', router={router!r}, nodes=25, publish=PublishSpec(messages=20, bytes=600, start_s=3.0, linger_s=3.0),"
         " link=LinkSpec(loss=0.02, jitter=0.1), fault=(Churn(3.0, 5.0, 2.0, 1.0), Partition(5.0, 6.0)), attack=Attack(nodes=5))\n"
         f"run_scenario(s, 3, sinks=[JsonLines(sys.stdout, s.name, {router!r}, 3)])\n"

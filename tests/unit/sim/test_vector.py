@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.sim.simsub import RULES_2018, RULES_2022_V10, run_simsub
-from gossiplog.sim.vector import run_vector
+from gossiplog.sim.simsub.simsub import RULES_2018, RULES_2022_V10, run_simsub
+from gossiplog.sim.simsub.vector import run_vector
 
 
 @settings(max_examples=15, deadline=None)

@@ -10,7 +10,7 @@ import pytest
 import trio
 from log_support import opened
 
-from gossiplog.store.sqlite_connection import TrioConnection
+from gossiplog.store.sqlite.connection import TrioConnection
 
 
 def connector():

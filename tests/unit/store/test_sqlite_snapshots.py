@@ -8,12 +8,12 @@ import trio
 from log_support import opened
 
 import gossiplog
+from gossiplog.entry import Ed25519Signer
 from gossiplog.errors import LogBusy, SnapshotExpired
-from gossiplog.log import Ed25519Signer
-from gossiplog.log.reads import ReadCount
+from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask
-from gossiplog.store import sqlite
-from gossiplog.store.sqlite_file import WriterLock
+from gossiplog.store.sqlite import store as sqlite
+from gossiplog.store.sqlite.file import WriterLock
 
 
 async def test_snapshots_that_are_held_keep_no_other_read_waiting(tmp_path):

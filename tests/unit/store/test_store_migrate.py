@@ -9,9 +9,10 @@ from log_support import assert_whole, opened
 
 from gossiplog.errors import ReadOnlyLog
 from gossiplog.log.place import find_place
-from gossiplog.store import pending_migrations, sqlite_file
+from gossiplog.store import pending_migrations
 from gossiplog.store.migrate import load_migrations, split_statements
-from gossiplog.store.sqlite_file import create_log, migrate_log, read_version
+from gossiplog.store.sqlite import file as sqlite_file
+from gossiplog.store.sqlite.file import create_log, migrate_log, read_version
 
 
 def test_the_migrations_are_numbered_from_one_without_a_gap() -> None:

@@ -6,10 +6,10 @@ import pytest
 from log_support import SIGNERS, make, make_history, opened
 
 from gossiplog import Reject
-from gossiplog.log.reads import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves
-from gossiplog.store import tail
-from gossiplog.store.sqlite import _answer_writing
-from gossiplog.store.sqlite_answers import answer
+from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves
+from gossiplog.store import writer_cache as tail
+from gossiplog.store.sqlite.answers import answer
+from gossiplog.store.sqlite.store import _answer_writing
 from gossiplog.tree import ReadRoot, ReadRuns
 
 

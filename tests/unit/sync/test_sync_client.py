@@ -7,7 +7,7 @@ from gossiplog.codec.framing import FrameDecoder
 from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.errors import LocalProtocolError, RemoteProtocolError, StoreError, SyncAborted
 from gossiplog.sync.client import SyncClient
-from gossiplog.sync.compare import Compared
+from gossiplog.sync.compare_plan import Compared
 from gossiplog.sync.events import Answered, Ask, Closed, Done, Finish, Inserted, InsertEntries, Received, Send
 from gossiplog.sync.limits import ClientLimits
 from gossiplog.sync.result import Ending, SyncResult

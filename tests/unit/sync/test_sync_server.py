@@ -11,7 +11,7 @@ from gossiplog.errors import LocalProtocolError
 from gossiplog.plan import run_plan
 from gossiplog.sync.events import Answered, Closed, Finish, Received, Reset, Resumed, Send
 from gossiplog.sync.limits import ServerLimits
-from gossiplog.sync.pace import TokenBucket
+from gossiplog.sync.rate import TokenBucket
 from gossiplog.sync.rpc import (
     KEYS_MAX,
     AbortResponse,

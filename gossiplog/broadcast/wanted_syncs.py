@@ -1,0 +1,213 @@
+"""Which sync is started, merged with another, or put off: what is missing, and who said that they have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeAlias
+
+from ..log.requests import ReadLeaves, ReadQuarantined
+from ..plan import Plan, ask
+from ..pubsub.types import PeerId
+from ..sync.rate import address_group
+from ..sync.result import Ending, SyncResult
+from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
+from ..sync.source import Source
+from .actions import StartSync
+
+__all__ = ["KEYS_MAX", "Asker", "Needs", "missing"]
+
+KEYS_MAX = 1_000
+"""Keys that are remembered as a peer's, as many as one update holds. Any one of them makes a sync bring all."""
+DEFER_S = 5.0
+"""How long a sync waits for another that may bring the same: as long as that one would wait for one answer."""
+
+Asker: TypeAlias = Callable[[Plan[Any], Callable[[Any], None], PeerId | None], None]
+"""Ask our log, and go on with the answer unless the peer in question has left by then."""
+
+
+def missing(keys: Sequence[bytes]) -> Plan[list[bytes]]:
+    """Find out which of these keys are neither in the log nor in its quarantine. Two reads at most."""
+    leaves = yield from ask(ReadLeaves(keys))
+    absent = [key for key in keys if key not in leaves]
+    if not absent:
+        return []
+    aside = yield from ask(ReadQuarantined(absent))
+    return [key for key in absent if key not in aside]
+
+
+@dataclass(slots=True, eq=False)
+class _Need:
+    """One peer's.
+
+    Attributes:
+        keys: What it has and we lack, as far as it was said since its last sync began.
+        running: What the sync that runs now is for; None while none does.
+        deferred_until: Until when other syncs may bring the keys; None while nothing is put off.
+        token: Of the session that runs; 0 before it has begun.
+        first_answer_s: What that session's source has for its first answer.
+    """
+
+    keys: dict[bytes, None] = field(default_factory=dict)
+    running: dict[bytes, None] | None = None
+    deferred_until: float | None = None
+    token: int = 0
+    first_answer_s: float | None = None
+
+    def add(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            if len(self.keys) >= KEYS_MAX:
+                return
+            self.keys[key] = None
+
+
+class Needs:
+    """Remembers for each peer what it has that we lack, and starts a sync with it when no other brings it.
+
+    A head that spreads is announced by all neighbours within milliseconds. The first of them is synced with at once; whoever
+    announces nothing but what running syncs are for waits until one of these ends, but no longer than `DEFER_S`, so that a source
+    that withholds or dawdles delays an entry and never keeps it away. Before a sync begins, and when it ends, the log is asked
+    what is missing still: a sync for what came meanwhile is not begun, and its announcer is not blamed.
+
+    Args:
+        random: For the delays of `SyncSchedule`.
+        log: Asks our log.
+        started: Gets each sync that is to start.
+
+    Attributes:
+        now: Seconds; the caller sets it before any call.
+        has_changed: Set whenever `wake_at` may have changed; the caller clears it.
+
+    Source: spec/sync.md, "Reliable causal broadcast".
+    """
+
+    def __init__(self, random: Random, log: Asker, started: Callable[[StartSync], None]) -> None:
+        self._schedule = SyncSchedule(random)
+        self._ask = log
+        self._started = started
+        self._needs: dict[PeerId, _Need] = {}
+        self._groups: dict[PeerId, str] = {}
+        self._schedule_wake: float | None = None
+        self._sessions = 0
+        self.now = 0.0
+        self.has_changed = False
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `on_timer` has something to do; None: never. O(peers)."""
+        times = [need.deferred_until for need in self._needs.values() if need.deferred_until is not None]
+        if self._schedule_wake is not None:
+            times.append(self._schedule_wake)
+        return min(times, default=None)
+
+    def sizes(self) -> dict[str, int]:
+        """How many peers are being synced with, and how many keys are held for one peer at most."""
+        needs = self._needs.values()
+        return {
+            "syncs": sum(need.running is not None for need in needs),
+            "keys_per_peer": max((len(need.keys) for need in needs), default=0),
+            "schedule": len(self._schedule),
+        }
+
+    @staticmethod
+    def sizes_max() -> dict[str, int]:
+        """Return the maxima of `sizes`."""
+        return {"syncs": ACTIVE_MAX, "keys_per_peer": KEYS_MAX, "schedule": PEERS_MAX}
+
+    def on_connected(self, peer: PeerId, address: str | None) -> None:
+        """Note where a peer is, for peers of one address share what they may hold of our attention; None: it shares with nobody."""
+        if address is not None:
+            self._groups[peer] = address_group(address)
+
+    def want(self, peer: PeerId, keys: Sequence[bytes]) -> None:
+        """Note that a connected peer has these keys, which we lack, and sync with it now or later."""
+        need = self._needs.setdefault(peer, _Need())
+        need.add(keys)
+        if need.deferred_until is not None:
+            return
+        if need.running is None and self._is_covered(keys):
+            need.deferred_until = self.now + DEFER_S
+            self.has_changed = True
+        else:
+            self._tell(SyncWanted(peer, self._groups.get(peer)))
+
+    def on_finished(self, peer: PeerId, result: SyncResult, token: int) -> None:
+        """Take the result of a sync; what it was for is looked for before anything is concluded."""
+        need = self._needs.get(peer)
+        if need is None or need.running is None or need.token != token:
+            return
+        need.token = 0
+        running = list(need.running)
+        if running:
+            self._ask(missing(running), lambda absent: self._conclude(peer, need, result, absent), peer)
+        else:
+            self._conclude(peer, need, result, [])
+
+    def on_left(self, peer: PeerId) -> None:
+        """Forget a peer that has gone; those who waited for its sync wait no longer."""
+        self._groups.pop(peer, None)
+        if self._needs.pop(peer, None) is not None:
+            self._tell(Left(peer))
+            self._undefer()
+
+    def on_timer(self) -> None:
+        """Start what is due."""
+        self._undefer()
+        self._tell(Tick())
+
+    def _is_covered(self, keys: Iterable[bytes]) -> bool:
+        rest = set(keys)
+        for need in self._needs.values():
+            if need.running:
+                rest.difference_update(need.running)
+                if not rest:
+                    return True
+        return False
+
+    def _undefer(self) -> None:
+        for peer, need in list(self._needs.items()):
+            until = need.deferred_until
+            if until is not None and (self.now >= until or not self._is_covered(need.keys)):
+                need.deferred_until = None
+                self._tell(SyncWanted(peer, self._groups.get(peer)))
+
+    def _tell(self, event: ScheduleEvent) -> None:
+        for action in self._schedule.handle(event, self.now):
+            if isinstance(action, WakeAt):
+                self._schedule_wake = action.at
+            else:
+                self._begin(PeerId(action.peer), action.source, action.first_answer_s)
+        if self._schedule_wake is not None and self._schedule_wake <= self.now:
+            # It says when it is to be woken next only if that changed, and it never asks for a time that has come.
+            self._schedule_wake = None
+        self.has_changed = True
+
+    def _begin(self, peer: PeerId, source: Source, first_answer_s: float | None) -> None:
+        need = self._needs[peer]
+        need.first_answer_s = first_answer_s
+        need.running, need.keys, need.deferred_until = need.keys, {}, None
+        if need.running:
+            self._ask(missing(list(need.running)), lambda absent: self._begin_unless_done(peer, need, source, absent), peer)
+        else:
+            # A session that goes on from where an earlier one was cut off, or that asks again for what was set aside an hour ago.
+            self._start(peer, need, source)
+
+    def _start(self, peer: PeerId, need: _Need, source: Source) -> None:
+        self._sessions += 1
+        need.token = self._sessions
+        self._started(StartSync(peer, source, need.token, need.first_answer_s))
+
+    def _begin_unless_done(self, peer: PeerId, need: _Need, source: Source, absent: list[bytes]) -> None:
+        if absent:
+            need.running = dict.fromkeys(absent)
+            self._start(peer, need, source)
+        else:
+            self._conclude(peer, need, SyncResult(ending=Ending.COMPLETE), [])
+
+    def _conclude(self, peer: PeerId, need: _Need, result: SyncResult, absent: list[bytes]) -> None:
+        need.running = None
+        if result.ending is not Ending.COMPLETE:
+            need.add(absent)
+        self._tell(SyncEnded(peer, result, is_still_missing=bool(absent)))
+        self._undefer()

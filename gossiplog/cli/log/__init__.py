@@ -1,0 +1,3 @@
+"""Commands about one log: making it, reading it, checking it, moving it."""
+
+__all__: list[str] = []

@@ -1,0 +1,229 @@
+"""`append`: sign payloads and add them."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from ... import errors
+from ...entry.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
+from ..exits import ExitCode, Failure
+from ..options import DURABILITIES, key_option, log_argument, output_options
+from ..output import Output
+from ..progress import Progress
+from ..session import opened, run
+
+if TYPE_CHECKING:
+    from ...entry.message import Entry
+    from ...gossip_log import GossipLog
+
+__all__ = ["append"]
+
+_BATCH = 1000
+_BATCH_MAX = 10_000
+_PAYLOAD_BYTES_MAX = 25 * 1024 * 1024
+_READ_BYTES = 256 * 1024
+_PAUSE_S = 0.02
+"""Input that pauses for so long is committed as it is, so that a slow producer sees its lines in the log."""
+
+
+@click.command()
+@log_argument
+@click.argument("payload", required=False, metavar="[PAYLOAD|-]")
+@click.option("--lines", is_flag=True, help="Read one payload a line from stdin.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, _BATCH_MAX),
+    default=_BATCH,
+    show_default=True,
+    metavar="N",
+    help="With --lines: at most so many in one transaction.",
+)
+@key_option
+@click.option(
+    "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an acknowledged entry survives."
+)
+@click.option(
+    "--max-entry-bytes",
+    "value_bytes_max",
+    type=click.IntRange(1, VALUE_BYTES_LIMIT),
+    default=VALUE_BYTES_DEFAULT,
+    show_default=True,
+    metavar="N",
+    help="What an entry may have.",
+)
+@output_options(quiet="Print ids alone.")
+def append(
+    log: str,
+    payload: str | None,
+    lines: bool,
+    batch: int,
+    key_name: str | None,
+    durability: str,
+    value_bytes_max: int,
+    out: Output,
+) -> None:
+    """Sign a payload and add it to the log.
+
+    The entry names the current heads as its parents, 256 of them at most, and its id is printed.
+
+    PAYLOAD is JSON; '-' or nothing reads it from stdin. Bytes and links are written as in dag-json:
+    {"/":{"bytes":"aGk"}} and {"/":"bafy…"}. Numbers become what JavaScript makes of them: 1.0 is 1.
+
+    With --lines, lines are committed in batches as they come, and an id is printed once its entry is committed. A line that is
+    refused stops the run: what came before it is kept, and the message says which line it was.
+
+    An acknowledged entry survives a killed process at any durability; with 'full' also the loss of power, with 'normal' all but the
+    last moments before it, with 'off' the file itself may suffer from it.
+
+    \b
+    Examples
+      gossiplog append app.db '{"op":"set","key":"a","value":1}'
+      date -u +'{"now":"%FT%TZ"}' | gossiplog append app.db -
+      ID=$(gossiplog append -q app.db '"hello"')
+      gossiplog append app.db --lines < operations.jsonl
+    """
+    from ...keyring import Keyring
+
+    if lines and payload not in (None, "-"):
+        raise click.UsageError("--lines reads payloads from stdin; leave PAYLOAD out", click.get_current_context())
+    if payload is None and not lines and sys.stdin.isatty():
+        raise click.UsageError("no payload: give one as an argument, or pipe it in", click.get_current_context())
+    signer = Keyring.from_environment().choose(key_name)
+
+    async def task() -> None:
+        async with opened(log, read_only=False, signer=signer, durability=durability, value_bytes_max=value_bytes_max) as opened_log:
+            if lines:
+                await _append_lines(opened_log, batch, out)
+                return
+            text = (
+                payload.encode("utf-8", "surrogateescape") if payload not in (None, "-") else sys.stdin.buffer.read(_PAYLOAD_BYTES_MAX + 1)
+            )
+            _report(await opened_log.append(_parse(text)), out)
+
+    run(task)
+
+
+async def _append_lines(log: GossipLog, batch: int, out: Output) -> None:
+    import trio
+
+    kept = 0
+    batches = _batches(sys.stdin.buffer, batch)
+    with Progress("appending", is_shown=not out.is_strict and not sys.stdout.isatty()) as progress:
+        # The thread may wait for input for ever; at Ctrl-C it is left behind, holding nothing.
+        while chunk := await trio.to_thread.run_sync(lambda: next(batches, None), abandon_on_cancel=True):
+            payloads: list[tuple[int, Any]] = []
+            fault: errors.GossipLogError | None = None
+            bad_line = 0
+            for number, text in chunk:
+                try:
+                    payloads.append((number, _parse(text)))
+                except errors.GossipLogError as error:
+                    fault, bad_line = error, number
+                    break
+            try:
+                for entry in await log.append_many([payload for _, payload in payloads]) if payloads else []:
+                    _report(entry, out)
+                kept = payloads[-1][0] if payloads else kept
+            except errors.StoreError as error:
+                raise _stopped(error, kept + 1, kept) from error
+            except errors.GossipLogError:
+                # One of them was refused, and with it the transaction: find out which, keeping those before it.
+                for number, payload in payloads:
+                    try:
+                        _report(await log.append(payload), out)
+                    except errors.GossipLogError as error:
+                        raise _stopped(error, number, kept) from error
+                    kept = number
+            if fault is not None:
+                raise _stopped(fault, bad_line, kept) from fault
+            out.flush()
+            progress.at(kept)
+
+
+def _stopped(error: errors.GossipLogError, line: int, kept: int) -> Failure:
+    """Say at which line it stopped, and what is in the log."""
+    before = f"lines 1 to {kept} are kept" if kept else "nothing was kept"
+    code = ExitCode.INCOMPLETE if isinstance(error, errors.StoreError) else ExitCode.FAILED
+    advice = f"; {error.hint}" if error.hint else ""
+    return Failure(f"line {line}: {error}", hint=f"{before}; go on with `tail -n +{line}`{advice}", code=code, kind="payload")
+
+
+def _batches(file: BinaryIO, size: int) -> Iterator[list[tuple[int, bytes]]]:
+    """Group lines with their numbers, blank ones left out: a group ends when it is full, or when the input pauses."""
+    number = 0
+    rest = b""
+    group: list[tuple[int, bytes]] = []
+    is_over = False
+    while not is_over:
+        data = _read_some(file)
+        is_over = not data
+        *lines, rest = (rest + data).split(b"\n")
+        if rest and (is_over or len(rest) > _PAYLOAD_BYTES_MAX):
+            lines.append(rest)
+            rest = b""
+        for line in lines:
+            number += 1
+            if line.strip():
+                group.append((number, line))
+            if len(group) == size:
+                yield group
+                group = []
+        if group and (is_over or _pauses(file)):
+            yield group
+            group = []
+
+
+def _read_some(file: BinaryIO) -> bytes:
+    """Read whatever is there, waiting only if nothing is.
+
+    Past the buffer: nothing hides there while `_pauses` looks at the file, and a thread that is left waiting here holds no lock of
+    the buffer's, which Python would want at its end.
+    """
+    try:
+        descriptor = file.fileno()
+    except (OSError, ValueError):
+        return file.read(_READ_BYTES)
+    return os.read(descriptor, _READ_BYTES)
+
+
+def _pauses(file: BinaryIO) -> bool:
+    try:
+        return not select.select([file.fileno()], [], [], _PAUSE_S)[0]
+    except (OSError, ValueError):
+        return False
+
+
+def _parse(text: bytes) -> Any:
+    from ...codec import dag_json
+
+    if len(text) > _PAYLOAD_BYTES_MAX:
+        raise Failure(f"a payload of more than {_PAYLOAD_BYTES_MAX} bytes", hint="an entry has at most 4 MiB")
+    try:
+        return dag_json.decode(text)
+    except errors.DecodeError as error:
+        hint = _hint_at_quotes(text.strip())
+        raise Failure(f"not a payload: {error}", hint=hint, kind="payload") from error
+
+
+def _hint_at_quotes(text: bytes) -> str | None:
+    """Guess from text that is no JSON whether quotes are what is wrong with it: left out, eaten by the shell, or single."""
+    if text[:1] not in b'{["-0123456789':
+        return """write strings with quotes: '"hello"'"""
+    if b"'" in text or (text[:1] == b"{" and b'"' not in text):
+        return """JSON has double quotes around keys and strings, and the shell wants single ones around the whole: '{"a":1}'"""
+    return None
+
+
+def _report(entry: Entry, out: Output) -> None:
+    if out.is_quiet:
+        out.line(entry.id)
+    elif out.is_json:
+        out.record({"id": entry.id, "clock": entry.clock})
+    else:
+        out.line(f"{out.style(entry.id, 'yellow')}  clock {entry.clock}")

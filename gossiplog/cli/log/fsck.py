@@ -1,0 +1,172 @@
+"""`fsck` and `replay`: check what is stored against what it should be, and build again what follows from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import RepairRefused, StoreError
+from ...log.fsck import Kind
+from ..exits import ExitCode
+from ..options import log_argument, output_options
+from ..output import Column, Listing, Output, clean, counted
+from ..progress import Progress
+from ..session import load_apply, opened, run
+
+if TYPE_CHECKING:
+    from ...gossip_log import GossipLog
+    from ...log.fsck import FsckReport
+
+__all__ = ["fsck", "replay"]
+
+_FINDING_COLUMNS = (Column("kind", style="red"), Column("where", style="yellow"), Column("what is wrong"))
+
+
+_ASIDE_MAX = 10
+"""So many entries a repair may set aside unasked."""
+
+
+@click.command()
+@log_argument
+@click.option("--repair", is_flag=True, help="Build the tree, the heads and the graph's index again from the entries.")
+@click.option("--dry-run", is_flag=True, help="With --repair: only say how many entries it would set aside.")
+@click.option("--yes", is_flag=True, help=f"With --repair: set aside more than {_ASIDE_MAX} entries, too.")
+@output_options()
+def fsck(log: str, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
+    """Check a log's file, and repair what can be.
+
+    Compares the tree with one built anew, its leaves with the entries, the heads with the graph, and finds foreign rows.
+
+    With --repair, everything that follows from the entries is built again. An entry whose own bytes are damaged is set aside in the
+    quarantine, with all that builds on it; where these are more than 10, nothing is done without --yes. With another replica at hand,
+    `gossiplog sync --heal LOG OTHER` repairs the log and fetches what is damaged; without one, `gossiplog salvage LOG TARGET` saves what
+    is left in a file that cannot be repaired. The exit code is 3 if anything is wrong in the end.
+
+    \b
+    Examples
+      gossiplog fsck app.db
+      gossiplog fsck app.db --repair --dry-run
+      gossiplog fsck app.db --repair
+    """
+    if (dry_run or yes) and not repair:
+        raise click.UsageError("--dry-run and --yes go with --repair", click.get_current_context())
+
+    async def task() -> FsckReport:
+        async with opened(log, read_only=not repair) as opened_log:
+            with Progress("checking", await _count(opened_log), is_shown=not out.is_strict) as progress:
+                return await opened_log.fsck(
+                    repair=repair,
+                    dry_run=dry_run,
+                    set_aside_max=None if yes else _ASIDE_MAX,
+                    on_progress=progress.at,
+                    on_phase=progress.begin,
+                )
+
+    try:
+        report = run(task)
+    except RepairRefused as error:
+        error.hint = (
+            f"`gossiplog sync --heal {log} OTHER` fetches what is damaged from another replica and keeps them; "
+            "without one, --yes sets them aside, where they wait for their ancestors"
+        )
+        raise
+    before = report.repaired
+    if out.is_json:
+        out.record({**_record(report), "setAside": report.set_aside, "repaired": _record(before) if before else None})
+    else:
+        if before is not None:
+            _show(before, out)
+            aside = f"; {counted(report.set_aside, 'entry', 'entries')} set aside in quarantine" if report.set_aside else ""
+            out.line(f"repaired: built again what follows from {counted(report.valid, 'valid entry', 'valid entries')}{aside}")
+        _show(report, out)
+        if dry_run and not report.is_clean:
+            kept = report.entries - report.set_aside
+            out.line(f"a repair would keep {counted(kept, 'entry', 'entries')} and set {report.set_aside:,} aside in quarantine")
+        summary = f"{counted(report.entries, 'entry', 'entries')}, {counted(report.problems, 'problem', 'problems')}"
+        out.line(out.style(f"ok: {summary}", "green") if report.is_clean else out.style(f"DAMAGED: {summary}", "red", bold=True))
+        if not report.is_clean:
+            _advise(log, report, out, is_repair=repair)
+    return ExitCode.DONE if report.is_clean else ExitCode.INTEGRITY
+
+
+async def _count(log: GossipLog) -> int | None:
+    """Count the entries for the progress; a log that cannot even be counted is what this command is for."""
+    try:
+        return await log.count()
+    except StoreError:
+        return None
+
+
+def _advise(log: str, report: FsckReport, out: Output, *, is_repair: bool) -> None:
+    if any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings):
+        out.note(
+            f"`gossiplog sync --heal {log} OTHER` makes it whole from another replica, `gossiplog salvage {log} TARGET` saves what is left"
+        )
+    elif report.valid < report.entries:
+        out.note(f"`gossiplog sync --heal {log} OTHER` fetches damaged entries from another replica; see also --repair --dry-run")
+    elif not is_repair:
+        out.note(f"`gossiplog fsck {log} --repair` builds again whatever follows from the entries")
+
+
+def _record(report: FsckReport) -> dict[str, Any]:
+    findings = [{"kind": each.kind, "where": each.where, "detail": each.detail} for each in report.findings]
+    return {
+        "clean": report.is_clean,
+        "entries": report.entries,
+        "valid": report.valid,
+        "problems": report.problems,
+        "duplicates": report.duplicates,
+        "findings": findings,
+    }
+
+
+def _show(report: FsckReport, out: Output) -> None:
+    if not report.findings:
+        return
+    with Listing(out, _FINDING_COLUMNS, empty="") as listing:
+        for each in report.findings:
+            listing.add({}, (each.kind, clean(each.where), clean(each.detail)))
+    left = report.problems + report.duplicates - len(report.findings)
+    if left > 0:
+        out.note(f"and {left:,} more")
+
+
+@click.command()
+@log_argument
+@click.option(
+    "--apply",
+    "apply_name",
+    metavar="MODULE:FUNCTION",
+    help="The application's apply function, imported from the current folder or the path.",
+)
+@output_options()
+def replay(log: str, apply_name: str | None, out: Output) -> None:
+    """Run the application over every entry again.
+
+    Its apply function gets all entries in causal order, to build its tables anew.
+
+    Without --apply the entries are read and counted, no more. The function is imported and run: name only code that you trust.
+
+    \b
+    Example
+      gossiplog replay app.db --apply myapp.state:apply
+    """
+    apply = load_apply(apply_name) if apply_name else None
+
+    async def task() -> int:
+        async with opened(log, read_only=apply is None, apply=apply) as opened_log:
+            with Progress("replaying", await opened_log.count(), is_shown=not out.is_strict) as progress:
+                if apply is not None:
+                    return await opened_log.replay(on_progress=progress.at)
+                async for entry in opened_log.iterate():
+                    # Decoding is what would fail.
+                    assert entry.message is not None
+                    progress.step()
+                return progress.done
+
+    count = run(task)
+    if out.is_json:
+        out.record({"count": count, "apply": apply_name and clean(apply_name)})
+    else:
+        out.line(f"{counted(count, 'entry', 'entries')} replayed")

@@ -1,0 +1,150 @@
+"""`sync --heal`: make a damaged log whole, in place or in a new file, before another replica is asked for what is gone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DamagedLog, ForeignFile, TopicMismatch
+from ..exits import ExitCode, Failure
+from ..location import Location
+from ..output import Output, counted
+from ..progress import Progress
+from ..session import opened
+from .salvage import salvage_log
+
+if TYPE_CHECKING:
+    from ...gossip_log import GossipLog
+
+__all__ = ["Healing"]
+
+_BESIDE = ("", "-wal", "-shm", "-lock")
+
+
+@dataclass
+class Healing:
+    """What is done to heal one log, and what came of it.
+
+    Attributes:
+        log: The damaged log.
+        out: Where notes go.
+        set_aside: Entries that the repair set aside, to wait for what the replica brings.
+        rebuilt: Where the damaged file is kept, if the log had to be built anew in another one.
+        released: Entries that were let in again.
+        waiting: Entries that still wait, for what the replica does not have.
+        is_clean: Whether `fsck` found nothing in the end.
+    """
+
+    log: Location
+    out: Output
+    set_aside: int = 0
+    rebuilt: Path | None = None
+    released: int = 0
+    waiting: int = 0
+    is_clean: bool = False
+
+    @property
+    def code(self) -> ExitCode:
+        """How the command ends, as far as this is concerned."""
+        return ExitCode.DONE if self.is_clean and not self.waiting else ExitCode.INTEGRITY
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For `--json`."""
+        kept = None if self.rebuilt is None else str(self.rebuilt)
+        return {"setAside": self.set_aside, "released": self.released, "waiting": self.waiting, "damagedFile": kept, "clean": self.is_clean}
+
+    async def prepare(self, topic: str | None) -> None:
+        """Repair the log where it lies, or where that is impossible, salvage it into a file that takes its place.
+
+        Nothing is lost if this, or what follows it, is interrupted; repeat it.
+
+        Raises:
+            StoreError: It is in use, or cannot be written to.
+            Failure: There is nothing to heal: no entry can be read.
+        """
+        try:
+            if not self.log.is_url and await self._is_torn():
+                await self._rebuild(topic)
+                return
+            async with opened(self.log, read_only=False) as log:
+                if topic is not None and log.topic != topic:
+                    raise TopicMismatch(f"{self.log} has topic {log.topic}, the other log has {topic}")
+                with Progress("checking", is_shown=not self.out.is_strict) as progress:
+                    report = await log.fsck(repair=True, on_progress=progress.at, on_phase=progress.begin)
+            if report.is_clean:
+                self.set_aside = report.set_aside
+                if report.repaired is not None:
+                    self.out.note(f"repaired; {counted(report.set_aside, 'entry waits', 'entries wait')} for what the other log has")
+                return
+        except (DamagedLog, ForeignFile):
+            if self.log.is_url:
+                raise
+        if self.log.is_url:
+            return
+        await self._rebuild(topic)
+
+    async def finish(self, log: GossipLog, pull: Callable[[], Awaitable[object]]) -> None:
+        """Pull what is gone, let in what waited for it, and check."""
+        from ...replica.salvaging import REPAIRED_RULES
+
+        await pull()
+        async for _, verdict in log.retrying(rules=REPAIRED_RULES):
+            self.released += verdict.is_new
+        self.waiting = await log.forget_damaged()
+        self.is_clean = (await log.fsck()).is_clean
+        if self.released:
+            self.out.note(f"{counted(self.released, 'entry', 'entries')} let in again")
+        if self.waiting:
+            self.out.note(f"{counted(self.waiting, 'entry waits', 'entries wait')} for ancestors that the other log does not have either")
+
+    async def _is_torn(self) -> bool:
+        """Look, without writing, whether the database's own structure is damaged: a repair there would write over what can be saved."""
+        from ...log.fsck import FINDINGS_MAX, Kind
+
+        async with opened(self.log) as log:
+            report = await log.fsck()
+        return report.problems > FINDINGS_MAX or any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings)
+
+    async def _rebuild(self, topic: str | None) -> None:
+        from ...store.sqlite.file import WriterLock, has_mark
+
+        path = Path(self.log)
+        draft = Location.parse(f"{path}.healing")
+        lock = WriterLock.acquire(path)
+        try:
+            _remove(Path(draft))
+            report = await salvage_log(self.log, draft, topic, self.out)
+            is_empty = report.target is None or report.target.entries + report.waiting == 0
+            # What was no log of ours must not be replaced by one.
+            if report.target is None or not report.target.is_clean or (is_empty and not has_mark(path)):
+                raise Failure(f"no entry can be read in {path}", hint="it was left as it is", code=ExitCode.INTEGRITY, kind="damaged-log")
+            self.set_aside = report.waiting
+            self.rebuilt = _swap(path, Path(draft))
+        finally:
+            lock.release()
+            _remove(Path(draft))
+        self.out.note(f"built anew; the damaged file, with the application's own tables, is kept as {self.rebuilt}")
+
+
+def _swap(path: Path, draft: Path) -> Path:
+    """Put a whole file in the place of a damaged one, which is kept under another name; there is a file under `path` at any moment."""
+    number = 1
+    while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    os.link(path, kept)
+    wal = path.with_name(path.name + "-wal")
+    if wal.exists():
+        # It would be taken for the new file's.
+        wal.replace(kept.with_name(kept.name + "-wal"))
+    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    draft.replace(path)
+    return kept
+
+
+def _remove(path: Path) -> None:
+    for suffix in _BESIDE:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -1,0 +1,146 @@
+"""`init`, `stat` and `migrate`: a log as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...entry import is_topic
+from ...errors import LogNotFound
+from ..location import Location
+from ..options import log_argument, output_options
+from ..output import Output, clean
+from ..session import opened, run
+
+__all__ = ["init", "migrate", "stat"]
+
+
+@click.command()
+@log_argument
+@click.option(
+    "--topic", required=True, metavar="T", help="What the log is about; it never changes. Letters, digits, '.', '-', at most 128."
+)
+@output_options()
+def init(log: Location, topic: str, out: Output) -> None:
+    """Create an empty log.
+
+    A log has one topic, which every signature in it covers: entries of one topic can never be passed off as another's.
+    Creating a log that is there already, with the same topic, changes nothing.
+
+    \b
+    Examples
+      gossiplog init app.db --topic app.example.com
+      gossiplog init notes.db --topic example.com#notes
+      gossiplog init 'postgresql://db.example.com/app?log=notes' --topic example.com#notes
+    """
+    if not is_topic(topic):
+        raise click.BadParameter(f"{topic!r} is not a topic: letters, digits, '.' and '-', at most 128 characters", param_hint="--topic")
+
+    async def exists() -> bool:
+        if not log.is_url:
+            return Path(log).exists() and Path(log).stat().st_size > 0
+        try:
+            async with opened(log):
+                return True
+        except LogNotFound:
+            return False
+
+    async def task() -> None:
+        existed = await exists()
+        async with opened(log, read_only=False, create=True, topic=topic) as opened_log:
+            record = {"log": log, "topic": opened_log.topic, "created": not existed}
+        shown = f"{'already there' if existed else 'created'}: {log}, topic {clean(topic)}"
+        if out.is_json:
+            out.record(record)
+        else:
+            out.line(shown)
+
+    run(task)
+
+
+@click.command()
+@log_argument
+@output_options()
+def stat(log: str, out: Output) -> None:
+    """Show a log's topic, size, heads and root.
+
+    Two replicas hold the same entries exactly when their roots are equal.
+
+    \b
+    Examples
+      gossiplog stat app.db
+      gossiplog stat app.db --json | jq -r .root.hash
+    """
+
+    async def task() -> None:
+        async with opened(log) as opened_log:
+            count = await opened_log.count()
+            clock = await opened_log.clock()
+            heads = await opened_log.heads()
+            root = await opened_log.root()
+            size = await opened_log.size_bytes()
+            topic = opened_log.topic
+        record = {
+            "topic": topic,
+            "count": count,
+            "clock": clock,
+            "heads": heads,
+            "root": {"level": root.level, "hash": root.hash.hex()},
+            "bytes": size,
+        }
+        more = f" and {len(heads) - 8} more" if len(heads) > 8 else ""
+        each = f" ({size / count:,.0f} an entry)" if count else ""
+        shown = [
+            ("topic", clean(topic)),
+            ("entries", f"{count:,}"),
+            ("next clock", f"{clock:,}"),
+            ("heads", "none" if not heads else f"{len(heads)}: {' '.join(heads[:8])}{more}"),
+            ("root", f"level {root.level}, hash {root.hash.hex()}"),
+            ("bytes", f"{size:,}{each}"),
+        ]
+        out.fields(record, shown)
+
+    run(task)
+
+
+@click.command()
+@log_argument
+@click.option("--dry-run", is_flag=True, help="Only show what would be applied.")
+@output_options()
+def migrate(log: Location, dry_run: bool, out: Output) -> None:
+    """Bring a log's file to this version's schema.
+
+    Writing commands do it on their own; this one shows it first, and does it where only reading happens otherwise. It is one
+    transaction: it happens whole or not at all. There is no way back, so keep a copy of what matters.
+
+    \b
+    Examples
+      gossiplog migrate app.db --dry-run
+      gossiplog migrate app.db
+    """
+    from ...store import pending_migrations
+
+    version, pending = pending_migrations(log.full)
+
+    async def apply() -> None:
+        async with opened(log, read_only=False):
+            pass
+
+    async def check() -> None:
+        async with opened(log):
+            pass
+
+    if not pending:
+        # An old schema is the only thing that this command passes over; whatever else is wrong with the file is said here.
+        run(check)
+    elif not dry_run:
+        run(apply)
+    record = {"log": log, "schema": version, "pending": pending, "applied": bool(pending) and not dry_run}
+    if out.is_json:
+        out.record(record)
+    elif not pending:
+        out.line(f"{log} has schema {version}, which is the newest")
+    else:
+        for name in pending:
+            out.line(f"{'pending' if dry_run else 'applied'}  {name}")

@@ -1,0 +1,113 @@
+"""`quarantine`: entries that are valid, but that the application refused."""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from ..entries import ID_CHARACTERS
+from ..exits import ExitCode, Failure
+from ..options import log_argument, output_options
+from ..output import Column, Listing, Output, clean
+from ..session import load_apply, opened, run
+
+if TYPE_CHECKING:
+    from ...gossip_log import GossipLog
+
+__all__ = ["quarantine"]
+
+_COLUMNS = (Column("id", style="yellow"), Column("rule"), Column("since"), Column("reason"))
+
+
+@click.group(no_args_is_help=True)
+def quarantine() -> None:
+    """List and retry what the application refused.
+
+    An entry that is valid, but that the application refuses, is set aside with whatever builds on it.
+
+    \b
+    Examples
+      gossiplog quarantine ls app.db
+      gossiplog quarantine retry app.db --apply myapp.state:apply
+    """
+
+
+@quarantine.command("ls")
+@log_argument
+@output_options(quiet="Print ids alone.")
+def ls(log: str, out: Output) -> None:
+    """List what is in quarantine, with the rule and the reason.
+
+    \b
+    Example
+      gossiplog quarantine ls app.db
+    """
+    from ...entry.message_id import encode_id
+
+    async def task() -> None:
+        async with opened(log) as opened_log:
+            with Listing(out, _COLUMNS, empty="nothing is in quarantine") as listing:
+                async for held in opened_log.quarantine():
+                    id = encode_id(held.key)
+                    since = datetime.datetime.fromtimestamp(held.since, datetime.UTC).isoformat(timespec="seconds")
+                    record = {"id": id, "rule": held.rule, "reason": held.reason, "since": held.since}
+                    listing.add(record, (id[:ID_CHARACTERS], held.rule, since, clean(held.reason)), id=id)
+
+    run(task)
+
+
+@quarantine.command("retry")
+@log_argument
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--apply", "apply_name", metavar="MODULE:FUNCTION", help="The application's apply function, which decides anew.")
+@output_options()
+def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -> int:
+    """Offer entries to the application again: those named, or all.
+
+    Without --apply nothing can refuse them, and they enter the log. The exit code is 1 if some stay in quarantine.
+
+    \b
+    Examples
+      gossiplog quarantine retry app.db --apply myapp.state:apply
+      gossiplog quarantine retry app.db 0g5k
+    """
+    from ...entry.message_id import encode_id
+
+    apply = load_apply(apply_name) if apply_name else None
+
+    async def task() -> int:
+        refused = 0
+        columns = (Column("id", style="yellow"), Column("verdict"), Column("reason"))
+        async with opened(log, read_only=False, apply=apply) as opened_log:
+            chosen = [await _resolve(opened_log, prefix) for prefix in ids] if ids else None
+            with Listing(out, columns, empty="nothing is in quarantine") as listing:
+                async for held, verdict in opened_log.retrying(chosen):
+                    id = encode_id(held.key)
+                    refused += not verdict.accepted
+                    record = {"id": id, "accepted": verdict.accepted, "rule": verdict.rule, "reason": verdict.reason}
+                    shown = "accepted" if verdict.accepted else "refused"
+                    listing.add(record, (id[:ID_CHARACTERS], shown, clean(verdict.reason or "")))
+        return ExitCode.FAILED if refused else ExitCode.DONE
+
+    return run(task)
+
+
+async def _resolve(log: GossipLog, prefix: str) -> str:
+    from ...entry.message_id import encode_id
+
+    found: list[str] = []
+    # Only ids of the log have an index that is asked for a prefix; a quarantine is read through, a page at a time.
+    async for held in log.quarantine():
+        if (id := encode_id(held.key)).startswith(prefix):
+            found.append(id)
+            if len(found) > 1:
+                break
+    if len(found) != 1:
+        raise Failure(
+            f"{'several' if found else 'no'} entries in quarantine begin with {prefix!r}",
+            hint="`gossiplog quarantine ls` lists them",
+            kind="not-found",
+        )
+    return found[0]

@@ -1,0 +1,125 @@
+"""`log` and `show`: entries as they are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import click
+
+from ...archive import entry_to_line
+from ...errors import DamagedLog, DecodeError
+from ..entries import ENTRY_COLUMNS, add_entry, payload_text
+from ..options import id_argument, log_argument, output_options
+from ..output import Listing, Output, clean, counted
+from ..session import opened, resolve, run
+
+if TYPE_CHECKING:
+    from ...entry.message import Entry
+
+__all__ = ["log", "show"]
+
+
+@click.command("log")
+@log_argument
+@click.option("--after", metavar="ID", help="Begin behind this entry.")
+@click.option("--before", metavar="ID", help="End in front of this entry.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries.")
+@click.option("--reverse", is_flag=True, help="Newest first.")
+@click.option("--author", metavar="DID", help="Only entries signed by this did, or by those that end so.")
+@click.option("--follow", is_flag=True, help="In the order of arrival, and go on as entries come in, from whatever process.")
+@output_options(quiet="Print ids alone.")
+def log(
+    log: str, after: str | None, before: str | None, limit: int | None, reverse: bool, author: str | None, follow: bool, out: Output
+) -> None:
+    """List entries in causal order.
+
+    Whatever an entry builds on comes before it.
+
+    JSON lines have the form {"id", "signature": {codec, publicKey, signature}, "message": {topic, clock, parents, payload}} in
+    dag-json; `gossiplog import` reads them back.
+
+    \b
+    Examples
+      gossiplog log app.db --limit 10 --reverse
+      gossiplog log app.db --json | jq .message.payload
+      gossiplog log app.db --after 0g5k --author z6Mkp7
+      gossiplog log app.db --follow
+    """
+    if follow and reverse:
+        raise click.UsageError("--follow goes forward; it cannot be combined with --reverse", click.get_current_context())
+
+    async def task() -> None:
+        async with opened(log) as opened_log, contextlib.AsyncExitStack() as stack:
+            damaged = 0
+            low = await resolve(opened_log, after) if after else None
+            high = await resolve(opened_log, before) if before else None
+            entries: AsyncIterator[Entry]
+            if follow:
+                arriving = await stack.enter_async_context(opened_log.subscribe())
+                wanted = (entry async for entry in arriving if (low is None or entry.id > low) and (high is None or entry.id < high))
+                entries = await stack.enter_async_context(contextlib.aclosing(wanted))
+            else:
+                entries = opened_log.iterate(after=low, before=high, reverse=reverse, limit=limit if author is None else None)
+            with Listing(out, ENTRY_COLUMNS, empty="no entries", is_live=follow) as listing:
+                async for entry in entries:
+                    if author is not None and not _is_by(entry, author):
+                        continue
+                    damaged += not add_entry(listing, out, entry)
+                    if listing.count == limit:
+                        break
+            if damaged:
+                hint = f"`gossiplog fsck {log}` says what else is affected"
+                raise DamagedLog(f"{counted(damaged, 'entry', 'entries')} of {log} left out, being damaged", hint=hint)
+
+    run(task)
+
+
+def _is_by(entry: Entry, author: str) -> bool:
+    """Whether this did signed an entry; what is damaged so that nobody can tell is taken for a yes, so that it is reported."""
+    try:
+        return entry.signature.public_key.endswith(author)
+    except DecodeError:
+        return True
+
+
+@click.command()
+@log_argument
+@id_argument
+@click.option("--hex", "is_hex", is_flag=True, help="Print the bytes that are stored and hashed, as hexadecimal.")
+@output_options()
+def show(log: str, entry_id: str, is_hex: bool, out: Output) -> None:
+    """Show one entry whole.
+
+    \b
+    Examples
+      gossiplog show app.db 0g5k
+      gossiplog show app.db 0g5k --hex | gossiplog verify --values -
+    """
+
+    async def task() -> None:
+        async with opened(log) as opened_log:
+            entry = await opened_log.get(await resolve(opened_log, entry_id))
+            if is_hex:
+                out.line(entry.value.hex())
+            elif out.is_json:
+                out.raw(entry_to_line(entry))
+            else:
+                out.fields({}, _fields(entry, out))
+
+    run(task)
+
+
+def _fields(entry: Entry, out: Output) -> list[tuple[str, str]]:
+    message, signature = entry.message, entry.signature
+    return [
+        ("id", out.style(entry.id, "yellow")),
+        ("topic", clean(message.topic)),
+        ("clock", f"{message.clock:,}"),
+        ("author", out.style(clean(signature.public_key), "cyan")),
+        ("signature", f"{signature.codec}, {signature.signature.hex()}"),
+        ("parents", " ".join(message.parents) or "none"),
+        ("bytes", f"{len(entry.value):,}"),
+        ("payload", payload_text(entry, None)),
+    ]

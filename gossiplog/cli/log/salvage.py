@@ -1,0 +1,139 @@
+"""`salvage`: get out of a damaged log what is left of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...errors import StoreError, TopicMismatch
+from ..exits import ExitCode, Failure
+from ..location import LOG, Location
+from ..options import log_argument, output_options
+from ..output import Output, clean, counted
+from ..progress import Progress
+from ..session import opened, run
+
+if TYPE_CHECKING:
+    from ...replica.salvaging import SalvageReport
+    from ...store import Store
+
+__all__ = ["salvage", "salvage_log"]
+
+_SHOWN = 20
+_TOPIC_ENTRIES = 100
+
+
+@click.command()
+@log_argument
+@click.argument("target", metavar="TARGET", type=LOG)
+@click.option("--topic", metavar="T", help="The log's topic, where neither it nor its entries agree on one.")
+@output_options()
+def salvage(log: Location, target: Location, topic: str | None, out: Output) -> int:
+    """Save what can be read of a damaged log.
+
+    Every entry that is readable anywhere in the file and proves itself, by its hash and its signature, goes into TARGET, which is made if
+    it is not there; LOG is only read. Rows are read around what is damaged, then the file's pages one by one, so that it helps too where
+    nothing opens LOG any more. A valid entry that has lost an ancestor waits in TARGET's quarantine: `gossiplog sync` with a replica
+    brings the ancestor, and `gossiplog quarantine retry` lets it in. What is known to be missing is named, and TARGET is checked as fsck
+    does. The exit code is 3 if anything is missing.
+
+    The application's own tables are not copied: `gossiplog replay` builds them again.
+
+    \b
+    Examples
+      gossiplog salvage app.db saved.db
+      gossiplog sync saved.db wss://hub.example.com/app.example.com
+    """
+    if log.is_same(target):
+        raise click.UsageError("LOG and TARGET are the same", click.get_current_context())
+    if not log.is_url and not Path(log).is_file():
+        raise Failure(f"no file {log}", kind="log-not-found")
+    report = run(lambda: salvage_log(log, target, topic, out))
+    shown_missing = [(f"  {id}", "") for id in report.missing[:_SHOWN]] if not out.is_json else []
+    check = report.target
+    assert check is not None
+    record = {
+        "added": report.added,
+        "entries": check.entries,
+        "waiting": report.waiting,
+        "invalid": report.invalid,
+        "gaps": report.gaps,
+        "missing": report.missing,
+        "equal": report.is_equal,
+        "clean": check.is_clean,
+    }
+    shown = [
+        ("entries", f"{counted(report.added, 'entry', 'entries')} added, {check.entries:,} in all"),
+        ("waiting", f"{report.waiting:,} in the quarantine, for ancestors that are missing"),
+        ("damaged", f"{counted(report.invalid, 'row', 'rows')} that are no entries, {counted(len(report.gaps), 'gap', 'gaps')}"),
+        *[("  gap", clean(gap)) for gap in report.gaps[:_SHOWN]],
+        ("missing", counted(len(report.missing), "entry is known", "entries are known")),
+        *shown_missing,
+        ("root", "as the damaged log has it" if report.is_equal else "not what the damaged log has"),
+        ("checked", "ok" if check.is_clean else counted(check.problems, "problem", "problems")),
+    ]
+    out.fields(record, shown)
+    return ExitCode.DONE if report.is_complete else ExitCode.INTEGRITY
+
+
+async def salvage_log(log: Location, target: Location, topic: str | None, out: Output) -> SalvageReport:
+    """Salvage one log into another.
+
+    Raises:
+        Failure: Nobody knows the topic.
+        StoreError: The target failed.
+    """
+    async with _damaged(log) as source:
+        known = topic or (source.topic if source is not None else None) or _find_topic(log)
+        if source is not None and source.topic != known:
+            raise TopicMismatch(f"{log} has topic {source.topic!r}, not {known!r}")
+        async with opened(target, read_only=False, create=True, topic=known) as saved:
+            with Progress("salvaging", is_shown=not out.is_strict) as progress:
+                return await saved.salvage_from(source, _scan(log), on_progress=progress.at)
+
+
+@asynccontextmanager
+async def _damaged(log: Location) -> AsyncIterator[Store | None]:
+    """Open a damaged log as far as it can be opened: its store, or None."""
+    from ...store import Durability, open_store
+
+    async with AsyncExitStack() as stack:
+        store = None
+        try:
+            opening = open_store(log.full, topic=None, create=False, read_only=True, durability=Durability.FULL)
+            store = await stack.enter_async_context(opening)
+        except StoreError:
+            # A file has pages that can be looked at all the same; a server's are not ours to read.
+            if log.is_url:
+                raise
+        yield store
+
+
+def _scan(log: Location) -> Iterator[bytes]:
+    from ...store.sqlite.pages import scan_values
+
+    return iter(()) if log.is_url else scan_values(Path(log))
+
+
+def _find_topic(log: Location) -> str:
+    """Ask the entries themselves, where the log cannot say what its topic is."""
+    from ...entry import validate
+
+    verdicts = (validate(value) for value in _scan(log))
+    topics = Counter(
+        verdict.entry.envelope.topic
+        for verdict in itertools.islice((each for each in verdicts if each.accepted), _TOPIC_ENTRIES)
+        if verdict.entry is not None
+    )
+    if not topics:
+        raise Failure(f"there is no entry in {log}", code=ExitCode.INTEGRITY, kind="damaged-log")
+    if len(topics) > 1:
+        names = ", ".join(clean(name) for name in sorted(topics))
+        raise Failure(f"{log} has entries of several topics: {names}", hint="say which with --topic", code=ExitCode.USAGE, kind="usage")
+    return next(iter(topics))

@@ -1,0 +1,296 @@
+"""`export` and `import`: a log as a file, and back."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from ...archive import BLOCK_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, car_block, car_header, entry_to_line, format_of_name
+from ...errors import StoreError
+from ...tasks.pages import bounded
+from ..exits import ExitCode, Failure
+from ..options import DURABILITIES, archive_options, log_argument, output_options
+from ..output import Output, clean, counted
+from ..progress import Progress
+from ..session import opened, resolve, run
+
+if TYPE_CHECKING:
+    from ...entry.message import Entry
+    from ...gossip_log import GossipLog
+    from ...replica.reader import Moment
+
+__all__ = ["export", "import_"]
+
+_BATCH = 1000
+_BATCH_BYTES = 8 * 1024 * 1024
+_FAULTS_SHOWN = 20
+_ORPHANS_MAX = 100_000
+_ORPHAN_BYTES_MAX = 64 * 1024 * 1024
+
+
+@click.command()
+@log_argument
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    required=True,
+    help="FILE.jsonl or FILE.car, either with .gz; FILE.parquet; '-' for JSON lines on stdout.",
+)
+@click.option("--columns", metavar="A,B", help="Of a Parquet file; all that are there to query otherwise.")
+@click.option("--range", "range_", metavar="A..B", help="Entries behind A up to and with B, in causal order; either may be left out.")
+@output_options()
+def export(log: str, output: str, columns: str | None, range_: str | None, out: Output) -> None:
+    """Write entries to a file.
+
+    What is written is the log as it was when the command began, whatever is appended or synced meanwhile. The file can be checked and
+    imported anywhere. JSON lines are what `gossiplog log --json` prints. A CAR file holds one block an entry, named by the hash of its
+    bytes, with the heads as roots; any IPLD tool reads it. Parquet is for DuckDB, Polars and the like, and needs the extra: pip install
+    'gossiplog[arrow]'. The file appears under its name only when it is whole.
+
+    \b
+    Examples
+      gossiplog export app.db -o backup.car
+      gossiplog export app.db -o week.jsonl.gz --range 0g5k..
+      gossiplog export app.db -o - | jq .message.payload
+      gossiplog export app.db -o app.parquet --columns id,author,payload
+    """
+    is_parquet = output.lower().endswith(".parquet")
+    if columns is not None and not is_parquet:
+        raise click.UsageError("--columns is for Parquet", click.get_current_context())
+    kind = ArchiveFormat.JSONL if output == "-" else format_of_name(output)
+    if kind not in (ArchiveFormat.JSONL, ArchiveFormat.CAR) and not is_parquet:
+        raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz behind them), nor in .parquet", param_hint="-o")
+
+    async def task() -> int:
+        async with opened(log) as opened_log:
+            low, high = await _bounds(opened_log, range_)
+            moment = await opened_log.moment()
+            total = moment.count if range_ is None else None
+            with Progress("exporting", total, is_shown=not out.is_strict and output != "-") as progress, _sink(output) as file:
+                if is_parquet:
+                    await _write_parquet(opened_log, moment, low, high, columns, file, progress)
+                    return progress.done
+                if kind is ArchiveFormat.CAR:
+                    file.write(car_header(await _roots(opened_log, moment, low, high)))
+                async with contextlib.aclosing(_entries(opened_log, moment, low, high)) as entries:
+                    async for entry in entries:
+                        file.write(car_block(entry.value) if kind is ArchiveFormat.CAR else entry_to_line(entry) + b"\n")
+                        progress.step()
+                return progress.done
+
+    count = run(task)
+    if output == "-":
+        return
+    size = Path(output).stat().st_size
+    if out.is_json:
+        out.record({"file": output, "count": count, "bytes": size})
+    else:
+        out.line(f"{counted(count, 'entry', 'entries')}, {size:,} bytes, in {output}")
+
+
+async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | None]:
+    """Read `A..B`: both ends as whole ids."""
+    if text is None:
+        return None, None
+    low, dots, high = text.partition("..")
+    if not dots:
+        raise click.BadParameter(f"{text!r} is not of the form A..B", param_hint="--range")
+    return (await resolve(log, low) if low else None), (await resolve(log, high) if high else None)
+
+
+async def _entries(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> AsyncGenerator[Entry, None]:
+    """Yield the entries behind `low` up to and with `high` that were there at one moment."""
+    if low is not None and high is not None and low >= high:
+        return
+    async for entry in log.iterate(after=low, before=high, moment=moment):
+        yield entry
+    if high is not None:
+        yield await log.get(high)
+
+
+async def _write_parquet(
+    log: GossipLog, moment: Moment, low: str | None, high: str | None, columns: str | None, file: Any, progress: Progress
+) -> None:
+    """Write the entries behind `low` up to and with `high` as a Parquet file."""
+    import trio
+
+    from ...arrow import EXPORT_COLUMNS, ParquetFile, arrow_schema
+
+    names = EXPORT_COLUMNS if columns is None else tuple(name.strip() for name in columns.split(","))
+    before = None if high is None else _id_after(high)
+    with ParquetFile(file, arrow_schema(names)) as parquet:
+        async for batch in log.to_arrow(names, after=low, before=before, moment=moment):
+            await trio.to_thread.run_sync(parquet.add, batch)
+            progress.step(batch.num_rows)
+
+
+def _id_after(id: str) -> str | None:
+    """Return the least id that is greater than this one; None for the greatest."""
+    from ...entry import decode_id, encode_id
+
+    key = decode_id(id)
+    return None if not key.strip(b"\xff") else encode_id((int.from_bytes(key) + 1).to_bytes(len(key)))
+
+
+async def _roots(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> list[bytes]:
+    """The sha2-256 digests of what nothing else in the range builds on; for the whole log these are its heads."""
+    import hashlib
+
+    from ...entry import encode_id
+
+    if low is None and high is None:
+        return [hashlib.sha256((await log.get(encode_id(key))).value).digest() for key in moment.heads]
+    sinks: dict[bytes, bytes] = {}
+    async for entry in _entries(log, moment, low, high):
+        for parent in entry.parent_keys:
+            sinks.pop(parent, None)
+        sinks[entry.key] = hashlib.sha256(entry.value).digest()
+    return list(sinks.values())
+
+
+@contextlib.contextmanager
+def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """Open what to write to; a file gets its name when it is whole, and is removed when it is not going to be."""
+    if output == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    draft = path.with_name(path.name + ".partial")
+    try:
+        with draft.open("wb") as file:
+            if output.endswith(".gz"):
+                with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as compressed:
+                    yield compressed
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException as error:
+        draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            # A file that cannot be written to any further does not say which it is.
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+        raise
+
+
+@click.command("import")
+@log_argument
+@click.argument("file", metavar="FILE")
+@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an imported entry survives.")
+@archive_options
+@output_options()
+def import_(log: str, file: str, durability: str, expanded_bytes_max: int, out: Output) -> int:
+    """Add the entries of a file.
+
+    It may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. What
+    is good is kept; what is damaged, forged or without its parents is named by its line or its offset, and the exit code is 3.
+    Entries may come in any order; those that are there already count as known. A run that was interrupted can be repeated.
+
+    \b
+    Examples
+      gossiplog import app.db backup.car
+      ssh host gossiplog export app.db -o - | gossiplog import app.db -
+    """
+
+    async def task() -> _Tally:
+        tally = _Tally(out)
+        with (
+            ArchiveSource.open(file, expanded_bytes_max=expanded_bytes_max) as source,
+            Progress("importing", source.size or None, is_shown=not out.is_strict) as progress,
+        ):
+            async with opened(log, read_only=False, durability=durability) as opened_log:
+                for batch in _batches(source.records()):
+                    await _insert(opened_log, batch, tally)
+                    progress.at(source.position)
+                await _insert_orphans(opened_log, tally)
+        return tally
+
+    tally = run(task)
+    record = {"added": tally.added, "known": tally.known, "failed": tally.failed}
+    if out.is_json:
+        out.record(record)
+    else:
+        out.line(f"{tally.added:,} added, {tally.known:,} known already, {tally.failed:,} failed")
+    return ExitCode.INTEGRITY if tally.failed else ExitCode.DONE
+
+
+def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Group records so that neither their number nor their bytes grow large."""
+    return bounded(records, lambda record: len(record.value or b""), count_max=_BATCH, bytes_max=_BATCH_BYTES)
+
+
+class _Tally:
+    """Counts what came of each record, and names what failed: all of it under `--json`, the first so many otherwise."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self.added = 0
+        self.known = 0
+        self.failed = 0
+        self.orphans: list[Record] = []
+        self._orphan_bytes = 0
+
+    def keep_orphan(self, record: Record) -> bool:
+        """Set a record aside whose parents may come later in the file; False when too many wait already."""
+        size = len(record.value or b"")
+        if len(self.orphans) >= _ORPHANS_MAX or self._orphan_bytes + size > _ORPHAN_BYTES_MAX:
+            return False
+        self.orphans.append(record)
+        self._orphan_bytes += size
+        return True
+
+    def fail(self, place: str, id: str | None, rule: str, reason: str) -> None:
+        self.failed += 1
+        if self._out.is_json:
+            self._out.record({"place": place, "id": id, "accepted": False, "rule": rule, "reason": reason})
+        elif self.failed <= _FAULTS_SHOWN:
+            named = f" (entry {id})" if id else ""
+            self._out.note(clean(f"{place}: {reason}{named}"))
+        elif self.failed == _FAULTS_SHOWN + 1:
+            self._out.note("and more; --json lists all of them")
+
+
+async def _insert_orphans(log: GossipLog, tally: _Tally) -> None:
+    """Try once more, now that the whole file was read, what came before its parents; in the order of ids, which is causal."""
+    from ...entry import Entry
+
+    orphans = sorted(tally.orphans, key=lambda record: Entry.decode(record.value or b"", BLOCK_BYTES_MAX).key)
+    for batch in _batches(iter(orphans)):
+        await _insert(log, batch, tally, is_last=True)
+
+
+async def _insert(log: GossipLog, batch: list[Record], tally: _Tally, *, is_last: bool = False) -> None:
+    good = [record for record in batch if record.value is not None]
+    try:
+        verdicts = await log.insert_many([record.value for record in good if record.value is not None]) if good else []
+    except StoreError as error:
+        hint = f"{tally.added:,} were added and are kept; repeat the import to go on" + (f"; {error.hint}" if error.hint else "")
+        raise Failure(f"at {good[0].place}: {error}", hint=hint, code=ExitCode.INCOMPLETE, kind="storage") from error
+    results = iter(verdicts)
+    for record in batch:
+        if record.value is None:
+            tally.fail(record.place, record.id, "file", record.fault or "damaged")
+            continue
+        verdict = next(results)
+        found = verdict.entry.id if verdict.entry is not None else None
+        if verdict.rule == "parents" and not is_last and tally.keep_orphan(record):
+            continue
+        if not verdict.accepted:
+            tally.fail(record.place, record.id or found, verdict.rule or "rejected", verdict.reason or "rejected")
+        elif record.id is not None and found is not None and record.id != found:
+            # The entry is good and was kept; but the line says that it is another one, so somebody changed the line.
+            tally.fail(record.place, record.id, "key", f"the line names {record.id}, its contents are entry {found}")
+        elif verdict.is_new:
+            tally.added += 1
+        else:
+            tally.known += 1

@@ -1,0 +1,331 @@
+"""`verify`: every entry against every rule, in as many processes as there are cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
+from ..exits import ExitCode
+from ..location import LOG, Location
+from ..options import archive_options, output_options
+from ..output import Column, Listing, Output, clean, counted
+from ..progress import Progress
+from ..session import opened, run
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
+
+    from ...gossip_log import GossipLog
+
+__all__ = ["Finding", "Pool", "verify", "verify_log"]
+
+_CHUNK = 256
+_INLINE_MAX = 4 * _CHUNK
+"""So many entries are verified sooner than other processes start."""
+_COLUMNS = (Column("id", style="yellow"), Column("verdict"), Column("rule"), Column("reason"))
+_SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one entry, small enough to send between processes.
+
+    Attributes:
+        id: Its id; None when it has none because there is no such entry in the bytes.
+        accepted: Whether it passes.
+        rule: Which rule it fails.
+        reason: How.
+        parents: Its parents' keys, when it passes.
+        place: Where in the file.
+    """
+
+    id: str | None
+    accepted: bool
+    rule: str | None = None
+    reason: str | None = None
+    parents: tuple[bytes, ...] = ()
+    place: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One entry to verify: VALUE, the key it is stored under if it is, and where it was found; or a fault instead of a value."""
+
+    value: bytes | None
+    key: bytes | None = None
+    place: str | None = None
+    fault: str | None = None
+    claimed_id: str | None = None
+
+
+@click.command()
+@click.argument("log", metavar="LOG|FILE", type=LOG, required=False)
+@click.option("--values", metavar="FILE", help="Verify a file with one VALUE in hexadecimal a line instead; '-' is stdin.")
+@click.option("--topic", metavar="T", help="For files: the topic that entries must have; otherwise each one's own.")
+@click.option("--partial", is_flag=True, help="For files: they hold a part of a log, so parents may be missing.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="So many processes; one a core otherwise.")
+@archive_options
+@output_options()
+def verify(
+    log: str | None,
+    values: str | None,
+    topic: str | None,
+    partial: bool,
+    jobs: int | None,
+    expanded_bytes_max: int,
+    out: Output,
+) -> int:
+    """Verify every entry of a log or a file.
+
+    Checks canonical bytes, shape, topic, clock, id and signature, and that the parents are there.
+
+    Takes a log, or what `gossiplog export` writes (.jsonl, .car, either with .gz), which needs no log to be checked against. A file
+    must hold its entries' parents, in any order, so that it can be imported; `--partial` is for what `export --range` writes. JSON
+    lines are {"id", "accepted", "rule", "reason"}, one an entry; a table names only the entries that fail. The exit code is 3 if one
+    does.
+
+    \b
+    Examples
+      gossiplog verify app.db
+      gossiplog verify backup.car --jobs 4
+      gossiplog verify --json --values values.hex | jq 'select(.accepted | not)'
+    """
+    path = values if values is not None else log
+    if path is None or (values is not None and log is not None):
+        raise click.UsageError("give either a LOG or FILE, or --values FILE", click.get_current_context())
+    jobs = jobs or _cores()
+
+    async def task() -> tuple[int, int]:
+        if values is None and _is_log(path):
+            async with opened(path) as opened_log:
+                total = await opened_log.count()
+                with Pool(jobs if total > _INLINE_MAX else 1, opened_log.topic) as pool:
+                    return await _print(verify_log(opened_log, pool), total, out)
+        kind = ArchiveFormat.HEX if values is not None else None
+        with ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max) as source:
+            is_large = source.size == 0 or source.size > 250 * _INLINE_MAX
+            with Pool(jobs if is_large else 1, topic) as pool:
+                findings = pool.verify(_chunks_of_file(source))
+                is_whole = source.format is not ArchiveFormat.HEX and not partial
+                return await _print(_check_file_parents(findings) if is_whole else findings, None, out)
+
+    count, failed = run(task)
+    if failed:
+        out.note(f"{failed:,} of {count:,} failed")
+        return ExitCode.INTEGRITY
+    summary = f"{counted(count, 'entry', 'entries')}, all valid"
+    if out.is_json:
+        out.note(summary)
+    else:
+        out.line(summary)
+    return ExitCode.DONE
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_log(path: str) -> bool:
+    """Whether to open it as a log: anything that is not clearly another file, so that errors speak of what was meant."""
+    if path == "-":
+        return False
+    if isinstance(path, Location) and path.is_url:
+        return True
+    if not Path(path).exists():
+        return format_of_name(path) is None
+    if Path(path).is_dir():
+        return True
+    with Path(path).open("rb") as file:
+        start = file.read(len(_SQLITE_MAGIC))
+    return start == _SQLITE_MAGIC or not start
+
+
+def verify_log(log: GossipLog, pool: Pool) -> AsyncGenerator[Finding, None]:
+    """Verify every entry of a log, in causal order, its parents' presence included."""
+    return _check_parents(log, pool.verify(_chunks_of_log(log)))
+
+
+async def _print(findings: AsyncGenerator[Finding, None], total: int | None, out: Output) -> tuple[int, int]:
+    failed = 0
+    count = 0
+    with Progress("verifying", total, is_shown=not out.is_strict) as progress, Listing(out, _COLUMNS, empty="") as listing:
+        async with aclosing(findings):
+            async for finding in findings:
+                count += 1
+                failed += not finding.accepted
+                _add(listing, finding, out)
+                progress.step()
+    return count, failed
+
+
+def _add(listing: Listing, finding: Finding, out: Output) -> None:
+    if out.is_json:
+        record = {"id": finding.id, "accepted": finding.accepted, "rule": finding.rule, "reason": finding.reason}
+        listing.add(record if finding.accepted or finding.place is None else {**record, "place": finding.place}, ())
+    elif not finding.accepted:
+        reason = clean(finding.reason or "")
+        place = f" ({finding.place})" if finding.place else ""
+        listing.add({}, (finding.id or "–", "FAILED", finding.rule or "–", reason + place))
+
+
+async def _chunks_of_log(log: GossipLog) -> AsyncGenerator[list[Item], None]:
+    chunk: list[Item] = []
+    async with aclosing(log.iterate()) as entries:
+        async for entry in entries:
+            chunk.append(Item(entry.value, entry.key))
+            if len(chunk) == _CHUNK:
+                yield chunk
+                chunk = []
+    yield chunk
+
+
+async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], None]:
+    import trio
+
+    chunk: list[Item] = []
+    for record in source.records():
+        chunk.append(Item(record.value, None, record.place, record.fault, record.id))
+        if len(chunk) == _CHUNK:
+            yield chunk
+            await trio.lowlevel.checkpoint()
+            chunk = []
+    yield chunk
+
+
+async def _check_file_parents(findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
+    """Turn a finding down whose parents are not among the good entries of the file; what comes before its parents is judged last."""
+    from ...entry import decode_id
+
+    with FileParents() as parents:
+        async with aclosing(findings):
+            async for finding in findings:
+                if finding.accepted and finding.id is not None:
+                    parents.add([decode_id(finding.id)])
+                    if parents.missing(finding.parents):
+                        parents.keep(finding.id, finding.place, finding.parents)
+                        continue
+                yield finding
+        for id, place, missing, count in parents.kept():
+            reason = f"{missing} of {count} parents are not in the file"
+            yield Finding(id, False, "parents", reason, place=place) if missing else Finding(id, True)
+
+
+async def _check_parents(log: GossipLog, findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
+    """Turn a finding down whose parents are not in the log; one look-up for so many entries."""
+    batch: list[Finding] = []
+    async with aclosing(findings):
+        async for finding in findings:
+            batch.append(finding)
+            if len(batch) == _CHUNK:
+                for each in await _with_parents(log, batch):
+                    yield each
+                batch = []
+    for each in await _with_parents(log, batch):
+        yield each
+
+
+async def _with_parents(log: GossipLog, findings: Sequence[Finding]) -> list[Finding]:
+    from ...log.requests import Leaf, ReadLeaves
+    from ...plan import Plan, ask
+
+    wanted = list({parent for finding in findings for parent in finding.parents})
+
+    def find() -> Plan[dict[bytes, Leaf]]:
+        return (yield from ask(ReadLeaves(wanted)))
+
+    present = await log.run(find()) if wanted else {}
+    out = []
+    for finding in findings:
+        missing = sum(parent not in present for parent in finding.parents)
+        out.append(
+            Finding(finding.id, False, "parents", f"{missing} of {len(finding.parents)} parents are missing") if missing else finding
+        )
+    return out
+
+
+class Pool:
+    """Processes that verify chunks, in order, with few chunks on their way at a time; a single job runs in this process."""
+
+    def __init__(self, jobs: int, topic: str | None) -> None:
+        self._jobs = jobs
+        self._topic = topic
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Pool:
+        if self._jobs > 1:
+            import multiprocessing
+            from concurrent.futures import ProcessPoolExecutor
+
+            # A fork would take over the threads' locks of this process; a fresh interpreter does not.
+            self._pool = ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    async def verify(self, chunks: AsyncGenerator[list[Item], None]) -> AsyncGenerator[Finding, None]:
+        """Yield a finding for every item, in order."""
+        import trio
+
+        waiting: deque[Future[list[Finding]]] = deque()
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                if self._pool is None:
+                    for finding in await trio.to_thread.run_sync(verify_items, chunk, self._topic):
+                        yield finding
+                    continue
+                waiting.append(self._submit(self._pool, chunk))
+                while len(waiting) >= 2 * self._jobs:
+                    for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
+                        yield finding
+        while waiting:
+            for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
+                yield finding
+
+    def _submit(self, pool: ProcessPoolExecutor, chunk: list[Item]) -> Future[list[Finding]]:
+        """Submit a chunk, for which the pool may start a process.
+
+        Ctrl-C goes to all processes of a terminal; one that begins while it is blocked never sees it, and this one still does.
+        """
+        if not hasattr(signal, "pthread_sigmask"):
+            return pool.submit(verify_items, chunk, self._topic)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return pool.submit(verify_items, chunk, self._topic)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def verify_items(items: Iterable[Item], topic: str | None) -> list[Finding]:
+    """Verify items one by one; runs in any process."""
+    return list(_verify_items(items, topic))
+
+
+def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[Finding]:
+    from ...entry import encode_id, validate
+
+    for item in items:
+        expected_id = encode_id(item.key) if item.key is not None else item.claimed_id
+        if item.value is None:
+            yield Finding(expected_id, False, "file", item.fault, place=item.place)
+            continue
+        verdict = validate(item.value, topic=topic)
+        entry = verdict.entry
+        own_id = entry.id if entry is not None else None
+        if expected_id is not None and own_id is not None and expected_id != own_id:
+            yield Finding(expected_id, False, "key", f"its bytes were changed: they hash to {own_id}", place=item.place)
+        elif verdict.accepted:
+            yield Finding(own_id, True, parents=entry.parent_keys if entry is not None else (), place=item.place)
+        else:
+            yield Finding(expected_id or own_id, False, verdict.rule, verdict.reason, place=item.place)

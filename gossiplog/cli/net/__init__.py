@@ -1,0 +1,3 @@
+"""Commands that use the network: serve, sync, peers."""
+
+__all__: list[str] = []

@@ -1,0 +1,107 @@
+"""`peers`: who is connected with a running server."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from ..exits import ExitCode, Failure
+from ..options import output_options
+from ..output import Column, Listing, Output, clean
+from .serve import client_tls
+
+__all__ = ["peers"]
+
+_SCHEMES = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
+_ANSWER_S = 10.0
+_ANSWER_BYTES_MAX = 64 * 2**20
+_COLUMNS = (
+    Column("kind"),
+    Column("side"),
+    Column("since"),
+    Column("received", is_right=True),
+    Column("pushed", is_right=True),
+    Column("syncs", is_right=True),
+    Column("queued", is_right=True),
+    Column("score", is_right=True),
+    Column("peer", style="yellow"),
+)
+
+
+@click.command()
+@click.argument("url", metavar="URL")
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Believe in this authority, in PEM, when asking a wss:// server.")
+@output_options(quiet="Print the peers alone.")
+def peers(url: str, tls_ca: str | None, out: Output) -> None:
+    """List who is connected with a running server.
+
+    URL is what `gossiplog serve` prints; of several logs, the one that is asked about. A peer is a `client` of the server, a `hub` that
+    the server is a client of, or a server of the `mesh`. The columns count entries and updates received from it, pushed to it, the syncs
+    that were pulled from it, and the bytes that wait to be sent; the score is that of a peer in the mesh: below 0 it is kept out of it,
+    below -80 nothing that it sends is read. --json tells the parts of each score.
+
+    \b
+    Examples
+      gossiplog peers ws://127.0.0.1:8080
+      gossiplog peers wss://peer.example.com/app.example.com --json
+    """
+    rows = _ask(_api_url(url), client_tls(tls_ca))
+    with Listing(out, _COLUMNS, empty="nobody is connected") as listing:
+        for link, cells in rows:
+            listing.add(link, cells, id=cells[-1])
+
+
+def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
+    """Show a connection; the reference tells of a peer no more than its name."""
+    counts, since = link.get("counts", {}), link.get("since")
+    return (
+        clean(str(link.get("kind", ""))),
+        "" if "outbound" not in link else "dialled" if link["outbound"] else "accepted",
+        "" if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat(timespec="seconds"),
+        *(f"{counts[name]:,}" if name in counts else "" for name in ("received", "pushed", "syncs")),
+        f"{link['queuedBytes']:,}" if "queuedBytes" in link else "",
+        _score(link.get("score")),
+        clean(str(link["peer"])),
+    )
+
+
+def _score(score: Any) -> str:
+    return f"{float(score['total']):,.1f}" if isinstance(score, Mapping) else ""
+
+
+def _api_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in _SCHEMES or not parts.netloc:
+        hint = "what `gossiplog serve` prints: ws://HOST:PORT, with /TOPIC where it serves several logs"
+        raise Failure(f"{url!r} is no URL of a server", hint=hint, code=ExitCode.USAGE, kind="usage")
+    return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}/api/connections"
+
+
+def _ask(url: str, tls: ssl.SSLContext | None) -> list[tuple[Mapping[str, Any], tuple[str, ...]]]:
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_S, context=tls) as response:
+            links = json.loads(response.read(_ANSWER_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        hint = "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
+        raise Failure(f"{url} answered {error.code}", hint=hint, code=ExitCode.NETWORK, kind="protocol") from None
+    except http.client.HTTPException:
+        raise Failure(f"{url} does not speak HTTP", hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise Failure(f"cannot ask {url}: {reason}", hint="is the server running?", code=ExitCode.NETWORK, kind="cannot-connect") from None
+    try:
+        if not isinstance(links, list):
+            raise TypeError("no list")
+        return [(link, _cells(link)) for link in links]
+    except (AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError):
+        # Whatever listens there may say anything.
+        raise Failure(f"{url} answered something else", hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol") from None

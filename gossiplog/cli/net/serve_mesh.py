@@ -1,0 +1,174 @@
+"""The options of `serve` that put a log into a mesh of servers."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+from ...errors import DecodeError, LocalProtocolError
+from ..exits import ExitCode, Failure
+from ..location import Location
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ...gossip_log import GossipLog
+    from ...net.admission import HubLimits
+    from ...net.libp2p import Address
+    from ...net.mesh import Mesh
+    from ...pubsub.params import EpisubParams, GossipsubParams
+
+__all__ = ["MeshOptions", "mesh_options"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_ROUTERS = ("gossipsub", "episub")
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """What the command line says of the mesh; multiaddrs unread."""
+
+    listen: tuple[str, ...]
+    bootstrap: tuple[str, ...]
+    announce: tuple[str, ...]
+    key_file: str | None
+    router: str
+    target: int
+    params_file: str | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether to take part in a mesh at all."""
+        return bool(self.listen or self.bootstrap)
+
+    async def join(self, stack: AsyncExitStack, log: GossipLog, path: str, limits: HubLimits, tls: ssl.SSLContext | None) -> Mesh:
+        """Join the mesh of a log, for as long as the stack is open.
+
+        Args:
+            stack: Takes the mesh.
+            log: Open.
+            path: Its file, or where else it is.
+            limits: For hubs; those of the mesh are the same, but for the number of connections.
+            tls: Checks the certificates of peers behind TLS.
+
+        Raises:
+            Failure: A multiaddr cannot be used, or the key has no place, or libp2p is not installed.
+            KeyFileError: The peer's key cannot be used.
+            CannotListen: An address cannot be listened on.
+        """
+        try:
+            from ...net.libp2p import PeerKey
+            from ...net.libp2p.host import CONNECTIONS_MAX
+            from ...net.mesh import MeshConfig, open_mesh
+        except ModuleNotFoundError as error:
+            hint = "install it with `pip install 'gossiplog[p2p]'`"
+            raise Failure(f"a mesh needs {error.name}, which is not installed", hint=hint, kind="dependency") from None
+
+        if self.key_file is None and isinstance(path, Location) and path.is_url:
+            raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
+        if self.key_file is None and not Path(path).exists():
+            hint = "give one with --peer-key FILE; it is made if missing"
+            raise Failure("a log that is no file has no place for its peer's key", hint=hint, code=ExitCode.USAGE, kind="usage")
+        key = PeerKey.load_or_create(Path(self.key_file or f"{path}.peer.pem"))
+        config = MeshConfig(
+            listen=_read("--p2p", self.listen),
+            announce=_read("--announce", self.announce),
+            bootstrap=_read("--bootstrap", self.bootstrap),
+            router=self.router,
+            params=_read_params(self.router, self.params_file),
+            target=self.target,
+            known_file=Path(f"{self.key_file or path}.peers.json"),
+            limits=replace(limits, connections_max=min(limits.connections_max, CONNECTIONS_MAX)),
+            tls=tls,
+        )
+        return await stack.enter_async_context(open_mesh(log, key, config))
+
+
+def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options; the command gets a `MeshOptions` named `mesh`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        p2p: tuple[str, ...],
+        bootstrap: tuple[str, ...],
+        announce: tuple[str, ...],
+        peer_key: str | None,
+        router: str,
+        peers: int,
+        mesh_params: str | None,
+        **options: Any,
+    ) -> R:
+        return command(*args, mesh=MeshOptions(p2p, bootstrap, announce, peer_key, router, peers, mesh_params), **options)
+
+    options = (
+        click.option("--p2p", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
+        click.option("--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."),
+        click.option("--announce", metavar="MULTIADDR", multiple=True, help="Tell peers this address, not our own; repeatable."),
+        click.option("--peer-key", type=click.Path(dir_okay=False), help="Our key among peers; made if missing.  [default: LOG.peer.pem]"),
+        click.option("--router", type=click.Choice(_ROUTERS), default="gossipsub", show_default=True, help="How entries spread."),
+        click.option("--peers", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
+        click.option(
+            "--mesh-params",
+            type=click.Path(dir_okay=False),
+            help="TOML with the router's parameters that are to differ from the defaults, those of peer scores among them.",
+        ),
+        click.option(
+            "--mesh-params-help",
+            type=click.Choice(_ROUTERS),
+            is_eager=True,
+            expose_value=False,
+            callback=_print_params,
+            help="Print a router's parameters with their defaults, as a file for --mesh-params.",
+        ),
+    )
+    decorated: Callable[..., R] = run
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
+def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
+    from ...pubsub.mesh_params import MESH_PARAMS
+    from ...pubsub.tables import overlaid
+
+    if file is None:
+        return MESH_PARAMS[router]
+    try:
+        params = overlaid(MESH_PARAMS[router], tomllib.loads(Path(file).read_text("utf-8")), "")
+        if not params.is_validating:
+            raise LocalProtocolError("is_validating: False, but a log validates what it passes on")
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, LocalProtocolError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
+        raise Failure(f"--mesh-params {file}: {reason}", hint=hint, code=ExitCode.USAGE, kind="usage") from None
+    return params
+
+
+def _print_params(context: click.Context, option: click.Parameter, router: str | None) -> None:
+    """Print the defaults as a file for `--mesh-params`, and end."""
+    if router is None:
+        return
+    from ...pubsub.mesh_params import MESH_PARAMS
+    from ...pubsub.tables import as_toml
+
+    click.echo(as_toml(MESH_PARAMS[router]), nl=False)
+    context.exit()
+
+
+def _read(option: str, texts: tuple[str, ...]) -> tuple[Address, ...]:
+    from ...net.libp2p import Address
+
+    try:
+        return tuple(Address.parse(text) for text in texts)
+    except DecodeError as error:
+        hint = "such as /ip4/0.0.0.0/tcp/4001, /ip4/0.0.0.0/tcp/4001/ws or /dns4/peer.example.com/tcp/443/wss/p2p/12D3Koo…"
+        raise Failure(f"{option}: {error}", hint=hint, code=ExitCode.USAGE, kind="usage") from None

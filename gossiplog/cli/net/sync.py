@@ -1,0 +1,225 @@
+"""`sync`: make two logs equal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import StoreError, SyncAborted, TopicMismatch
+from ..exits import ExitCode, Failure
+from ..journal import LOG_FORMATS, write_journal
+from ..location import LOG, Location
+from ..log.heal import Healing
+from ..options import DURABILITIES, log_argument, output_options
+from ..output import Output, counted
+from ..session import opened, run
+from .serve import client_tls
+from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, sync_hub
+
+if TYPE_CHECKING:
+    from ...gossip_log import GossipLog
+    from ...net.hub.client import HubUrl
+    from ...sync import SyncResult
+    from ...tree import Node
+
+__all__ = ["sync"]
+
+
+@click.command()
+@log_argument
+@click.argument("other", metavar="OTHER", type=LOG)
+@click.option("--pull", "direction", flag_value="pull", help="Only take from OTHER what LOG lacks.")
+@click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
+@click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
+@click.option("--heal", is_flag=True, help="Make a damaged LOG whole first, and fetch from OTHER what of it is damaged or gone.")
+@click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Believe in this authority, in PEM, when connecting to a wss:// hub.")
+@click.option(
+    "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="With --follow: how to log, on stderr."
+)
+@click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
+@output_options()
+def sync(
+    log: Location,
+    other: Location,
+    direction: str | None,
+    dry_run: bool,
+    heal: bool,
+    follow: bool,
+    tls_ca: str | None,
+    log_format: str,
+    durability: str,
+    out: Output,
+) -> int:
+    """Make two logs equal.
+
+    Two logs of one topic exchange what they lack, and end with equal roots. They compare hashes from the root down, so the cost
+    follows the difference, not the size. Everything received is verified. A run that was interrupted keeps what it has and can
+    be repeated.
+
+    OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. Once is the
+    default; with --follow the two stay connected.
+
+    Two logs whose hashes are equal exchange nothing, though entries of one of them cannot be read any more. --heal checks LOG, repairs it
+    or builds it anew from what is left (the damaged file is kept beside it), fetches the rest from OTHER, and checks LOG again.
+
+    \b
+    Examples
+      gossiplog sync app.db /mnt/stick/app.db
+      gossiplog sync app.db other.db --pull --dry-run
+      gossiplog sync app.db other.db --heal
+      gossiplog sync app.db ws://127.0.0.1:8080
+      gossiplog sync app.db wss://hub.example.com/app.example.com --follow
+    """
+
+    context = click.get_current_context()
+    hub = None if other.is_url else hub_url(other)
+    pulls, pushes = direction != "push", direction != "pull"
+    if hub is None and (follow or tls_ca is not None):
+        raise click.UsageError("--follow and --tls-ca are for a hub, at a ws:// or wss:// URL", context)
+    if hub is not None and (dry_run or (follow and direction is not None)):
+        raise click.UsageError("with a hub there is no --dry-run, and no direction under --follow", context)
+    if heal and (dry_run or follow or not pulls):
+        raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow", context)
+    healing = Healing(log, out) if heal else None
+
+    async def task_with_hub(hub: HubUrl) -> int:
+        tls = client_tls(tls_ca)
+        if healing is not None:
+            await healing.prepare(None)
+        async with opened(log, read_only=not pulls, durability=durability) as ours:
+            if healing is not None:
+                from ...net.hub.exchange import exchange
+
+                await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False, tls=tls))
+            if follow:
+                write_journal(log_format)
+                return await follow_hub(ours, hub, tls=tls, out=out)
+            done = await sync_hub(ours, hub, pulls=pulls, pushes=pushes, tls=tls, out=out, healed=_healed(healing))
+        codes = [_judge(done.pulled, other, out)] if done.pulled is not None else []
+        return _worst([*codes, *([] if healing is None else [healing.code])])
+
+    async def task() -> int:
+        if log.is_same(other):
+            raise click.UsageError("LOG and OTHER are the same", context)
+        if healing is not None:
+            async with opened(other) as theirs:
+                topic = theirs.topic
+            await healing.prepare(topic)
+        async with (
+            opened(log, read_only=dry_run or not pulls, durability=durability) as ours,
+            opened(other, read_only=dry_run or not pushes, durability=durability) as theirs,
+        ):
+            if ours.topic != theirs.topic:
+                raise TopicMismatch(
+                    f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint="only logs of one topic can be merged"
+                )
+            if dry_run:
+                missing, extra = await _count_difference(ours, theirs)
+                _report(out, missing if pulls else None, extra if pushes else None, await ours.root(), await theirs.root(), is_dry=True)
+                return ExitCode.DONE
+            if healing is not None:
+                await healing.finish(ours, partial(ours.sync, theirs))
+            pulled = await ours.sync(theirs) if pulls else None
+            pushed = await theirs.sync(ours) if pushes else None
+            counts = [None if result is None else result.entries for result in (pulled, pushed)]
+            left_out = {name: left_out_record(result) for name, result in (("pulled", pulled), ("pushed", pushed)) if result is not None}
+            roots = await ours.root(), await theirs.root()
+            _report(out, counts[0], counts[1], *roots, is_dry=False, healed=_healed(healing), left_out=left_out)
+        codes = [_judge(result, place, out) for result, place in ((pulled, other), (pushed, log)) if result is not None]
+        return _worst([*codes, *([] if healing is None else [healing.code])])
+
+    return run(task if hub is None else partial(task_with_hub, hub))
+
+
+def _report(
+    out: Output,
+    pulled: int | None,
+    pushed: int | None,
+    ours: Node,
+    theirs: Node,
+    *,
+    is_dry: bool,
+    healed: dict[str, Any] | None = None,
+    left_out: Mapping[str, object] | None = None,
+) -> None:
+    record = {
+        "pulled": pulled,
+        "pushed": pushed,
+        "dryRun": is_dry,
+        "equal": ours == theirs,
+        "root": {"level": ours.level, "hash": ours.hash.hex()},
+        **({} if healed is None else {"healed": healed}),
+        "leftOut": left_out,
+    }
+    would = "to be " if is_dry else ""
+    shown = [(f"{would}pulled", f"{pulled:,}")] if pulled is not None else []
+    shown += [(f"{would}pushed", f"{pushed:,}")] if pushed is not None else []
+    shown += [("roots", f"equal: {ours.hash.hex()}" if ours == theirs else f"differ: {ours.hash.hex()} and {theirs.hash.hex()}")]
+    out.fields(record, shown)
+
+
+def _judge(result: SyncResult, source: str, out: Output) -> ExitCode:
+    """Say what a sync left out, and choose the exit code."""
+    from ...entry.message_id import encode_id
+    from ...sync import Ending
+
+    is_ours_to_verify = "://" not in source or Location.parse(source).is_url
+    if result.ending is Ending.VIOLATION:
+        hint = (
+            f"`gossiplog verify {source}` names the entry, `gossiplog fsck {source}` what else is damaged"
+            if is_ours_to_verify
+            else "whoever runs the hub finds what is damaged with `gossiplog verify` and `gossiplog fsck`"
+        )
+        raise Failure(f"{source} is damaged: {result.reason}", hint=hint, code=ExitCode.INTEGRITY, kind="damaged-log")
+    if result.rejected:
+        first = ", ".join(encode_id(key) for key in result.rejected_keys[:IDS_SHOWN])
+        names = f"`gossiplog verify {source}` names them" if is_ours_to_verify else f"the first of them: {first}"
+        out.note(f"{counted(result.rejected, 'entry', 'entries')} of {source} not valid, and left out; {names}")
+    if result.unsupported:
+        out.note(
+            f"{counted(result.unsupported, 'entry', 'entries')} of {source} not supported here, and left out; {result.unsupported_reason}"
+        )
+    if result.orphans or result.skipped:
+        reason = result.reason or "their ancestors are missing"
+        out.note(f"{counted(result.orphans + result.skipped, 'entry', 'entries')} of {source} left out for now: {reason}")
+    if result.ending is Ending.STORAGE:
+        raise StoreError(result.reason)
+    if result.ending is not Ending.COMPLETE:
+        raise SyncAborted(f"the sync from {source} stopped early: {result.reason}", cooldown_s=result.cooldown_s)
+    return ExitCode.INTEGRITY if result.rejected else ExitCode.DONE if result.complete else ExitCode.INCOMPLETE
+
+
+def _worst(codes: Sequence[ExitCode]) -> ExitCode:
+    return max(codes, key=(ExitCode.DONE, ExitCode.INCOMPLETE, ExitCode.INTEGRITY).index, default=ExitCode.DONE)
+
+
+def _healed(healing: Healing | None) -> dict[str, Any] | None:
+    return None if healing is None else healing.record
+
+
+async def _count_difference(ours: GossipLog, theirs: GossipLog) -> tuple[int, int]:
+    """Count what we lack and what they lack; reads only the parts of the two trees that differ."""
+    from ...plan import Plan, Request, ask
+    from ...tree import Question, diff_steps
+
+    def one(request: Request[Any]) -> Plan[Any]:
+        return (yield from ask(request))
+
+    missing = extra = 0
+    steps = diff_steps()
+    answer: Any = None
+    with contextlib.suppress(StopIteration):
+        while True:
+            step = steps.send(answer)
+            answer = None
+            if isinstance(step, Question):
+                answer = await (ours if step.side == "a" else theirs).run(one(step.request))
+            else:
+                missing += step.a is None
+                extra += step.b is None
+    return missing, extra

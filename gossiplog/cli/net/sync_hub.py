@@ -1,0 +1,118 @@
+"""`sync` with a hub at the other end: once, or until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from ...errors import LocalProtocolError
+from ..exits import ExitCode, Failure
+from ..output import Output, counted
+from ..progress import Progress
+
+if TYPE_CHECKING:
+    from ...gossip_log import GossipLog
+    from ...net.hub.client import HubUrl
+    from ...net.hub.exchange import Exchange
+    from ...sync import SyncResult
+
+__all__ = ["IDS_SHOWN", "follow_hub", "hub_url", "left_out_record", "sync_hub"]
+
+IDS_SHOWN = 8
+"""How many ids of entries that are not valid are named."""
+
+
+def hub_url(text: str) -> HubUrl | None:
+    """Take a URL apart; None if it is a path.
+
+    Raises:
+        Failure: It is a URL, and no hub's.
+    """
+    if "://" not in text:
+        return None
+    from ...net.hub.client import parse_url
+
+    try:
+        return parse_url(text)
+    except LocalProtocolError as error:
+        raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
+
+
+async def sync_hub(
+    log: GossipLog,
+    hub: HubUrl,
+    *,
+    pulls: bool,
+    pushes: bool,
+    tls: ssl.SSLContext | None,
+    out: Output,
+    healed: dict[str, Any] | None = None,
+) -> Exchange:
+    """Exchange with a hub once, and report it."""
+    from ...net.hub.exchange import exchange
+
+    with Progress("entries", is_shown=not out.is_strict) as progress:
+
+        def on_pause(seconds: float) -> None:
+            out.note(f"{hub.url} wants to be left alone for {seconds:.0f} s, or brought nothing; going on after that")
+
+        done = await exchange(log, hub, pulls=pulls, pushes=pushes, tls=tls, on_progress=progress.step, on_pause=on_pause)
+    record = {
+        "pulled": None if done.pulled is None else done.pulled.entries,
+        "pushed": done.pushed if pushes else None,
+        "equal": done.is_equal,
+        "root": None if done.root is None else {"level": done.root.level, "hash": done.root.hash.hex()},
+        "roundTrips": None if done.pulled is None else done.pulled.waits,
+        "sessions": (0 if done.pulled is None else done.pulled.sessions) + done.sessions,
+        "bytesSent": done.bytes_sent,
+        "bytesReceived": done.bytes_received,
+        "bytesPerEntry": None if done.bytes_per_entry is None else round(done.bytes_per_entry, 1),
+        "seconds": round(done.seconds, 3),
+        **({} if healed is None else {"healed": healed}),
+        "leftOut": None if done.pulled is None else left_out_record(done.pulled),
+    }
+    shown = [("pulled", counted(done.pulled.entries, "entry", "entries"))] if done.pulled is not None else []
+    shown += [("pushed", counted(done.pushed, "entry", "entries"))] if pushes else []
+    per_entry = "" if done.bytes_per_entry is None else f", {done.bytes_per_entry:,.0f} an entry"
+    shown += [("bytes", f"{done.bytes_sent:,} sent, {done.bytes_received:,} received{per_entry}")]
+    shown += [("round trips", f"{done.pulled.waits:,}")] if done.pulled is not None else []
+    shown += [("seconds", f"{done.seconds:.2f}")]
+    if done.root is not None:
+        ours = await log.root()
+        shown += [("roots", f"equal: {ours.hash.hex()}" if done.is_equal else f"differ: {ours.hash.hex()} and {done.root.hash.hex()}")]
+    out.fields(record, shown)
+    if done.is_taken is False:
+        hint = "run it again to go on; if it stays so, the hub refuses an entry of this log: `gossiplog verify` looks for damage"
+        raise Failure(f"{hub.url} did not take all entries", hint=hint, code=ExitCode.INCOMPLETE, kind="sync-aborted")
+    return done
+
+
+async def follow_hub(log: GossipLog, hub: HubUrl, *, tls: ssl.SSLContext | None, out: Output) -> int:
+    """Stay connected to a hub until Ctrl-C."""
+    import trio
+
+    from ...net.hub.client import connect
+
+    async with connect(log, hub.url, tls=tls):
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            out.note(f"following {hub.url}; Ctrl-C ends it")
+            await anext(signals)
+    return ExitCode.DONE
+
+
+def left_out_record(result: SyncResult) -> dict[str, object] | None:
+    """What a sync left out and why, as JSON has it; None where that is nothing."""
+    from ...entry.message_id import encode_id
+
+    if result.complete and not result.rejected:
+        return None
+    return {
+        "rejected": result.rejected,
+        "rejectedIds": [encode_id(key) for key in result.rejected_keys[:IDS_SHOWN]],
+        "unsupported": result.unsupported,
+        "unsupportedReason": result.unsupported_reason or None,
+        "orphans": result.orphans,
+        "skipped": result.skipped,
+        "reason": result.reason or None,
+    }

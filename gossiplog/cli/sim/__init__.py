@@ -1,0 +1,3 @@
+"""Commands of the simulator."""
+
+__all__: list[str] = []

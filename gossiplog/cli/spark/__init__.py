@@ -1,0 +1,3 @@
+"""Commands of the data pipeline."""
+
+__all__: list[str] = []

@@ -1,0 +1,201 @@
+"""`gossiplog spark export`, `import`, `state`, `stats`, `follow`, `traces` and `sweep`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import LocalProtocolError
+from ..exits import ExitCode
+from ..options import DURABILITIES, output_options
+from ..output import Output, counted
+from .session import RunJob, Start, job_options, out_option, runs_job, source_options, spark_options
+
+if TYPE_CHECKING:
+    from ...spark.jobs.jobs import Job
+    from ...spark.jobs.report import Report
+
+__all__ = ["export", "follow", "import_", "state", "stats", "sweep", "traces"]
+
+_FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
+
+
+@click.command()
+@click.argument("location", metavar="WHERE")
+@click.argument("where", metavar="OUT")
+@click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
+@click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans: 1,000,000 unless given.")
+@source_options
+@spark_options
+@output_options()
+@runs_job
+def export(location: str, columns: str | None, clocks: int | None, run_job: RunJob) -> int:
+    """Write entries as Parquet tables; run it again to add new ones.
+
+    OUT/entries has a folder for each run, and below it one for each topic and range of clocks. A run appears whole or not at all.
+
+    \b
+    Examples
+      gossiplog spark export app.db exported
+      gossiplog spark export app.db exported --columns key,value,payload
+    """
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    return run_job(lambda jobs, job: jobs.export_job(job, location, columns=names, clocks_a_folder=clocks))
+
+
+@click.command("import")
+@click.argument("location", metavar="WHERE")
+@click.argument("log", metavar="LOG")
+@out_option
+@click.option("--topic", metavar="T", help="Create the log if there is none, with this topic.")
+@click.option("--durability", type=click.Choice(DURABILITIES), default="normal", show_default=True, help="What an entry survives.")
+@source_options
+@spark_options
+@output_options()
+@runs_job
+def import_(location: str, log: str, topic: str | None, durability: str, run_job: RunJob) -> int:
+    """Insert entries into a log, verified and parents first.
+
+    The tasks sort, one process inserts: a log has one writer. What cannot be inserted is listed, and the exit code is 3.
+
+    \b
+    Examples
+      gossiplog spark import exported copy.db --topic app.example.com
+      gossiplog spark import 'backups/*.jsonl' app.db -o imported
+    """
+    return run_job(lambda jobs, job: jobs.import_job(job, location, log, topic=topic, durability=durability))
+
+
+@click.command()
+@click.argument("location", metavar="WHERE")
+@click.option("--by", "key", metavar="KEY", required=True, help="A path into the payload, $.key; or an SQL expression over the columns.")
+@click.option(
+    "--head", "heads", metavar="ID", multiple=True, help="As of this entry and its ancestors; repeatable. Of everything otherwise."
+)
+@job_options
+def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> int:
+    """Find the last writer of every key of the payloads.
+
+    \b
+    Examples
+      gossiplog spark state app.db --by $.key -o state
+      gossiplog spark state app.db --by "get_json_object(payload, '$.list') || '/' || author" -o state
+    """
+    return run_job(lambda jobs, job: jobs.state_job(job, location, key, heads=list(heads) or None))
+
+
+@click.command()
+@click.argument("location", metavar="WHERE")
+@job_options
+def stats(location: str, run_job: RunJob) -> int:
+    """Say who wrote how much, and what shape the history has.
+
+    Activity by author, heads and width over clock, branching, forks, authors who fork their own history, orphans.
+
+    \b
+    Examples
+      gossiplog spark stats app.db
+      gossiplog spark stats 'backups/*.jsonl' -o shape
+    """
+    return run_job(lambda jobs, job: jobs.stats_job(job, location))
+
+
+@click.command()
+@click.argument("log", metavar="LOG")
+@click.argument("follow_to", metavar="OUT")
+@click.option("--once", is_flag=True, help="Copy what is there, and end.")
+@click.option("--every", metavar="TIME", default="5 seconds", show_default=True, help="How often to look for more.")
+@click.option("--rows", "rows_max", type=click.IntRange(1), metavar="N", help="Of a batch at most.")
+@spark_options
+@output_options()
+def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | None, start: Start, out: Output) -> int:
+    """Copy a log to Parquet, and what is appended to it.
+
+    Goes on where it was when it is started again; each entry is in OUT/entries once. Ctrl-C ends it between two batches or within one,
+    which is then done again.
+
+    \b
+    Examples
+      gossiplog spark follow app.db live
+      gossiplog spark follow app.db live --once --rows 100000
+    """
+    from ...spark.jobs.follow import follow as start_following
+
+    total = 0
+    seen = -1
+    with start() as spark:
+        query = start_following(spark, log, follow_to, every=None if once else every, rows_max=rows_max)
+        try:
+            while True:
+                is_over = query.awaitTermination(1)
+                progress = [each for each in query.recentProgress if each["batchId"] > seen]
+                for each in progress:
+                    seen = each["batchId"]
+                    total += each["numInputRows"]
+                    if each["numInputRows"]:
+                        out.note(f"batch {seen}: {counted(each['numInputRows'], 'entry', 'entries')}, {total:,} in all")
+                if is_over:
+                    break
+        finally:
+            query.stop()
+        error = query.exception()
+        if error is not None:
+            raise LocalProtocolError(f"the stream failed: {error}")
+    if out.is_json:
+        out.record({"job": "follow", "log": log, "out": follow_to, "entries": total})
+    else:
+        out.line(f"{counted(total, 'entry', 'entries')} copied to {follow_to}/entries")
+    return ExitCode.DONE
+
+
+@click.command()
+@click.argument("location", metavar="TRACES")
+@out_option
+@spark_options
+@output_options()
+@runs_job
+def traces(location: str, run_job: RunJob) -> int:
+    """Sum up traces: latency, redundancy and reach.
+
+    TRACES is what `gossiplog sim run --trace` wrote: .jsonl or .parquet, a file, a folder or a pattern.
+
+    \b
+    Examples
+      gossiplog spark traces 'runs/*.parquet' -o summed
+    """
+
+    def work(_: Any, job: Job) -> Report:
+        from ...spark.jobs.sim_jobs import traces_job
+
+        return traces_job(job, location)
+
+    return run_job(work)
+
+
+@click.command()
+@click.argument("grid", metavar="GRID", type=click.Path(dir_okay=False))
+@out_option
+@click.option("--x", type=click.Choice(_FIGURES), default="p99_s", show_default=True, help="One figure of the Pareto plot.")
+@click.option("--y", type=click.Choice(_FIGURES), default="rmr", show_default=True, help="The other; less is better in both.")
+@click.option("--tasks", type=click.IntRange(1, 10_000), metavar="N", help="How many tasks; one for each run otherwise.")
+@spark_options
+@output_options()
+@runs_job
+def sweep(grid: str, x: str, y: str, tasks: int | None, run_job: RunJob) -> int:
+    """Run a grid of simulations, each a task of its own.
+
+    GRID is the TOML that `gossiplog sim sweep` takes.
+
+    \b
+    Examples
+      gossiplog spark sweep grid.toml -o swept
+      gossiplog spark sweep grid.toml -o swept --x control_bytes --y p99_s
+    """
+
+    def work(_: Any, job: Job) -> Report:
+        from ...spark.jobs.sim_jobs import sweep_job
+
+        return sweep_job(job, grid, x=x, y=y, tasks=tasks)
+
+    return run_job(work)

@@ -1,0 +1,147 @@
+"""A Spark session for one command, with the options that all jobs share."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ...errors import LogNotFound
+from ..exits import ExitCode, Failure
+from ..options import output_options
+from ..output import Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ...spark.jobs.jobs import Job
+    from ...spark.jobs.report import Report
+
+__all__ = ["RunJob", "Start", "job_options", "opened_session", "out_option", "runs_job", "source_options", "spark_options"]
+
+R = TypeVar("R")
+Start = Callable[[], AbstractContextManager[Any]]
+RunJob = Callable[[Callable[[Any, "Job"], "Report"]], int]
+
+out_option = click.option(
+    "-o", "--output", "where", metavar="OUT", help="A new folder for the tables and the report; none, only the report."
+)
+
+
+@contextlib.contextmanager
+def opened_session(master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...]) -> Iterator[SparkSession]:
+    """Start a session, or connect to one, and stop it at the end; one that this process has already is used, and left as it is.
+
+    Raises:
+        Failure: PySpark is not installed, or a setting is not of the form KEY=VALUE.
+        GossipLogError: A job failed; see `translated`.
+    """
+    config = _pairs(settings, "--conf")
+    if sys.stderr.isatty():
+        config.setdefault("spark.ui.showConsoleProgress", "true")
+    try:
+        from ...spark.session import is_active, session
+    except ModuleNotFoundError as error:
+        hint = "pip install 'gossiplog[spark]'; `gossiplog spark doctor` says what is missing"
+        raise Failure(f"Spark is not installed: {error}", hint=hint, kind="dependency") from error
+    from ...spark.faults import translated
+
+    is_ours = not is_active()
+    spark = session(master, remote=remote, memory=memory, config=config)
+    try:
+        with translated():
+            yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+def spark_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add what every job takes about Spark; the command gets a factory of sessions named `start`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, master: str | None, remote: str | None, memory: str | None, settings: tuple[str, ...], **options: Any) -> R:
+        if remote is None:
+            # Starting Spark takes 10 seconds, which nobody wants to spend on a misspelt name.
+            for name in ("location", "a", "b", "known"):
+                _check_is_there(options.get(name))
+        return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
+
+    decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
+    decorated = click.option("--memory", metavar="SIZE", help="Of the driver, which locally is everything: 2g unless given.")(decorated)
+    decorated = click.option("--remote", metavar="URL", help="A Spark Connect server, sc://host:15002, instead of a master.")(decorated)
+    return click.option("--master", metavar="URL", help="local[2], spark://host:7077 and so on; all cores of this machine otherwise.")(
+        decorated
+    )
+
+
+def _check_is_there(location: str | None) -> None:
+    if location is None or "://" in location or any(sign in location for sign in "*?[") or Path(location).exists():
+        return
+    hint = "give a log, a .jsonl, .car or .hex file, a folder of those, a pattern, or the tables of an export"
+    raise LogNotFound(f"nothing is at {location}", hint=hint)
+
+
+def source_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add what a job takes about what it reads; the command gets `options` for the data source."""
+
+    @functools.wraps(command)
+    def run(*args: Any, partitions: int | None, chosen: tuple[str, ...], **rest: Any) -> R:
+        options = _pairs(chosen, "--option")
+        if partitions is not None:
+            options["partitions"] = str(partitions)
+        return command(*args, options=options, **rest)
+
+    decorated = click.option(
+        "--option", "chosen", metavar="KEY=VALUE", multiple=True, help="Of the data source, minClock=7 say; repeatable. Not for tables."
+    )(run)
+    about = "Parts to read in; one for 50,000 entries otherwise."
+    return click.option("--partitions", type=click.IntRange(1, 10_000), metavar="N", help=about)(decorated)
+
+
+def job_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add what every job over entries takes: where to leave its tables, what it reads, and Spark; the command gets `run_job`."""
+    return out_option(source_options(spark_options(output_options()(runs_job(command)))))
+
+
+def runs_job(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command `run_job`, which takes a function of the module `jobs` and of a `Job`, and prints the report that it returns."""
+
+    @functools.wraps(command)
+    def run(*args: Any, where: str | None, start: Start, out: Output, options: dict[str, str] | None = None, **rest: Any) -> int:
+        def run_job(work: Callable[[Any, Job], Report]) -> int:
+            with start() as spark:
+                from ...spark.jobs import jobs
+
+                return print_report(work(jobs, jobs.Job(spark, where, options, out.note)), where, out)
+
+        return command(*args, run_job=run_job, **rest)
+
+    return run
+
+
+def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not of the form KEY=VALUE", param_hint=option)
+        found[name] = value
+    return found
+
+
+def print_report(report: Report, where: str | None, out: Output) -> int:
+    """Print a job's report; the exit code is 3 if rows failed."""
+    if out.is_json:
+        out.record(report.as_dict() | {"out": where})
+    else:
+        out.line(report.as_text().rstrip())
+        if where is not None:
+            out.note(f"tables and report are in {where}")
+    return ExitCode.INTEGRITY if report.results.get("failed") else ExitCode.DONE

@@ -1,0 +1,237 @@
+"""The WebSocket client: a log's connection to a hub, made again whenever it is lost.
+
+Source: spec/sync.md, "Mode A".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import trio
+
+from ...broadcast import PeerKind
+from ...errors import CannotConnect, ClosedError, LocalProtocolError, RemoteProtocolError
+from ...gossip_log import GossipLog
+from ...pubsub.types import PeerId
+from ...sync.rate import Backoff
+from ...tasks.nursery import open_service_nursery
+from ..journal import note
+from ..service.peers import Link, LinkState
+from ..service.service import Service, open_service
+from ..transport.muxed import MuxedConnection, open_muxed
+from ..transport.tcp import dial_tcp
+from ..transport.websocket import WebSocketStream, connect_websocket
+
+__all__ = ["HubLink", "HubUrl", "connect", "dial_hub", "open_websocket", "parse_url"]
+
+DIAL_S = 10.0
+STABLE_S = 10.0
+"""A connection that lasted so long makes the next attempt begin with the shortest wait again."""
+RETRY_FIRST_S = 0.5
+RETRY_MOST_S = 60.0
+_PORTS = {"ws": 80, "wss": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class HubUrl:
+    """Where a hub is.
+
+    Attributes:
+        url: As it was given.
+        host: A name or an address.
+        port: Of the server.
+        host_header: What the server is called in the request.
+        target: Path and query.
+        is_tls: `wss`.
+    """
+
+    url: str
+    host: str
+    port: int
+    host_header: str
+    target: str
+    is_tls: bool
+
+
+def parse_url(url: str) -> HubUrl:
+    """Take a `ws://` or `wss://` URL apart.
+
+    Raises:
+        LocalProtocolError: It is none.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise LocalProtocolError(f"{url!r} is no URL: {error}") from None
+    if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None or parts.fragment:
+        raise LocalProtocolError(
+            f"{url!r} is no URL of a hub", hint="ws://HOST:PORT, or wss:// with TLS; /TOPIC where it serves several logs"
+        )
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return HubUrl(url, parts.hostname, port or _PORTS[parts.scheme], parts.netloc, target, parts.scheme == "wss")
+
+
+@asynccontextmanager
+async def dial_hub(
+    service: Service, hub: HubUrl, *, tls: ssl.SSLContext | None = None, origin: str | None = None
+) -> AsyncIterator[tuple[MuxedConnection, Link]]:
+    """Connect to a hub once, and attach the connection for the length of a block.
+
+    Raises:
+        CannotConnect: As `open_websocket`.
+    """
+    websocket = await open_websocket(hub, tls, origin)
+    async with (
+        open_muxed(websocket, is_client=True, peer=PeerId(hub.url), handlers=service.handlers) as muxed,
+        service.attached(muxed, PeerKind.HUB) as link,
+    ):
+        yield muxed, link
+
+
+async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin: str | None = None) -> WebSocketStream:
+    """Open a WebSocket to a hub.
+
+    Args:
+        hub: Where.
+        tls: How the hub's certificate is checked; the system's authorities unless given.
+        origin: What to send as `Origin`.
+
+    Raises:
+        CannotConnect: The hub cannot be reached, refused, is none, or did not answer within 10 s.
+    """
+    context = (tls or ssl.create_default_context()) if hub.is_tls else None
+    with trio.move_on_after(DIAL_S):
+        try:
+            stream = await dial_tcp(hub.host, hub.port, context)
+            try:
+                return await connect_websocket(stream, hub.host_header, hub.target, origin)
+            except BaseException:
+                await stream.aclose()
+                raise
+        except (OSError, ClosedError, RemoteProtocolError) as error:
+            raise CannotConnect(f"cannot connect to {hub.url}: {_in_words(error)}") from None
+    raise CannotConnect(f"{hub.url} did not answer within {DIAL_S:g} s")
+
+
+def _in_words(error: Exception) -> str:
+    """Say what trio means by `all attempts to connect to … failed`."""
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    if isinstance(cause, OSError):
+        error = cause
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+class HubLink:
+    """A connection to a hub that is kept up; made by `connect`.
+
+    Attributes:
+        url: The hub's.
+        attempts: How often it was dialled.
+        error: Why it is not connected, after an attempt or a loss; None before, and while it is.
+    """
+
+    def __init__(self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None) -> None:
+        self.url = hub.url
+        self.attempts = 0
+        self.error: str | None = None
+        self._service = service
+        self._hub = hub
+        self._tls = tls
+        self._origin = origin
+        self._link: Link | None = None
+        self._changed = trio.Event()
+        self._backoff = Backoff(random.Random(), first_s=RETRY_FIRST_S, most_s=RETRY_MOST_S)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection stands now."""
+        return self._link is not None
+
+    @property
+    def state(self) -> LinkState | None:
+        """The connection as values; None while there is none."""
+        return None if self._link is None else self._link.peer.states()[0]
+
+    async def wait_connected(self) -> None:
+        """Wait until it is connected. Under a deadline of the caller's: an unreachable hub is dialled for ever."""
+        await trio.lowlevel.checkpoint()
+        while self._link is None:
+            await self._changed.wait()
+
+    async def wait_disconnected(self) -> None:
+        """Wait until it is not connected."""
+        await trio.lowlevel.checkpoint()
+        while self._link is not None:
+            await self._changed.wait()
+
+    async def run(self) -> None:
+        """Connect, and connect again, for ever."""
+        while True:
+            self.attempts += 1
+            try:
+                await self._connect()
+            except CannotConnect as error:
+                self.error = str(error)
+                note("hub not reached", level=logging.WARNING, hub=self.url, attempt=self.attempts, reason=self.error)
+            await trio.sleep(self._backoff.next())
+
+    async def _connect(self) -> None:
+        async with dial_hub(self._service, self._hub, tls=self._tls, origin=self._origin) as (muxed, link):
+            note("hub connected", hub=self.url)
+            self.error = None
+            self._set(link)
+            connected_at = trio.current_time()
+            try:
+                end = await muxed.wait_ended()
+            finally:
+                self._set(None)
+        if trio.current_time() - connected_at >= STABLE_S:
+            self._backoff.reset()
+        self.error = end.reason
+        note("hub lost", level=logging.WARNING, hub=self.url, reason=end.reason)
+
+    def _set(self, link: Link | None) -> None:
+        self._link = link
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+
+@asynccontextmanager
+async def connect(log: GossipLog, url: str, *, tls: ssl.SSLContext | None = None, origin: str | None = None) -> AsyncIterator[HubLink]:
+    """Keep a log connected to a hub for the length of a block.
+
+    The first attempt is made at once and in the background, as are all others, with growing pauses, at random up to a quarter longer.
+
+    Args:
+        log: Open.
+        url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` where the hub serves several logs.
+        tls: How the hub's certificate is checked; the system's authorities unless given.
+        origin: What to send as `Origin`.
+
+    Raises:
+        LocalProtocolError: The URL is malformed, or the log is connected to it already.
+    """
+    hub = parse_url(url)
+    async with open_service(log) as service:
+        if url in service.hubs:
+            raise LocalProtocolError(f"the log is connected to {url} already")
+        service.hubs.add(url)
+        try:
+            async with open_service_nursery() as nursery:
+                link = HubLink(service, hub, tls, origin)
+                nursery.start_soon(link.run)
+                yield link
+                nursery.cancel_scope.cancel()
+        finally:
+            service.hubs.discard(url)

@@ -1,0 +1,294 @@
+"""One exchange with a hub: take what it has, give it what it lacks, and be done. No broadcast machine, no pubsub.
+
+Giving is up to the hub: it is told our heads on a push stream, as every client tells it, and pulls what it lacks. It has all of our
+entries when it has all of our heads, for no log holds an entry without its ancestors; that is asked after each of its sessions.
+
+Source: spec/sync.md, "The sync session" and "Mode A".
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
+
+from ...codec.framing import FrameDecoder, encode_frame
+from ...entry.validation import Outcome, Rule, Verdict
+from ...errors import CannotConnect, ClosedError, DecodeError, GossipLogError, RemoteProtocolError, StreamReset
+from ...gossip_log import GossipLog
+from ...log.requests import ReadHeads
+from ...plan import ask
+from ...pubsub.types import PeerId
+from ...sync.result import SyncResult
+from ...sync.rpc import HEADS_MAX, GetNode, GetRoot, NodeResponse, Request, Response, RootResponse, Update
+from ...sync.source import Source
+from ...sync.wire import decode_response, encode_event, encode_request
+from ...tasks.nursery import open_service_nursery
+from ...tree.node import Node
+from ..service.peers import new_bucket
+from ..service.pull_session import PullSession
+from ..service.serve_session import ServeSession, Turns
+from ..sync_protocols import is_in_parts, sync_protocols
+from ..transport.muxed import MuxedConnection, open_muxed
+from ..transport.stream import Connection, Stream
+from .client import HubUrl, open_websocket
+
+__all__ = ["Exchange", "exchange"]
+
+QUIET_S = 10.0
+"""How long a hub may do nothing about our heads before we give up."""
+FRUITLESS_MAX = 200
+"""Sessions in a row that bring nothing, and yet narrow down which keys the hub fails on."""
+PAUSE_S_MAX = 10.0
+"""The longest pause that a hub may ask for; who wants more is left, with what was taken."""
+_SAID_S = 1.0
+_STUCK_MAX = 3
+_ANSWERS_S = 10.0
+_LOOK_FIRST_S, _LOOK_MOST_S = 0.02, 1.0
+_ASKED_AT_ONCE = 256
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What an exchange came to.
+
+    Attributes:
+        pulled: What we took, over all sessions; None if we were not to take.
+        pushed: Entries that the hub took.
+        sessions: Of the hub's, in which it took them.
+        requests: Of the hub's.
+        bytes_sent: All of our bytes, those of the muxer included.
+        bytes_received: All of the hub's.
+        seconds: By the wall.
+        root: The hub's, at the end.
+        is_equal: It is ours, too.
+        is_taken: The hub has all that we have; None if we were not to give.
+    """
+
+    pulled: SyncResult | None = None
+    pushed: int = 0
+    sessions: int = 0
+    requests: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    seconds: float = 0.0
+    root: Node | None = None
+    is_equal: bool = False
+    is_taken: bool | None = None
+
+    @property
+    def moved(self) -> int:
+        """Entries that went over, either way."""
+        return self.pushed + (0 if self.pulled is None else self.pulled.entries)
+
+    @property
+    def bytes_per_entry(self) -> float | None:
+        """Bytes both ways for each entry that went over; None if none did."""
+        return (self.bytes_sent + self.bytes_received) / self.moved if self.moved else None
+
+
+async def exchange(
+    log: GossipLog,
+    hub: HubUrl,
+    *,
+    pulls: bool = True,
+    pushes: bool = True,
+    tls: ssl.SSLContext | None = None,
+    on_progress: Callable[[int], None] | None = None,
+    on_pause: Callable[[float], None] | None = None,
+) -> Exchange:
+    """Exchange what either side lacks with a hub, once.
+
+    A cancelled call keeps what was inserted, and can be made again.
+
+    Args:
+        log: Open; for writing, if it is to take.
+        hub: Which.
+        pulls: Take.
+        pushes: Give.
+        tls: How the hub's certificate is checked.
+        on_progress: Called with how many entries more have gone over.
+        on_pause: Called before a pause of a second or more, with its seconds.
+
+    Raises:
+        CannotConnect: The hub cannot be reached, refused, serves another topic, or went away.
+        RemoteProtocolError: It broke the protocol.
+        StoreError: Our store failed.
+    """
+    session = _Session(log, hub, on_progress or (lambda moved: None), on_pause or (lambda seconds: None))
+    started = time.monotonic()
+    try:
+        async with session.connected(tls):
+            if pulls:
+                session.result.pulled = await session.pull()
+            if pushes:
+                session.result.is_taken = await session.push()
+            root = (await session.ask([GetRoot()]))[0]
+            if isinstance(root, RootResponse):
+                session.result.root = root.root
+                session.result.is_equal = root.root == await log.root()
+    except (StreamReset, ClosedError) as error:
+        raise CannotConnect(f"{hub.url} went away: {error}", hint="what was taken is kept; run it again to go on") from None
+    session.result.seconds = time.monotonic() - started
+    return session.result
+
+
+class _Session:
+    """One connection."""
+
+    def __init__(self, log: GossipLog, hub: HubUrl, on_progress: Callable[[int], None], on_pause: Callable[[float], None]) -> None:
+        self.result = Exchange()
+        self._log = log
+        self._hub = hub
+        self._on_progress = on_progress
+        self._on_pause = on_pause
+        self._connection: MuxedConnection
+        self._nursery: trio.Nursery
+        self._push_protocol = f"/canvas/v1/{log.topic}/push"
+        self._sync_protocols: tuple[str, ...] = sync_protocols(log.topic)
+        self._bucket = new_bucket(trio.current_time())
+        self._turns = Turns()
+        self._serving = 0
+        self._moved = trio.Event()
+
+    @asynccontextmanager
+    async def connected(self, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
+        """Connect for the length of a block."""
+        websocket = await open_websocket(self._hub, tls)
+        handlers = dict.fromkeys(self._sync_protocols, self._serve)
+        async with open_muxed(websocket, is_client=True, peer=PeerId(self._hub.url), handlers=handlers) as self._connection:
+            try:
+                yield
+            finally:
+                self.result.bytes_sent = self._connection.counters.bytes_out
+                self.result.bytes_received = self._connection.counters.bytes_in
+
+    async def pull(self) -> SyncResult:
+        """Pull, in as many sessions as it takes; one that got nowhere is followed by others after pauses of 1, 2 and 4 s."""
+        source, total, fruitless, stuck = Source(), None, 0, 0
+        while True:
+            stream = await self._open(*self._sync_protocols)
+            # Whoever lacks our protocol is not asked for it again.
+            self._sync_protocols = self._sync_protocols[-2 if is_in_parts(stream.protocol) else -1 :]
+            session = PullSession(self._log, self._connection, stream, source, self._insert)
+            result = await session.run()
+            await session.close()
+            total = result if total is None else total.then(result)
+            fruitless = 0 if result.entries else fruitless + 1
+            stuck = 0 if result.has_progressed else stuck + 1
+            if not result.is_resumable or self._connection.is_over or fruitless > FRUITLESS_MAX or stuck > _STUCK_MAX:
+                return total
+            pause_s = max(result.cooldown_s, 2.0 ** (stuck - 1) if stuck else 0.0)
+            if pause_s > PAUSE_S_MAX:
+                return total
+            if pause_s >= _SAID_S:
+                self._on_pause(pause_s)
+            await trio.sleep(pause_s)
+
+    async def push(self) -> bool:
+        """Have the hub pull; False if it does not, or not all."""
+        heads = await self._log.run(ask(ReadHeads()))
+        if not await self._lacks(heads):
+            return True
+        moved = self._moved
+        stream = await self._open(self._push_protocol)
+        await stream.send_all(encode_frame(encode_event(Update(heads[:HEADS_MAX]))))
+        async with open_service_nursery() as nursery:
+            nursery.start_soon(_ignore, stream)
+            is_taken = await self._wait_until_taken(heads, moved)
+            nursery.cancel_scope.cancel()
+        stream.close_sending()
+        return is_taken
+
+    async def _wait_until_taken(self, heads: Sequence[bytes], moved: trio.Event) -> bool:
+        """Ask now and then, and sooner after each session that ends (`moved` is set by the next one): the hub still inserts then."""
+        pause, active_at = _LOOK_FIRST_S, trio.current_time()
+        while True:
+            with trio.move_on_after(pause) as waiting:
+                await moved.wait()
+            moved = self._moved
+            pause = min(2 * pause, _LOOK_MOST_S) if waiting.cancelled_caught else _LOOK_FIRST_S
+            if self._serving or not waiting.cancelled_caught:
+                active_at = trio.current_time()
+            if self._serving:
+                continue
+            if not await self._lacks(heads):
+                return True
+            if trio.current_time() - active_at > QUIET_S:
+                return False
+
+    async def ask(self, requests: Sequence[Request]) -> list[Response]:
+        """Ask the hub's log, on a stream of its own.
+
+        Raises:
+            RemoteProtocolError: What came is no answer, or none came in time.
+        """
+        stream = await self._open(self._sync_protocols[-1])
+        frames, answers = FrameDecoder(), list[Response]()
+        with trio.move_on_after(_ANSWERS_S) as timing:
+            try:
+                for start in range(0, len(requests), _ASKED_AT_ONCE):
+                    asked = requests[start : start + _ASKED_AT_ONCE]
+                    await stream.send_all(b"".join(encode_frame(encode_request(request)) for request in asked))
+                    while len(answers) < start + len(asked):
+                        data = await stream.receive_some()
+                        if not data:
+                            raise RemoteProtocolError("the hub ended a session half way", peer=self._hub.url)
+                        answers += map(decode_response, frames.take(data))
+            except DecodeError as error:
+                raise RemoteProtocolError(f"the hub sent what is no answer: {error}", peer=self._hub.url) from None
+            finally:
+                stream.close_sending()
+        if timing.cancelled_caught:
+            stream.reset()
+            raise RemoteProtocolError(f"the hub did not answer within {_ANSWERS_S:g} s", peer=self._hub.url)
+        return answers
+
+    async def _lacks(self, heads: Sequence[bytes]) -> bool:
+        """Whether the hub lacks any of these."""
+        answers = await self.ask([GetNode(0, key) for key in heads])
+        return any(not isinstance(answer, NodeResponse) or answer.node is None for answer in answers)
+
+    async def _open(self, *protocols: str) -> Stream:
+        try:
+            return await self._connection.open_stream(protocols)
+        except GossipLogError as error:
+            raise CannotConnect(f"{self._hub.url} does not serve topic {self._log.topic}: {error}") from None
+
+    async def _insert(self, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+        try:
+            verdicts = await self._log.insert_many([value for _, value in entries])
+        except GossipLogError as error:
+            return [Verdict(Outcome.IGNORE, Rule.STORAGE, str(error))] * len(entries)
+        self._on_progress(sum(verdict.is_new for verdict in verdicts))
+        return verdicts
+
+    async def _serve(self, connection: Connection, stream: Stream) -> None:
+        self._serving += 1
+        try:
+            async with self._log.snapshot() as snapshot:
+                session = ServeSession(snapshot, stream, self._bucket, self._turns)
+                try:
+                    await session.run()
+                finally:
+                    self.result.sessions += 1
+                    self.result.requests += session.server.requests
+                    self.result.pushed += session.server.values
+                    self._on_progress(session.server.values)
+        finally:
+            self._serving -= 1
+            moved, self._moved = self._moved, trio.Event()
+            moved.set()
+
+
+async def _ignore(stream: Stream) -> None:
+    """Read what the hub pushes, which comes by the sync as well."""
+    try:
+        while await stream.receive_some():
+            pass
+    except StreamReset:
+        pass

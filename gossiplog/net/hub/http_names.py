@@ -1,0 +1,75 @@
+"""Which names a server answers to, and which web pages it serves: the two questions that a browser's request has to pass.
+
+A page that has its own name point at this machine (DNS rebinding) reads whatever is served under any name. So plain HTTP is answered only
+under names that such a page cannot have: addresses, `localhost`, and what the operator names. Behind our own certificate every name is
+answered, for a browser goes to none that the certificate is not for.
+
+Source: spec/limits.md, "HTTP"; RFC 9110, 15.5.20.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from ..admission import HubLimits
+from ..transport.http_head import Head
+
+__all__ = ["ANY_NAME", "Names"]
+
+ANY_NAME = "*"
+_FORBIDDEN, _MISDIRECTED = 403, 421
+
+
+class Names:
+    """What one server answers to.
+
+    Args:
+        limits: Name hosts and origins.
+        listens: The host that it was told to listen on, if that is a name.
+        is_tls: Whether it has a certificate.
+    """
+
+    def __init__(self, limits: HubLimits, listens: str | None, *, is_tls: bool) -> None:
+        own = [_authority(origin) for origin in limits.origins or ()]
+        named = [listens, socket.gethostname(), *own, *limits.hosts]
+        self._limits = limits
+        self._names = frozenset(_name(name) for name in named if name)
+        self._is_any = ANY_NAME in limits.hosts or (is_tls and not limits.hosts)
+
+    def refusal(self, head: Head) -> tuple[int, str] | None:
+        """Say with what status and why a request is not answered; None if it is."""
+        origin = head.first(b"origin")
+        is_own = origin is not None and head.host is not None and _authority(origin) == head.host.lower()
+        # A browser's WebSocket always says where its page is from, and what is no browser cannot be led astray.
+        if not head.is_upgrade and head.host is not None and not self.answers_to(head.host):
+            hint = f"use its address, or have it served with --host {_name(head.host)}"
+            return _MISDIRECTED, f"this server does not go by the name {head.host}: {hint}"
+        if not self._limits.allows_origin(origin) and (head.is_upgrade or not is_own):
+            return _FORBIDDEN, f"pages from there may not connect to this server: it has to be served with --origin {origin}"
+        return None
+
+    def answers_to(self, host: str) -> bool:
+        """Whether plain HTTP is answered under this `Host`."""
+        name = _name(host)
+        return self._is_any or name in self._names or name == "localhost" or name.endswith(".localhost") or _is_address(name)
+
+
+def _name(host: str) -> str:
+    """A name without its port, its brackets and the dot at its end."""
+    host = host.lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return (host if host.count(":") > 1 else host.partition(":")[0]).rstrip(".")
+
+
+def _authority(origin: str) -> str:
+    return origin.lower().partition("://")[2]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

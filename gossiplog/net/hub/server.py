@@ -1,0 +1,254 @@
+"""The WebSocket server: it accepts connections, finds out what each of them wants, and runs those that are WebSockets on a log's service.
+
+Everything before a connection has said what it wants is bounded here, in one place. What then turns out to be plain HTTP is handed to
+whoever serves that, on the same port.
+
+Source: spec/sync.md, "Mode A"; spec/limits.md, "connections and streams".
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeAlias
+from urllib.parse import quote, unquote
+
+import trio
+
+from ...broadcast import PeerKind
+from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProtocolError
+from ...gossip_log import GossipLog
+from ...pubsub.types import PeerId
+from ...tasks.nursery import open_service_nursery
+from ..admission import Admission, HubLimits, Place, Refused, client_address
+from ..journal import note
+from ..service.peers import LinkState
+from ..service.service import Service, open_service
+from ..transport.http_head import Head, read_head, refuse
+from ..transport.muxed import open_muxed
+from ..transport.tcp import TcpStream
+from ..transport.websocket import accept_websocket
+from .http_names import Names
+
+__all__ = ["Hub", "ServeHttp", "listen", "parse_address"]
+
+ServeHttp: TypeAlias = "Callable[[TcpStream, Head, str], Awaitable[Head | None]]"
+"""Answers one request of plain HTTP: the connection, the request's head, and the client's address. Returns the next head on the
+connection, which is let in as the first was; None if there will be none."""
+
+_BACKLOG = 512
+_BUSY_S = 0.1
+_DRAIN_S = 1.0
+_PORT_MAX = 65_535
+_BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
+
+
+class Hub:
+    """A running server; made by `listen`.
+
+    Attributes:
+        services: The service of each log, by topic.
+        addresses: Host and port of each socket, as bound.
+        admission: Who is let in.
+        http: Serves plain HTTP, if anything does.
+    """
+
+    def __init__(self, services: Mapping[str, Service], admission: Admission, names: Names, tls: ssl.SSLContext | None) -> None:
+        self.services = services
+        self.addresses: list[tuple[str, int]] = []
+        self.admission = admission
+        self._names = names
+        self._tls = tls
+        self.http: ServeHttp | None = None
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it speaks TLS."""
+        return self._tls is not None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, the first if there are several."""
+        return self.addresses[0][1]
+
+    @property
+    def urls(self) -> list[str]:
+        """Where clients connect, a URL an address; with several logs, one for each of them."""
+        return [url for topic in self.services for url in self.urls_of(topic)]
+
+    def urls_of(self, topic: str) -> list[str]:
+        """Where clients of one of the logs connect."""
+        scheme = "wss" if self.is_tls else "ws"
+        path = "" if len(self.services) == 1 else f"/{quote(topic)}"
+        return [f"{scheme}://{_show(host)}:{port}{path}" for host, port in self.addresses]
+
+    def links(self) -> list[LinkState]:
+        """Show the connections of all its logs, whatever server or client they came by."""
+        return [state for service in self.services.values() for state in service.links()]
+
+    def service_at(self, path: str) -> Service | None:
+        """Find the log that a path means: `/topic`, or any path if there is but one log."""
+        if len(self.services) == 1:
+            return next(iter(self.services.values()))
+        return self.services.get(unquote(path.strip("/")))
+
+    async def serve(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
+        """Accept until the listener is closed."""
+        while True:
+            try:
+                stream = await listener.accept()
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                if error.errno not in _BUSY:
+                    raise
+                note("out of sockets", level=logging.ERROR, reason=str(error))
+                await trio.sleep(_BUSY_S)
+                continue
+            nursery.start_soon(self._serve_connection, stream)
+
+    async def _serve_connection(self, stream: trio.SocketStream) -> None:
+        connection = TcpStream(stream)
+        try:
+            remote, port = stream.socket.getpeername()[:2]
+            remote = str(remote).removeprefix("::ffff:")
+            head = await self._shake_hands(connection)
+            while head is not None:
+                forwarded = [name for value in head.all(b"x-forwarded-for") for name in value.decode("latin-1").split(",")]
+                client = client_address(remote, forwarded, self.admission.limits.proxies)
+                head = await self._serve_request(connection, head, client, port)
+            await connection.finish()
+        except RemoteProtocolError as error:
+            # It was told, unless it did not listen.
+            await connection.finish()
+            note("connection ended", level=logging.DEBUG, reason=str(error))
+        except (OSError, ClosedError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            note("connection ended", level=logging.DEBUG, reason=str(error))
+        except Exception as error:
+            note("fault in a connection", level=logging.ERROR, error=error)
+        finally:
+            await connection.aclose()
+
+    async def _shake_hands(self, connection: TcpStream) -> Head | None:
+        """Read what the connection is for; None if it takes too long to say."""
+        with self.admission.handshake():
+            if self._tls is not None:
+                assert isinstance(connection.stream, trio.SocketStream)
+                connection.stream = trio.SSLStream(connection.stream, self._tls, server_side=True, https_compatible=True)
+                await connection.stream.do_handshake()
+            return await read_head(connection, self.admission.limits.head_bytes_max)
+        return None
+
+    async def _serve_request(self, connection: TcpStream, head: Head, client: str, port: int) -> Head | None:
+        """Serve one request; return the head of the next one on the connection, None if that is over."""
+        service = self.service_at(head.path)
+        try:
+            with self.admission.connection(client) as place:
+                refusal = self._names.refusal(head)
+                if refusal is not None:
+                    note("request refused", address=client, host=head.host, origin=head.first(b"origin"), reason=refusal[1])
+                    await refuse(connection, *refusal)
+                elif not head.is_upgrade and self.http is not None:
+                    connection.beginning = head.beyond
+                    return await self.http(connection, head, client)
+                elif not head.is_upgrade:
+                    await refuse(connection, 426, "this server speaks WebSocket")
+                elif service is None:
+                    await refuse(
+                        connection, 404, f"no log {head.path}; there are {', '.join(f'/{quote(topic)}' for topic in self.services)}"
+                    )
+                else:
+                    await self._serve_websocket(connection, head, service, client, port, place)
+        except Refused as refusal:
+            note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
+            await refuse(connection, 503, str(refusal))
+        return None
+
+    async def _serve_websocket(self, connection: TcpStream, head: Head, service: Service, client: str, port: int, place: Place) -> None:
+        with trio.fail_after(self.admission.limits.handshake_s):
+            websocket = await accept_websocket(connection, head.raw)
+        peer = PeerId(f"ws://{_show(client)}:{port}")
+        is_counted = not self.admission.is_exempt(client)
+        async with (
+            open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers) as muxed,
+            service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted) as link,
+        ):
+            place.worth = lambda: link.peer.worth
+            note("client connected", peer=peer, topic=service.topic)
+            end = await muxed.wait_ended()
+        note("client gone", peer=peer, topic=service.topic, reason=end.reason)
+
+
+@asynccontextmanager
+async def listen(
+    logs: Sequence[GossipLog],
+    address: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    limits: HubLimits | None = None,
+    make_http: Callable[[Hub], ServeHttp] | None = None,
+) -> AsyncIterator[Hub]:
+    """Serve logs to WebSocket clients for the length of a block.
+
+    At its end nobody is accepted any more, what waits to be pushed goes out within a second, and the connections are closed.
+
+    Args:
+        logs: Open, of different topics.
+        address: `HOST:PORT`, `[HOST]:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
+        tls: With a certificate, for `wss://`.
+        limits: Who is let in.
+        make_http: Makes what serves plain HTTP on the same port; without it there is none.
+
+    Raises:
+        LocalProtocolError: The address is malformed, or two logs have one topic.
+        CannotListen: The address cannot be had.
+    """
+    host, port = parse_address(address)
+    if len({log.topic for log in logs}) != len(logs) or not logs:
+        raise LocalProtocolError("logs that are served together have different topics", hint="serve each topic once")
+    async with AsyncExitStack() as stack:
+        services = {log.topic: await stack.enter_async_context(open_service(log)) for log in logs}
+        limits = limits or HubLimits()
+        hub = Hub(services, Admission(limits), Names(limits, host, is_tls=tls is not None), tls)
+        for service in services.values():
+            stack.enter_context(service.guarded_by(hub.admission))
+        hub.http = None if make_http is None else make_http(hub)
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
+        except OSError as error:
+            hint = (
+                "another program listens there; choose another port, or port 0 for a free one" if error.errno == errno.EADDRINUSE else None
+            )
+            raise CannotListen(f"cannot listen on {address}: {error.strerror or error}", hint=hint) from None
+        hub.addresses += [listener.socket.getsockname()[:2] for listener in listeners]
+        async with open_service_nursery() as nursery:
+            for listener in listeners:
+                nursery.start_soon(hub.serve, listener, nursery)
+            try:
+                yield hub
+            finally:
+                for listener in listeners:
+                    listener.socket.close()
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN_S):
+                    for service in services.values():
+                        await service.drain()
+                nursery.cancel_scope.cancel()
+
+
+def parse_address(address: str) -> tuple[str | None, int]:
+    """Return host and port of `HOST:PORT`, `[HOST]:PORT` or `:PORT`; the host of the last is None, for all.
+
+    Raises:
+        LocalProtocolError: It is none of them.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):
+        raise LocalProtocolError(f"{address!r} is no address to listen on", hint="HOST:PORT, like 127.0.0.1:8080; :8080 for all addresses")
+    return host.removeprefix("[").removesuffix("]") or None, int(port)
+
+
+def _show(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,164 @@
+"""What the service knows of its peers: their connections, and the streams and tasks that belong to each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from ...broadcast import PeerKind
+from ...pubsub.types import PeerId
+from ...sync.limits import ServerLimits
+from ...sync.rate import TokenBucket
+from ..admission import Worth
+from ..journal import note
+from ..transport.stream import Connection
+from .pubsub_stream import RpcSender
+from .push_stream import PushStream
+
+__all__ = ["Link", "LinkState", "Peer", "new_bucket"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """One connection at one moment, for a page, a terminal or a metric.
+
+    Attributes:
+        peer: Who is on the other side.
+        kind: `mesh`, `client` or `hub`.
+        is_outbound: We dialled.
+        address: Its remote IP address, if it has one.
+        since: Unix time at which it was attached, in seconds.
+        is_pushing: A push stream stands.
+        queued_bytes: What waits to be pushed to the peer.
+        counts: What has happened on it, by name: entries and updates received, pushed and dropped, syncs, entries pulled.
+    """
+
+    peer: PeerId
+    kind: str
+    is_outbound: bool
+    address: str | None
+    since: float
+    is_pushing: bool
+    queued_bytes: int
+    counts: Mapping[str, int]
+
+
+@dataclass(eq=False, slots=True)
+class Link:
+    """One attached connection.
+
+    Attributes:
+        connection: Carries the streams.
+        peer: Whom it leads to.
+        nursery: The tasks that use it; cancelled when it is detached.
+        since: Unix time, seconds.
+        syncs_in_parts: The peer serves syncs by our own protocol, as far as we know.
+    """
+
+    connection: Connection
+    peer: Peer
+    nursery: trio.Nursery
+    since: float
+    syncs_in_parts: bool = True
+
+    def start(self, task: Callable[[Link], Awaitable[None]]) -> None:
+        """Start a task that ends with the connection at the latest; a fault in it ends nothing but itself."""
+        self.nursery.start_soon(self._run, task)
+
+    async def _run(self, task: Callable[[Link], Awaitable[None]]) -> None:
+        try:
+            await task(self)
+        except Exception as error:
+            note("fault in a task", level=logging.ERROR, error=error, peer=self.peer.id)
+
+
+@dataclass(eq=False, slots=True)
+class Peer:
+    """One peer, with at least one connection.
+
+    Attributes:
+        id: Who.
+        kind: What the connections are good for.
+        pubsub_protocol: What is spoken on pubsub streams; None without pubsub.
+        links: Its connections, the oldest first; new streams are opened on the first.
+        push: The push stream that stands, if one does.
+        rpcs: What is to be written to its pubsub stream.
+        rpcs_on: The connection that this stream is on.
+        writing: Cancelled when the peer speaks pubsub no longer.
+        is_introduced: It had a pubsub stream of ours before.
+        origin: Where it came from; see `Connected`.
+        bucket: What it may ask for in syncs.
+        inserting: Its entries that are being inserted.
+        settled: Set when there are fewer of those.
+        serving: Held by the sync session that is served.
+        serving_waiting: Sync streams of its that wait for that.
+        bad_streams: Sync streams on which it broke the protocol.
+        counts: See `LinkState`.
+        refusals: Why messages of its were refused, as far as that was logged.
+        told: What has been logged of it once, and is not again.
+    """
+
+    id: PeerId
+    kind: PeerKind
+    pubsub_protocol: str | None
+    rpcs: RpcSender
+    bucket: TokenBucket
+    origin: str | None = None
+    links: list[Link] = field(default_factory=list)
+    push: PushStream | None = None
+    rpcs_on: Link | None = None
+    writing: trio.CancelScope = field(default_factory=trio.CancelScope)
+    is_introduced: bool = False
+    inserting: int = 0
+    settled: trio.Event = field(default_factory=trio.Event)
+    serving: trio.Lock = field(default_factory=trio.Lock)
+    serving_waiting: int = 0
+    bad_streams: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    refusals: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
+
+    def note_once(self, what: str, event: str, *, level: int = logging.INFO, **fields: Any) -> None:
+        """Log an event of a kind that has not been logged of this peer; `what` names the kind, one of a few."""
+        if what not in self.told:
+            self.told.add(what)
+            note(event, level=level, peer=self.id, **fields)
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something that happened."""
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    @property
+    def worth(self) -> Worth:
+        """What its connections were good for so far."""
+        if self.counts.get("entries new") or self.counts.get("entries pulled"):
+            return Worth.DELIVERED
+        return Worth.TALKS if self.counts.get("received") or self.counts.get("syncs served") else Worth.NOTHING
+
+    def states(self) -> list[LinkState]:
+        """Show its connections."""
+        is_pushing = self.push is not None
+        queued = 0 if self.push is None else self.push.queued_bytes
+        return [
+            LinkState(
+                self.id,
+                self.kind.value,
+                link.connection.is_outbound,
+                link.connection.address,
+                link.since,
+                is_pushing,
+                queued,
+                dict(self.counts),
+            )
+            for link in self.links
+        ]
+
+
+def new_bucket(now: float) -> TokenBucket:
+    """Return a peer's full allowance of sync requests."""
+    limits = ServerLimits()
+    return TokenBucket(limits.requests_per_s, limits.requests_burst, now)

@@ -1,0 +1,173 @@
+"""Pubsub over streams: each side opens one of its own, and writes RPCs on it alone."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import trio
+
+from ...codec.framing import FrameDecoder
+from ...errors import ClosedError, GossipLogError, StreamReset
+from ...pubsub.outbox import Outbox
+from ...pubsub.rpc import Rpc
+from ...pubsub.wire.rpc_codec import Decoded, Wire
+from ..transport.stream import Stream
+
+__all__ = ["Encoder", "RpcSender", "read_rpcs"]
+
+_ENCODED_MAX = 64
+_ENCODED_BYTES_MAX = 16 * 1024 * 1024
+_WRITE_BYTES = 64 * 1024
+_DECODED_AT_ONCE_BYTES = 4 * 1024
+"""Longer frames are decoded in a thread: one of 4 MiB takes most of a second, in which others would have to wait."""
+
+
+class _Encoded(NamedTuple):
+    """An RPC as bytes.
+
+    Attributes:
+        rpc: Kept, which makes its identity its name.
+        data: Its frames, one behind the other.
+        left_out: Messages that are too large for any frame.
+    """
+
+    rpc: Rpc
+    data: bytes
+    left_out: int
+
+
+class Encoder:
+    """Encodes each RPC once, for however many peers; the latest few are kept."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self._encoded: OrderedDict[int, _Encoded] = OrderedDict()
+        self._bytes = 0
+
+    def encode(self, rpc: Rpc) -> tuple[bytes, int]:
+        """Return the frames of an RPC, one behind the other, and how many of its messages are too large for any."""
+        known = self._encoded.get(id(rpc))
+        if known is None:
+            left_out = sum(not self.wire.fits(message) for message in rpc.messages)
+            known = self._encoded[id(rpc)] = _Encoded(rpc, b"".join(self.wire.encode(rpc)), left_out)
+            self._bytes += len(known.data)
+            while len(self._encoded) > _ENCODED_MAX or self._bytes > _ENCODED_BYTES_MAX:
+                _, oldest = self._encoded.popitem(last=False)
+                self._bytes -= len(oldest.data)
+        return known.data, known.left_out
+
+
+class RpcSender:
+    """What is written to one peer: a bounded queue in two priorities, and the task that empties it.
+
+    Args:
+        encoder: Shared by all peers.
+        on_left_out: Told how many messages were not sent, because they fit no frame.
+    """
+
+    def __init__(self, encoder: Encoder, on_left_out: Callable[[int], None]) -> None:
+        self._encoder = encoder
+        self._on_left_out = on_left_out
+        self._outbox = Outbox()
+        self._more = trio.Event()
+
+    def __len__(self) -> int:
+        """How many RPCs wait."""
+        return len(self._outbox)
+
+    def put(self, rpc: Rpc, *, is_urgent: bool) -> Rpc | None:
+        """Queue an RPC; return the one that was dropped for want of room, this one or another."""
+        dropped = self._outbox.put(rpc, is_urgent=is_urgent)
+        self._more.set()
+        return dropped
+
+    async def run(self, stream: Stream, first: Rpc | None) -> str:
+        """Write until the stream is lost, and return why; what was being written is lost with it.
+
+        The stream's end is looked for all the time: rust-libp2p closes the stream of whoever sends what it does not take, and says
+        nothing to whoever goes on writing.
+
+        Args:
+            stream: Ours; the other side has nothing to say on it.
+            first: Goes before all that waits.
+        """
+        reason = "cancelled"
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                nonlocal reason
+                reason = await _read_until_lost(stream)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            try:
+                if first is not None:
+                    await stream.send_all(self._encoder.encode(first)[0])
+                await self._write(stream)
+            except (StreamReset, ClosedError) as error:
+                reason = str(error)
+                nursery.cancel_scope.cancel()
+        return reason
+
+    async def _write(self, stream: Stream) -> None:
+        while True:
+            if not self._outbox:
+                self._more = trio.Event()
+                await self._more.wait()
+            data = self._take()
+            if data:
+                await stream.send_all(data)
+
+    def _take(self) -> bytes:
+        """Take what goes out together."""
+        parts: list[bytes] = []
+        size = left_out = 0
+        while size < _WRITE_BYTES and (rpc := self._outbox.pop()) is not None:
+            data, too_large = self._encoder.encode(rpc)
+            parts.append(data)
+            size, left_out = size + len(data), left_out + too_large
+        if left_out:
+            self._on_left_out(left_out)
+        return b"".join(parts)
+
+
+async def _read_until_lost(stream: Stream) -> str:
+    """Read, and drop what comes, until the stream is lost; return why."""
+    try:
+        while await stream.receive_some():
+            pass
+    except GossipLogError as error:
+        return str(error)
+    return "the peer closed it"
+
+
+async def read_rpcs(
+    stream: Stream, wire: Wire, on_rpc: Callable[[Decoded], Awaitable[None]], is_heeded: Callable[[], bool], threads: trio.CapacityLimiter
+) -> None:
+    """Read RPCs until the peer closes its side.
+
+    Args:
+        stream: Opened by the peer.
+        wire: Decodes.
+        on_rpc: Takes each RPC. Nothing more is read before it returns.
+        is_heeded: Whether the next frame is worth decoding; else it is dropped unread.
+        threads: For long frames, which are decoded beside the loop.
+
+    Raises:
+        DecodeError: What came is no RPC, or breaks a limit.
+        StreamReset: The stream broke.
+    """
+    frames = FrameDecoder(wire.limits.in_bytes_max)
+    while data := await stream.receive_some():
+        frames.feed(data)
+        while (body := frames.next()) is not None:
+            if not is_heeded():
+                pass
+            elif len(body) <= _DECODED_AT_ONCE_BYTES:
+                await on_rpc(wire.decode(body))
+            else:
+                await on_rpc(await trio.to_thread.run_sync(wire.decode, body, limiter=threads))
+            # One chunk may be thousands of small RPCs, for which others should not have to wait.
+            await trio.lowlevel.checkpoint()

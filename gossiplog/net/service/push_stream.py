@@ -1,0 +1,112 @@
+"""One push stream: framed events both ways, with a bounded queue of what is to be written."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from ...codec.framing import FrameDecoder
+from ...errors import ClosedError, StreamReset
+from ...tasks.nursery import open_service_nursery
+from ..transport.stream import Stream
+
+__all__ = ["QUEUE_BYTES_MAX", "PushStream"]
+
+QUEUE_BYTES_MAX = 4 * 2**20
+"""Bytes that wait to be written. Source: spec/limits.md, "slow reader"."""
+STALLED_S = 15.0
+"""How long a queue that is more than half full may stand still before its reader counts as gone."""
+_WRITE_BYTES = 64 * 1024
+
+
+class PushStream:
+    """Writes what it is given, in order, and hands on what arrives.
+
+    Args:
+        stream: Negotiated, either side's.
+        on_message: Takes one message without its prefix; nothing more is read until it returns.
+    """
+
+    def __init__(self, stream: Stream, on_message: Callable[[bytes], Awaitable[None]]) -> None:
+        self.stream = stream
+        self._on_message = on_message
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._more = trio.Event()
+        self._emptied = trio.Event()
+        self._emptied.set()
+        self._moved_at = 0.0
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait to be written."""
+        return self._queued_bytes
+
+    def put(self, frame: bytes) -> bool:
+        """Queue a message that has its prefix already; False if there is no room for it. One that is alone always finds room."""
+        if self._queued_bytes + len(frame) > QUEUE_BYTES_MAX and self._queue:
+            return False
+        if not self._queued_bytes:
+            self._moved_at = trio.current_time()
+            self._emptied = trio.Event()
+        if not self._queue:
+            self._more.set()
+        self._queue.append(frame)
+        self._queued_bytes += len(frame)
+        return True
+
+    def is_stalled(self) -> bool:
+        """Whether much waits, and the peer has taken nothing for so long that it is of no use to wait for it."""
+        return self._queued_bytes > QUEUE_BYTES_MAX // 2 and trio.current_time() - self._moved_at > STALLED_S
+
+    async def drain(self) -> None:
+        """Wait until all that was queued is written, or the stream ended."""
+        await self._emptied.wait()
+
+    async def run(self) -> None:
+        """Read and write until the peer closes its side or the stream breaks.
+
+        Raises:
+            StreamReset: It broke.
+            DecodeError: What came is no sequence of frames.
+        """
+        try:
+            async with open_service_nursery() as nursery:
+                nursery.start_soon(self._write)
+                await self._read()
+                nursery.cancel_scope.cancel()
+            self.stream.close_sending()
+        finally:
+            self._queue.clear()
+            self._queued_bytes = 0
+            self._emptied.set()
+
+    async def _read(self) -> None:
+        frames = FrameDecoder()
+        while data := await self.stream.receive_some():
+            frames.feed(data)
+            while (message := frames.next()) is not None:
+                await self._on_message(message)
+
+    async def _write(self) -> None:
+        while True:
+            if not self._queue:
+                self._more = trio.Event()
+                await self._more.wait()
+            # What waits goes out together: under load that is what makes a message cheap.
+            parts = [self._queue.popleft()]
+            size = len(parts[0])
+            while self._queue and size + len(self._queue[0]) <= _WRITE_BYTES:
+                parts.append(self._queue.popleft())
+                size += len(parts[-1])
+            try:
+                await self.stream.send_all(b"".join(parts))
+            except (StreamReset, ClosedError):
+                # Whoever reads learns of it as well, and says so.
+                return
+            self._queued_bytes -= size
+            self._moved_at = trio.current_time()
+            if not self._queued_bytes:
+                self._emptied.set()

@@ -1,0 +1,490 @@
+"""One log on the network: a broadcast machine, and the connections, streams, tasks and timers that it is driven with.
+
+A log has at most one service, whatever kinds of peers it has: a hub for browsers, a server of a mesh, a client of hubs, or all at once,
+so that what arrives on one side goes out on the other. Whoever brings connections does three things:
+
+    async with open_service(log, me=my_id) as service:        # shared: the first one starts it, the last one stops it
+        connection = …                                        # it serves service.handlers: a Handler for each protocol id
+        async with service.attached(connection, PeerKind.MESH, pubsub_protocol="/meshsub/1.1.0"):
+            await connection.run()                            # until it is closed, by whichever side
+
+`attached` says `Connected` and `Disconnected`; several connections with one peer may be attached, and count as one peer. A banned peer's
+connections are closed by `Connection.aclose`; ask `banned_until` before attaching. The streams that our side opens (push, sync, pubsub)
+are opened on the attached connection; handlers are called with that same object, and wait up to 5 s for it to be attached.
+A mesh sets `service.dialler`, which is asked to connect, to disconnect and to measure, and answers with `service.tell`.
+
+Source: spec/sync.md; ARCHITECTURE.md, "One protocol, two drivers".
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, TypeAlias, assert_never
+
+import trio
+
+from ...broadcast import (
+    Action,
+    Answered,
+    Appended,
+    Ask,
+    Ban,
+    Broadcast,
+    BroadcastState,
+    ClosePush,
+    Connected,
+    Disconnected,
+    Event,
+    Foreseen,
+    Inserted,
+    InsertEntry,
+    OpenPush,
+    PeerKind,
+    PubsubChanged,
+    Push,
+    PushDropped,
+    Start,
+    StartSync,
+    SyncFinished,
+    Unwelcome,
+)
+from ...codec.framing import encode_frame
+from ...entry.message import Entry
+from ...entry.validation import Outcome, Verdict
+from ...errors import LocalProtocolError
+from ...gossip_log import GossipLog
+from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
+from ...pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
+from ...pubsub.params import GossipsubParams
+from ...pubsub.router import Router, ScoreParts
+from ...pubsub.routers.gossipsub import Gossipsub
+from ...pubsub.types import PeerId
+from ...pubsub.wire.rpc_codec import WireLimits
+from ...sync.rate import address_group
+from ...sync.result import SyncResult
+from ...tasks.nursery import open_service_nursery
+from ..admission import Admission
+from ..journal import note
+from ..transport.stream import Connection, Handler
+from .ask_log import ask_until_answered
+from .insert_queue import Arrivals
+from .own_appends import OwnAppends
+from .peers import Link, LinkState, Peer, new_bucket
+from .strangers import Strangers, note_refusal
+from .streams import Streams
+from .timers import Timers
+
+__all__ = ["Dialler", "MakeRouter", "Service", "open_service"]
+
+MakeRouter: TypeAlias = Callable[[random.Random], Router]
+"""Makes a router that validates, from its only source of chance."""
+
+PUBLISHED_MAX = 200
+"""New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
+BANNED_MAX = 4_096
+SLOWED_SYNCED = 10
+"""Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
+_COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
+
+
+class Dialler(Protocol):
+    """Who makes connections for the router. Each call returns at once; the answers come through `Service.tell`."""
+
+    def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
+        """Dial a peer that another one may have named, then attach the connection, or tell `ConnectFailed`."""
+        ...
+
+    def disconnect(self, peer: PeerId) -> None:
+        """The router has no more use for the connection."""
+        ...
+
+    def probe(self, peer: PeerId) -> None:
+        """Measure the round trip, and tell `Probed`."""
+        ...
+
+
+@asynccontextmanager
+async def open_service(
+    log: GossipLog, *, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None
+) -> AsyncIterator[Service]:
+    """Use the log's service for the length of a block: the one that runs, or one that is started here. It stops with its last user.
+
+    Args:
+        log: Which must stay open longer.
+        me: Our peer id; None where no peer will ask.
+        make_router: How a mesh spreads entries; gossipsub unless given.
+        wire: Limits of pubsub's frames.
+
+    Raises:
+        LocalProtocolError: It runs already, with another peer id or router than these.
+    """
+    service: Service | None = log._service
+    if service is None:
+        service = Service(log, me or PeerId(f"local-{secrets.token_hex(8)}"), make_router or _make_gossipsub, wire or WireLimits())
+        log._service = service
+        await log._services.start(service.run)
+    elif (me is not None and me != service.me) or make_router is not None:
+        raise LocalProtocolError(f"the log is on the network already, as {service.me}", hint="join the mesh before listening or connecting")
+    service.users += 1
+    try:
+        yield service
+    finally:
+        service.users -= 1
+        if not service.users:
+            log._service = None
+            service.stop()
+
+
+class Service:
+    """The service of one log; see the module's docstring. Made by `open_service`.
+
+    Attributes:
+        log: The log.
+        me: Our own peer id.
+        topic: The log's.
+        protocols: The pubsub protocol ids that we speak, the preferred one first.
+        handlers: What a connection serves, by protocol id.
+        dialler: Makes connections for the router; None without a mesh.
+        users: Blocks of `open_service` that are open.
+        hubs: URLs of the hubs that it is kept connected to.
+        peers: Who is connected.
+        strangers: Whom of them has to wait.
+    """
+
+    def __init__(self, log: GossipLog, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
+        rng = random.Random(secrets.randbits(128))
+        self.log = log
+        self.me = me
+        self.topic = log.topic
+        self.dialler: Dialler | None = None
+        self.users = 0
+        self.hubs: set[str] = set()
+        self.peers: dict[PeerId, Peer] = {}
+        self._machine = Broadcast(make_router(rng), log.topic, rng)
+        self.protocols = self._machine.protocols
+        self._todo: deque[Action] = deque()
+        self._is_acting = False
+        self._timers = Timers(lambda token: self.tell(TimerFired(token)))
+        self._appends = OwnAppends(log, self._on_entries)
+        self._arrivals = Arrivals(log, self._appends, self._on_foreseen, self._on_decided)
+        self._banned: OrderedDict[PeerId, float] = OrderedDict()
+        self._admissions: list[Admission] = []
+        self._counts: dict[str, int] = {}
+        self._scope = trio.CancelScope()
+        self._nursery: trio.Nursery
+        self.strangers = Strangers(self._machine.is_slowed)
+        self._streams = Streams(self, wire)
+        self.handlers: Mapping[str, Handler] = self._streams.handlers()
+
+    # For whoever brings connections
+
+    @asynccontextmanager
+    async def attached(
+        self,
+        connection: Connection,
+        kind: PeerKind,
+        *,
+        pubsub_protocol: str | None = None,
+        has_push: bool = True,
+        is_counted: bool = True,
+    ) -> AsyncIterator[Link]:
+        """Take a connection into use for the length of a block, which ends when the connection is closed.
+
+        Whatever uses the connection ends with the block, but for a batch of a sync that is being inserted, which is waited for.
+
+        Args:
+            connection: Open, its streams served by `handlers`. The same object for as long as it is attached, and for the handlers.
+            kind: What it is good for.
+            pubsub_protocol: The one of `protocols` that the peer speaks as well; None without pubsub.
+            has_push: The peer speaks our push protocol; False for a stranger who takes part in pubsub alone.
+            is_counted: Its address counts where the router counts peers by address; False for loopback and proxies.
+        """
+        async with open_service_nursery() as nursery:
+            peer = self.peers.get(connection.peer)
+            is_first = peer is None
+            if peer is None:
+                origin = None if connection.address is None else address_group(connection.address)
+                sender = self._streams.sender(connection.peer)
+                peer = Peer(connection.peer, kind, pubsub_protocol, sender, new_bucket(trio.current_time()), origin)
+                self.peers[peer.id] = peer
+            link = Link(connection, peer, nursery, time.time())
+            peer.links.append(link)
+            self._streams.on_attached(link)
+            try:
+                if is_first:
+                    address = connection.address if is_counted else None
+                    connected = Connected(peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push)
+                    self.tell(replace(connected, origin=peer.origin, is_origin_shared=not is_counted))
+                elif pubsub_protocol is not None:
+                    self.set_pubsub(peer.id, pubsub_protocol)
+                yield link
+            finally:
+                peer.links.remove(link)
+                if not peer.links:
+                    del self.peers[peer.id]
+                    self.tell(Disconnected(peer.id))
+                self._streams.on_detached(link)
+                nursery.cancel_scope.cancel()
+
+    def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
+        """Note that a peer that is connected speaks pubsub, which it did not before, or speaks it no longer; else nothing happens.
+
+        Args:
+            id: Who.
+            protocol: The one of `protocols` to speak with it; None for no longer.
+        """
+        peer = self.peers.get(id)
+        if peer is None or peer.kind is not PeerKind.MESH or (peer.pubsub_protocol is None) == (protocol is None):
+            return
+        peer.pubsub_protocol = protocol
+        note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
+        self.tell(PubsubChanged(id, protocol))
+        self._streams.on_pubsub(peer)
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the machine, and carry out what it asks for. Returns at once and raises nothing."""
+        try:
+            self._todo.extend(self._machine.handle(event, trio.current_time()))
+        except Exception as error:
+            # A fault of ours must not end the connection of whoever brought it to light.
+            note("fault in the protocol", level=logging.ERROR, error=error, cause=type(event).__name__)
+        if self._is_acting:
+            return
+        self._is_acting = True
+        try:
+            while self._todo:
+                self._act(self._todo.popleft())
+        finally:
+            self._is_acting = False
+
+    def is_heeded(self, peer: PeerId) -> bool:
+        """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""
+        return self._machine.router.is_heeded(peer)
+
+    @contextmanager
+    def guarded_by(self, admission: Admission) -> Iterator[None]:
+        """Have a listener refuse whom the machine bans, for the length of a block."""
+        self._admissions.append(admission)
+        try:
+            yield
+        finally:
+            self._admissions.remove(admission)
+
+    def banned_until(self, peer: PeerId) -> float | None:
+        """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
+        until = self._banned.get(peer)
+        return until if until is not None and until > trio.current_time() else None
+
+    # For whoever watches
+
+    def state(self) -> BroadcastState:
+        """Show the machine as values."""
+        return self._machine.state()
+
+    def scores(self) -> dict[PeerId, ScoreParts]:
+        """Show the scores of the mesh's peers, with their parts; empty where the router keeps none."""
+        return {peer.peer: peer.score for peer in self._machine.router.state().peers if peer.score is not None}
+
+    def links(self) -> list[LinkState]:
+        """Show the connections, in the order in which their peers came."""
+        return [state for peer in self.peers.values() for state in peer.states()]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What has happened since the start, by name."""
+        return self._counts
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something that happened."""
+        self._counts[what] = self._counts.get(what, 0) + number
+
+    async def drain(self) -> None:
+        """Wait until all that is queued for push streams is written. Under a deadline of the caller's: a peer may never read it."""
+        for peer in list(self.peers.values()):
+            if peer.push is not None:
+                await peer.push.drain()
+
+    # Life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until `stop`."""
+        with self._scope:
+            async with trio.open_nursery() as self._nursery:
+                await self._nursery.start(self._appends.run)
+                self._nursery.start_soon(self._timers.run)
+                self._nursery.start_soon(self._arrivals.run)
+                self.tell(Start(self.me))
+                task_status.started()
+                await trio.sleep_forever()
+
+    def stop(self) -> None:
+        """Stop; nothing may be attached any more."""
+        self._scope.cancel()
+
+    # What the machine asks for
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Push(peers, data):
+                self._push(peers, encode_frame(data))
+            case InsertEntry():
+                self._insert(action)
+            case SendRpc(peers, rpc, is_urgent):
+                for id in peers:
+                    peer = self.peers.get(id)
+                    dropped = rpc if peer is None else peer.rpcs.put(rpc, is_urgent=is_urgent)
+                    if dropped is not None:
+                        self.tell(SendFailed(id, dropped))
+            case SetTimer(token, at):
+                self._timers.set(token, at)
+            case Ask():
+                self._nursery.start_soon(self._ask, action)
+            case StartSync():
+                self._start_sync(action)
+            case OpenPush(id):
+                self._start(id, self._streams.open_push)
+            case ClosePush(id, reason):
+                peer = self.peers.get(id)
+                if peer is not None and peer.push is not None:
+                    note("push stream closed", level=logging.WARNING, peer=id, reason=reason)
+                    peer.push.stream.reset()
+            case Ban():
+                self._ban(action)
+            case Unwelcome(id, reason, is_blamed):
+                peer = self.peers.get(id)
+                if peer is not None and is_blamed:
+                    self._streams.on_refusals(peer, [reason])
+                elif peer is not None:
+                    peer.note_once("protocol", "message not understood", reason=reason)
+            case Connect() | Disconnect() | Probe():
+                self._dial(action)
+            case Deliver() | Published():
+                self.count("delivered" if isinstance(action, Deliver) else "published")
+            case SlowPeer(id, dropped):
+                self.count("rpcs dropped", dropped)
+            case _:
+                assert_never(action)
+
+    def _start(self, id: PeerId, task: Callable[[Link], Awaitable[None]]) -> None:
+        """Start a task of a peer that is still there, on its oldest connection."""
+        peer = self.peers.get(id)
+        if peer is not None and peer.links:
+            peer.links[0].start(task)
+
+    def _push(self, ids: Sequence[PeerId], frame: bytes) -> None:
+        for id in ids:
+            peer = self.peers.get(id)
+            push = None if peer is None else peer.push
+            if peer is None or push is None:
+                continue
+            if push.put(frame):
+                peer.count("pushed")
+            else:
+                peer.count("dropped")
+                self.tell(PushDropped(id))
+            if push.is_stalled():
+                note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
+                self._close(peer)
+
+    def _close(self, peer: Peer) -> None:
+        for link in peer.links:
+            self._nursery.start_soon(link.connection.aclose)
+
+    def _ban(self, action: Ban) -> None:
+        id, until = action.peer, action.until
+        seconds = round(until - trio.current_time())
+        note("peer banned", level=logging.WARNING, peer=id, seconds=seconds, reason=action.reason, address=action.origin)
+        if action.origin is not None:
+            # Before the connection is closed and its peer, who hears of that, dials again.
+            for admission in self._admissions:
+                admission.ban(action.origin, until)
+        self._banned[id] = until
+        self._banned.move_to_end(id)
+        if len(self._banned) > BANNED_MAX:
+            self._banned.popitem(last=False)
+        if id in self.peers:
+            self._close(self.peers[id])
+
+    def _dial(self, action: Connect | Disconnect | Probe) -> None:
+        match action:
+            case Connect(id, record, source):
+                if id in self.peers:
+                    pass
+                elif self.dialler is None:
+                    self.tell(ConnectFailed(id))
+                else:
+                    self.dialler.connect(id, record, source)
+            case Disconnect(id):
+                if self.dialler is not None:
+                    self.dialler.disconnect(id)
+            case Probe(id):
+                if self.dialler is None:
+                    self.tell(Probed(id, None))
+                else:
+                    self.dialler.probe(id)
+            case _:
+                assert_never(action)
+
+    async def _ask(self, action: Ask) -> None:
+        self.tell(Answered(action.token, await ask_until_answered(self.log, action.plan)))
+
+    def _start_sync(self, action: StartSync) -> None:
+        peer = self.peers.get(action.peer)
+        if peer is None or not peer.links:
+            self.tell(SyncFinished(action.peer, SyncResult(reason="the peer has gone"), action.token))
+        else:
+            peer.links[0].start(partial(self._streams.pull, action))
+
+    # Entries
+
+    def _insert(self, action: InsertEntry) -> None:
+        peer = self.peers.get(action.source)
+        if peer is not None:
+            peer.inserting += 1
+        self._arrivals.put(action)
+
+    def _on_foreseen(self, action: InsertEntry, entry: Entry) -> None:
+        if len(self.peers) > 1:
+            # Else there is nobody to pass it on to.
+            self.tell(Foreseen(action.token, entry))
+
+    def _on_decided(self, action: InsertEntry, verdict: Verdict) -> None:
+        self.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
+        peer = self.peers.get(action.source)
+        if peer is not None:
+            # Of a peer that went and came back, what it sent before may be decided upon now.
+            peer.inserting = max(0, peer.inserting - 1)
+            peer.settled.set()
+            note_refusal(peer, action.key, verdict)
+            if verdict.accepted and verdict.is_new:
+                peer.count("entries new")
+        self.tell(Inserted(action.token, verdict))
+
+    async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+        """Insert what a sync with a peer brought. See `Arrivals.insert_synced`."""
+        await self.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
+        verdicts = await self._arrivals.insert_synced(entries)
+        for (key, _), verdict in zip(entries, verdicts, strict=True):
+            note_refusal(peer, key, verdict)
+        return verdicts
+
+    def _on_entries(self, entries: Sequence[Entry]) -> None:
+        """There are new entries that no peer brought."""
+        self.count("entries appended", len(entries))
+        if len(entries) <= PUBLISHED_MAX:
+            self.tell(Appended(entries))
+        else:
+            # As after a sync: from a source that is no peer.
+            self.tell(SyncFinished(self.me, SyncResult(entries=len(entries)), 0))
+
+
+def _make_gossipsub(rng: random.Random) -> Router:
+    return Gossipsub(GossipsubParams(), rng)

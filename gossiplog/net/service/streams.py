@@ -1,0 +1,357 @@
+"""The streams of a service: what runs on those that peers open, and on those that we open."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from ...broadcast import Misbehaved, PeerKind, PushClosed, PushOpened, PushReceived, StartSync, SyncFinished, SyncServed
+from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
+from ...plan import ask
+from ...pubsub.events import RpcReceived
+from ...pubsub.rpc import Control, Rpc, Subscription
+from ...pubsub.types import PeerId, Topic
+from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
+from ...sync.rate import Backoff
+from ...sync.result import Ending, SyncResult
+from ...sync.schedule import SessionSlots
+from ...tree.node import ReadRoot
+from ..journal import note
+from ..sync_protocols import is_in_parts, sync_protocols
+from ..transport.stream import Connection, Handler, Stream
+from .peers import Link, Peer
+from .pubsub_stream import Encoder, RpcSender, read_rpcs
+from .pull_session import PullSession
+from .push_stream import PushStream
+from .serve_session import ServeSession, Turns
+
+if TYPE_CHECKING:
+    from .service import Service
+
+__all__ = ["Streams"]
+
+INSERTING_MAX = 48
+"""Entries of one peer that may be under way before its push stream is read on: fewer than the machine takes, so that none is left out."""
+PUBLISHED_INSERTING_MAX = 256
+"""The same for its pubsub stream. The router holds 8,192 of all peers together, and drops what is more."""
+_MESSAGES_A_TURN = 64
+WAITING_MAX = 64
+"""Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
+BAD_STREAMS_MAX = 100
+"""Sync streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
+ATTACH_S = 5.0
+OPEN_S = 10.0
+REOPEN_S_MAX = 60.0
+"""The longest time between two tries to open a pubsub stream. A peer that closed one may not want it, and may want it later."""
+STEADY_S = 60.0
+"""A pubsub stream that lasted so long was no failure."""
+_REFUSALS_MAX = 8
+"""Reasons that are logged of one peer."""
+_DECODERS_MAX = 2
+"""Long frames that are decoded at the same time, of all peers together."""
+
+
+class Streams:
+    """Runs the streams of one service.
+
+    Args:
+        service: Whose.
+
+        limits: Of RPCs.
+    """
+
+    def __init__(self, service: Service, limits: WireLimits) -> None:
+        self._service = service
+        self._random = random.Random(secrets.randbits(64))
+        self._encoder = Encoder(Wire(limits=limits))
+        self._links: dict[Connection, Link] = {}
+        self._attached = trio.Event()
+        self._slots = SessionSlots[PeerId]()
+        self._waiting: dict[PeerId, trio.Event] = {}
+        self._turns = Turns()
+        self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
+        self._push_protocol = f"/canvas/v1/{service.topic}/push"
+        self._sync_protocols = sync_protocols(service.topic)
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what a connection serves, by protocol id."""
+        of_pubsub = {protocol: self._handler(self._read_rpcs) for protocol in self._service.protocols}
+        of_sync = {protocol: self._handler(self._serve_sync) for protocol in self._sync_protocols}
+        return {self._push_protocol: self._handler(self._serve_push), **of_sync, **of_pubsub}
+
+    def on_attached(self, link: Link) -> None:
+        """Serve a connection from now on."""
+        self._links[link.connection] = link
+        attached, self._attached = self._attached, trio.Event()
+        attached.set()
+        if len(link.peer.links) == 1:
+            self.on_pubsub(link.peer)
+
+    def on_detached(self, link: Link) -> None:
+        """Serve a connection no longer."""
+        del self._links[link.connection]
+        if link.peer.rpcs_on is link and link.peer.links:
+            self.on_pubsub(link.peer)
+
+    def on_pubsub(self, peer: Peer) -> None:
+        """Write to a peer by pubsub from now on, or no longer, as its `pubsub_protocol` says."""
+        if peer.pubsub_protocol is None:
+            peer.writing.cancel()
+        else:
+            peer.writing = trio.CancelScope()
+            peer.links[0].start(self._write_rpcs)
+
+    def sender(self, id: PeerId) -> RpcSender:
+        """Make the queue of a new peer."""
+        return RpcSender(self._encoder, partial(self._on_left_out, id))
+
+    def _on_left_out(self, id: PeerId, messages: int) -> None:
+        """Count what fits no frame; a sync has to bring it. Said once a peer."""
+        self._service.count("messages too large", messages)
+        peer = self._service.peers.get(id)
+        if peer is not None:
+            if "messages too large" not in peer.counts:
+                note("message too large for the peer's pubsub", peer=id, bytes_max=self._encoder.wire.limits.out_bytes_max)
+            peer.count("messages too large", messages)
+
+    # Streams that peers open
+
+    def _handler(self, serve: Callable[[Link, Stream], Awaitable[None]]) -> Handler:
+        async def handle(connection: Connection, stream: Stream) -> None:
+            await serve(await self._link(connection), stream)
+
+        return handle
+
+    async def _link(self, connection: Connection) -> Link:
+        with trio.move_on_after(ATTACH_S):
+            while (link := self._links.get(connection)) is None:
+                await self._attached.wait()
+            return link
+        raise StreamReset("the connection is not in use")
+
+    async def _serve_push(self, link: Link, stream: Stream) -> None:
+        if link.peer.kind is PeerKind.HUB:
+            raise RemoteProtocolError("a server opened a push stream to its client", peer=link.peer.id)
+        await self._run_push(link.peer, stream)
+
+    async def _serve_sync(self, link: Link, stream: Stream) -> None:
+        peer = link.peer
+        if peer.serving_waiting >= WAITING_MAX:
+            raise StreamReset("too many sync streams at once")
+        peer.serving_waiting += 1
+        try:
+            await peer.serving.acquire()
+        finally:
+            peer.serving_waiting -= 1
+        try:
+            await self._serve_in_turn(peer, stream)
+        except RemoteProtocolError as error:
+            peer.bad_streams += 1
+            if peer.bad_streams % BAD_STREAMS_MAX == 0:
+                self._service.tell(Misbehaved(peer.id, f"{peer.bad_streams} sync streams that break the protocol: {error}"))
+            raise
+        finally:
+            peer.serving.release()
+
+    async def _serve_in_turn(self, peer: Peer, stream: Stream) -> None:
+        is_served = self._slots.enter(peer.id)
+        if is_served is None:
+            raise StreamReset("too many sessions wait")
+        try:
+            if not is_served:
+                await self._wait_for_turn(peer)
+            async with self._service.log.snapshot(may_expire=True) as snapshot:
+                root = await snapshot.run(ask(ReadRoot()))
+                session = ServeSession(snapshot, stream, peer.bucket, self._turns)
+                try:
+                    await session.run()
+                finally:
+                    peer.count("syncs served")
+                    peer.count("sync requests", session.server.requests)
+            if await self._service.log.root() != root:
+                self._service.tell(SyncServed(peer.id))
+        finally:
+            self._leave(peer.id)
+
+    async def _wait_for_turn(self, peer: Peer) -> None:
+        self._waiting[peer.id] = turn = trio.Event()
+        self._turns.on_wait()
+        try:
+            await turn.wait()
+        finally:
+            self._turns.on_served()
+            self._waiting.pop(peer.id, None)
+
+    def _leave(self, id: PeerId) -> None:
+        chosen = self._slots.leave(id)
+        if chosen is not None:
+            self._waiting[chosen].set()
+
+    async def _read_rpcs(self, link: Link, stream: Stream) -> None:
+        if link.peer.pubsub_protocol is None:
+            # It may have begun with pubsub after it told us what it speaks.
+            self._service.set_pubsub(link.peer.id, stream.protocol)
+        try:
+            is_heeded = partial(self._service.is_heeded, link.peer.id)
+            await read_rpcs(stream, self._encoder.wire, partial(self._on_rpc, link.peer), is_heeded, self._decoders)
+        except DecodeError:
+            self._service.tell(RpcReceived(link.peer.id, Rpc(), offences=1))
+            raise
+
+    async def _on_rpc(self, peer: Peer, decoded: Decoded) -> None:
+        """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
+        if decoded.refusals:
+            self.on_refusals(peer, decoded.refusals)
+        rpc, refused, offences = decoded.rpc, decoded.refused, decoded.offences
+        messages = rpc.messages
+        others = [message.topic for message in messages if message.topic != self._service.topic]
+        if others:
+            self.on_refusals(peer, [f"of another topic, {topic[:64]!r}" for topic in others])
+        if not messages:
+            self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
+        for start in range(0, len(messages), _MESSAGES_A_TURN):
+            await self._service.strangers.wait(peer, min(_MESSAGES_A_TURN, len(messages) - start))
+            await self._wait_for_room(peer, PUBLISHED_INSERTING_MAX)
+            part = messages[start : start + _MESSAGES_A_TURN]
+            if start:
+                rpc, refused, offences = Rpc(messages=part, hops=rpc.hops), (), 0
+            elif len(messages) > len(part):
+                rpc = replace(rpc, messages=part)
+            self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
+
+    def on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
+        """Count messages that are not even looked at, and say why, each reason once a peer."""
+        self._service.count("messages refused", len(reasons))
+        peer.count("messages refused", len(reasons))
+        for reason in dict.fromkeys(reasons):
+            if reason not in peer.refusals and len(peer.refusals) < _REFUSALS_MAX:
+                peer.refusals.add(reason)
+                note("message refused", level=logging.WARNING, peer=peer.id, reason=reason)
+
+    # Streams that we open
+
+    async def open_push(self, link: Link) -> None:
+        """Open a push stream and run it; whatever happens, the machine hears of it."""
+        stream = await self._open(link, [self._push_protocol])
+        if stream is None:
+            self._service.tell(PushClosed(link.peer.id))
+            return
+        try:
+            await self._run_push(link.peer, stream)
+        except (StreamReset, ClosedError, DecodeError):
+            stream.reset()
+
+    async def pull(self, action: StartSync, link: Link) -> None:
+        """Run a sync as its client; whatever happens, the machine gets its result."""
+        session: PullSession | None = None
+        result = SyncResult(reason="no stream could be opened")
+        try:
+            # Who lacks our protocol would be asked for it in vain each time, which takes a round trip.
+            protocols = self._sync_protocols[not link.syncs_in_parts :]
+            stream = await self._open(link, protocols, action.first_answer_s or OPEN_S)
+            if stream is not None:
+                link.syncs_in_parts = is_in_parts(stream.protocol)
+                log, insert, patience_s = self._service.log, partial(self._service.insert_synced, link.peer), action.first_answer_s
+                session = PullSession(log, link.connection, stream, action.source, insert, first_answer_s=patience_s)
+                result = session.result
+                await session.run()
+        finally:
+            self._on_pulled(link.peer, result)
+            self._service.tell(SyncFinished(action.peer, result, action.token))
+        if session is not None:
+            await session.close()
+
+    def _on_pulled(self, peer: Peer, result: SyncResult) -> None:
+        peer.count("syncs")
+        peer.count("entries pulled", result.entries)
+        is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED)
+        note(
+            "synced" if result.ending is Ending.COMPLETE else "sync ended early",
+            level=logging.INFO if is_fine else logging.WARNING,
+            peer=peer.id,
+            entries=result.entries,
+            waits=result.waits,
+            bytes=result.bytes_received,
+            unsupported=result.unsupported or None,
+            invalid=result.rejected or None,
+            ending=None if result.ending is Ending.COMPLETE else result.ending.value,
+            reason=result.reason or None,
+        )
+
+    async def _open(self, link: Link, protocols: Sequence[str], wait_s: float = OPEN_S) -> Stream | None:
+        with trio.move_on_after(min(wait_s, OPEN_S)):
+            try:
+                return await link.connection.open_stream(protocols)
+            except ProtocolNotSupported as error:
+                link.peer.note_once("topic", "protocol not served there", level=logging.WARNING, reason=str(error))
+            except GossipLogError as error:
+                note("stream not opened", level=logging.DEBUG, peer=link.peer.id, protocol=protocols[-1], reason=str(error))
+        return None
+
+    async def _run_push(self, peer: Peer, stream: Stream) -> None:
+        push = PushStream(stream, partial(self._on_pushed, peer))
+        before, peer.push = peer.push, push
+        if before is not None:
+            before.stream.reset()
+        self._service.tell(PushOpened(peer.id))
+        try:
+            await push.run()
+        except DecodeError as error:
+            # The machine judges messages, and what is no message at all is as bad as one that means nothing.
+            note("malformed push stream", level=logging.WARNING, peer=peer.id, reason=str(error))
+            self._service.tell(PushReceived(peer.id, b""))
+            raise
+        finally:
+            if peer.push is push:
+                peer.push = None
+                self._service.tell(PushClosed(peer.id))
+
+    async def _on_pushed(self, peer: Peer, message: bytes) -> None:
+        await self._service.strangers.wait(peer, 1)
+        await self._wait_for_room(peer, INSERTING_MAX)
+        peer.count("received")
+        self._service.tell(PushReceived(peer.id, message))
+
+    async def _wait_for_room(self, peer: Peer, inserting_max: int) -> None:
+        while peer.inserting >= inserting_max:
+            if peer.settled.is_set():
+                peer.settled = trio.Event()
+            await peer.settled.wait()
+
+    async def _write_rpcs(self, link: Link) -> None:
+        """Keep a pubsub stream to a peer for as long as the connection lives."""
+        peer = link.peer
+        peer.rpcs_on = link
+        backoff = Backoff(self._random, most_s=REOPEN_S_MAX)
+        with peer.writing:
+            while peer.pubsub_protocol is not None:
+                opened_at = trio.current_time()
+                stream = await self._open(link, [peer.pubsub_protocol])
+                if stream is not None:
+                    await self._run_rpcs(peer, stream)
+                if trio.current_time() - opened_at > STEADY_S:
+                    backoff.reset()
+                await trio.sleep(backoff.next())
+
+    async def _run_rpcs(self, peer: Peer, stream: Stream) -> None:
+        introduction = self._introduction(peer.id) if peer.is_introduced else None
+        peer.is_introduced = True
+        try:
+            reason = await peer.rpcs.run(stream, introduction)
+        finally:
+            stream.reset()
+        peer.count("pubsub streams lost")
+        note("pubsub stream lost", level=logging.DEBUG, peer=peer.id, reason=reason)
+
+    def _introduction(self, id: PeerId) -> Rpc:
+        """What a peer has to know on a new stream, whatever became of the one before."""
+        topic = Topic(self._service.topic)
+        is_grafted = any(one.topic == topic and id in one.full_message for one in self._service.state().router.topics)
+        return Rpc(subscriptions=(Subscription(topic, True),), control=Control(graft=(topic,)) if is_grafted else None)

@@ -1,0 +1,162 @@
+"""The head of a request, which tells a WebSocket from plain HTTP. The parser is h11, which is laxer than what is behind a proxy may be.
+
+What two parsers can read in two ways is refused here, for whoever makes a proxy and us disagree about where a request ends has a second
+one answered that the proxy never saw: lines end with CRLF alone, none is folded, there is one length or one chunked coding, never both.
+
+Source: RFC 9112, 2.2, 5.2, 6.1 to 6.3, 11.2.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import h11
+
+from ...errors import ClosedError, RemoteProtocolError
+from .stream import ByteStream
+
+__all__ = ["LENGTH_DIGITS_MAX", "Head", "read_head", "refuse"]
+
+LENGTH_DIGITS_MAX = 15
+_END = b"\r\n\r\n"
+# A CR at the very end may be followed by its LF.
+_MALFORMED_LINE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")
+_LENGTHS = re.compile(rb"\r\ncontent-length:[ \t]*([^\r]*?)[ \t]*(?=\r)", re.IGNORECASE)
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(:[0-9]*)?")
+_VERSIONS = (b"1.0", b"1.1")
+_EMPTY_LINES_MAX = 2
+_UNSUPPORTED_VERSION, _HEAD_TOO_LONG = 505, 431
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request up to its body.
+
+    Attributes:
+        raw: All that was received, which may be more.
+        beyond: What was received behind the head.
+        method: As it was sent.
+        target: Path and query, as they were sent.
+        host: Whom the request is for, with a port unless that is the usual one; None if an old client does not say.
+        headers: Names in lower case and values, as they were sent.
+        length: Bytes of the body; None if it comes in chunks.
+        parser: What has read the head and nothing else; it frames the answer.
+    """
+
+    raw: bytes
+    beyond: bytes
+    method: str
+    target: str
+    host: str | None
+    headers: tuple[tuple[bytes, bytes], ...]
+    length: int | None
+    parser: h11.Connection
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
+    @property
+    def is_upgrade(self) -> bool:
+        """Whether a WebSocket is asked for."""
+        return b"websocket" in [value.strip().lower() for value in self.all(b"upgrade")]
+
+    def all(self, name: bytes) -> list[bytes]:
+        """Return all values of a header, whose name is given in lower case, in their order."""
+        return [value for each, value in self.headers if each == name]
+
+    def first(self, name: bytes) -> str | None:
+        """Return the first value of a header as text; None if there is none."""
+        values = self.all(name)
+        return values[0].decode("latin-1") if values else None
+
+
+async def read_head(stream: ByteStream, bytes_max: int) -> Head:
+    """Read until the head of a request is complete. The caller sets a deadline.
+
+    Args:
+        stream: A connection on which a request may begin.
+        bytes_max: A longer one is refused.
+
+    Raises:
+        RemoteProtocolError: It is too long, or no HTTP, or can be read in two ways; the peer was told, and nothing behind it is a request.
+        ClosedError: The connection broke, or ended before.
+    """
+    try:
+        return _parse(*await _receive(stream, bytes_max), bytes_max)
+    except h11.RemoteProtocolError as error:
+        await refuse(stream, error.error_status_hint, f"this is no request that can be served: {error}")
+        raise RemoteProtocolError(f"no request of HTTP: {error}") from None
+
+
+async def _receive(stream: ByteStream, bytes_max: int) -> tuple[bytes, int]:
+    """Return what was received, and how many bytes of it are the head."""
+    received = bytearray()
+    empty_lines = 0
+    while True:
+        # Older clients send an empty line behind a body.
+        while received.startswith(b"\r\n") and empty_lines < _EMPTY_LINES_MAX:
+            del received[:2]
+            empty_lines += 1
+        end = received.find(_END)
+        length = len(received) if end < 0 else end + len(_END)
+        if length > bytes_max:
+            raise h11.RemoteProtocolError(f"its head has more than {bytes_max} bytes", error_status_hint=_HEAD_TOO_LONG)
+        if _MALFORMED_LINE.search(received, 0, length):
+            raise h11.RemoteProtocolError("a line of its head does not end with CRLF, or is folded")
+        # Nor does a first byte below "!" begin a method, and who sends TLS never gets to an empty line.
+        if received and received[0] <= 0x20 and received[:1] != b"\r":
+            raise h11.RemoteProtocolError("illegal request line")
+        if end >= 0:
+            return bytes(received), length
+        data = await stream.receive_some()
+        if not data:
+            raise ClosedError("closed before a request")
+        received += data
+
+
+def _parse(raw: bytes, length: int, bytes_max: int) -> Head:
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=bytes_max)
+    parser.receive_data(raw[:length])
+    event = parser.next_event()
+    if not isinstance(event, h11.Request):
+        raise h11.RemoteProtocolError("illegal request line")
+    if event.http_version not in _VERSIONS:
+        raise h11.RemoteProtocolError("its version is neither 1.0 nor 1.1", error_status_hint=_UNSUPPORTED_VERSION)
+    target, authority = _split_target(event.target.decode("latin-1"))
+    hosts = [value.decode("latin-1") for name, value in event.headers if name == b"host"]
+    host = authority if authority is not None else hosts[0] if hosts else None
+    if any(not _HOST.fullmatch(each) for each in (*hosts, host or "")):
+        raise h11.RemoteProtocolError("the value of Host is no name with a port")
+    is_chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+    lengths = [match[1] for match in _LENGTHS.finditer(raw, 0, length)]
+    if is_chunked and (lengths or event.http_version == b"1.0"):
+        raise h11.RemoteProtocolError("Transfer-Encoding beside Content-Length, or in HTTP/1.0")
+    if len(lengths) > 1 or any(not (each.isdigit() and len(each) <= LENGTH_DIGITS_MAX) for each in lengths):
+        raise h11.RemoteProtocolError("Content-Length is not one number")
+    body_bytes = None if is_chunked else int(lengths[0]) if lengths else 0
+    return Head(raw, raw[length:], event.method.decode("ascii"), target, host, tuple(event.headers), body_bytes, parser)
+
+
+def _split_target(target: str) -> tuple[str, str | None]:
+    """Take a target in absolute form, as proxies get it, into path and authority, which counts instead of `Host`."""
+    scheme, colon, rest = target.partition("://")
+    if not colon or scheme.lower() not in ("http", "https", "ws", "wss"):
+        return target, None
+    authority, slash, path = rest.partition("/")
+    return slash + path or "/", authority
+
+
+async def refuse(stream: ByteStream, status: int, reason: str) -> None:
+    """Answer with an error, after which the caller closes the connection.
+
+    Raises:
+        ClosedError: The connection broke.
+    """
+    body = reason.encode() + b"\n"
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+    fields = "content-type: text/plain; charset=utf-8\r\nx-content-type-options: nosniff\r\n"
+    await stream.send_all((head + fields + f"content-length: {len(body)}\r\nconnection: close\r\n\r\n").encode() + body)

@@ -1,0 +1,177 @@
+"""multistream-select 1.0: how both sides of a stream agree on its protocol. No I/O; `Proposal` asks and `Offer` answers.
+
+Each message is a line behind its length: the name of multistream-select itself, then a protocol, which the other side repeats if it
+speaks it and answers with `na` if not. Nobody has to wait: the header, a protocol and the first data may go out together.
+
+Source: spec/sync.md, "Mode A"; the multistream-select specification 1.0; lines of at most 1,024 bytes, as in the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from ...codec.framing import FrameDecoder, encode_frame
+from ...errors import DecodeError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError
+
+__all__ = ["LINE_BYTES_MAX", "MULTISTREAM", "PROPOSALS_MAX", "Offer", "Proposal", "encode_line"]
+
+MULTISTREAM = "/multistream/1.0.0"
+LINE_BYTES_MAX = 1024
+"""With the line's end."""
+PROPOSALS_MAX = 32
+"""Lines that are answered on one stream."""
+
+_NOT_AVAILABLE = "na"
+
+
+def encode_line(text: str) -> bytes:
+    """Encode one message.
+
+    Raises:
+        LocalProtocolError: It has more than 1,023 bytes, or more than one line.
+    """
+    line = text.encode() + b"\n"
+    if len(line) > LINE_BYTES_MAX or "\n" in text:
+        raise LocalProtocolError(f"{text[:80]!r} is no name of a protocol")
+    return encode_frame(line)
+
+
+class _Lines:
+    """Cuts what arrives into lines, and keeps what follows the last one that was asked for."""
+
+    def __init__(self) -> None:
+        self._frames = FrameDecoder(LINE_BYTES_MAX)
+
+    def feed(self, data: bytes) -> None:
+        self._frames.feed(data)
+
+    def next(self) -> str | None:
+        """Return the next line, or None until more is fed.
+
+        Raises:
+            RemoteProtocolError: It is too long, has no end, or is no UTF-8.
+        """
+        try:
+            line = self._frames.next()
+            if line is None:
+                return None
+            if not line.endswith(b"\n"):
+                raise RemoteProtocolError("a line of multistream-select without its end")
+            return line[:-1].decode()
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise RemoteProtocolError(f"a line of multistream-select cannot be read: {error}") from None
+
+    def take_rest(self) -> bytes:
+        return self._frames.take_rest()
+
+
+class Proposal:
+    """The side that opened the stream.
+
+    Args:
+        protocols: In the order of preference, at least one.
+
+    Attributes:
+        protocol: What was agreed upon; None before.
+
+    Raises:
+        LocalProtocolError: One of them is no name of a protocol.
+    """
+
+    def __init__(self, protocols: Sequence[str]) -> None:
+        self._protocols = [(protocol, encode_line(protocol)) for protocol in protocols]
+        if not self._protocols:
+            raise LocalProtocolError("a stream needs a protocol")
+        self._lines = _Lines()
+        self._is_header_read = False
+        self._index = 0
+        self.protocol: str | None = None
+
+    @property
+    def first(self) -> str:
+        """The protocol that is asked for first."""
+        return self._protocols[0][0]
+
+    def start(self) -> bytes:
+        """Return what is to be sent at first."""
+        return encode_line(MULTISTREAM) + self._protocols[0][1]
+
+    def receive(self, data: bytes) -> bytes:
+        """Take what arrived and return what is to be sent; look at `protocol` afterwards.
+
+        Raises:
+            ProtocolNotSupported: The other side speaks none of the protocols.
+            RemoteProtocolError: Its answer is none.
+        """
+        self._lines.feed(data)
+        answer = b""
+        while self.protocol is None and (line := self._lines.next()) is not None:
+            protocol = self._protocols[self._index][0]
+            if not self._is_header_read:
+                if line != MULTISTREAM:
+                    raise RemoteProtocolError(f"{line[:80]!r}, expected {MULTISTREAM}")
+                self._is_header_read = True
+            elif line == protocol:
+                self.protocol = protocol
+            elif line != _NOT_AVAILABLE:
+                raise RemoteProtocolError(f"{line[:80]!r} in answer to {protocol}")
+            else:
+                self._index += 1
+                if self._index == len(self._protocols):
+                    raise ProtocolNotSupported(f"the peer does not speak {', '.join(name for name, _ in self._protocols)}")
+                answer += self._protocols[self._index][1]
+        return answer
+
+    def take_rest(self) -> bytes:
+        """Return what arrived behind the agreement."""
+        return self._lines.take_rest()
+
+
+class Offer:
+    """The side to which the stream was opened.
+
+    Args:
+        protocols: Those that we speak.
+
+    Attributes:
+        protocol: What was agreed upon; None before.
+        refused: What was proposed last and is none of them.
+    """
+
+    def __init__(self, protocols: Container[str]) -> None:
+        self._protocols = protocols
+        self._lines = _Lines()
+        self._is_header_read = False
+        self._proposals = 0
+        self.protocol: str | None = None
+        self.refused: str | None = None
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """Take what arrived and return the messages that are to be sent, each by itself; look at `protocol` afterwards.
+
+        Raises:
+            RemoteProtocolError: What arrived is no proposal, or there were more than 32 of them.
+        """
+        self._lines.feed(data)
+        answers = []
+        while self.protocol is None and (line := self._lines.next()) is not None:
+            if not self._is_header_read:
+                if line != MULTISTREAM:
+                    raise RemoteProtocolError(f"{line[:80]!r}, expected {MULTISTREAM}")
+                self._is_header_read = True
+                answers.append(encode_line(MULTISTREAM))
+                continue
+            self._proposals += 1
+            if self._proposals > PROPOSALS_MAX:
+                raise RemoteProtocolError(f"more than {PROPOSALS_MAX} protocols were proposed on one stream")
+            if line in self._protocols:
+                self.protocol = line
+                answers.append(encode_line(line))
+            else:
+                self.refused = line
+                answers.append(encode_line(_NOT_AVAILABLE))
+        return answers
+
+    def take_rest(self) -> bytes:
+        """Return what arrived behind the agreement."""
+        return self._lines.take_rest()

@@ -1,0 +1,377 @@
+"""A connection that carries many streams: the muxer on a stream of bytes, with one task that reads and one that writes.
+
+    async with open_muxed(bytes, is_client=True, peer=peer, handlers={"/canvas/v1/topic/sync": serve}) as connection:
+        stream = await connection.open_stream(["/canvas/v1/topic/push"])
+        …
+        end = await connection.wait_ended()
+
+The block is the connection's life: leaving it closes the connection. The other way round, a connection that ends raises nothing in the
+block; `wait_ended` says when and why, and every call on its streams raises StreamReset. The handlers run in a nursery inside. They are
+never cancelled while the connection lives, and have a second to end after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+import trio
+
+from ...errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
+from ...pubsub.types import PeerId
+from ...tasks.nursery import open_service_nursery
+from .multistream import Proposal
+from .muxed_stream import MuxedStream
+from .stream import ByteStream, Handler
+from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, Readable, StreamEnded, StreamState, Writable, Yamux
+
+__all__ = ["ConnectionEnd", "Counters", "EndKind", "MuxedConnection", "open_muxed"]
+
+KEEP_ALIVE_S = 30.0
+SEND_S = 60.0
+"""Somebody who does not take 64 KiB within this time reads nothing."""
+FLUSH_S = 2.0
+"""For what is queued when the connection is closed."""
+CLOSE_S = 2.0
+GRACE_S = 1.0
+"""For handlers, after the connection's end."""
+OUTPUT_BYTES_MAX = 4 * 1024 * 1024
+"""What may be queued for a slow reader, before the connection is dropped. Source: spec/limits.md."""
+NEGOTIATION_S = 20.0
+"""For a stream's protocol. A round trip, but of a peer that may be a tab in the background or a machine short of processors; all that one
+who never answers holds is one of its own 128 streams. js-libp2p gives 10 s."""
+
+_LOGGER = logging.getLogger("gossiplog.net")
+
+
+class EndKind(Enum):
+    """How a connection came to its end."""
+
+    CLOSED = "closed"
+    """We closed it."""
+    GONE = "gone"
+    """The peer closed it, in good order."""
+    LOST = "lost"
+    """What lies below broke, or the peer gave no sign of life."""
+    SLOW = "slow"
+    """The peer did not read what we sent."""
+    VIOLATION = "violation"
+    """The peer broke the protocol of the muxer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnd:
+    """Why a connection ended.
+
+    Attributes:
+        reason: One sentence without its full stop, for logs and people.
+    """
+
+    kind: EndKind
+    reason: str
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a connection did so far.
+
+    Attributes:
+        bytes_in: Bytes that arrived, frames' headers and all.
+        bytes_out: Bytes that were handed on.
+        streams_opened: Streams that we opened.
+        streams_accepted: Streams that the peer opened.
+        handlers_failed: Handlers that ended with an exception.
+    """
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    streams_opened: int = 0
+    streams_accepted: int = 0
+    handlers_failed: int = 0
+
+
+@asynccontextmanager
+async def open_muxed(
+    byte_stream: ByteStream,
+    *,
+    is_client: bool,
+    peer: PeerId,
+    address: str | None = None,
+    handlers: Mapping[str, Handler] | None = None,
+) -> AsyncIterator[MuxedConnection]:
+    """Speak yamux on a stream of bytes, which belongs to the connection from now on.
+
+    Args:
+        is_client: We dialled.
+        peer: Who is on the other side.
+        address: The remote IP address, without port.
+        handlers: Serve the streams that the peer opens, by protocol; looked up anew for each stream.
+    """
+    connection = MuxedConnection(byte_stream, is_client=is_client, peer=peer, address=address, handlers=handlers or {})
+    async with open_service_nursery() as nursery:
+        nursery.start_soon(connection.serve)
+        try:
+            yield connection
+        finally:
+            await connection.aclose()
+
+
+class MuxedConnection:
+    """A `Connection`; made by `open_muxed`."""
+
+    def __init__(
+        self, byte_stream: ByteStream, *, is_client: bool, peer: PeerId, address: str | None, handlers: Mapping[str, Handler]
+    ) -> None:
+        self.muxer = Yamux(is_client=is_client)
+        self.counters = Counters()
+        self._byte_stream = byte_stream
+        self._is_client = is_client
+        self._peer = peer
+        self._address = address
+        self._warned: set[str | None] = set()
+        self._handlers = handlers
+        self._streams: dict[StreamState, MuxedStream] = {}
+        self._output = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
+        self._writing = trio.CancelScope()
+        self._end: ConnectionEnd | None = None
+        self._ended = trio.Event()
+        self._closed = trio.Event()
+
+    @property
+    def peer(self) -> PeerId:
+        """Who is on the other side."""
+        return self._peer
+
+    @property
+    def is_outbound(self) -> bool:
+        """We dialled."""
+        return self._is_client
+
+    @property
+    def address(self) -> str | None:
+        """The remote IP address, without port; None where there is none."""
+        return self._address
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended, or begun to, and all of its streams with it."""
+        return self._end is not None
+
+    @property
+    def end(self) -> ConnectionEnd | None:
+        """Why it ended; None while it lives."""
+        return self._end
+
+    @property
+    def round_trip_s(self) -> float | None:
+        """How long the last ping took, in seconds; None before the first was answered."""
+        return self.muxer.round_trip_s
+
+    @property
+    def streams(self) -> list[MuxedStream]:
+        """The streams that are not over."""
+        return list(self._streams.values())
+
+    async def wait_ended(self) -> ConnectionEnd:
+        """Wait until the connection has ended, however it does, and return why."""
+        await self._ended.wait()
+        assert self._end is not None
+        return self._end
+
+    async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> MuxedStream:
+        """Open a stream and agree on the first of these protocols that the peer speaks.
+
+        A call that is cancelled, or raises, leaves no stream behind.
+
+        Args:
+            is_lazy: As `Connection.open_stream`.
+
+        Raises:
+            ProtocolNotSupported: The peer speaks none of them.
+            StreamReset: The connection, or the stream, ended meanwhile; or the peer did not answer within 20 s; or 128 streams of ours
+                are open.
+            RemoteProtocolError: The peer broke the negotiation.
+            LocalProtocolError: There is no protocol, or one that is no name.
+        """
+        proposal = Proposal(protocols)
+        state = self.muxer.open(trio.current_time())
+        self.counters.streams_opened += 1
+        stream = self._streams[state] = MuxedStream(self, state)
+        try:
+            await stream.propose(proposal, trio.current_time() + NEGOTIATION_S, is_lazy=is_lazy and len(protocols) == 1)
+        except BaseException:
+            stream.reset()
+            raise
+        return stream
+
+    async def aclose(self) -> None:
+        """Close the connection: what was sent goes out, the peer is told, and the byte stream is closed, within 4 s.
+
+        Closing twice does nothing. Being cancelled changes nothing.
+        """
+        with trio.CancelScope(shield=True):
+            self.finish(EndKind.CLOSED, "closed by us")
+            await self._closed.wait()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    def finish(self, kind: EndKind, reason: str) -> None:
+        """Begin to close without waiting, for this reason; a connection that has ended keeps the reason that it has."""
+        if self._end is not None:
+            return
+        self._end = ConnectionEnd(kind, reason)
+        self._ended.set()
+        self.muxer.go_away(GO_AWAY_NORMAL)
+        # A peer who reads nothing, or is gone, would only let us wait.
+        patience = FLUSH_S if kind in (EndKind.CLOSED, EndKind.GONE, EndKind.VIOLATION) else 0
+        self._writing.deadline = trio.current_time() + patience
+        self._output.unpark_all()
+        self._room.unpark_all()
+        for stream in self.streams:
+            stream.wake()
+
+    # For its streams.
+
+    def wake_writer(self) -> None:
+        """Say that something is to be sent."""
+        if self.muxer.queued_bytes > OUTPUT_BYTES_MAX:
+            self.finish(EndKind.SLOW, f"more than {OUTPUT_BYTES_MAX} bytes wait for a peer that does not read")
+        self._output.unpark()
+
+    async def wait_for_room(self) -> None:
+        """Wait until a part of what is queued was sent, or the connection has ended."""
+        await self._room.park()
+
+    def forget(self, stream: StreamState) -> None:
+        """Say that nothing will happen on a stream any more."""
+        self._streams.pop(stream, None)
+
+    # Its tasks.
+
+    async def serve(self) -> None:
+        """Run until the connection has ended. Not cancelled from outside: `finish` ends it, within 5 s."""
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as handlers:
+                try:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._read, handlers)
+                        nursery.start_soon(self._keep_alive)
+                        with self._writing:
+                            await self._write()
+                        nursery.cancel_scope.cancel()
+                finally:
+                    self.finish(EndKind.LOST, "its task ended")
+                    for state in self.muxer.end():
+                        self._wake(state)
+                    await self._close_bytes()
+                    self._closed.set()
+                    handlers.cancel_scope.deadline = trio.current_time() + GRACE_S
+
+    async def _write(self) -> None:
+        # A frame goes out whole, whatever becomes of the call that it came from.
+        muxer = self.muxer
+        try:
+            while True:
+                chunk = muxer.take()
+                if not chunk:
+                    if self._end is not None:
+                        return
+                    await self._output.park()
+                    continue
+                with trio.move_on_after(SEND_S) as timing:
+                    await self._byte_stream.send_all(chunk)
+                if timing.cancelled_caught:
+                    self.finish(EndKind.SLOW, f"the peer read nothing for {SEND_S:.0f} s")
+                    return
+                self.counters.bytes_out += len(chunk)
+                self._room.unpark_all()
+        except Exception as error:
+            self._on_broken(error)
+
+    async def _read(self, handlers: trio.Nursery) -> None:
+        try:
+            while data := await self._byte_stream.receive_some():
+                self.counters.bytes_in += len(data)
+                self._take(self.muxer.receive(data, trio.current_time()), handlers)
+                while self.muxer.is_behind:
+                    await trio.lowlevel.checkpoint()
+                    self._take(self.muxer.receive(b"", trio.current_time()), handlers)
+            self.finish(EndKind.GONE, "the peer closed it")
+        except RemoteProtocolError as error:
+            _LOGGER.warning("%s broke the protocol: %s", self._peer, error, extra={"peer": self._peer, "reason": str(error)})
+            self.finish(EndKind.VIOLATION, str(error))
+        except Exception as error:
+            self._on_broken(error)
+
+    def _take(self, events: Sequence[MuxerEvent], handlers: trio.Nursery) -> None:
+        for event in events:
+            match event:
+                case Opened(state):
+                    self.counters.streams_accepted += 1
+                    stream = self._streams[state] = MuxedStream(self, state)
+                    handlers.start_soon(self._serve_stream, stream)
+                case GoneAway(code):
+                    self.finish(EndKind.GONE, "the peer closed it" if code == 0 else f"the peer closed it with code {code}")
+                case Readable(state) | Writable(state) | StreamEnded(state):
+                    self._wake(state)
+        if self.muxer.queued_bytes:
+            self.wake_writer()
+
+    async def _keep_alive(self) -> None:
+        received = -1
+        while True:
+            if self.muxer.ping_sent_at is not None and received == self.counters.bytes_in:
+                self.finish(EndKind.LOST, f"no sign of life for {KEEP_ALIVE_S:.0f} s")
+                return
+            received = self.counters.bytes_in
+            self.muxer.ping(trio.current_time())
+            self.wake_writer()
+            await trio.sleep(KEEP_ALIVE_S)
+
+    async def _serve_stream(self, stream: MuxedStream) -> None:
+        is_done = False
+        try:
+            protocol = await stream.answer(self._handlers, trio.current_time() + NEGOTIATION_S)
+            await self._handlers[protocol](self, stream)
+            is_done = True
+        except Exception as error:
+            self._on_failed(stream, error)
+        finally:
+            if not is_done:
+                stream.reset()
+            stream.release()
+
+    async def _close_bytes(self) -> None:
+        with trio.CancelScope(deadline=trio.current_time() + CLOSE_S, shield=True):
+            try:
+                await self._byte_stream.aclose()
+            except Exception as error:
+                self._on_broken(error)
+
+    def _wake(self, state: StreamState) -> None:
+        stream = self._streams.get(state)
+        if stream is not None:
+            stream.wake()
+
+    def _on_broken(self, error: Exception) -> None:
+        if not isinstance(error, (ClosedError, StreamReset)) and self._end is None:
+            _LOGGER.error("the connection with %s broke", self._peer, exc_info=error, extra={"peer": self._peer, "reason": str(error)})
+        self.finish(EndKind.LOST, str(error))
+
+    def _on_failed(self, stream: MuxedStream, error: Exception) -> None:
+        self.counters.handlers_failed += 1
+        details = {"peer": self._peer, "protocol": stream.protocol, "reason": str(error)}
+        name = stream.protocol or "no protocol yet"
+        if isinstance(error, StreamReset):
+            _LOGGER.debug("a stream of %s (%s) ended: %s", self._peer, name, error, extra=details)
+        elif isinstance(error, GossipLogError):
+            # Whoever sends one stream of nonsense may send thousands.
+            is_known = stream.protocol in self._warned
+            level = logging.DEBUG if is_known else logging.INFO if isinstance(error, ProtocolNotSupported) else logging.WARNING
+            self._warned.add(stream.protocol)
+            _LOGGER.log(level, "a stream of %s (%s) failed: %s", self._peer, name, error, extra=details)
+        else:
+            _LOGGER.error("a stream of %s (%s) failed: %s", self._peer, name, error, exc_info=error, extra=details)

@@ -1,0 +1,195 @@
+"""One stream of a muxed connection, as its owner sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+import trio
+
+from ...errors import LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
+from .multistream import Offer, Proposal
+from .yamux import StreamState
+
+if TYPE_CHECKING:
+    from .muxed import MuxedConnection
+
+__all__ = ["MuxedStream"]
+
+
+class MuxedStream:
+    """A `Stream`; made by `MuxedConnection.open_stream` or for a handler. One task may read while another writes."""
+
+    def __init__(self, connection: MuxedConnection, state: StreamState) -> None:
+        self._connection = connection
+        self._muxer = connection.muxer
+        self._state = state
+        self._changed = trio.lowlevel.ParkingLot()
+        self._proposal: Proposal | None = None
+        self._deadline = 0.0
+        self._early = b""
+        self._is_sending = False
+        self._is_receiving = False
+        self._protocol = ""
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that was negotiated for it, or was proposed lazily; empty before."""
+        return self._protocol
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be sent or arrive; there may be bytes to read."""
+        return self._state.is_over
+
+    async def send_all(self, data: bytes) -> None:
+        """Send all of it, waiting for the peer's window; a cancelled call may have sent a part.
+
+        Raises:
+            ClosedError: We closed our side.
+            StreamReset: The peer reset the stream, or the connection is gone.
+            LocalProtocolError: Another task is sending.
+        """
+        if self._is_sending:
+            raise LocalProtocolError("another task is sending on this stream")
+        self._is_sending = True
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            rest = memoryview(data if isinstance(data, bytes) else bytes(data))
+            while True:
+                sent = self._write(rest)
+                rest = rest[sent:]
+                if not rest:
+                    # Others get their turn only now: they need not wait for it who wait for this.
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                    return
+                if self._state.send_window == 0:
+                    await self._changed.park()
+                else:
+                    await self._connection.wait_for_room()
+        finally:
+            self._is_sending = False
+
+    async def receive_some(self, bytes_max: int = 65_536) -> bytes:
+        """Receive 1 to `bytes_max` bytes; `b""` once the peer closed its side and everything was read.
+
+        Raises:
+            StreamReset: As `send_all`, once what came before the reset was received.
+            ProtocolNotSupported, RemoteProtocolError: As `open_stream`, where it was lazy.
+            LocalProtocolError: Another task is receiving.
+        """
+        if self._is_receiving:
+            raise LocalProtocolError("another task is receiving on this stream")
+        self._is_receiving = True
+        try:
+            if self._proposal is not None:
+                await self._conclude(self._proposal)
+            await trio.lowlevel.checkpoint()
+            return await self._receive(bytes_max)
+        finally:
+            self._is_receiving = False
+
+    def close_sending(self) -> None:
+        """Close our side after what was sent; the peer reads the end. Closing twice does nothing."""
+        self._muxer.close(self._state)
+        self._touched()
+
+    def reset(self) -> None:
+        """End both ways at once; the peer's calls raise. Does nothing to a stream that is over."""
+        self._early = b""
+        self._muxer.reset(self._state)
+        self._touched()
+        self.wake()
+
+    # For its connection.
+
+    def wake(self) -> None:
+        """Say that bytes, window or the end came."""
+        self._changed.unpark_all()
+        if self._state.is_over:
+            self._connection.forget(self._state)
+
+    def release(self) -> None:
+        """Say that its handler has ended."""
+        self._early = b""
+        self._muxer.release(self._state)
+        self._touched()
+
+    async def propose(self, proposal: Proposal, deadline: float, *, is_lazy: bool) -> None:
+        """Negotiate a stream that we opened; lazily, only ask."""
+        self._deadline = deadline
+        self._proposal = proposal
+        await self.send_all(proposal.start())
+        if is_lazy:
+            self._protocol = proposal.first
+        else:
+            await self._conclude(proposal)
+
+    async def answer(self, protocols: Container[str], deadline: float) -> str:
+        """Negotiate a stream that the peer opened."""
+        offer = Offer(protocols)
+        with _within(deadline) as scope:
+            try:
+                while offer.protocol is None:
+                    data = await self._receive(4096)
+                    if not data:
+                        raise RemoteProtocolError("the stream ended in its negotiation", peer=self._connection.peer)
+                    for message in offer.receive(data):
+                        await self.send_all(message)
+            except (StreamReset, RemoteProtocolError):
+                if offer.refused is None:
+                    raise
+                raise ProtocolNotSupported(f"the peer asked for {offer.refused[:160]!r}, which is not served here") from None
+        if scope.cancelled_caught or offer.protocol is None:
+            raise RemoteProtocolError("no protocol was agreed upon in time", peer=self._connection.peer)
+        self._early = offer.take_rest()
+        self._protocol = offer.protocol
+        return offer.protocol
+
+    async def _conclude(self, proposal: Proposal) -> None:
+        with _within(self._deadline) as scope:
+            while proposal.protocol is None:
+                data = await self._receive(4096)
+                if not data:
+                    raise RemoteProtocolError("the stream ended in its negotiation", peer=self._connection.peer)
+                try:
+                    answer = proposal.receive(data)
+                except (ProtocolNotSupported, RemoteProtocolError):
+                    self.reset()
+                    raise
+                if answer:
+                    await self.send_all(answer)
+        if scope.cancelled_caught:
+            self.reset()
+            raise StreamReset("the peer did not answer to a protocol in time")
+        self._early = proposal.take_rest()
+        self._proposal = None
+        self._protocol = proposal.protocol or ""
+
+    async def _receive(self, bytes_max: int) -> bytes:
+        while True:
+            if self._early:
+                data, self._early = self._early[:bytes_max], self._early[bytes_max:]
+                return data
+            data = self._muxer.read(self._state, bytes_max, trio.current_time())
+            if data:
+                if self._muxer.queued_bytes:
+                    self._connection.wake_writer()
+                return data
+            if self._state.is_finished_receiving:
+                return b""
+            await self._changed.park()
+
+    def _write(self, data: memoryview) -> int:
+        sent = self._muxer.write(self._state, data)
+        self._connection.wake_writer()
+        return sent
+
+    def _touched(self) -> None:
+        self._connection.wake_writer()
+        if self._state.is_over:
+            self._connection.forget(self._state)
+
+
+def _within(deadline: float) -> trio.CancelScope:
+    return trio.CancelScope(deadline=deadline)

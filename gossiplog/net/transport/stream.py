@@ -1,0 +1,118 @@
+"""What every part of `net` has in common: byte streams, connections that carry many streams, and the streams."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from ...pubsub.types import PeerId
+
+__all__ = ["ByteStream", "Connection", "Handler", "Stream"]
+
+
+class ByteStream(Protocol):
+    """An ordered stream of bytes below a muxer: TCP under noise, or the binary messages of a WebSocket.
+
+    One task sends and one receives. A cancelled call may leave the stream unusable, so only the connection's own tasks call it.
+    """
+
+    async def send_all(self, data: bytes) -> None:
+        """Send all of it.
+
+        Raises:
+            ClosedError: The stream is closed or broken.
+        """
+        ...
+
+    async def receive_some(self) -> bytes:
+        """Receive some bytes, at least one; `b""` at the end.
+
+        Raises:
+            ClosedError: The stream is closed or broken.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close both ways; closing twice does nothing."""
+        ...
+
+
+class Stream(Protocol):
+    """One stream of a connection, with a half-close each way. Cancelling a call harms neither the stream nor the connection."""
+
+    @property
+    def protocol(self) -> str:
+        """The protocol that was negotiated for it; empty before."""
+        ...
+
+    async def send_all(self, data: bytes) -> None:
+        """Send all of it, waiting for the peer's window; a cancelled call may have sent a part.
+
+        Raises:
+            ClosedError: We closed our side.
+            StreamReset: The peer reset the stream, or the connection is gone.
+        """
+        ...
+
+    async def receive_some(self, bytes_max: int = 65_536) -> bytes:
+        """Receive 1 to `bytes_max` bytes; `b""` once the peer closed its side and everything was read.
+
+        Raises:
+            StreamReset: As `send_all`, once what came before the reset was received.
+        """
+        ...
+
+    def close_sending(self) -> None:
+        """Close our side after what was sent; the peer reads the end. Closing twice does nothing."""
+        ...
+
+    def reset(self) -> None:
+        """End both ways at once; the peer's calls raise. Does nothing to a stream that is over."""
+        ...
+
+
+class Connection(Protocol):
+    """A connection with one peer, carrying many streams."""
+
+    @property
+    def peer(self) -> PeerId:
+        """Who is on the other side."""
+        ...
+
+    @property
+    def is_outbound(self) -> bool:
+        """We dialled."""
+        ...
+
+    @property
+    def address(self) -> str | None:
+        """The remote IP address, without port; None where there is none."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended, or begun to, and all of its streams with it."""
+        ...
+
+    async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> Stream:
+        """Open a stream and agree on the first of these protocols that the peer speaks.
+
+        Args:
+            is_lazy: Do not wait for the peer's answer, which spares a round trip: what is sent goes out behind the proposal, and
+                `receive_some` raises what this would. Only where there is one protocol, and one that the peer will hardly refuse:
+                the reference takes what follows a refused protocol for another proposal. Otherwise ignored.
+
+        Raises:
+            ProtocolNotSupported: The peer speaks none of them.
+            StreamReset: The connection, or the stream, ended meanwhile.
+            RemoteProtocolError: The peer broke the negotiation.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection, with a deadline of its own; closing twice does nothing."""
+        ...
+
+
+Handler: TypeAlias = Callable[[Connection, Stream], Awaitable[None]]
+"""Serves one stream that the peer opened, in a task of its own. Its end ends the stream; an exception resets it, and only it."""

@@ -1,0 +1,119 @@
+"""TCP connections as byte streams, with TLS or without."""
+
+from __future__ import annotations
+
+import ssl
+
+import trio
+
+from ...errors import ClosedError
+
+__all__ = ["TcpStream", "dial_tcp"]
+
+_RECEIVE_BYTES_MAX = 65_536
+_FINISH_S = 1.0
+_UNREAD_PIECES_MAX = 256
+
+
+class TcpStream:
+    """A TCP connection as a `ByteStream`, of which some bytes may have been received before.
+
+    Attributes:
+        stream: What lies below.
+        beginning: What was received before, and is received again first.
+    """
+
+    __slots__ = ("beginning", "stream")
+
+    def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], beginning: bytes = b"") -> None:
+        self.stream = stream
+        self.beginning = beginning
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether TLS lies below."""
+        return isinstance(self.stream, trio.SSLStream)
+
+    def local_address(self) -> tuple[str, int]:
+        """Our own address and port."""
+        below = self.stream.transport_stream if isinstance(self.stream, trio.SSLStream) else self.stream
+        host, port = below.socket.getsockname()[:2]
+        return str(host), int(port)
+
+    async def send_all(self, data: bytes | memoryview) -> None:
+        """Send all of it.
+
+        Raises:
+            ClosedError: The connection is closed or broken.
+        """
+        try:
+            await self.stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise ClosedError(_in_words(error)) from None
+
+    async def receive_some(self) -> bytes:
+        """Receive some bytes, at least one; `b""` at the end. Raises as `send_all`."""
+        if self.beginning:
+            data, self.beginning = self.beginning, b""
+            await trio.lowlevel.checkpoint()
+            return data
+        try:
+            return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise ClosedError(_in_words(error)) from None
+
+    async def finish(self) -> None:
+        """Close in good order, within a second: the peer reads all that was sent, even if it is still sending itself.
+
+        Without that, what it sends meets a closed socket, whose reset can overtake the answer.
+        """
+        with trio.move_on_after(_FINISH_S):
+            try:
+                if isinstance(self.stream, trio.SSLStream):
+                    await self.stream.unwrap()
+                else:
+                    await self.stream.send_eof()
+                    for _ in range(_UNREAD_PIECES_MAX):
+                        if not await self.stream.receive_some(_RECEIVE_BYTES_MAX):
+                            break
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the socket at once."""
+        await trio.aclose_forcefully(self.stream)
+
+
+async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> TcpStream:
+    """Connect; the caller sets a deadline.
+
+    Args:
+        host: A name or an address; with TLS also what the certificate has to be for.
+        port: Of the server.
+        tls: None for a connection in the clear.
+
+    Raises:
+        OSError: Nobody listens there, or the name is not known, or TLS failed.
+    """
+    stream = await trio.open_tcp_stream(host, port)
+    if tls is None:
+        return TcpStream(stream)
+    sealed = trio.SSLStream(stream, tls, server_hostname=host, https_compatible=True)
+    try:
+        await sealed.do_handshake()
+    except BaseException as error:
+        await trio.aclose_forcefully(sealed)
+        if isinstance(error, trio.BrokenResourceError):
+            raise OSError(f"TLS failed: {error.__cause__}") from None
+        raise
+    return TcpStream(sealed)
+
+
+def _in_words(error: Exception) -> str:
+    """Tell a close from a break: who closes while something is under way is noticed by a reset."""
+    if isinstance(error, trio.ClosedResourceError):
+        return "closed by us"
+    if isinstance(error.__cause__, ConnectionResetError | BrokenPipeError):
+        return "the peer closed it"
+    return f"the connection broke: {error.__cause__ or error}"

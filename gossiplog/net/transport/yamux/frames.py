@@ -1,0 +1,87 @@
+"""Frames of yamux: a header of 12 bytes, big endian, and for data a body of as many bytes as it says.
+
+Source: spec/sync.md, "Mode A"; the yamux specification, "Framing".
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+from ....errors import DecodeError
+
+__all__ = [
+    "BODY_BYTES_MAX",
+    "GO_AWAY_NORMAL",
+    "GO_AWAY_VIOLATION",
+    "HEADER_BYTES",
+    "Flags",
+    "FrameKind",
+    "Header",
+    "decode_header",
+    "encode_header",
+]
+
+HEADER_BYTES = 12
+BODY_BYTES_MAX = 65_536 - HEADER_BYTES
+"""The longest body that we send, as the reference does, so that no stream holds up the others; we take any that fits the window."""
+GO_AWAY_NORMAL = 0
+GO_AWAY_VIOLATION = 1
+
+_VERSION = 0
+_HEADER = struct.Struct(">BBHII")
+_KINDS_MAX = 3
+
+
+class FrameKind(IntEnum):
+    """What a frame is for, and with it what its length means."""
+
+    DATA = 0
+    """The bytes that follow."""
+    WINDOW = 1
+    """How many more bytes the other side may send."""
+    PING = 2
+    """A value that is sent back."""
+    GO_AWAY = 3
+    """Why the connection ends."""
+
+
+class Flags(IntFlag):
+    """What a frame does to its stream; SYN and ACK are question and answer on a ping."""
+
+    SYN = 1
+    ACK = 2
+    FIN = 4
+    RST = 8
+
+
+class Header(NamedTuple):
+    """A header that was read. Flags that nobody has defined are kept, and mean nothing."""
+
+    kind: int
+    flags: int
+    stream: int
+    length: int
+
+
+def encode_header(kind: int, flags: int, stream: int, length: int) -> bytes:
+    """Encode a header; stream and length are 0 … 2^32 − 1."""
+    return _HEADER.pack(_VERSION, kind, flags, stream, length)
+
+
+def decode_header(data: bytes, start: int = 0) -> Header:
+    """Decode the 12 bytes at `start`, which must be there.
+
+    Raises:
+        DecodeError: The version or the kind is unknown, or the kind does not fit the stream: only pings and the going away are of
+            stream 0, the connection itself.
+    """
+    version, kind, flags, stream, length = _HEADER.unpack_from(data, start)
+    if version != _VERSION:
+        raise DecodeError(f"yamux version {version}, expected {_VERSION}")
+    if kind > _KINDS_MAX:
+        raise DecodeError(f"yamux frame of kind {kind}, expected 0 … {_KINDS_MAX}")
+    if (stream == 0) != (kind >= FrameKind.PING):
+        raise DecodeError(f"yamux frame of kind {kind} for stream {stream}")
+    return Header(kind, flags, stream, length)

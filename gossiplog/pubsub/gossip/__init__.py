@@ -1,0 +1,3 @@
+"""The parts of gossipsub: meshes and their upkeep, gossip, scores, fan-out peers, back-offs, peer exchange."""
+
+__all__: list[str] = []

@@ -1,0 +1,70 @@
+"""Fan-out peers: whom we send to in topics that we publish to without having joined.
+
+Source: gossipsub v1.0 specification, "Topic membership"; libp2p's guide, "Fan-out".
+"""
+
+from __future__ import annotations
+
+from ..base import PubSub
+from ..params import MeshsubParams
+from ..peers import Peer, choose
+from ..types import PeerId, Topic
+from .score import Scoring
+
+__all__ = ["Fanout"]
+
+
+class Fanout:
+    """The fan-out peers of each topic, fed by our own publishing only.
+
+    Attributes:
+        peers: For each topic up to D peers.
+    """
+
+    def __init__(self, core: PubSub, params: MeshsubParams, scoring: Scoring) -> None:
+        self.peers: dict[Topic, dict[PeerId, Peer]] = {}
+        self._published_at: dict[Topic, float] = {}
+        self._core = core
+        self._params = params
+        self._scoring = scoring
+
+    def use(self, topic: Topic) -> dict[PeerId, Peer]:
+        """The peers to publish to now, topped up to D if some have gone."""
+        self._published_at[topic] = self._core.now
+        self.peers.setdefault(topic, {})
+        return self._fill(topic)
+
+    def take(self, topic: Topic) -> list[Peer]:
+        """Give up a topic that we join, and say who its peers were."""
+        self._published_at.pop(topic, None)
+        return list(self.peers.pop(topic, {}).values())
+
+    def remove_peer(self, topic: Topic, peer: Peer) -> None:
+        """Drop a peer that left the topic or the network."""
+        if topic in self.peers:
+            self.peers[topic].pop(peer.id, None)
+
+    def maintain(self) -> None:
+        """Forget topics that were not published to for the TTL, drop peers with low scores, top up; once a heartbeat."""
+        for topic in list(self.peers):
+            if self._core.now - self._published_at[topic] > self._params.fanout_ttl_s:
+                self.take(topic)
+                continue
+            peers, lowest = self.peers[topic], self._scoring.thresholds.publish
+            for peer in [peer for peer in peers if self._scoring.of(peer) < lowest]:
+                del peers[peer]
+            self._fill(topic)
+
+    def _fill(self, topic: Topic) -> dict[PeerId, Peer]:
+        peers, core, params = self.peers[topic], self._core, self._params
+        if len(peers) < params.D:
+            lowest, score = self._scoring.thresholds.publish, self._scoring.of
+            members = core.topics.get(topic, {})
+            candidates = [
+                peer
+                for peer in members.values()
+                if peer.id not in peers and peer.has_mesh and not peer.is_direct and score(peer.id) >= lowest
+            ]
+            for peer in choose(candidates, params.D - len(peers), core.rng):
+                peers[peer.id] = peer
+        return peers

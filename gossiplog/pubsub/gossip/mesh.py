@@ -1,0 +1,215 @@
+"""The meshes: GRAFT and PRUNE, backoff, and what the heartbeat does to keep D_lo ≤ degree ≤ D_hi.
+
+Source: gossipsub v1.0 specification, "The gossipsub protocol"; v1.1, "Outbound Mesh Quotas", "Opportunistic Grafting"; the order
+of the checks as in go-libp2p-pubsub.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ..base import PubSub
+from ..params import MeshsubParams
+from ..peers import Peer, choose
+from ..rpc import Prune
+from ..types import PeerId, Topic
+from .backoff import Backoff
+from .peer_exchange import PeerExchange
+from .score import Scoring
+
+__all__ = ["Mesh"]
+
+_BACKOFF_EXPIRY_TICKS = 15
+
+
+class Mesh:
+    """The meshes of all topics that we are in.
+
+    Attributes:
+        links: For each joined topic the peers in its mesh, in the order of grafting.
+        backoff: Whom not to graft.
+        prune_first: Gives the mesh peers of a topic that are pruned before others, if there are too many; set by `choke`.
+        on_pruned: Told of every link that ended; set by `choke`.
+        helpers: For each joined topic the peers that served on request, since the last heartbeat, what the mesh had not brought.
+    """
+
+    def __init__(self, core: PubSub, params: MeshsubParams, scoring: Scoring, exchange: PeerExchange) -> None:
+        self.links: dict[Topic, dict[PeerId, Peer]] = {}
+        self.backoff = Backoff(params.backoffs_max)
+        self.prune_first: Callable[[Topic], dict[PeerId, None]] | None = None
+        self.on_pruned: Callable[[Topic, PeerId], None] | None = None
+        self.helpers: dict[Topic, dict[PeerId, None]] = {}
+        self._core = core
+        self._params = params
+        self._scoring = scoring
+        self._exchange = exchange
+
+    # Membership
+
+    def join(self, topic: Topic, preferred: list[Peer]) -> None:
+        """Make a topic's mesh: `preferred` peers first, up to D, as far as they may be grafted."""
+        self.links[topic] = {}
+        for peer in preferred[: self._params.D]:
+            if self._may_graft(topic, peer) and self._scoring.of(peer.id) >= 0:
+                self._graft(topic, peer)
+        self._fill(topic)
+
+    def leave(self, topic: Topic) -> None:
+        """Prune every peer of the topic's mesh, and forget the mesh."""
+        for peer in list(self.links[topic].values()):
+            self._prune(topic, peer, self._params.unsubscribe_backoff_s)
+        del self.links[topic]
+        self.helpers.pop(topic, None)
+
+    def remove_peer(self, topic: Topic, peer: Peer) -> None:
+        """Drop a peer that left the topic or the network, without a word."""
+        if peer.id in self.links.get(topic, ()):
+            self._unlink(topic, peer)
+
+    # What peers say
+
+    def on_graft(self, peer: Peer, topics: tuple[Topic, ...]) -> None:
+        """Take a peer into meshes, or send it PRUNE. Unknown topics are passed over in silence."""
+        params, core = self._params, self._core
+        for topic in topics:
+            links = self.links.get(topic)
+            if links is None or peer.id in links or not peer.has_mesh:
+                continue
+            if topic not in peer.topics and not core.add_to_topic(topic, peer):
+                continue  # whoever grafts is in the topic, even if its announcement was lost; but this one is in too many
+            if peer.is_direct:
+                self._refuse(topic, peer, with_px=False)
+            elif self.backoff.is_active(topic, peer.id, core.now):
+                is_flood = self.backoff.is_flood(topic, peer.id, core.now, params.graft_flood_threshold_s)
+                self._scoring.penalise(peer.id, 2 if is_flood else 1)
+                self._refuse(topic, peer, with_px=False)
+            elif self._scoring.of(peer.id) < 0:
+                self._refuse(topic, peer, with_px=False)
+            elif len(links) >= params.D_hi and not peer.is_outbound:
+                self._refuse(topic, peer, with_px=True)
+            else:
+                self._link(topic, peer)
+
+    def on_prune(self, peer: Peer, prunes: tuple[Prune, ...]) -> None:
+        """Drop a peer from meshes, back off as long as it asks within bounds, use its peer exchange."""
+        params = self._params
+        heeded = []
+        for prune in prunes:
+            if prune.topic not in self.links:
+                continue
+            seconds = prune.backoff_s or params.prune_backoff_s
+            self.backoff.add(prune.topic, peer.id, min(seconds, params.prune_backoff_max_s), self._core.now)
+            self.remove_peer(prune.topic, peer)
+            heeded.append(prune)
+        self._exchange.accept(peer, heeded)
+
+    # The heartbeat
+
+    def maintain(self, topic: Topic, tick: int) -> None:
+        """Keep a joined topic's mesh within its bounds, once a heartbeat; `tick` is its number, from 1."""
+        params, links = self._params, self.links[topic]
+        score = self._scoring.of
+        for peer in [peer for peer in links.values() if score(peer.id) < 0]:
+            self._prune(topic, peer, params.prune_backoff_s, with_px=False)
+        if len(links) < params.D_lo:
+            self._fill(topic)
+        elif len(links) > params.D_hi:
+            self._trim(topic)
+        if len(links) >= params.D_lo:
+            missing = params.D_out - sum(peer.is_outbound for peer in links.values())
+            if missing > 0:
+                self._graft_some(topic, missing, lambda peer: peer.is_outbound and score(peer.id) >= 0)
+        if tick % params.opportunistic_graft_ticks == 0 and len(links) > 1:
+            median = sorted(map(score, links))[len(links) // 2]
+            if median < self._scoring.thresholds.opportunistic_graft:
+                self._graft_some(topic, params.opportunistic_graft_peers, lambda peer: score(peer.id) > median)
+
+    def repair(self, topic: Topic) -> None:
+        """Where the mesh failed, put peers that helped in the place of some that bring nothing; once a heartbeat.
+
+        Nobody is blamed: in a log whose entries all come from one side, peers on the other side have nothing to bring.
+        """
+        params, scoring, helpers = self._params, self._scoring, self.helpers.pop(topic)
+        silent = [peer for peer in self.links[topic].values() if scoring.is_silent(peer.id, topic)]
+        for peer in choose(silent, params.repair_peers, self._core.rng):
+            self._prune(topic, peer, params.prune_backoff_s)
+        self._graft_some(topic, params.repair_peers, lambda peer: peer.id in helpers and scoring.of(peer.id) > 0)
+
+    def expire(self, tick: int) -> None:
+        """Forget backoffs that are over, every 15 heartbeats."""
+        if tick % _BACKOFF_EXPIRY_TICKS == 0:
+            self.backoff.expire(self._core.now - self._params.heartbeat_s)
+
+    def _fill(self, topic: Topic) -> None:
+        score = self._scoring.of
+        self._graft_some(topic, self._params.D - len(self.links[topic]), lambda peer: score(peer.id) >= 0)
+
+    def _graft_some(self, topic: Topic, count: int, accepts: Callable[[Peer], bool]) -> None:
+        core = self._core
+        members = core.topics.get(topic, {})
+        candidates = [peer for peer in members.values() if self._may_graft(topic, peer) and accepts(peer)]
+        for peer in choose(candidates, count, core.rng):
+            self._graft(topic, peer)
+
+    def _may_graft(self, topic: Topic, peer: Peer) -> bool:
+        if peer.id in self.links[topic] or not peer.has_mesh or peer.is_direct:
+            return False
+        # A heartbeat of slack, for the peer's clock and the way: a graft it finds early costs us.
+        return not self.backoff.is_active(topic, peer.id, self._core.now - self._params.heartbeat_s)
+
+    def _trim(self, topic: Topic) -> None:
+        """Keep D: the D_score best, at least D_out that we dialled, the others at random."""
+        params, rng = self._params, self._core.rng
+        peers = list(self.links[topic].values())
+        choose(peers, len(peers), rng)
+        peers.sort(key=lambda peer: -self._scoring.of(peer.id))
+        best, rest = peers[: params.D_score], peers[params.D_score :]
+        choose(rest, len(rest), rng)
+        if self.prune_first is not None:
+            doomed = self.prune_first(topic)
+            rest.sort(key=lambda peer: peer.id in doomed)
+        order = best + rest
+        kept, dropped = order[: params.D], order[params.D :]
+        outbound = [peer for peer in kept if peer.is_outbound]
+        missing = params.D_out - len(outbound)
+        if missing > 0:
+            saved = [peer for peer in dropped if peer.is_outbound][:missing]
+            inbound = [peer for peer in kept if not peer.is_outbound]
+            kept = outbound + saved + inbound[: params.D - len(outbound) - len(saved)]
+        kept_ids = {peer.id for peer in kept}
+        for peer in order:
+            if peer.id not in kept_ids:
+                self._prune(topic, peer, params.prune_backoff_s)
+
+    # Links
+
+    def _graft(self, topic: Topic, peer: Peer) -> None:
+        self._link(topic, peer)
+        self._core.draft(peer.id).add_graft(topic)
+
+    def _link(self, topic: Topic, peer: Peer) -> None:
+        self.links[topic][peer.id] = peer
+        self._scoring.graft(peer.id, topic, self._core.now)
+
+    def _unlink(self, topic: Topic, peer: Peer) -> None:
+        del self.links[topic][peer.id]
+        self._scoring.prune(peer.id, topic)
+        if self.on_pruned is not None:
+            self.on_pruned(topic, peer.id)
+
+    def _prune(self, topic: Topic, peer: Peer, backoff_s: float, *, with_px: bool = True) -> None:
+        self._unlink(topic, peer)
+        self._say_prune(topic, peer, backoff_s, with_px=with_px)
+
+    def _refuse(self, topic: Topic, peer: Peer, *, with_px: bool) -> None:
+        self._say_prune(topic, peer, self._params.prune_backoff_s, with_px=with_px)
+
+    def _say_prune(self, topic: Topic, peer: Peer, backoff_s: float, *, with_px: bool) -> None:
+        core = self._core
+        self.backoff.add(topic, peer.id, backoff_s, core.now)
+        if peer.has_px:
+            offered = self._exchange.offer(topic, peer) if with_px else ()
+            core.draft(peer.id).add_prune(Prune(topic, offered, math.ceil(backoff_s)))
+        else:
+            core.draft(peer.id).add_prune(Prune(topic))

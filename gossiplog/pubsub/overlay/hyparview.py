@@ -1,0 +1,379 @@
+"""HyParView membership with GoCast's proximity: one topic's active and passive views, as one node sees them.
+
+Source: "HyParView" (DSN 2007), algorithm 1; "Episub" (r1), "Membership Management Protocol", whose joins, stabilisation and
+optimisation it follows.
+
+Deviations, all against a peer that lies or a crowd that joins at once: the active view has a hard maximum (a JOIN that finds it
+full is answered with NODES); an ACCEPT that we did not ask for counts as a REQUEST; a LEAVE removes a peer from an active view
+only if that peer sent it itself; of the links to neighbours with more than C_rand random links, those between common neighbours
+are dropped first, so that no drop can split the overlay while there is a choice; a link is given up, for a nearer peer or as
+surplus, only while the tree does not use it. That cost the subtree below it up to 1.2 s and 5 hops, and a near link is worth
+nothing once a nearer one has taken its place in the tree and made it lazy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from ..actions import Disconnect, Probe
+from ..base import PubSub
+from ..params import EpisubParams
+from ..peers import choose
+from ..types import PeerId, Topic
+from .dialler import Dialler
+from .messages import Disconnected, ForwardJoin, GetNodes, Leaving, Neighbor, NeighborKind, Nodes, Shuffle, ShuffleReply, WalkJoin
+from .neighbours import Link, count_random, find_farthest_near, order_surplus
+from .plumtree import Tree
+from .proximity import RoundTrips
+
+__all__ = ["View"]
+
+_NODES_MAX = 32
+
+
+class View:
+    """The two views of one topic.
+
+    Attributes:
+        active: Neighbours; symmetric in steady state.
+        passive: Other members, to replace neighbours and to improve on them.
+        rtts: Smoothed round trips to members of both.
+    """
+
+    def __init__(self, core: PubSub, me: PeerId, topic: Topic, params: EpisubParams, tree: Tree, dialler: Dialler) -> None:
+        self.active: dict[PeerId, Link] = {}
+        self.passive: dict[PeerId, None] = {}
+        self.rtts = RoundTrips(params.rtt_gain)
+        self._core = core
+        self._me = me
+        self._topic = topic
+        self._params = params
+        self._tree = tree
+        self._dialler = dialler
+        self._tick = 0
+        self._asked: dict[PeerId, tuple[int, PeerId | None]] = {}  # until which tick, and the link to give up for it
+        self._suitors: dict[PeerId, int] = {}  # requests that wait for a round trip, until which tick
+        self._joins_until = -1
+        self._contact_tick: int | None = None
+        self._is_news = False
+        self._phase = core.rng.randrange(params.shuffle_ticks * params.links_ticks * params.improve_ticks)
+
+    # Joining and leaving
+
+    def meet(self, peer: PeerId) -> None:
+        """A connected peer is in the topic: a contact, if one is needed, and a passive entry."""
+        self._add_passive(peer)
+        self._seek_contact()
+
+    def leave(self) -> None:
+        """Say LEAVE to all neighbours and drop them."""
+        for peer in list(self.active):
+            self._dialler.say(peer, Leaving(self._topic, self._me, self._params.leave_ttl))
+            self._unlink(peer)
+
+    def _seek_contact(self) -> None:
+        """Ask somebody for nodes, unless we have links or asked lately."""
+        if self.active or (self._contact_tick is not None and self._tick < self._contact_tick + self._params.request_ticks):
+            return
+        contacts = [peer for peer in self.passive if peer in self._core.peers] or list(self.passive)
+        if contacts:
+            self._contact_tick = self._tick
+            self._dialler.say(choose(contacts, 1, self._core.rng)[0], GetNodes(self._topic))
+
+    def on_get_nodes(self, sender: PeerId) -> None:
+        """Answer with a sample of both views."""
+        peers = [peer for peer in (*self.active, *self.passive) if peer != sender]
+        self._dialler.say(sender, Nodes(self._topic, tuple(choose(peers, _NODES_MAX, self._core.rng))))
+
+    def on_nodes(self, sender: PeerId, peers: tuple[PeerId, ...]) -> None:
+        """Take in members; if we are joining, send C_rand JOINs."""
+        self._add_many(peers)
+        if self.active or self._contact_tick is None or self._tick <= self._joins_until:
+            return
+        self._joins_until = self._tick + self._params.request_ticks
+        candidates = list(self.passive)
+        if sender not in self.passive:
+            candidates.append(sender)
+        for peer in choose(candidates, self._params.C_rand, self._core.rng):
+            self._dialler.say(peer, WalkJoin(self._topic, self._me, self._params.join_ttl))
+
+    def on_join(self, sender: PeerId, join: WalkJoin) -> None:
+        """Take the joining peer, or send its JOIN on."""
+        params, peer = self._params, join.peer
+        ttl = min(join.ttl, params.join_ttl)
+        if not self._is_candidate(peer):
+            return
+        steps = [other for other in self.active if other not in (sender, peer)]
+        if peer not in self.active and (len(self.active) < params.active_size or ttl <= 0 or not steps):
+            if len(self.active) < params.active_max:
+                self._link(peer, is_random=True)
+                self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=True)
+                for other in choose([other for other in self.active if other != peer], 1, self._core.rng):
+                    self._dialler.say(other, ForwardJoin(self._topic, peer, params.forward_join_ttl))
+            else:
+                self.on_get_nodes(peer)
+        elif ttl > 0 and steps:
+            self._dialler.say(choose(steps, 1, self._core.rng)[0], WalkJoin(self._topic, peer, ttl - 1))
+
+    def on_forward_join(self, sender: PeerId, join: ForwardJoin) -> None:
+        """Remember the new member and send the news on."""
+        self._add_passive(join.peer)
+        ttl = min(join.ttl, self._params.forward_join_ttl)
+        steps = [other for other in self.active if other not in (sender, join.peer)]
+        if ttl > 0 and steps:
+            self._dialler.say(choose(steps, 1, self._core.rng)[0], ForwardJoin(self._topic, join.peer, ttl - 1))
+
+    def on_leaving(self, sender: PeerId, leaving: Leaving) -> None:
+        """Forget a member that left; pass it on while that removed somebody or the time to live lasts."""
+        peer, ttl = leaving.peer, min(leaving.ttl, self._params.leave_ttl)
+        removed = peer in self.passive
+        self._forget_passive(peer)
+        if peer in self.active and peer == sender:
+            removed = True
+            self._unlink(peer)
+            self._grow()
+        if removed or ttl > 0:
+            for other in self.active:
+                if other not in (sender, peer):
+                    self._dialler.say(other, Leaving(self._topic, peer, max(0, ttl - 1)))
+
+    # Neighbours
+
+    def on_neighbor(self, sender: PeerId, neighbor: Neighbor) -> None:
+        """Take a request, an acceptance, or news of a neighbour's links."""
+        link = self.active.get(sender)
+        if link is not None:
+            link.random_links = neighbor.random_links
+            link.peers = frozenset(neighbor.peers[:_NODES_MAX])
+            link.heard_tick = self._tick
+        asked = self._asked.pop(sender, None) if neighbor.kind is not NeighborKind.LINKS else None
+        if neighbor.kind is NeighborKind.LINKS:
+            if link is None:
+                self._dialler.say(sender, Disconnected(self._topic))
+        elif neighbor.kind is NeighborKind.REQUEST:
+            self._on_request(sender, neighbor)
+        elif link is None:
+            is_expected = asked is not None or self._tick <= self._joins_until
+            if not is_expected:
+                self._on_request(sender, neighbor)
+            elif len(self.active) < self._params.active_max:
+                self._link(sender, is_random=neighbor.is_random)
+            else:
+                self._dialler.say(sender, Disconnected(self._topic))
+        if asked is not None and asked[1] in self.active and len(self.active) > self._params.active_size:
+            self._drop(asked[1])
+
+    def _on_request(self, sender: PeerId, neighbor: Neighbor) -> None:
+        params = self._params
+        has_room = len(self.active) < params.active_size
+        is_needy = neighbor.random_links < params.C_rand and len(self.active) < params.active_max
+        if sender in self.active or has_room or is_needy:
+            self._link(sender, is_random=neighbor.is_random)
+            self._say_neighbor(sender, NeighborKind.ACCEPT, is_random=neighbor.is_random)
+        elif len(self._suitors) < params.dials_max:
+            self._suitors[sender] = self._tick + params.request_ticks
+            self._core.out.append(Probe(sender))
+        else:
+            self._dialler.say(sender, Disconnected(self._topic))
+
+    def on_disconnected(self, sender: PeerId) -> None:
+        """A neighbour ended the link, or refused a request; it is a member still."""
+        self._asked.pop(sender, None)
+        if sender in self.active:
+            self._unlink(sender)
+            self._add_passive(sender)
+            self._grow()
+
+    def on_probed(self, peer: PeerId, rtt_s: float | None) -> None:
+        """Note a round trip, and decide about a request that waited for it."""
+        params = self._params
+        suitor = self._suitors.pop(peer, None)
+        if rtt_s is None:
+            self._forget_passive(peer)
+            return
+        if suitor is None and peer not in self.active and peer not in self.passive:
+            return
+        self.rtts.add(peer, rtt_s)
+        if suitor is None:
+            return
+        worst = self._worst_link()
+        if worst is not None and self.rtts.is_closer(peer, worst, params.alpha):
+            self._drop(worst)
+            self._link(peer, is_random=False)
+            self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=False)
+        else:
+            self._dialler.say(peer, Disconnected(self._topic))
+            self._add_passive(peer)
+
+    def on_closed(self, peer: PeerId) -> None:
+        """A connection closed. A neighbour is taken for gone; anybody else may just have had nothing more to say."""
+        if self.is_used(peer):
+            self.on_gone(peer)
+
+    def is_used(self, peer: PeerId) -> bool:
+        """Whether the peer is a neighbour, or may become one soon."""
+        return peer in self.active or peer in self._asked or peer in self._suitors
+
+    def on_gone(self, peer: PeerId) -> None:
+        """The peer could not be reached or left the topic: it is neither neighbour nor, for now, member."""
+        self._asked.pop(peer, None)
+        self._suitors.pop(peer, None)
+        self._forget_passive(peer)
+        if peer in self.active:
+            self._unlink(peer)
+        if len(self.active) < self._params.active_size:
+            self._grow()
+
+    # The passive view
+
+    def on_shuffle(self, sender: PeerId, shuffle: Shuffle) -> None:
+        """Walk on, or swap samples with its origin."""
+        ttl = min(shuffle.ttl, self._params.shuffle_ttl) - 1
+        steps = [other for other in self.active if other not in (sender, shuffle.peer)]
+        if shuffle.peer == self._me:
+            return
+        if ttl > 0 and len(self.active) > 1 and steps:
+            forwarded = Shuffle(self._topic, shuffle.peer, shuffle.peers[:_NODES_MAX], ttl)
+            self._dialler.say(choose(steps, 1, self._core.rng)[0], forwarded)
+            return
+        sample = [peer for peer in self.passive if peer != shuffle.peer]
+        count = min(len(shuffle.peers) + 1, _NODES_MAX)
+        self._dialler.say(shuffle.peer, ShuffleReply(self._topic, tuple(choose(sample, count, self._core.rng))))
+        self._add_many((shuffle.peer, *shuffle.peers))
+
+    def on_shuffle_reply(self, peers: tuple[PeerId, ...]) -> None:
+        """Take in the sample."""
+        self._add_many(peers)
+
+    def _shuffle(self) -> None:
+        params, rng = self._params, self._core.rng
+        active = list(self.active)
+        for peer in choose(active, 1, rng):
+            some = choose(active[1:], params.k_active, rng) + choose(list(self.passive), params.k_passive, rng)
+            sample = tuple(other for other in some if other != peer)
+            self._dialler.say(peer, Shuffle(self._topic, self._me, sample, params.shuffle_ttl))
+
+    # The heartbeat
+
+    def heartbeat(self) -> None:
+        """Stabilise, optimise, shuffle, probe, tell neighbours our links; once a heartbeat."""
+        params = self._params
+        self._tick += 1
+        phase = self._tick + self._phase
+        for peer in [peer for peer, (until, _) in self._asked.items() if until < self._tick]:
+            del self._asked[peer]
+            self._forget_passive(peer)
+        for peer in [peer for peer, until in self._suitors.items() if until < self._tick]:
+            del self._suitors[peer]
+        for peer in [peer for peer, link in self.active.items() if link.heard_tick + params.silence_ticks < self._tick]:
+            self._drop(peer)
+        if len(self.active) > params.active_size:
+            self._trim()
+        elif len(self.active) < params.active_size:
+            self._grow()
+        elif phase % params.improve_ticks == 0:
+            self._improve()
+        if phase % params.probe_ticks == 0:
+            self._probe()
+        if phase % params.shuffle_ticks == 0:
+            self._shuffle()
+        if self._is_news or phase % params.links_ticks == 0:
+            self._is_news = False
+            for peer in self.active:
+                self._say_neighbor(peer, NeighborKind.LINKS, is_random=False)
+
+    def _trim(self) -> None:
+        """Drop links that are safe to drop, down to A."""
+        params = self._params
+        excess = len(self.active) - params.active_size
+        for peer in order_surplus(self.active, self._me, self._links_in_use(), params.C_rand, self._core.rng)[:excess]:
+            self._drop(peer)
+
+    def _grow(self) -> None:
+        """Ask passive peers to become neighbours: at random while random links lack, else the nearest."""
+        params, rng = self._params, self._core.rng
+        if not self.active:
+            self._seek_contact()
+        missing = params.active_size - len(self.active) - len(self._asked)
+        candidates = [peer for peer in self.passive if peer not in self._asked]
+        while missing > 0 and candidates:
+            is_random = count_random(self.active) + len(self._asked) < params.C_rand
+            nearest = None if is_random else self.rtts.nearest(candidates)
+            peer = choose(candidates, 1, rng)[0] if nearest is None else nearest
+            candidates.remove(peer)
+            self._ask(peer, None, is_random=is_random)
+            missing -= 1
+
+    def _improve(self) -> None:
+        """Ask the nearest passive peer, if it beats the worst near link by alpha, to take that link's place."""
+        worst, best = self._worst_link(), self.rtts.nearest(self.passive)
+        if worst is not None and best is not None and not self._asked and self.rtts.is_closer(best, worst, self._params.alpha):
+            self._ask(best, worst, is_random=False)
+
+    def _worst_link(self) -> PeerId | None:
+        """The near link to give up for a nearer one."""
+        return find_farthest_near(self.active, self.rtts, self._links_in_use(), self._params.C_rand)
+
+    def _links_in_use(self) -> Container[PeerId]:
+        """Links of the tree. Without a lazy one there is no tree yet that could use any."""
+        return self._tree.eager if self._tree.lazy else ()
+
+    def _probe(self) -> None:
+        rng = self._core.rng
+        for peer in choose(list(self.active), 1, rng) + choose(list(self.passive), 1, rng):
+            self._core.out.append(Probe(peer))
+
+    def _ask(self, peer: PeerId, instead_of: PeerId | None, *, is_random: bool) -> None:
+        if self._say_neighbor(peer, NeighborKind.REQUEST, is_random=is_random):
+            self._asked[peer] = (self._tick + self._params.request_ticks, instead_of)
+
+    # Links
+
+    def _say_neighbor(self, peer: PeerId, kind: NeighborKind, *, is_random: bool) -> bool:
+        return self._dialler.say(peer, Neighbor(self._topic, kind, is_random, count_random(self.active), tuple(self.active)))
+
+    def _link(self, peer: PeerId, *, is_random: bool) -> None:
+        if peer not in self.active:
+            self.passive.pop(peer, None)
+            self.active[peer] = Link(self._tick, is_random=is_random)
+            self._is_news = True
+            self._tree.neighbor_up(peer)
+            if self.rtts.get(peer) is None:
+                self._core.out.append(Probe(peer))
+
+    def _unlink(self, peer: PeerId) -> None:
+        del self.active[peer]
+        self.rtts.forget(peer)
+        self._is_news = True
+        self._tree.neighbor_down(peer)
+
+    def _drop(self, peer: PeerId) -> None:
+        """End a link and say so; the peer stays a member."""
+        rtt_s = self.rtts.get(peer)
+        self._dialler.say(peer, Disconnected(self._topic))
+        self._unlink(peer)
+        self._add_passive(peer)
+        if rtt_s is not None and peer in self.passive:
+            self.rtts.add(peer, rtt_s)
+        self._core.out.append(Disconnect(peer))
+
+    def _add_passive(self, peer: PeerId) -> None:
+        if peer in self.active or peer in self.passive or not self._is_candidate(peer):
+            return
+        if len(self.passive) >= self._params.passive_max:
+            self._forget_passive(choose(list(self.passive), 1, self._core.rng)[0])
+        self.passive[peer] = None
+
+    def _is_candidate(self, peer: PeerId) -> bool:
+        """Whether a peer may be in a view at all: we are not, nor is one that is known to speak something else."""
+        known = self._core.peers.get(peer)
+        return peer != self._me and (known is None or known.has_overlay)
+
+    def _add_many(self, peers: tuple[PeerId, ...]) -> None:
+        for peer in peers[:_NODES_MAX]:
+            self._add_passive(peer)
+
+    def _forget_passive(self, peer: PeerId) -> None:
+        if peer in self.passive:
+            del self.passive[peer]
+            self.rtts.forget(peer)

@@ -1,0 +1,74 @@
+"""Active links, and which of them a node can give up without harm.
+
+Source: "Episub" (r1), "Active View Management".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from random import Random
+
+from ..peers import choose
+from ..types import PeerId
+from .proximity import RoundTrips
+
+__all__ = ["Link", "count_random", "find_farthest_near", "order_surplus"]
+
+
+class Link:
+    """An active link, and what the neighbour last said of its own.
+
+    Attributes:
+        is_random: One of the random links, that keep the overlay in one piece; else a near one.
+        random_links: How many random links the neighbour has.
+        peers: The neighbour's active view.
+        heard_tick: The heartbeat of its last NEIGHBOR.
+    """
+
+    __slots__ = ("heard_tick", "is_random", "peers", "random_links")
+
+    def __init__(self, tick: int, *, is_random: bool) -> None:
+        self.is_random = is_random
+        self.random_links = 0
+        self.peers: frozenset[PeerId] = frozenset()
+        self.heard_tick = tick
+
+
+def count_random(links: Mapping[PeerId, Link]) -> int:
+    """How many of the links are random ones."""
+    return sum(link.is_random for link in links.values())
+
+
+def order_surplus(links: Mapping[PeerId, Link], me: PeerId, in_use: Container[PeerId], random_min: int, rng: Random) -> list[PeerId]:
+    """Links that may be dropped from too large a view, those that matter least first.
+
+    First come neighbours with more than `random_min` random links, of these the ones with a common neighbour; then neighbours
+    that have just `random_min` and a common neighbour. No other is safe to drop, nor is a link that the tree uses.
+
+    Args:
+        links: The active view.
+        me: Our own id, which is in every neighbour's view.
+        in_use: Links of the tree.
+        random_min: C_rand.
+        rng: Decides between equals.
+    """
+    peers = [peer for peer in choose(list(links), len(links), rng) if peer not in in_use]
+    shared = {peer for peer in peers if any(other in links for other in links[peer].peers if other != me)}
+    rich = [peer for peer in peers if links[peer].random_links > random_min]
+    rich.sort(key=lambda peer: peer not in shared)
+    return rich + [peer for peer in peers if peer in shared and links[peer].random_links == random_min]
+
+
+def find_farthest_near(links: Mapping[PeerId, Link], rtts: RoundTrips, in_use: Container[PeerId], random_max: int) -> PeerId | None:
+    """The measured near link with the largest round trip that the tree does not use.
+
+    Of more than `random_max` (C_rand) random links the nearest become near ones first.
+    """
+    spare = [peer for peer, link in links.items() if link.is_random]
+    for _ in range(len(spare) - random_max):
+        peer = rtts.nearest(spare)
+        if peer is None:
+            break
+        spare.remove(peer)
+        links[peer].is_random = False
+    return rtts.farthest(peer for peer, link in links.items() if not link.is_random and peer not in in_use)

@@ -1,0 +1,262 @@
+"""Episub: HyParView membership, Plumtree broadcast and GoCast proximity, for single sources and large topics.
+
+Source: "Episub: Proximity Aware Epidemic PubSub for libp2p" (r1, 2018-06-28); spec/episub.md.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import assert_never
+
+from ..actions import Fate, SetTimer
+from ..base import PubSub
+from ..events import AppScored, ConnectFailed, PeerRecordLearned, Probed, TopicScored
+from ..overlay.dialler import Dialler
+from ..overlay.hyparview import View
+from ..overlay.messages import (
+    Disconnected,
+    ForwardJoin,
+    GetNodes,
+    Leaving,
+    Neighbor,
+    Nodes,
+    OverlayMessage,
+    Shuffle,
+    ShuffleReply,
+    TreeGraft,
+    TreeIHave,
+    TreePrune,
+    WalkJoin,
+)
+from ..overlay.plumtree import FLUSH, HOPS_MAX, MISSING, Tree, Wake
+from ..params import EpisubParams
+from ..peers import EPISUB, FLOODSUB, Peer, choose
+from ..router import TopicState
+from ..rpc import Message, Rpc
+from ..seen import Held
+from ..types import PeerId, TimerToken, Topic
+
+__all__ = ["Episub"]
+
+HEARTBEAT = TimerToken("heartbeat")
+
+
+class Episub(PubSub):
+    """The router that broadcasts along trees.
+
+    Attributes:
+        params: Its parameters.
+        me: Our own peer id, which travels in JOIN and SHUFFLE; told by `Start`.
+        views: For each joined topic its membership.
+        trees: For each joined topic its tree.
+    """
+
+    name = "episub"
+    _watches_copies = True
+
+    def __init__(self, params: EpisubParams, rng: Random) -> None:
+        super().__init__(params, rng, (EPISUB, FLOODSUB))
+        self.params = params
+        self.me = PeerId("")
+        self.views: dict[Topic, View] = {}
+        self.trees: dict[Topic, Tree] = {}
+        self._dialler = Dialler(self, params.dials_max)
+        self._flush = Wake(self, FLUSH, params.flush_s)
+        self._missing = Wake(self, MISSING, params.missing_s)
+        self._due = 0.0
+
+    # Routing
+
+    def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
+        tree = self.trees.get(message.topic)
+        if tree is None:
+            return []
+        origin = message.origin
+        return [peer for peer in (*tree.eager, *self._flooded(message.topic)) if peer != source and peer != origin and peer in self.peers]
+
+    def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
+        members = self.topics.get(message.topic, {})
+        tree = self.trees.get(message.topic)
+        fates = dict.fromkeys(members, Fate.GOSSIP)
+        fates.update(dict.fromkeys(self._flooded(message.topic), Fate.FLOODSUB))
+        eager = [peer for peer in tree.eager if peer in self.peers] if tree is not None else []
+        if eager:
+            fates.update(dict.fromkeys(eager, Fate.MESH))
+        else:
+            others = [peer.id for peer in members.values() if peer.has_overlay]
+            fates.update(dict.fromkeys(choose(others, self.params.C_rand, self.rng), Fate.FANOUT))
+        return list(fates.items())
+
+    def _rpc_of(self, message: Message, source: PeerId | None, hops: int) -> Rpc:
+        rpc = Rpc((message,), hops=min(hops + 1, HOPS_MAX))
+        tree = self.trees.get(message.topic)
+        if tree is not None:
+            tree.keep(message, rpc, source)
+        return rpc
+
+    def _flooded(self, topic: Topic) -> list[PeerId]:
+        return [peer.id for peer in self.topics.get(topic, {}).values() if not peer.has_overlay]
+
+    # What peers say
+
+    def _on_new(self, message: Message, peer: Peer, hops: int) -> None:
+        self.trees[message.topic].on_new(message, peer.id, hops)
+
+    def _on_copy(self, message: Message, peer: Peer, held: Held | None, hops: int) -> None:
+        super()._on_copy(message, peer, held, hops)
+        tree = self.trees.get(message.topic)
+        if tree is not None:
+            tree.on_copy(peer.id, message.id)
+
+    def _on_overlay(self, peer: Peer, messages: tuple[OverlayMessage, ...]) -> None:
+        if not peer.has_overlay:
+            return
+        for message in messages:
+            view = self.views.get(message.topic)
+            if view is not None:
+                self._on_overlay_message(peer.id, message, view, self.trees[message.topic])
+            elif isinstance(message, Neighbor):
+                self._dialler.say(peer.id, Disconnected(message.topic))
+
+    def _on_overlay_message(self, sender: PeerId, message: OverlayMessage, view: View, tree: Tree) -> None:
+        match message:
+            case TreeIHave():
+                tree.on_ihave(sender, message.summary)
+            case TreeGraft():
+                tree.on_graft(sender, message.ids)
+            case TreePrune():
+                tree.on_prune(sender)
+            case Neighbor():
+                view.on_neighbor(sender, message)
+            case Disconnected():
+                view.on_disconnected(sender)
+            case WalkJoin():
+                view.on_join(sender, message)
+            case ForwardJoin():
+                view.on_forward_join(sender, message)
+            case Shuffle():
+                view.on_shuffle(sender, message)
+            case ShuffleReply():
+                view.on_shuffle_reply(message.peers)
+            case GetNodes():
+                view.on_get_nodes(sender)
+            case Nodes():
+                view.on_nodes(sender, message.peers)
+            case Leaving():
+                view.on_leaving(sender, message)
+            case _:  # pragma: no cover - mypy proves that there is no other
+                assert_never(message)
+
+    # Membership
+
+    def _on_joined(self, topic: Topic) -> None:
+        tree = self.trees[topic] = Tree(self, topic, self.params, self._flush, self._missing)
+        view = self.views[topic] = View(self, self.me, topic, self.params, tree, self._dialler)
+        for peer in self.topics.get(topic, {}).values():
+            if peer.has_overlay:
+                view.meet(peer.id)
+
+    def _on_left(self, topic: Topic) -> None:
+        self.views.pop(topic).leave()
+        del self.trees[topic]
+
+    def _on_peer_joined(self, topic: Topic, peer: Peer) -> None:
+        if topic in self.views and peer.has_overlay:
+            self.views[topic].meet(peer.id)
+
+    def _on_peer_left(self, topic: Topic, peer: Peer) -> None:
+        if topic in self.views and peer.id in self.peers:
+            self.views[topic].on_gone(peer.id)
+
+    def _on_connected(self, peer: Peer, address: str | None) -> None:
+        if peer.has_overlay:
+            self._dialler.on_connected(peer.id)
+        else:
+            self._on_unreachable(peer.id)
+
+    def _on_disconnected(self, peer: Peer) -> None:
+        self._dialler.on_closed(peer.id)
+        for view in self.views.values():
+            view.on_closed(peer.id)
+
+    def _on_other(self, event: AppScored | TopicScored | PeerRecordLearned | Probed | ConnectFailed) -> None:
+        if isinstance(event, Probed):
+            for view in self.views.values():
+                view.on_probed(event.peer, event.rtt_s)
+        elif isinstance(event, ConnectFailed):
+            self._on_unreachable(event.peer)
+
+    def _on_unreachable(self, peer: PeerId) -> None:
+        """A peer could not be dialled, or is no episub peer."""
+        self._dialler.on_failed(peer)
+        for view in self.views.values():
+            view.on_gone(peer)
+
+    # Timers
+
+    def _on_start(self, me: PeerId) -> None:
+        self.me = me
+        self._set_heartbeat()
+
+    def _set_heartbeat(self) -> None:
+        self._due = self.now + self.params.heartbeat_s * (0.75 + 0.5 * self.rng.random())
+        self.out.append(SetTimer(HEARTBEAT, self._due))
+
+    def _on_timer(self, token: TimerToken) -> None:
+        if token == FLUSH and self._flush.is_due():
+            for tree in self.trees.values():
+                tree.flush()
+        elif token == MISSING and self._missing.is_due():
+            for tree in self.trees.values():
+                tree.touch()
+        elif token == HEARTBEAT and self.now >= self._due:
+            self._set_heartbeat()
+            self.seen.expire(self.now)
+            for view in self.views.values():
+                view.heartbeat()
+            self._dialler.release(self._is_used, self.params.request_ticks)
+            for tree in self.trees.values():
+                tree.shift()
+
+    def _is_used(self, peer: PeerId) -> bool:
+        return any(view.is_used(peer) for view in self.views.values())
+
+    # Introspection
+
+    def _ready_min(self) -> int:
+        return self.params.C_rand
+
+    def _ready_count(self, topic: Topic) -> int:
+        if topic in self.views:
+            return len(self.views[topic].active) + len(self._flooded(topic))
+        return len(self.topics.get(topic, ()))
+
+    def _topic_states(self) -> tuple[TopicState, ...]:
+        return tuple(
+            TopicState(
+                topic,
+                True,
+                (*self.trees[topic].eager, *self._flooded(topic)),
+                tuple(self.trees[topic].lazy),
+                passive=tuple(view.passive),
+            )
+            for topic, view in self.views.items()
+        )
+
+    def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
+        sizes, sizes_max = super()._sizes()
+        params = self.params
+        trees = [tree.sizes() for tree in self.trees.values()]
+        sizes["active"] = max((len(view.active) for view in self.views.values()), default=0)
+        sizes["passive"] = max((len(view.passive) for view in self.views.values()), default=0)
+        sizes["missing"] = max((missing for missing, _ in trees), default=0)
+        sizes["cache"] = max((cached for _, cached in trees), default=0)
+        sizes["dials"] = len(self._dialler)
+        sizes_max |= {
+            "active": params.active_max,
+            "passive": params.passive_max,
+            "missing": params.missing_max,
+            "cache": params.cache_max,
+            "dials": params.dials_max,
+        }
+        return sizes, sizes_max

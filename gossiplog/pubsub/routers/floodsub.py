@@ -1,0 +1,43 @@
+"""Floodsub: forward each new message to every peer in the topic except its source.
+
+Source: gossipsub v1.0 specification (2018-08-29), section "In the beginning was floodsub".
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from ..actions import Fate
+from ..base import PubSub
+from ..params import FloodsubParams
+from ..peers import FLOODSUB
+from ..router import TopicState
+from ..rpc import Message
+from ..types import PeerId, Topic
+
+__all__ = ["Floodsub"]
+
+
+class Floodsub(PubSub):
+    """The router that floods."""
+
+    name = "floodsub"
+
+    def __init__(self, params: FloodsubParams, rng: Random) -> None:
+        super().__init__(params, rng, (FLOODSUB,))
+
+    def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
+        origin = message.origin
+        return [peer for peer in self.topics.get(message.topic, ()) if peer != source and peer != origin]
+
+    def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
+        return [(peer, Fate.FLOOD) for peer in self.topics.get(message.topic, ())]
+
+    def _ready_min(self) -> int:
+        return 1
+
+    def _ready_count(self, topic: Topic) -> int:
+        return len(self.topics.get(topic, ()))
+
+    def _topic_states(self) -> tuple[TopicState, ...]:
+        return tuple(TopicState(topic, True, full_message=tuple(self.topics.get(topic, ()))) for topic in self.joined)

@@ -1,0 +1,127 @@
+"""Cutting an RPC into smaller ones, each of which other implementations take as one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..rpc import Control, IHave, Prune, Rpc
+from ..types import MessageId
+
+__all__ = ["Room", "split"]
+
+_CHUNK_IDS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one RPC may hold.
+
+    Attributes:
+        bytes_max: All in all.
+        control_bytes_max: Of control.
+        messages_max: Messages.
+    """
+
+    bytes_max: int
+    control_bytes_max: int
+    messages_max: int
+
+
+def split(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
+    """Cut an RPC into ones that have room, in order, each as full as it gets.
+
+    A PRUNE that is too large loses peers that it offers. A single message that is larger than all the room is left out.
+
+    Args:
+        rpc: Any.
+        room: That each has.
+        weigh: Says how many bytes an RPC takes.
+    """
+    parts: list[Rpc] = []
+    used = control_used = messages = 0
+    for part in _atoms(rpc, room, weigh):
+        size = weigh(part)
+        if size > room.bytes_max:
+            continue
+        control_size, count = size if part.control is not None else 0, len(part.messages)
+        is_full = (
+            used + size > room.bytes_max or control_used + control_size > room.control_bytes_max or messages + count > room.messages_max
+        )
+        if parts and is_full:
+            yield _merge(parts)
+            parts, used, control_used, messages = [], 0, 0, 0
+        parts.append(part)
+        used, control_used, messages = used + size, control_used + control_size, messages + count
+    if parts:
+        yield _merge(parts)
+
+
+def _atoms(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
+    """The smallest RPCs that an RPC can be cut into, in its order."""
+    for subscription in rpc.subscriptions:
+        yield Rpc(subscriptions=(subscription,))
+    for message in rpc.messages:
+        yield Rpc((message,), hops=rpc.hops)
+    control = rpc.control or Control()
+    for ihave in control.ihave:
+        for ids in _chunks(ihave.ids, room):
+            yield Rpc(control=Control(ihave=(IHave(ihave.topic, ids),)))
+    for ids in _chunks(control.iwant, room):
+        yield Rpc(control=Control(iwant=ids))
+    for topic in control.graft:
+        yield Rpc(control=Control(graft=(topic,)))
+    for prune in control.prune:
+        yield _prune(prune, room, weigh)
+    for ids in _chunks(control.idontwant, room):
+        yield Rpc(control=Control(idontwant=ids))
+    for topic in control.choke:
+        yield Rpc(control=Control(choke=(topic,)))
+    for topic in control.unchoke:
+        yield Rpc(control=Control(unchoke=(topic,)))
+    for overlay in rpc.overlay:
+        yield Rpc(overlay=(overlay,))
+
+
+def _chunks(ids: tuple[MessageId, ...], room: Room) -> Iterator[tuple[MessageId, ...]]:
+    """Ids as many at a time as half of the room for control holds, whose other half is for their topic."""
+    if not ids:
+        return
+    longest = max(map(len, ids)) + 3
+    count = max(1, min(_CHUNK_IDS, room.control_bytes_max // 2 // longest))
+    for start in range(0, len(ids), count):
+        yield ids[start : start + count]
+
+
+def _prune(prune: Prune, room: Room, weigh: Callable[[Rpc], int]) -> Rpc:
+    """A PRUNE with as many of its peers, the first ones, as there is room for."""
+    most = min(room.bytes_max, room.control_bytes_max)
+    whole = Rpc(control=Control(prune=(prune,)))
+    peers = prune.peers
+    while peers and weigh(whole) > most:
+        peers = peers[: len(peers) // 2]
+        whole = Rpc(control=Control(prune=(Prune(prune.topic, peers, prune.backoff_s),)))
+    return whole
+
+
+def _merge(parts: list[Rpc]) -> Rpc:
+    """Put atoms back together. Never larger than they were one by one, since they share their wrappers."""
+    controls = [part.control for part in parts if part.control is not None]
+    control = None
+    if controls:
+        control = Control(
+            tuple(item for one in controls for item in one.ihave),
+            tuple(item for one in controls for item in one.iwant),
+            tuple(item for one in controls for item in one.graft),
+            tuple(item for one in controls for item in one.prune),
+            tuple(item for one in controls for item in one.idontwant),
+            tuple(item for one in controls for item in one.choke),
+            tuple(item for one in controls for item in one.unchoke),
+        )
+    return Rpc(
+        tuple(message for part in parts for message in part.messages),
+        tuple(subscription for part in parts for subscription in part.subscriptions),
+        control,
+        tuple(message for part in parts for message in part.overlay),
+        max(part.hops for part in parts),
+    )

@@ -1,0 +1,139 @@
+"""Copy a log from one store into another: entry by entry in the order of their insertion, then what else belongs to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..entry.message import Entry
+from ..entry.message_id import encode_id
+from ..entry.validation import Verdict
+from ..log.fsck_requests import ReadCursors
+from ..log.requests import Quarantined, ReadLeaves, ReadQuarantine, ReadTail, WriteCursor, WriteQuarantine
+from ..plan import Plan, ask
+from ..store.base import Store
+from ..tree.node import ReadRoot
+
+__all__ = ["CopyReport", "add_records", "copy_store"]
+
+InsertMany: TypeAlias = Callable[[Sequence[bytes]], Awaitable[list[Verdict]]]
+
+_PAGE = 1_000
+_REFUSED_MAX = 1_000
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """What a copy came to.
+
+    Attributes:
+        entries: Entries that are new in the target.
+        known: Entries that it had.
+        failed: Entries that it did not take.
+        refused: The first 1,000 of these: id and reason.
+        quarantined: Records of the quarantine that were copied.
+        cursors: Cursors of followers that were copied; None if the target has entries in another order, where a place means nothing.
+        is_equal: Whether both logs have the same entries now, by their roots.
+    """
+
+    entries: int = 0
+    known: int = 0
+    failed: int = 0
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    quarantined: int = 0
+    cursors: int | None = 0
+    is_equal: bool = False
+
+
+async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_progress: Callable[[int], None] | None) -> CopyReport:
+    """Copy everything; see `GossipLog.copy_from`.
+
+    Args:
+        source: Read a page at a time, each from a snapshot of its own: entries are only ever added.
+        target: Of the same topic.
+        insert_many: Verifies VALUEs and inserts them into the target.
+        on_progress: See `GossipLog.copy_from`.
+    """
+    report = CopyReport()
+    cursors = await source.read(ask(ReadCursors()))
+    places = _Places(cursors)
+    after = 0
+    while rows := await source.read(ask(ReadTail(after, _PAGE))):
+        entries = [Entry.stored(value) for _, value in rows]
+        keys = [entry.key for entry in entries]
+        known = await target.read(ask(ReadLeaves(keys)))
+        missing = [entry for entry in entries if entry.key not in known]
+        report.known += len(known)
+        if missing:
+            _count(report, missing, await insert_many([entry.value for entry in missing]))
+            known = await target.read(ask(ReadLeaves(keys)))
+        places.follow([(seq, known[key].seq) for (seq, _), key in zip(rows, keys, strict=True) if key in known])
+        after = rows[-1][0]
+        if on_progress is not None:
+            on_progress(report.known + report.entries + report.failed)
+    report.quarantined = await _copy_quarantine(source, target)
+    report.cursors = await places.write(target)
+    report.is_equal = await source.read(ask(ReadRoot())) == await target.read(ask(ReadRoot()))
+    return report
+
+
+class _Places:
+    """Where the source's cursors come to stand in the target."""
+
+    def __init__(self, cursors: Sequence[tuple[str, int]]) -> None:
+        self._cursors = list(cursors)
+        self._found = dict.fromkeys([name for name, _ in cursors], 0)
+        self._last = 0
+        self._is_ordered = True
+
+    def follow(self, places: Sequence[tuple[int, int]]) -> None:
+        """Go on by a page of pairs, where an entry is in the source and where in the target."""
+        for seq, place in places:
+            self._is_ordered = self._is_ordered and place > self._last
+            self._last = place
+            for name, cursor in self._cursors:
+                if seq <= cursor:
+                    self._found[name] = place
+
+    async def write(self, target: Store) -> int | None:
+        """Write the cursors, and return how many there are; None, and none, if the target's order is another."""
+        if not self._is_ordered:
+            return None if self._cursors else 0
+        if self._found:
+            await target.write(_write_cursors(self._found))
+        return len(self._found)
+
+
+def _write_cursors(places: dict[str, int]) -> Plan[None]:
+    for name, seq in places.items():
+        yield from ask(WriteCursor(name, seq))
+
+
+def _count(report: CopyReport, entries: Sequence[Entry], verdicts: Sequence[Verdict]) -> None:
+    for entry, verdict in zip(entries, verdicts, strict=True):
+        if verdict.is_new:
+            report.entries += 1
+        elif verdict.accepted:
+            report.known += 1
+        else:
+            report.failed += 1
+            if len(report.refused) < _REFUSED_MAX:
+                report.refused.append((encode_id(entry.key), f"{verdict.rule}: {verdict.reason}"))
+
+
+async def _copy_quarantine(source: Store, target: Store) -> int:
+    count = 0
+    after: bytes | None = None
+    while records := await source.read(ask(ReadQuarantine(after, _PAGE))):
+        after = records[-1].key
+        count += await target.write(add_records(records))
+    return count
+
+
+def add_records(records: Sequence[Quarantined]) -> Plan[int]:
+    """Set those records aside whose entries the log does not have, and return how many these are."""
+    leaves = yield from ask(ReadLeaves([record.key for record in records]))
+    wanted = [record for record in records if record.key not in leaves]
+    yield from ask(WriteQuarantine(wanted, []))
+    return len(wanted)

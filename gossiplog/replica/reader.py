@@ -1,0 +1,303 @@
+"""What can be asked of any log, whoever writes to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from ..entry.envelope import next_clock
+from ..entry.message import Entry
+from ..entry.message_id import ID_CHARS, decode_id, encode_id
+from ..errors import AmbiguousId, DecodeError, NotFound
+from ..log.ancestry import AncestorQuery, AncestorWalk, children, position
+from ..log.requests import Position, Quarantined, ReadCount, ReadHeads, ReadLeaves, ReadPage, ReadQuarantine, ReadValues
+from ..plan import Plan, ask
+from ..store import Reader, Store
+from ..tasks.pages import Pages
+from ..tree.node import Node, ReadRoot
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PAGE", "LogReader", "Moment"]
+
+T = TypeVar("T")
+
+PAGE = 256
+"""Entries read per hop into the database's thread: its cost is spread thin, and 256 values of 64 KiB still are only 16 MiB."""
+_HOP_S = 0.25
+"""A query gives the database's thread back after so long, and goes on in another hop: others want to read as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A state of a log that reading can be bound to, however long it takes and whatever arrives meanwhile; it holds nothing open.
+
+    Parents have lower insertion numbers than their children, so all ancestors of its entries are in it.
+
+    Attributes:
+        seq: The last insertion number in use.
+        count: How many entries there are.
+        heads: The keys of those without children, ascending.
+    """
+
+    seq: int
+    count: int
+    heads: tuple[bytes, ...]
+
+
+class LogReader:
+    """The half of `GossipLog` that changes nothing.
+
+    Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
+    malformed one DecodeError. Each call reads one snapshot; a cancelled one does nothing.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def topic(self) -> str:
+        """The log's topic."""
+        return self._store.topic
+
+    @property
+    def location(self) -> str:
+        """Where the log lies, for messages to the user."""
+        return self._store.location
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused."""
+        return self._store.is_read_only
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process may be writing to the log."""
+        return self._store.is_shared
+
+    @property
+    def poll_s(self) -> float:
+        """How often followers must look for themselves, in seconds, where the log is shared."""
+        return self._store.poll_s
+
+    async def get(self, id: str) -> Entry:
+        """Return the entry with this id."""
+        key = decode_id(id)
+        values = await self.run(ask(ReadValues([key])))
+        if key not in values:
+            raise NotFound(id)
+        return Entry(key, values[key])
+
+    async def has(self, id: str) -> bool:
+        """Say whether the log has an entry with this id."""
+        key = decode_id(id)
+        return key in await self.run(ask(ReadLeaves([key])))
+
+    async def resolve(self, prefix: str) -> str:
+        """Return the one id that begins with these characters.
+
+        Raises:
+            NotFound: There is none.
+            AmbiguousId: There are several.
+        """
+        if not 0 < len(prefix) <= ID_CHARS:
+            raise DecodeError(f"an id has 1 to {ID_CHARS} characters, not {len(prefix)}")
+        low, high = decode_id(prefix.ljust(ID_CHARS, "0")), decode_id(prefix.ljust(ID_CHARS, "v"))
+        below = (int.from_bytes(low) - 1).to_bytes(len(low)) if any(low) else None
+        page = await self.run(ask(ReadPage(below, high + b"\0", False, 3)))
+        if not page:
+            raise NotFound(prefix)
+        ids = [encode_id(key) for key, _ in page]
+        if len(ids) > 1:
+            raise AmbiguousId(prefix, ids)
+        return ids[0]
+
+    def iterate(
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        moment: Moment | None = None,
+    ) -> Pages[Entry]:
+        """Iterate over entries in the order of their ids, which is a causal order; 256 at a time are read from one snapshot.
+
+        Args:
+            after: Only entries with greater ids. It need not be an id of the log's.
+            before: Only entries with lower ids.
+            reverse: From the highest id to the lowest.
+            limit: At most this many.
+            moment: Only entries that were there at this moment of this log's; otherwise each page is read from the state of its own time.
+        """
+        seq_max = None if moment is None else moment.seq
+        low, high = _bound(after), _bound(before)
+        remaining = limit
+
+        async def read_page() -> list[Entry]:
+            nonlocal low, high, remaining
+            size = PAGE if remaining is None else min(PAGE, remaining)
+            page = await self.run(ask(ReadPage(low, high, reverse, size, seq_max))) if size > 0 else []
+            if page and reverse:
+                high = page[-1][0]
+            elif page:
+                low = page[-1][0]
+            # A page that is not full is the last.
+            remaining = 0 if len(page) < size else None if remaining is None else remaining - size
+            return [Entry(key, value) for key, value in page]
+
+        return Pages(read_page)
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        moment: Moment | None = None,
+    ) -> Pages[pa.RecordBatch]:
+        """Iterate over entries as record batches of Arrow's, of at most 2,048 rows and about 16 MiB, in the order of ids.
+
+        Needs pyarrow and numpy, of the extra `arrow`.
+
+        Args:
+            columns: Of `gossiplog.arrow.COLUMNS`; None for `EXPORT_COLUMNS`.
+            after: See `iterate`.
+            before: See `iterate`.
+            moment: See `iterate`; None for the moment at which the first batch is read.
+
+        Raises:
+            LocalProtocolError: There is no such column.
+            ModuleNotFoundError: The extra is not installed.
+        """
+        from ..arrow import EXPORT_COLUMNS, BatchReader, KeyBounds
+
+        bounds = KeyBounds(_bound(after), _bound(before), None if moment is None else moment.seq)
+        reader = BatchReader(columns or EXPORT_COLUMNS, bounds)
+
+        async def read_batch() -> list[pa.RecordBatch]:
+            if reader.bounds.seq_max is None:
+                reader.bounds = reader.bounds._replace(seq_max=(await self.run(ask(ReadCount(counted=False))))[1])
+            page = await self.run(reader.read_page())
+            return [] if page is None else [await trio.to_thread.run_sync(reader.make, page)]
+
+        return Pages(read_batch)
+
+    async def heads(self) -> list[str]:
+        """Return the ids of the entries without children, ascending."""
+        return [encode_id(key) for key in await self.run(ask(ReadHeads()))]
+
+    async def clock(self) -> int:
+        """Return the clock that the next append will have."""
+        heads = await self.run(ask(ReadHeads()))
+        return next_clock(heads)
+
+    async def root(self) -> Node:
+        """Return the root of the prolly tree: equal roots mean equal logs."""
+        return await self.run(ask(ReadRoot()))
+
+    async def count(self) -> int:
+        """Return how many entries there are. O(n) reads of a small index in SQLite: about 10 ms for a million."""
+        return (await self.run(ask(ReadCount())))[0]
+
+    async def moment(self) -> Moment:
+        """Return the state of now, for `iterate`. Costs what `count` and `heads` do."""
+        return await self.run(_read_moment())
+
+    async def size_bytes(self) -> int:
+        """Return what the log takes on disk, or in memory the sum of its values."""
+        return await self._store.size_bytes()
+
+    async def position(self, id: str) -> Position:
+        """Return the entry's branch and clock. Branches are this replica's own way of numbering chains of entries."""
+        return await self.run(_find(id))
+
+    async def is_ancestor(self, a: str, b: str) -> bool:
+        """Say whether a path leads from `b` through parents to `a`. O(branches between the two) or O(entries), whichever is less.
+
+        What takes longer than a quarter of a second goes on in further hops, between which it can be cancelled.
+        """
+        query = AncestorQuery(decode_id(a), decode_id(b))
+        answer: bool | None = None
+        while answer is None:
+            answer = await self.run(_ask(query))
+        return answer
+
+    def ancestors(self, id: str, *, limit: int | None = None) -> Pages[Entry]:
+        """Iterate over all ancestors of an entry, highest ids first, reading as far as it is iterated."""
+        walk: AncestorWalk | None = None
+        remaining = limit
+
+        async def read_page() -> list[Entry]:
+            nonlocal walk, remaining
+            if walk is None:
+                walk = AncestorWalk(await self.get(id))
+            page = await self.run(walk.page(PAGE if remaining is None else min(PAGE, remaining)))
+            if remaining is not None:
+                remaining -= len(page)
+            return page
+
+        return Pages(read_page)
+
+    async def children(self, id: str) -> list[str]:
+        """Return the ids of the entries that have this one as a parent, ascending."""
+        return [encode_id(key) for key in await self.run(_children(id))]
+
+    def quarantine(self) -> Pages[Quarantined]:
+        """Iterate over the entries that were set aside, in the order of their ids."""
+        after: bytes | None = None
+
+        async def read_page() -> list[Quarantined]:
+            nonlocal after
+            page = await self.run(ask(ReadQuarantine(after, PAGE)))
+            if page:
+                after = page[-1].key
+            return page
+
+        return Pages(read_page)
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Run a plan that reads, on one snapshot, in one hop."""
+        return await self._store.read(plan)
+
+    def snapshot(self, *, may_expire: bool = False) -> AbstractAsyncContextManager[Reader]:
+        """Hold one state of the log for any number of plans. Keep it short: a file cannot be tidied up behind it.
+
+        Args:
+            may_expire: Whether it may be taken back when that has cost too much space: then `run` raises SnapshotExpired.
+        """
+        return self._store.snapshot(may_expire=may_expire)
+
+
+def _bound(id: str | None) -> bytes | None:
+    return None if id is None else decode_id(id)
+
+
+def _read_moment() -> Plan[Moment]:
+    count, seq = yield from ask(ReadCount())
+    heads = yield from ask(ReadHeads())
+    return Moment(seq, count, tuple(heads))
+
+
+def _find(id: str) -> Plan[Position]:
+    found = yield from position(decode_id(id))
+    if found is None:
+        raise NotFound(id)
+    return found
+
+
+def _children(id: str) -> Plan[list[bytes]]:
+    at = yield from _find(id)
+    return (yield from children(at))
+
+
+def _ask(query: AncestorQuery) -> Plan[bool | None]:
+    # The time counts from when a thread takes it up.
+    until = time.monotonic() + _HOP_S
+    return (yield from query.run(lambda: time.monotonic() > until))

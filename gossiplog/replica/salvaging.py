@@ -1,0 +1,221 @@
+"""Salvage: get out of a damaged log whatever can be read and proves itself, into another log, and say what is missing.
+
+Whatever was found is an entry exactly if its bytes have the form of one and its signature verifies, so it does not matter where they were:
+rows are read around what is damaged, then the pages of the file are looked at one by one. What has lost an ancestor cannot be in a log;
+it waits in the target's quarantine until the ancestor comes from a replica.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..entry.message import Entry
+from ..entry.message_id import KEY_BYTES, encode_id
+from ..entry.validation import Rule, Verdict
+from ..errors import DecodeError
+from ..log.fsck import FsckReport
+from ..log.fsck_requests import ReadLeafPage
+from ..log.requests import Quarantined, ReadLeaves, ReadQuarantine, ReadQuarantined
+from ..plan import Plan, ask
+from ..store.base import Reader, Store
+from ..tasks.pages import bounded
+from ..tree.node import ReadRoot
+from .copying import add_records
+from .fsck import DAMAGE, Verify, as_bytes, check, read_around, verify_page
+
+__all__ = ["MISSING_MAX", "REPAIRED_RULES", "SalvageReport", "salvage_store"]
+
+MISSING_MAX = 100_000
+"""Missing entries that are told apart; of more a report says "at least"."""
+REPAIRED_RULES = frozenset({"damaged", "parents", "ancestor"})
+"""Under which a repair or a salvage sets aside; what the application refused is none of theirs."""
+_PAGE = 1_000
+_PAGE_BYTES = 8 * 1024 * 1024
+
+InsertVerified: TypeAlias = Callable[[Sequence[Verdict]], Awaitable[list[Verdict]]]
+Retry: TypeAlias = Callable[[], AsyncIterable[tuple[Quarantined, Verdict]]]
+
+
+@dataclass(slots=True)
+class SalvageReport:
+    """What a salvage came to.
+
+    Attributes:
+        added: Entries that are new in the target.
+        waiting: Valid entries in the target's quarantine, whose ancestors are missing.
+        invalid: Rows of the damaged log that are no valid entries.
+        gaps: What of its tables could not be read.
+        missing: Ids that its index or an entry names, and that were found nowhere; `MISSING_MAX` at most.
+        is_equal: Whether the target has the root that the damaged log says it has.
+        target: The check of the target in the end.
+    """
+
+    added: int = 0
+    waiting: int = 0
+    invalid: int = 0
+    gaps: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    is_equal: bool = False
+    target: FsckReport | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is known to be missing, and the target is proved."""
+        return not self.missing and not self.waiting and self.target is not None and self.target.is_clean
+
+
+async def salvage_store(
+    source: Store | None,
+    pages: Iterable[bytes],
+    target: Store,
+    *,
+    verify: Verify,
+    insert: InsertVerified,
+    retry: Retry,
+    on_progress: Callable[[int], None] | None,
+) -> SalvageReport:
+    """Bring everything that is readable and valid into `target`; see `GossipLog.salvage_from`.
+
+    Args:
+        source: The damaged log, open for reading; None if it does not open at all.
+        pages: What else may be VALUEs.
+        target: Of the same topic.
+        verify: Validates VALUEs in a worker thread.
+        insert: Inserts into the target what was validated.
+        retry: Tries again what is in the target's quarantine under `REPAIRED_RULES`, in key order.
+        on_progress: See `GossipLog.salvage_from`.
+    """
+    work = _Salvage(target, verify, insert, on_progress)
+    report = work.report
+    async with AsyncExitStack() as stack:
+        reader: Reader | None = None
+        if source is not None:
+            try:
+                reader = await stack.enter_async_context(source.snapshot())
+            except DAMAGE as error:
+                report.gaps.append(str(error))
+        if reader is not None:
+            await work.take_rows(reader)
+            # Before the pages are looked at, where nothing tells what the application refused.
+            await work.take_quarantine(reader)
+        for values in bounded(pages, len, count_max=_PAGE, bytes_max=_PAGE_BYTES):
+            await work.take(values)
+        # Its order is causal: what became whole by what came later is let in at one go.
+        async for _, verdict in retry():
+            report.added += verdict.is_new
+        if reader is not None:
+            await work.look_for_index(reader)
+            report.is_equal = await work.has_root_of(reader)
+    await work.look_for_parents()
+    report.missing = sorted(encode_id(key) for key in work.missing)
+    report.target = await check(target, verify, None)
+    return report
+
+
+class _Salvage:
+    """One salvage under way. Memory is O(a page), and the keys that are missing."""
+
+    def __init__(self, target: Store, verify: Verify, insert: InsertVerified, on_progress: Callable[[int], None] | None) -> None:
+        self.report = SalvageReport()
+        self.missing: set[bytes] = set()
+        self._target = target
+        self._verify = verify
+        self._insert = insert
+        self._on_progress = on_progress
+        self._looked = 0
+
+    async def take_rows(self, reader: Reader) -> None:
+        """Take what the database gives, in the order of insertion, around what it cannot read."""
+        async with aclosing(read_around(reader)) as pages:
+            async for rows, gap in pages:
+                if gap is not None:
+                    self.report.gaps.append(gap)
+                self.report.invalid += len(rows) - await self.take([as_bytes(value) for _, value in rows])
+
+    async def take(self, values: Sequence[bytes]) -> int:
+        """Insert what is new and valid, and set aside what of it has lost an ancestor; return how many are valid."""
+        entries = [entry for value in values if (entry := _decode(value)) is not None]
+        unknown = await self._find_unknown([entry.key for entry in entries])
+        fresh = {entry.key: entry.value for entry in entries if entry.key in unknown}
+        verdicts = await self._insert(await verify_page(self._verify, list(fresh.values()))) if fresh else []
+        self.report.added += sum(verdict.is_new for verdict in verdicts)
+        now = time.time()
+        orphans = [_orphan(verdict, now) for verdict in verdicts if verdict.rule == Rule.PARENTS]
+        if orphans:
+            await self._target.write(add_records(orphans))
+        self._looked += len(values)
+        if self._on_progress is not None:
+            self._on_progress(self._looked)
+        return len(entries) - sum(verdict.outcome.value == "reject" for verdict in verdicts)
+
+    async def take_quarantine(self, reader: Reader) -> None:
+        """Take what the damaged log had set aside: as it was, if the application had refused it."""
+        after: bytes | None = None
+        try:
+            while records := await reader.run(ask(ReadQuarantine(after, _PAGE))):
+                after = records[-1].key
+                refused = [record for record in records if record.rule not in REPAIRED_RULES]
+                verdicts = await verify_page(self._verify, [as_bytes(record.value) for record in refused])
+                valid = [record for record, verdict in zip(refused, verdicts, strict=True) if verdict.accepted]
+                await self._target.write(add_records(valid))
+                await self.take([as_bytes(record.value) for record in records if record.rule in REPAIRED_RULES])
+        except DAMAGE as error:
+            self.report.gaps.append(f"the quarantine: {error}")
+
+    async def look_for_index(self, reader: Reader) -> None:
+        """Note the entries that the damaged log's index has and the target does not."""
+        after: bytes | None = None
+        try:
+            while rows := await reader.run(ask(ReadLeafPage(after, _PAGE))):
+                after = rows[-1].key
+                self._miss(await self._find_unknown([row.key for row in rows if type(row.key) is bytes and len(row.key) == KEY_BYTES]))
+        except DAMAGE as error:
+            self.report.gaps.append(f"the index by key: {error}")
+
+    async def look_for_parents(self) -> None:
+        """Count what waits, and note the ancestors that it waits for."""
+        after: bytes | None = None
+        while records := await self._target.read(ask(ReadQuarantine(after, _PAGE))):
+            after = records[-1].key
+            waiting = [record for record in records if record.rule in REPAIRED_RULES and record.rule != "damaged"]
+            self.report.waiting += len(waiting)
+            parents = {key for record in waiting for key in Entry(record.key, record.value).parent_keys}
+            self._miss(await self._find_unknown(sorted(parents)))
+
+    async def has_root_of(self, reader: Reader) -> bool:
+        """Say whether the target's root is the one that the damaged log has, if that can be read."""
+        try:
+            return await reader.run(ask(ReadRoot())) == await self._target.read(ask(ReadRoot()))
+        except DAMAGE:
+            return False
+
+    async def _find_unknown(self, keys: Sequence[bytes]) -> set[bytes]:
+        return await self._target.read(_find_unknown(keys))
+
+    def _miss(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            if len(self.missing) < MISSING_MAX:
+                self.missing.add(key)
+
+
+def _find_unknown(keys: Sequence[bytes]) -> Plan[set[bytes]]:
+    """Find those of these keys that are neither in the log nor in its quarantine."""
+    there = yield from ask(ReadLeaves(keys))
+    aside = yield from ask(ReadQuarantined(keys))
+    return {key for key in keys if key not in there and key not in aside}
+
+
+def _orphan(verdict: Verdict, now: float) -> Quarantined:
+    assert verdict.entry is not None
+    return Quarantined(verdict.entry.key, verdict.entry.value, "parents", verdict.reason or "", now)
+
+
+def _decode(value: bytes) -> Entry | None:
+    try:
+        return Entry.stored(value)
+    except DecodeError:
+        return None

@@ -1,0 +1,124 @@
+"""Following a log: entries in the order in which this replica got them, from a cursor that survives a crash."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..entry.message import Entry
+from ..errors import LocalProtocolError
+from ..log.place import LogPlace, check_place
+from ..log.requests import ReadTail, WriteCursor
+from ..plan import Plan, ask
+
+if TYPE_CHECKING:
+    from ..gossip_log import GossipLog
+
+__all__ = ["UNACKED_MAX", "Subscription", "look_behind"]
+
+UNACKED_MAX = 10_000
+"""Entries that a named follower may take without acknowledging any."""
+_PAGE = 256
+
+
+class Subscription:
+    """An endless asynchronous iterator over a log's entries, in the order of their insertion here.
+
+    That order is causal too, but not the order of ids: an entry that arrives late has a low id and comes late. Memory is bounded, as
+    entries are read from the store as they are wanted. Open one with `GossipLog.subscribe`.
+    """
+
+    def __init__(self, log: GossipLog, cursor: str | None, seq: int) -> None:
+        self._log = log
+        self._cursor = cursor
+        self._place = LogPlace(seq)
+        self._page: deque[tuple[int, Entry]] = deque()
+        # In the order of delivery, so that an acknowledgement covers all before it.
+        self._unacked: dict[bytes, int] = {}
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Entry:
+        """Return the next entry, waiting for it if need be. A cancelled call loses nothing.
+
+        Raises:
+            LocalProtocolError: A named follower has taken 10,000 entries without an `ack`.
+            LogReplaced: Somebody else writes to the log, and has put an older state of it, or another log, in its place.
+        """
+        if len(self._unacked) >= UNACKED_MAX:
+            hint = "call `await events.ack(entry)`, or subscribe without a cursor"
+            raise LocalProtocolError(f"{UNACKED_MAX} entries were taken without an ack", hint=hint)
+        if self._page:
+            await trio.lowlevel.checkpoint()
+        while not self._page:
+            await self._fill()
+        seq, entry = self._page.popleft()
+        if self._cursor is not None:
+            self._unacked[entry.key] = seq
+        return entry
+
+    async def next_page(self) -> list[Entry]:
+        """Return the entries that are at hand, 1 to 256, waiting for the first if need be. As `__anext__` otherwise."""
+        entries = [await anext(self)]
+        while self._page and len(self._unacked) < UNACKED_MAX:
+            seq, entry = self._page.popleft()
+            if self._cursor is not None:
+                self._unacked[entry.key] = seq
+            entries.append(entry)
+        return entries
+
+    async def ack(self, entry: Entry) -> None:
+        """Say that this entry and all before it are dealt with: after a crash the cursor goes on behind it. One durable commit.
+
+        Raises:
+            LocalProtocolError: The subscription has no cursor, or did not deliver the entry, or it was acknowledged before.
+        """
+        if self._cursor is None:
+            raise LocalProtocolError("a subscription without a cursor has nothing to acknowledge", hint="subscribe(cursor=NAME)")
+        seq = self._unacked.get(entry.key)
+        if seq is None:
+            raise LocalProtocolError(f"entry {entry.id} is not waiting for an ack")
+        await self._log._write_cursor(WriteCursor(self._cursor, seq))
+        for key in [key for key, delivered in self._unacked.items() if delivered <= seq]:
+            del self._unacked[key]
+
+    async def _fill(self) -> None:
+        self._place, entries = await look_behind(self._log, self._place, _PAGE)
+        self._page.extend(entries)
+
+    @property
+    def place(self) -> LogPlace:
+        """The place behind what was read from the store so far."""
+        return self._place
+
+
+async def look_behind(log: GossipLog, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
+    """Return up to `limit` entries behind a place, with their insertion numbers, and the place behind them; none after a wait for some.
+
+    Only while somebody subscribes to the log, for otherwise it is not told what other processes write.
+
+    Raises:
+        LogReplaced: As `Subscription.__anext__`.
+    """
+    # Taken before the read, so that a commit in between is not slept through.
+    changed = log._changed
+    place, rows = await log.run(_read_behind(log, place, limit))
+    if rows:
+        entries = [(seq, Entry.stored(value)) for seq, value in rows]
+        seq, last = entries[-1]
+        return LogPlace(seq, place.generation, last.key), entries
+    with trio.move_on_after(log.poll_s) if log.is_shared else contextlib.nullcontext():
+        await changed.wait()
+    return place, []
+
+
+def _read_behind(log: GossipLog, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
+    """Read on where a place still is what it was: only our own writer can be trusted not to change that."""
+    if log.is_shared:
+        found = yield from check_place(place, log.location)
+        place = LogPlace(place.seq, found.generation, place.key)
+    return place, (yield from ask(ReadTail(place.seq, limit)))

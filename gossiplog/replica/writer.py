@@ -1,0 +1,263 @@
+"""The one task that writes to a log: it gathers what callers want written into groups, and commits each group as one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from ..entry.message import Entry
+from ..entry.message_id import decode_id
+from ..entry.validation import Verdict
+from ..errors import ClosedError, CommitError, ConnectionLost, DecodeError, GossipLogError, LocalProtocolError, Reject, Rejected, StoreError
+from ..log.commit import Append, Authorize, Committed, Insert, Refusal, commit
+from ..log.requests import WriteCursor
+from ..plan import Plan, ask
+
+if TYPE_CHECKING:
+    from ..store import Store, Transaction
+
+__all__ = ["Apply", "Writer"]
+
+Apply: TypeAlias = "Callable[[Sequence[Entry], Transaction], Awaitable[None]]"
+"""The application's side of a commit: called once a transaction with its new entries, in causal order.
+
+It may write tables of its own through the transaction. `Reject(reason, id=entry.id)` sets one entry aside and calls it again without
+that entry and its descendants; any other exception rolls the transaction back and reaches whoever wanted those entries written.
+"""
+
+_GROUP_ENTRIES_MAX = 1_000
+_QUEUE_MAX = 1_024
+_ATTEMPTS = 5
+"""At one commit, while the connection to its server breaks each time."""
+
+
+class _Request:
+    """One caller's piece of work, its outcome, and the caller who waits for it.
+
+    Exactly one task waits, which a task that is put to sleep by hand does at half the cost of a `trio.Event`.
+    """
+
+    __slots__ = ("_is_done", "_waiter", "error", "verdicts", "work")
+
+    def __init__(self, work: Append | Insert | WriteCursor) -> None:
+        self.work = work
+        self.verdicts: list[Verdict] = []
+        self.error: BaseException | None = None
+        self._is_done = False
+        self._waiter: trio.lowlevel.Task | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has an outcome."""
+        return self._is_done
+
+    # Ctrl-C must not come between naming the waiter and waiting, or `finish` would wake a task that waits for something else.
+    @trio.lowlevel.enable_ki_protection
+    async def wait(self) -> list[Verdict]:
+        """Wait for the outcome, and return or raise it."""
+        if not self._is_done:
+            self._waiter = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._leave)
+        if self.error is not None:
+            raise self.error
+        return self.verdicts
+
+    def finish(self) -> None:
+        """Wake the caller up; `verdicts` or `error` have been set."""
+        self._is_done = True
+        if self._waiter is not None:
+            trio.lowlevel.reschedule(self._waiter)
+            self._waiter = None
+
+    def fail(self, error: BaseException) -> None:
+        """Wake the caller up with an error."""
+        self.error = error
+        self.finish()
+
+    def _leave(self, _: object) -> trio.lowlevel.Abort:
+        # The work goes on without its caller.
+        self._waiter = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    @property
+    def size(self) -> int:
+        """How many entries it may bring."""
+        if isinstance(self.work, Append):
+            return len(self.work.payloads)
+        return len(self.work.entries) if isinstance(self.work, Insert) else 1
+
+
+class Writer:
+    """Commits what callers submit, one group at a time.
+
+    While a group is being committed the next one gathers, so 64 callers at once share the cost of a commit that is durable.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        apply: Apply | None,
+        authorize: Authorize | None,
+        value_bytes_max: int,
+        on_commit: Callable[[Committed], None],
+    ) -> None:
+        self._store = store
+        self._apply = apply
+        self._authorize = authorize
+        self._value_bytes_max = value_bytes_max
+        self._on_commit = on_commit
+        self._send, self._receive = trio.open_memory_channel[_Request](_QUEUE_MAX)
+
+    async def submit(self, work: Append | Insert | WriteCursor) -> list[Verdict]:
+        """Have a piece of work committed, and return a verdict for each of its entries.
+
+        A caller that is cancelled while it waits leaves all of the work done or none of it, never a part.
+
+        Raises:
+            ClosedError: The log is closed.
+            GossipLogError: What `commit` or the store says about this piece; none of it is stored.
+        """
+        request = _Request(work)
+        try:
+            try:
+                # Waiting for the outcome is checkpoint enough.
+                self._send.send_nowait(request)
+            except trio.WouldBlock:
+                await self._send.send(request)
+        except (trio.ClosedResourceError, trio.BrokenResourceError):
+            raise ClosedError("the log is closed") from None
+        return await request.wait()
+
+    def close(self) -> None:
+        """Take no more work; what was submitted is still committed."""
+        self._send.close()
+
+    async def run(self) -> None:
+        """Commit groups until `close`. Whoever waits when this ends gets a ClosedError."""
+        group: list[_Request] = []
+        try:
+            async for first in self._receive:
+                group = self._gather(first)
+                await self._commit_group(group)
+        finally:
+            self._send.close()
+            # A receiver that closes forgets what is still in the channel, and with it whoever waits for it.
+            while (request := self._take()) is not None:
+                group.append(request)
+            self._receive.close()
+            for request in group:
+                if not request.is_done:
+                    request.fail(ClosedError("the log was closed before the commit"))
+
+    def _gather(self, first: _Request) -> list[_Request]:
+        group, size = [first], first.size
+        while size < _GROUP_ENTRIES_MAX and (request := self._take()) is not None:
+            group.append(request)
+            size += request.size
+        return group
+
+    def _take(self) -> _Request | None:
+        try:
+            return self._receive.receive_nowait()
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return None
+
+    async def _commit_group(self, group: Sequence[_Request]) -> None:
+        try:
+            committed = await self._commit_patiently(group)
+        except Exception as error:
+            # The edge of this task: whatever the store, the signer or the application raises belongs to the callers.
+            if len(group) == 1 or (isinstance(error, StoreError) and not isinstance(error, CommitError)):
+                for request in group:
+                    request.fail(error)
+            else:
+                # One caller's mistake must not become another's: find out whose it was. `apply` makes a CommitError of one, too.
+                for request in group:
+                    await self._commit_group([request])
+            return
+        self._on_commit(committed)
+        works = iter(committed.outcomes)
+        for request in group:
+            outcome = [] if isinstance(request.work, WriteCursor) else next(works)
+            if isinstance(outcome, GossipLogError):
+                request.fail(outcome)
+            else:
+                request.verdicts = outcome
+                request.finish()
+
+    async def _commit_patiently(self, group: Sequence[_Request]) -> Committed:
+        """Begin anew when the connection to a server breaks before the commit; each beginning waits for the server to come back."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._commit(group)
+            except ConnectionLost:
+                continue
+        return await self._commit(group)
+
+    async def _commit(self, group: Sequence[_Request]) -> Committed:
+        if self._apply is None:
+            return await self._store.write(self._plan(group, {}, {}))
+        refused: dict[bytes, Refusal] = {}
+        failed: dict[int, GossipLogError] = {}
+        while True:
+            committed: Committed | None = None
+            try:
+                async with self._store.transaction() as transaction:
+                    committed = await transaction.run(self._plan(group, refused, failed))
+                    if committed.entries:
+                        await self._apply([entry for _, entry in committed.entries], transaction)
+                return committed
+            except Reject as reject:
+                if committed is None:
+                    raise
+                self._refuse(reject, group, committed, refused, failed)
+
+    def _refuse(
+        self,
+        reject: Reject,
+        group: Sequence[_Request],
+        committed: Committed,
+        refused: dict[bytes, Refusal],
+        failed: dict[int, GossipLogError],
+    ) -> None:
+        """Note what the next attempt must leave out: an entry of somebody's, or a whole append of ours."""
+        if reject.id is None and len(committed.entries) > 1:
+            raise LocalProtocolError("Reject needs the id of the entry: apply was given several") from reject
+        key = committed.entries[0][1].key if reject.id is None else _decode(reject.id)
+        index = committed.owners.get(key)
+        if index is None:
+            raise LocalProtocolError(f"Reject names {reject.id}, which apply was not given") from reject
+        works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
+        if isinstance(works[index], Append):
+            failed[index] = Rejected(f"apply refused the entry: {reject.reason}")
+        else:
+            refused[key] = Refusal("apply", reject.reason)
+
+    def _plan(self, group: Sequence[_Request], refused: dict[bytes, Refusal], failed: dict[int, GossipLogError]) -> Plan[Committed]:
+        works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
+        committed = Committed()
+        if works:
+            committed = yield from commit(
+                works,
+                topic=self._store.topic,
+                now=time.time(),
+                authorize=self._authorize,
+                refused=refused,
+                failed=failed,
+                value_bytes_max=self._value_bytes_max,
+            )
+        for request in group:
+            if isinstance(request.work, WriteCursor):
+                yield from ask(request.work)
+        return committed
+
+
+def _decode(id: str) -> bytes:
+    try:
+        return decode_id(id)
+    except DecodeError:
+        return b""

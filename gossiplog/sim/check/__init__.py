@@ -1,0 +1,3 @@
+"""The whole log under faults: real replicas in a simulated world, and what must hold of them."""
+
+__all__: list[str] = []

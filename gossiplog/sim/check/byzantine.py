@@ -1,0 +1,324 @@
+"""Replicas that do not follow the protocol: they speak it well enough to be heard, and use it against the others."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from hashlib import sha256
+from typing import Any
+
+from ...broadcast import InsertEntry, PeerKind
+from ...codec import pcf_encode
+from ...codec.framing import FrameDecoder, encode_frame
+from ...entry.envelope import build_value, next_clock, signed_bytes
+from ...entry.message import Entry
+from ...entry.message_id import message_key
+from ...entry.signing import Ed25519Signer, sign_entry
+from ...log.requests import ReadHeads
+from ...plan import Request
+from ...pubsub.rpc import Message, Rpc
+from ...pubsub.types import MessageId, PeerId, Topic
+from ...store.memory.store import MemoryState
+from ...sync.rate import TokenBucket
+from ...sync.rpc import AbortResponse, ChildrenResponse, Insert, Response, RootResponse, Update, ValuesResponse
+from ...sync.wire import decode_response, encode_event, encode_response
+from ...tree.memory import MemoryTree
+from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
+from .log_on_disk import TOPIC
+from .observer import Stream
+from .replica import Replica, Server
+from .sessions import END, ServerSession
+from .spam import spam
+from .world import Wire
+
+__all__ = ["Byzantine", "Vice"]
+
+PERIOD_S = 0.7
+REPLAYS_MAX = 50
+HEARD_MAX = 500
+SPAM_MAX = 12
+"""RPCs of spam to one peer at a time."""
+ECHO_SHARE = 0.5
+ECHOES_MAX = 5
+
+
+class Vice(Enum):
+    """One way not to follow the protocol."""
+
+    EQUIVOCATE = "equivocate"
+    """Sign two entries in the same place and send one to each half of the peers."""
+    FORGE = "forge"
+    """Send entries that break a rule."""
+    CENSOR = "censor"
+    """Send something else under the key of an entry that is spreading."""
+    REPLAY = "replay"
+    """Send what was sent before."""
+    WITHHOLD = "withhold"
+    """Send entries whose parents nobody gets."""
+    INVENT = "invent"
+    """Announce heads that do not exist."""
+    GARBAGE = "garbage"
+    """Send bytes that mean nothing."""
+    LIE = "lie"
+    """Change answers in a sync."""
+    GAPS = "gaps"
+    """Serve a well-formed tree from which entries are missing that others descend from."""
+    MUTE = "mute"
+    """Never answer in a sync, or end it at once."""
+    ECHO = "echo"
+    """Send what was heard back to its sender, and to others, as if it were news."""
+    SPAM = "spam"
+    """Say what is well-formed and of no use: grafts, prunes, announcements, requests, ghosts."""
+
+
+class Byzantine(Replica):
+    """A replica with vices. Apart from them it takes part like any other.
+
+    Attributes:
+        vices: In a fixed order.
+        on_lie: Told of the stream on which a changed answer was sent.
+    """
+
+    vices: Sequence[Vice] = ()
+    on_lie: Callable[[Stream], None]
+
+    def corrupt(self, vices: Sequence[Vice], on_lie: Callable[[Stream], None]) -> None:
+        """Give it its vices; before it is started."""
+        self.vices = vices
+        self.on_lie = on_lie
+        self._evil = random.Random(f"evil {self._seed} {self.spec.number}")
+        self._heard: list[bytes] = []
+        self._met: deque[MessageId] = deque(maxlen=HEARD_MAX)
+
+    def start(self) -> None:
+        """Start, and begin to misbehave."""
+        super().start()
+        self.world.after(PERIOD_S, self._misbehave, self.epoch)
+
+    # What it sends
+
+    def _misbehave(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            return
+        self.world.after(PERIOD_S * (0.5 + self._evil.random()), self._misbehave, epoch)
+        peers = list(self.wires)
+        if not peers:
+            return
+        match self._evil.choice(self.vices):
+            case Vice.EQUIVOCATE:
+                for index in (0, 1):
+                    self._inject(peers[index::2], _insert(self._sign(self._evil.randbytes(6))))
+            case Vice.FORGE:
+                self._inject([self._evil.choice(peers)], self._forge())
+            case Vice.REPLAY:
+                if self._heard:
+                    self._inject([self._evil.choice(peers)], self._evil.choice(self._heard))
+            case Vice.WITHHOLD:
+                parent = self._sign(self._evil.randbytes(6))
+                self._inject(peers, _insert(self._sign(b"child", [parent.key])))
+            case Vice.INVENT:
+                peer = self._evil.choice(peers)
+                for number in range(4):
+                    self.world.after(0.15 * number, self._invent, epoch, peer)
+            case Vice.GARBAGE:
+                data = self._evil.randbytes(self._evil.randrange(1, 60))
+                self._inject([self._evil.choice(peers)], data)
+            case Vice.SPAM:
+                self._spam([peer for peer in peers if self.wires[peer].kind_for(self) is PeerKind.MESH])
+            case Vice.ECHO | Vice.CENSOR | Vice.LIE | Vice.GAPS | Vice.MUTE:
+                pass
+
+    def _spam(self, peers: Sequence[PeerId]) -> None:
+        has_overlay = self.machine.router.state().router == "episub"
+        for peer in peers:
+            for _ in range(self._evil.randint(1, SPAM_MAX)):
+                rpc = spam(self._evil, Topic(TOPIC), peers, self._met, has_overlay=has_overlay)
+                self.world.send_rpc(self.wires[peer], self, rpc)
+
+    def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
+        """Take part; spread what was heard as its own."""
+        super().on_rpc(wire, rpc)
+        if not rpc.messages:
+            return
+        self._met.extend(message.id for message in rpc.messages)
+        if Vice.ECHO in self.vices and self._evil.random() < ECHO_SHARE:
+            for other in list(self.wires.values())[:ECHOES_MAX]:
+                if other.kind_for(self) is PeerKind.MESH:
+                    self.world.send_rpc(other, self, Rpc(rpc.messages))
+
+    def _invent(self, epoch: int, peer: PeerId) -> None:
+        if epoch == self.epoch and peer in self.wires:
+            heads = [bytes([1 + self._evil.randrange(40)]) + self._evil.randbytes(19) for _ in range(self._evil.randint(1, 5))]
+            self._push_raw(peer, encode_event(Update(heads)))
+
+    def _on_insert_entry(self, action: InsertEntry) -> None:
+        if Vice.REPLAY in self.vices and len(self._heard) < REPLAYS_MAX:
+            self._heard.append(encode_event(Insert(action.key, action.value)))
+        if Vice.CENSOR in self.vices and self._evil.random() < 0.1:
+            other = self._sign(self._evil.randbytes(6))
+            self._inject(list(self.wires), encode_event(Insert(action.key, other.value)))
+        super()._on_insert_entry(action)
+
+    def _inject(self, peers: Sequence[PeerId], data: bytes) -> None:
+        """Send a message past its own machine, by pubsub to servers and by push to others."""
+        message = Message(MessageId(sha256(data).digest()), Topic(TOPIC), data)
+        for peer in peers:
+            wire = self.wires[peer]
+            if wire.kind_for(self) is PeerKind.MESH and self._evil.random() < 0.8:
+                self.world.send_rpc(wire, self, Rpc((message,)))
+            else:
+                self._push_raw(peer, data)
+
+    def _push_raw(self, peer: PeerId, data: bytes) -> None:
+        stream = self._push_streams.get(peer)
+        if stream is not None:
+            self.world.send(self.wires[peer], self, stream, data)
+
+    def _sign(self, payload: bytes, parents: Sequence[bytes] | None = None) -> Entry:
+        """Make a genuine entry and keep it to itself."""
+        if parents is None:
+            parents = self.state.answer(ReadHeads(8))
+        entry = sign_entry(self.signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(payload))
+        self._watch.on_signed(self, [entry])
+        return entry
+
+    def _forge(self) -> bytes:
+        """Make an insert that breaks one rule."""
+        evil = self._evil
+        parents: list[bytes] = self.state.answer(ReadHeads(3))
+        clock, payload = next_clock(parents), pcf_encode.encode(evil.randbytes(6))
+        flavour = evil.randrange(7)
+        codec, topic, key = "dag-cbor", TOPIC, None
+        if flavour == 0:
+            clock += 1 + evil.randrange(3)
+        elif flavour == 1:
+            topic = "other.example.com"
+        elif flavour == 2:
+            # 1.0 as a float, which JavaScript would write as the integer 1.
+            payload = bytes.fromhex("fb3ff0000000000000")
+        elif flavour == 3:
+            payload += b"\x00"
+        elif flavour == 4:
+            key = evil.randbytes(20)
+        did, signer = self.signer.did, self.signer
+        if flavour == 5:
+            # In the name of somebody whose key it has not.
+            did = Ed25519Signer(evil.randbytes(32)).did
+        signature = signer.sign(signed_bytes(codec, topic, clock, parents, payload))
+        if flavour == 6:
+            signature = signature[:63] + bytes([signature[63] ^ 1])
+        value = build_value(codec, did, signature, topic, clock, parents, payload)
+        return encode_event(Insert(key or message_key(clock, value), value))
+
+    # What it serves
+
+    def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
+        """Serve a peer badly."""
+        choices = [vice for vice in self.vices if vice in (Vice.LIE, Vice.GAPS, Vice.MUTE)]
+        if not choices:
+            return super().make_server(wire, stream, bucket)
+        match self._evil.choice(choices):
+            case Vice.MUTE:
+                return _Mute(lambda data: self.world.send(wire, self, stream, data), self._evil)
+            case Vice.GAPS:
+                host = _Doctored(self, self._evil)
+                session = ServerSession(host, bucket, lambda data: self._reply(wire, stream, data), lambda _: self._end_server(stream))
+            case _:
+                liar = _Liar(lambda data: self._reply(wire, stream, data), self._evil, lambda: self.on_lie(stream))
+                session = ServerSession(self, bucket, liar.send, lambda _: self._end_server(stream))
+        return session
+
+
+def _insert(entry: Entry) -> bytes:
+    return encode_event(Insert(entry.key, entry.value))
+
+
+class _Mute:
+    """A server that answers nothing, or ends the session at its first request."""
+
+    def __init__(self, send: Callable[[bytes], None], evil: random.Random) -> None:
+        self._send = send
+        self._aborts = evil.random() < 0.5
+
+    def receive(self, data: bytes | None) -> None:
+        if data and self._aborts:
+            self._send(encode_frame(encode_response(AbortResponse(0))))
+            self._send(END)
+
+
+class _Liar:
+    """Changes some of the answers of an honest session on their way out."""
+
+    def __init__(self, send: Callable[[bytes | None], None], evil: random.Random, on_lie: Callable[[], None]) -> None:
+        self._send = send
+        self._evil = evil
+        self._on_lie = on_lie
+        self._frames = FrameDecoder()
+
+    def send(self, data: bytes | None) -> None:
+        """Take what the session writes."""
+        if not data:
+            self._send(data)
+            return
+        self._frames.feed(data)
+        out = bytearray()
+        while (message := self._frames.next()) is not None:
+            response = decode_response(message)
+            lie = self._twist(response) if self._evil.random() < 0.4 else None
+            if lie is not None and lie != response:
+                self._on_lie()
+                out += encode_frame(encode_response(lie))
+            else:
+                out += encode_frame(message)
+        self._send(bytes(out))
+
+    def _twist(self, response: Response) -> Response | None:
+        evil = self._evil
+        match response:
+            case RootResponse(root) if root.level:
+                return RootResponse(Node(root.level + evil.randrange(2), None, evil.randbytes(16)))
+            case ChildrenResponse(children) if len(children) > 1:
+                at = evil.randrange(1, len(children))
+                changed = list(children)
+                match evil.randrange(3):
+                    case 0:
+                        del changed[at]
+                    case 1:
+                        changed[at] = Node(changed[at].level, changed[at].key, evil.randbytes(16))
+                    case _:
+                        changed[at - 1], changed[at] = changed[at], changed[at - 1]
+                return ChildrenResponse(changed)
+            case ValuesResponse(values) if values:
+                return ValuesResponse([evil.randbytes(100), *values[1:]] if evil.random() < 0.5 else values[:-1])
+            case _:
+                return None
+
+
+class _Doctored:
+    """A host whose log lacks some of its entries: every other of those that have children, say."""
+
+    def __init__(self, replica: Replica, evil: random.Random) -> None:
+        self._replica = replica
+        self._answers = replica.state.snapshot()
+        leaves = [leaf for leaf in self._answers.tree.leaves() if evil.random() < 0.8]
+        self._tree = MemoryTree.build(leaves)
+        self.insert_many = replica.insert_many
+        self.local_now = replica.local_now
+        self.wake_at = replica.wake_at
+
+    @property
+    def state(self) -> MemoryState:
+        """What passes for its log."""
+        return self  # type: ignore[return-value]
+
+    def snapshot(self) -> _Doctored:
+        """It changes no more."""
+        return self
+
+    def answer(self, request: Request[Any]) -> Any:
+        """Answer from the doctored tree and the real values."""
+        if isinstance(request, ReadRoot | ReadNodes | ReadRuns):
+            return self._tree.answer(request)
+        return self._answers.answer(request)

@@ -1,0 +1,65 @@
+"""A disk for simulated replicas: what was written survives the process, what was synced survives the loss of power."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+from ...plan import Request
+from ...store.memory.store import MemoryState
+
+__all__ = ["Crash", "Disk"]
+
+
+class Crash(Enum):
+    """How a replica stops."""
+
+    KILL = "kill"
+    """The process ends at once; what it had handed to the operating system stays."""
+    POWER = "power"
+    """The machine loses power; what was not synced is lost from some point on."""
+
+
+class Disk:
+    """One replica's transactions in the order in which they were written, and how many of them are synced.
+
+    A transaction survives whole or not at all, and none survives without all before it: what a write-ahead log gives.
+    """
+
+    def __init__(self) -> None:
+        self._transactions: list[Sequence[Request[Any]]] = []
+        self._synced = 0
+        self._in_flight: Sequence[Request[Any]] | None = None
+
+    def begin(self, transaction: Sequence[Request[Any]]) -> None:
+        """Start writing a transaction; until `write` a crash may lose it or keep it."""
+        self._in_flight = transaction
+
+    def write(self) -> None:
+        """The transaction that was begun has been handed over whole."""
+        assert self._in_flight is not None
+        self._transactions.append(self._in_flight)
+        self._in_flight = None
+
+    def sync(self) -> None:
+        """All that was written is safe."""
+        self._synced = len(self._transactions)
+
+    def crash(self, kind: Crash, rng: random.Random) -> None:
+        """Lose what this kind of crash may lose; how much of it is chance."""
+        if self._in_flight is not None and rng.random() < 0.5:
+            self._transactions.append(self._in_flight)
+        self._in_flight = None
+        if kind is Crash.POWER:
+            del self._transactions[rng.randint(self._synced, len(self._transactions)) :]
+        self._synced = len(self._transactions)
+
+    def recover(self) -> MemoryState:
+        """Build the state from what is left. O(entries)."""
+        state = MemoryState()
+        for transaction in self._transactions:
+            for request in transaction:
+                state.write(request)
+        return state

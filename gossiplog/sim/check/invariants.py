@@ -1,0 +1,337 @@
+"""What must hold of correct replicas, whatever happens around them, checked while a run goes on and at its end.
+
+| invariant | when |
+|---|---|
+| parents before children | every commit |
+| nothing stored that breaks the entry rules, and nothing twice | every commit |
+| nothing sent that is not committed, or about to be: valid, new, its parents committed or sent before | every message that leaves |
+| no acknowledged append lost | every recovery, the end |
+| database set = tree set, heads = true sinks, the tree is the one of its leaves | every recovery, the end |
+| heads are told to whom they are to be told, as they are; what is announced is synced for (`telling`) | every push; samples |
+| what routers owe each other and their neighbours (`router_invariants`) | every RPC; samples |
+| queues and caches within their limits | samples |
+| at most four syncs, one a peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
+| no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
+| a lie in a sync is noticed | the end of each sync |
+| who announces what does not exist is synced with less and less | every sync |
+| same root and ids everywhere | the end |
+
+Source: spec/simulator.md, "The whole log under faults".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import NoReturn
+
+from ...broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
+from ...entry.message import Entry
+from ...entry.validation import Outcome, Rule, Verdict
+from ...log.requests import ReadCount, ReadHeads
+from ...pubsub.actions import SendRpc
+from ...pubsub.rpc import Rpc
+from ...pubsub.types import PeerId
+from ...sync.result import Ending, SyncResult
+from ...sync.rpc import HEADS_MAX, Insert, Update
+from ...sync.wire import decode_event
+from ...tree.memory import MemoryTree
+from ...tree.node import Node, leaf_hash
+from .observer import Stream, Violation
+from .replica import Replica
+from .router_invariants import RouterInvariants
+from .telling import TellingInvariants
+
+__all__ = ["Invariants", "Violation"]
+
+FRUITLESS_MAX = 15
+FRUITLESS_S = 10.0
+"""Syncs that bring nothing, with one peer in a row within these seconds. Three may follow each other at once, and then they are put
+off by 1, 2, 4 seconds. Those during which others brought something do not count: they may have been faster with what this was for.
+"""
+
+
+class Invariants:
+    """Watches all replicas of a run. What it knows it has from what was signed and committed, never by asking the code it checks.
+
+    Attributes:
+        correct: The replicas that follow the protocol.
+        genuine: VALUE of everything that was ever signed properly, by key.
+        acknowledged: For each correct replica what it has to keep.
+    """
+
+    def __init__(self) -> None:
+        self.correct: dict[PeerId, Replica] = {}
+        self.genuine: dict[bytes, bytes] = {}
+        self.acknowledged: dict[PeerId, dict[bytes, None]] = {}
+        self.lied: set[Stream] = set()
+        self._keys: dict[PeerId, set[bytes]] = {}
+        self._foreseen: dict[PeerId, set[bytes]] = {}
+        self._passed: dict[PeerId, set[bytes]] = {}
+        self._syncing: dict[PeerId, dict[PeerId, tuple[int, int]]] = {}  # with whom: token, entries at the start
+        self._fruitless: dict[tuple[PeerId, PeerId], deque[float]] = {}
+        self._brought: dict[PeerId, dict[bytes, PeerId]] = {}
+        self._trees: set[bytes] = set()
+        self.routers = RouterInvariants(self.correct, self._fail)
+        self._telling = TellingInvariants(self.correct, self._fail)
+
+    def _fail(self, invariant: str, replica: Replica, detail: str) -> NoReturn:
+        raise Violation(invariant, replica.id, replica.world.now, detail)
+
+    # Commits
+
+    def on_signed(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """See `Watch`."""
+        for entry in entries:
+            self.genuine[entry.key] = entry.value
+
+    def on_commit(self, replica: Replica, entries: Sequence[tuple[int, Entry]]) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        keys = self._keys[replica.id]
+        for _, entry in entries:
+            self._check_entry(replica, entry, keys)
+            keys.add(entry.key)
+            self._foreseen[replica.id].discard(entry.key)
+        self._telling.on_commit(replica, [entry for _, entry in entries])
+
+    def _check_entry(self, replica: Replica, entry: Entry, keys: set[bytes], foreseen: Collection[bytes] = ()) -> None:
+        if self.genuine.get(entry.key) != entry.value:
+            self._fail("entry rules", replica, f"{entry.id} was stored and never signed")
+        if entry.key in keys:
+            self._fail("stored once", replica, f"{entry.id} was stored twice")
+        for parent in entry.parent_keys:
+            if parent not in keys and parent not in foreseen:
+                self._fail("parents before children", replica, f"{entry.id} came before its parent {parent.hex()}")
+
+    def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct and replica.spec.is_durable:
+            self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
+
+    def on_recovered(self, replica: Replica) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        self._syncing[replica.id] = {}
+        self._fruitless = {pair: times for pair, times in self._fruitless.items() if pair[0] != replica.id}
+        self._passed[replica.id] = set()
+        self._foreseen[replica.id] = set()
+        self._brought[replica.id] = {}
+        kept = self.acknowledged.setdefault(replica.id, {})
+        keys: set[bytes] = set()
+        entries = [Entry.decode(value) for value in replica.state.values]
+        for entry in entries:
+            self._check_entry(replica, entry, keys)
+            keys.add(entry.key)
+        self._keys[replica.id] = keys
+        self._telling.on_recovered(replica, entries)
+        self.routers.on_recovered(replica)
+        for key in kept:
+            if key not in keys:
+                self._fail("no acknowledged append lost", replica, f"{key.hex()} is gone after a crash")
+        self.check_log(replica)
+
+    # What leaves
+
+    def on_action(self, replica: Replica, action: Action) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        self.routers.on_action(replica, action)
+        kind = type(action)
+        if kind is SendRpc:
+            assert isinstance(action, SendRpc)
+            for message in action.rpc.messages:
+                if message.id not in self._passed[replica.id]:
+                    self._check_committed(replica, message.data)
+                    self._passed[replica.id].add(message.id)
+        elif kind is Push:
+            assert isinstance(action, Push)
+            self._check_push(replica, action)
+        elif isinstance(action, StartSync):
+            self._check_start(replica, action.peer, action.token)
+        elif isinstance(action, OpenPush):
+            wire = replica.wires.get(action.peer)
+            if wire is not None and wire.kind_for(replica) is PeerKind.CLIENT:
+                self._fail("no push stream to a client", replica, f"asked for one to {action.peer}")
+        elif isinstance(action, Ban) and action.peer in self.correct:
+            self._fail("no correct replica banned", replica, f"{action.peer}: {action.reason}")
+
+    def _check_committed(self, replica: Replica, data: bytes) -> bytes:
+        event = decode_event(data)
+        if not isinstance(event, Insert) or (event.key not in self._keys[replica.id] and event.key not in self._foreseen[replica.id]):
+            self._fail("nothing sent before it is committed", replica, f"{event!r:.60}")
+        assert isinstance(event, Insert)
+        return event.key
+
+    def _check_push(self, replica: Replica, push: Push) -> None:
+        event = decode_event(push.data)
+        if not isinstance(event, Insert):
+            keys = self._keys[replica.id]
+            if len(event.heads) > HEADS_MAX or event.heads != sorted(event.heads) or not keys.issuperset(event.heads):
+                self._fail("heads are our own", replica, f"{len(event.heads)} heads pushed, not all of them committed or in order")
+            self._telling.on_told(replica, push.peers, event.heads)
+            return
+        key = self._check_committed(replica, push.data)
+        if self._brought[replica.id].get(key) in push.peers:
+            self._fail("nothing goes back to its source", replica, f"{key.hex()} pushed to who brought it")
+
+    # Peers
+
+    def on_foreseen(self, replica: Replica, source: PeerId, entry: Entry) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        keys, foreseen = self._keys[replica.id], self._foreseen[replica.id]
+        self._check_entry(replica, entry, keys, foreseen)
+        foreseen.add(entry.key)
+        self._brought[replica.id][entry.key] = source
+
+    def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        if verdict.is_new and verdict.entry is not None:
+            self._brought[replica.id][verdict.entry.key] = source
+        if verdict.rule == Rule.PARENTS and verdict.entry is not None and source in replica.wires:
+            self._telling.on_announced(replica, source, [verdict.entry.key], self._keys[replica.id])
+        if source in self.correct and verdict.outcome is Outcome.REJECT:
+            self._fail("correct replicas send what is valid", replica, f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
+
+    def _check_start(self, replica: Replica, peer: PeerId, token: int) -> None:
+        running, now = self._syncing[replica.id], replica.local_now()
+        if peer in running or len(running) >= 4:
+            self._fail("one sync a peer, four in all", replica, f"{peer} besides {sorted(running)}")
+        if peer not in replica.wires:
+            self._fail("syncs with connected peers", replica, f"{peer} is not connected")
+        fruitless = [at for at in self._fruitless.get((replica.id, peer), []) if at > now - FRUITLESS_S]
+        if len(fruitless) >= FRUITLESS_MAX:
+            self._fail("fruitless syncs are put off", replica, f"{len(fruitless)} with {peer} have brought nothing within {FRUITLESS_S} s")
+        running[peer] = token, len(self._keys[replica.id])
+        self._telling.on_sync_started(replica, peer, token, self._keys[replica.id])
+
+    def on_connected(self, replica: Replica, peer: PeerId) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self.routers.on_connected(replica, peer)
+
+    def on_rpc(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self.routers.on_rpc(replica, peer, rpc)
+
+    def on_rpc_handled(self, replica: Replica) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self.routers.on_rpc_handled(replica)
+
+    def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self._telling.on_push_opened(replica, peer)
+
+    def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self._telling.on_push_closed(replica, peer)
+
+    def on_pushed(self, replica: Replica, peer: PeerId, data: bytes) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct and peer in self.correct and isinstance(event := decode_event(data), Update):
+            self._telling.on_announced(replica, peer, event.heads, self._keys[replica.id])
+
+    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+        """A connection is gone, and the sync on it ends."""
+        if replica.id in self.correct:
+            self._syncing[replica.id].pop(peer, None)
+            self._telling.on_closed(replica, peer)
+            self.routers.on_closed(replica, peer)
+
+    def on_parted(self, replica: Replica, peer: PeerId) -> None:
+        """See `Watch`."""
+        if replica.id in self.correct:
+            self.routers.on_parted(replica, peer)
+
+    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
+        """See `Watch`."""
+        if replica.id not in self.correct:
+            return
+        count_before = count = len(self._keys[replica.id])
+        running = self._syncing[replica.id]
+        if peer in running and running[peer][0] == token:
+            count_before = running.pop(peer)[1]
+        self._telling.on_synced(replica, peer, result, token)
+        pair = (replica.id, peer)
+        if result.entries:
+            self._fruitless.pop(pair, None)
+        elif peer not in self.correct and count == count_before:
+            self._fruitless.setdefault(pair, deque(maxlen=FRUITLESS_MAX)).append(replica.local_now())
+        if peer in self.correct and (result.ending is Ending.VIOLATION or result.rejected):
+            self._fail("no correct replica caught lying", replica, f"in a sync {peer} {result.reason or 'sent what is invalid'}")
+        if stream in self.lied and result.ending is Ending.COMPLETE:
+            self._fail("a lie in a sync is noticed", replica, f"{peer} lied, and the sync went to its end")
+
+    # States
+
+    def check_log(self, replica: Replica) -> None:
+        """Compare what a replica stores with what it committed, and its parts with each other. O(entries)."""
+        state, keys = replica.state, self._keys[replica.id]
+        stored = {key: leaf_hash(key, value) for key, value in ((Entry.stored(value).key, value) for value in state.values)}
+        leaves = list(state.tree.leaves())
+        if set(stored) != keys or state.answer(ReadCount())[0] != len(keys):
+            self._fail("what was committed is stored", replica, f"{len(stored)} entries stored, {len(keys)} committed")
+        if {leaf.key: leaf.hash for leaf in leaves} != stored or [leaf.key for leaf in leaves] != sorted(keys):
+            self._fail("database set = tree set", replica, f"{len(stored)} entries stored, {len(leaves)} leaves")
+        parents = {parent for key in keys for parent in Entry(key, self.genuine[key]).parent_keys}
+        heads = sorted(keys - parents)
+        if state.answer(ReadHeads()) != heads:
+            self._fail("heads = true sinks", replica, f"{len(state.answer(ReadHeads()))} heads, expected {len(heads)}")
+        root = state.tree.root
+        if root.hash not in self._trees:
+            if MemoryTree.build([Node(0, leaf.key, leaf.hash) for leaf in leaves]).root != root:
+                self._fail("the tree is that of its leaves", replica, f"root {root.hash.hex()}")
+            self._trees.add(root.hash)
+
+    def check_limits(self, replica: Replica) -> None:
+        """Compare the sizes of all containers that peers can feed with their maxima; nor may a correct replica have an offence."""
+        state = replica.machine.state()
+        for peer in state.offences:
+            if peer in self.correct:
+                self._fail("no correct replica blamed", replica, f"{peer} has {state.offences[peer]} offences")
+        for sizes, sizes_max in ((state.sizes, state.sizes_max), (state.router.sizes, state.router.sizes_max)):
+            for name, size in sizes.items():
+                if size > sizes_max[name]:
+                    self._fail("queues and caches within their limits", replica, f"{name} has {size}, at most {sizes_max[name]}")
+
+    def sample(self) -> None:
+        """Look at all correct replicas, at a moment when none of them is in the middle of something."""
+        self.routers.sample()
+        for replica in self.correct.values():
+            if not replica.is_up:
+                continue
+            self._telling.sample(replica, self._keys[replica.id])
+            running = self._syncing[replica.id]
+            if len(running) > replica.machine.state().sizes["syncs"]:
+                self._fail("a sync is over when it is over", replica, f"with {sorted(running)}: of some it does not know that they run")
+
+    def has_converged(self) -> bool:
+        """Whether all correct replicas hold the same, as far as their roots tell."""
+        roots = {replica.state.tree.root for replica in self.correct.values()}
+        return len(roots) <= 1
+
+    def check_end(self) -> None:
+        """Check what must hold when everything is over."""
+        union: set[bytes] = set()
+        for replica in self.correct.values():
+            self.check_log(replica)
+            self.check_limits(replica)
+            union |= self._keys[replica.id]
+        for replica in self.correct.values():
+            for key in self.acknowledged[replica.id]:
+                if key not in union:
+                    self._fail("no acknowledged append lost", replica, f"{key.hex()} is nowhere")
+            lacking = len(union - self._keys[replica.id])
+            if lacking:
+                self._fail("same root and ids everywhere", replica, f"{lacking} of {len(union)} entries are missing for good")

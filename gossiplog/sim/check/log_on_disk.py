@@ -1,0 +1,155 @@
+"""A replica's log as the simulator runs it: the plans of the live log, one transaction at a time, each taking its time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ...entry.message import Entry
+from ...entry.signing import Signer
+from ...entry.validation import Outcome, Rule, Verdict, validate
+from ...log.commit import Append, Committed, Insert, commit
+from ...log.requests import WriteCursor, WriteEntries, WriteQuarantine
+from ...plan import Request, run_plan
+from .disk import Disk
+
+__all__ = ["TOPIC", "LogOnDisk", "Validator"]
+
+TOPIC = "check.example.com"
+GROUP_ENTRIES_MAX = 1_000
+_WRITES = (WriteEntries, WriteQuarantine, WriteCursor)
+
+Then: TypeAlias = Callable[[list[Verdict]], None]
+
+
+class Validator:
+    """Validates each distinct VALUE once for all replicas of a run: the rules are a function of the bytes alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Verdict] = {}
+
+    def decide(self, key: bytes, value: bytes) -> Verdict:
+        """Say what `validate` says of this VALUE under this key."""
+        verdict = self._known.get(value)
+        if verdict is None:
+            verdict = self._known[value] = validate(value, topic=TOPIC)
+        if verdict.entry is not None and verdict.entry.key != key and verdict.rule != Rule.TOPIC:
+            return Verdict(Outcome.REJECT, Rule.KEY, "another key than its own", verdict.entry)
+        return verdict
+
+
+class LogOnDisk:
+    """The state that readers see, and the writer that changes it.
+
+    What comes in while a transaction is under way becomes the next one. Nothing of a transaction is seen, acknowledged or
+    forwarded before it is written and, if the log is durable, synced.
+
+    Args:
+        disk: What it starts from and writes to.
+        validator: Shared by all replicas of a run.
+        commit_s: How long a transaction takes.
+        is_durable: Each transaction is synced before it is acknowledged.
+        later: Calls a function after so many seconds, unless the replica has crashed by then.
+        on_signed: Told of entries of our own before they are committed.
+        on_commit: Told of the new entries of each transaction.
+
+    Attributes:
+        state: What is committed.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        validator: Validator,
+        commit_s: float,
+        *,
+        is_durable: bool,
+        later: Callable[[float, Callable[[], None]], None],
+        on_signed: Callable[[Sequence[Entry]], None],
+        on_commit: Callable[[Sequence[tuple[int, Entry]]], None],
+    ) -> None:
+        self.state = disk.recover()
+        self._disk = disk
+        self._validator = validator
+        self._commit_s = commit_s
+        self._is_durable = is_durable
+        self._later = later
+        self._on_signed = on_signed
+        self._on_commit = on_commit
+        self._work: deque[tuple[Append | Insert, Then]] = deque()
+        self._is_writing = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no transaction is under way and no work waits for one."""
+        return not self._is_writing and not self._work
+
+    def append(self, payloads: Sequence[bytes], signer: Signer, then: Then) -> None:
+        """Append payloads in PCF; `then` is the acknowledgement."""
+        self._submit(Append(payloads, signer), then)
+
+    def insert(self, entries: Sequence[tuple[bytes, bytes]], then: Then, on_valid: Callable[[Entry], None] | None = None) -> None:
+        """Validate these `(key, VALUE)`, insert what passes, and give a verdict each; `on_valid` gets what is about to be inserted."""
+        verdicts = [self._validator.decide(key, value) for key, value in entries]
+        accepted = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
+        if not accepted:
+            then(verdicts)
+            return
+
+        for entry in accepted:
+            if on_valid is not None:
+                on_valid(entry)
+
+        def merge(inserted: list[Verdict]) -> None:
+            rest = iter(inserted)
+            then([next(rest) if verdict.accepted else verdict for verdict in verdicts])
+
+        self._submit(Insert(accepted), merge)
+
+    def _submit(self, work: Append | Insert, then: Then) -> None:
+        self._work.append((work, then))
+        self._write_next()
+
+    def _write_next(self) -> None:
+        if self._is_writing or not self._work:
+            return
+        group, size = [], 0
+        while self._work and size < GROUP_ENTRIES_MAX:
+            work, then = self._work.popleft()
+            group.append((work, then))
+            size += len(work.payloads) if isinstance(work, Append) else len(work.entries)
+        committed, writes = self._plan([work for work, _ in group])
+        self._is_writing = True
+        for (work, _), outcome in zip(group, committed.outcomes, strict=True):
+            if isinstance(work, Append) and isinstance(outcome, list):
+                self._on_signed([verdict.entry for verdict in outcome if verdict.entry is not None])
+        if writes:
+            self._disk.begin(writes)
+        thens = [then for _, then in group]
+        self._later(self._commit_s if writes else 0.0, lambda: self._on_written(committed, writes, thens))
+
+    def _plan(self, work: Sequence[Append | Insert]) -> tuple[Committed, list[Request[Any]]]:
+        writes: list[Request[Any]] = []
+
+        def answer(request: Request[Any]) -> Any:
+            if isinstance(request, _WRITES):
+                writes.append(request)
+                return None
+            return self.state.answer(request)
+
+        return run_plan(commit(work, topic=TOPIC, now=0.0), answer), writes
+
+    def _on_written(self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Then]) -> None:
+        for request in writes:
+            self.state.write(request)
+        if writes:
+            self._disk.write()
+            if self._is_durable:
+                self._disk.sync()
+        self._on_commit(committed.entries)
+        self._is_writing = False
+        for then, outcome in zip(thens, committed.outcomes, strict=True):
+            assert isinstance(outcome, list)
+            then(outcome)
+        self._write_next()

@@ -1,0 +1,454 @@
+"""A simulated replica: the broadcast machine of the live service over a real log, in memory and on a disk that forgets."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...broadcast import (
+    Action,
+    Answered,
+    Appended,
+    Ask,
+    Ban,
+    Broadcast,
+    ClosePush,
+    Connected,
+    Disconnected,
+    Event,
+    Foreseen,
+    Foresight,
+    Inserted,
+    InsertEntry,
+    OpenPush,
+    PeerKind,
+    Push,
+    PushClosed,
+    PushDropped,
+    PushOpened,
+    PushReceived,
+    Start,
+    StartSync,
+    SyncFinished,
+)
+from ...entry.message import Entry
+from ...entry.signing import Ed25519Signer
+from ...entry.validation import Verdict
+from ...log.requests import ReadHeads
+from ...plan import run_plan
+from ...pubsub.actions import Connect, Probe, SendRpc, SetTimer
+from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, TimerFired
+from ...pubsub.router import Router
+from ...pubsub.rpc import Rpc
+from ...pubsub.types import PeerId, TimerToken
+from ...store.memory.store import MemoryState
+from ...sync.client import SyncClient
+from ...sync.limits import ClientLimits, ServerLimits
+from ...sync.rate import TokenBucket
+from ...sync.result import SyncResult
+from ...sync.schedule import SessionSlots
+from .disk import Crash, Disk
+from .log_on_disk import TOPIC, LogOnDisk, Validator
+from .observer import Stream, Watch
+from .sessions import ClientSession, ServerSession
+from .world import Wire, World
+
+__all__ = ["Replica", "ReplicaSpec", "Server"]
+
+CUT_SHORT_S = 0.6
+"""After how long at most a sync that is cut short breaks."""
+STALL_S = 3.0
+"""How late each answer of a server that dawdles comes at most; below the client's patience of 5 s."""
+
+
+class Server(Protocol):
+    """Whoever answers on a sync stream."""
+
+    def receive(self, data: bytes | None) -> None:
+        """Take what arrived; empty or None: the client is done, or the stream broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """How one replica is made.
+
+    Attributes:
+        number: Its number; `n<number>` is its peer id.
+        is_durable: Commits are synced before they are acknowledged; else once a second.
+        commit_s: How long a commit takes.
+        rate: How fast its clock runs; 1.0 is right.
+        offset_s: What its clock shows at 0.
+        limits: Of the syncs in which it pulls.
+        answer_s: Its log answers questions up to so much later, with what it held somewhere in between.
+        ending_s: It notices the end of a sync up to so much later.
+        timer_s: Its timers fire up to so much too late.
+    """
+
+    number: int
+    is_durable: bool = True
+    commit_s: float = 0.004
+    rate: float = 1.0
+    offset_s: float = 0.0
+    limits: ClientLimits = field(default_factory=ClientLimits)
+    answer_s: float = 0.0
+    ending_s: float = 0.0
+    timer_s: float = 0.0
+
+
+class Replica:
+    """One replica; a crash takes all that is not on its disk.
+
+    Args:
+        world: Where it lives.
+        spec: How it is.
+        make_router: Makes its router, anew at each start.
+        validator: Shared by all.
+        watch: Sees what it does.
+        seed: Of the run.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        spec: ReplicaSpec,
+        make_router: Callable[[random.Random], Router],
+        validator: Validator,
+        watch: Watch,
+        seed: int,
+    ) -> None:
+        self.id = PeerId(f"n{spec.number}")
+        self.world = world
+        self.spec = spec
+        self.signer = Ed25519Signer(random.Random(f"key {seed} {spec.number}").randbytes(32))
+        self.disk = Disk()
+        self.is_up = False
+        self.epoch = 0
+        self.log: LogOnDisk
+        self.machine: Broadcast
+        self.wires: dict[PeerId, Wire] = {}
+        self._validator = validator
+        self._watch = watch
+        self._seed = seed
+        self._make_router = make_router
+        self._streams = 0
+
+    # Life
+
+    def start(self) -> None:
+        """Start, from what the disk has."""
+        self.epoch += 1
+        self.is_up = True
+        self.log = LogOnDisk(
+            self.disk,
+            self._validator,
+            self.spec.commit_s,
+            is_durable=self.spec.is_durable,
+            later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
+            on_signed=lambda entries: self._watch.on_signed(self, entries),
+            on_commit=self._on_commit,
+        )
+        self._foresight = Foresight()
+        self._foresight.learn(self.state.answer(ReadHeads()))
+        rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
+        # What must not be lost must not need to be told again just because time has passed.
+        self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
+        self.wires = {}
+        self.rng = rng
+        self._late = random.Random(f"late {self._seed} {self.spec.number} {self.epoch}")
+        self._todo: deque[Action] = deque()
+        self._is_acting = False
+        self._timers: dict[TimerToken, float] = {}
+        self._push_streams: dict[PeerId, Stream] = {}
+        self._clients: dict[Stream, tuple[Wire, ClientSession]] = {}
+        self._servers: dict[Stream, tuple[PeerId, Server]] = {}
+        self._slots = SessionSlots[PeerId]()
+        self._buckets: dict[PeerId, TokenBucket] = {}
+        self._watch.on_recovered(self)
+        self.tell(Start(self.id))
+        if not self.spec.is_durable:
+            self._sync_disk()
+
+    def crash(self, kind: Crash, rng: random.Random) -> None:
+        """Stop at once."""
+        self.is_up = False
+        self.epoch += 1
+        self.disk.crash(kind, rng)
+        self.world.drop_all(self)
+
+    def leave(self) -> None:
+        """Be gone for good."""
+        self.is_up = False
+        self.epoch += 1
+        self.world.unlink(self)
+
+    def append(self, payloads: Sequence[bytes]) -> None:
+        """Append payloads in PCF; acknowledged and published after the commit."""
+        self.log.append(payloads, self.signer, self._on_appended)
+
+    @property
+    def state(self) -> MemoryState:
+        """What is committed."""
+        return self.log.state
+
+    def local_now(self) -> float:
+        """The time on its clock."""
+        return self.spec.offset_s + self.world.now * self.spec.rate
+
+    def wake_at(self, local_s: float, call: Callable[[], None]) -> None:
+        """Call at a time on its clock, unless it has crashed by then."""
+        # A clock that runs wrong makes rounding errors: a nanosecond later the time has come for certain.
+        self.world.at((local_s - self.spec.offset_s) / self.spec.rate + 1e-9, self._wake, self.epoch, call)
+
+    def _wake(self, epoch: int, call: Callable[[], None]) -> None:
+        if epoch == self.epoch:
+            call()
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the machine and carry out what it asks for, in order."""
+        self._todo.extend(self.machine.handle(event, self.local_now()))
+        if self._is_acting:
+            return
+        self._is_acting = True
+        while self._todo:
+            self._act(self._todo.popleft())
+        self._is_acting = False
+
+    # The world
+
+    def on_connected(self, wire: Wire) -> None:
+        """See `Inhabitant`."""
+        peer, kind = wire.other(self).id, wire.kind_for(self)
+        self.wires[peer] = wire
+        self._watch.on_connected(self, peer)
+        protocol = self.machine.protocols[0] if kind is PeerKind.MESH else None
+        self.tell(Connected(peer, kind, wire.side(self) == 0, protocol))
+
+    def on_closed(self, wire: Wire) -> None:
+        """See `Inhabitant`."""
+        peer = wire.other(self).id
+        if self.wires.get(peer) is not wire:
+            return
+        del self.wires[peer]
+        self._watch.on_closed(self, peer)
+        self._push_streams.pop(peer, None)
+        self.tell(Disconnected(peer))
+        self._watch.on_parted(self, peer)
+        for stream, (client, _) in list(self._servers.items()):
+            if client == peer:
+                self._end_server(stream)
+        for session in [session for at, session in self._clients.values() if at is wire]:
+            session.lose_connection()
+
+    def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
+        """See `Inhabitant`."""
+        peer = wire.other(self).id
+        self._watch.on_rpc(self, peer, rpc)
+        self.tell(RpcReceived(peer, rpc))
+        self._watch.on_rpc_handled(self)
+
+    def on_stream(self, wire: Wire, stream: Stream, message: Any) -> None:
+        """See `Inhabitant`."""
+        peer = wire.other(self).id
+        if stream[0] == "push":
+            self._on_push(wire, peer, stream, message)
+        elif stream[1] != self.id:
+            self._serve(wire, peer, stream, message)
+        elif stream in self._clients:
+            self._clients[stream][1].receive(message)
+
+    def _on_push(self, wire: Wire, peer: PeerId, stream: Stream, message: Any) -> None:
+        if message == "open":
+            self._push_streams[peer] = stream
+            self.world.send(wire, self, stream, "opened")
+            self._watch.on_push_opened(self, peer)
+            self.tell(PushOpened(peer))
+        elif self._push_streams.get(peer) != stream:
+            return
+        elif message == "opened":
+            self._watch.on_push_opened(self, peer)
+            self.tell(PushOpened(peer))
+        elif message is None:
+            del self._push_streams[peer]
+            self._watch.on_push_closed(self, peer)
+            self.tell(PushClosed(peer))
+        else:
+            self._watch.on_pushed(self, peer, message)
+            self.tell(PushReceived(peer, message))
+
+    # What the machine asks for
+
+    def _act(self, action: Action) -> None:
+        self._watch.on_action(self, action)
+        match action:
+            case SendRpc(peers, rpc, _):
+                for peer in peers:
+                    self.send_rpc(peer, rpc)
+            case InsertEntry():
+                self._on_insert_entry(action)
+            case Ask():
+                self._on_ask(action)
+            case SetTimer(token, at):
+                self._timers[token] = at
+                self.wake_at(at + self.spec.timer_s * self._late.random(), lambda: self._on_timer(token, at))
+            case Push(peers, data):
+                for peer in peers:
+                    self._push(peer, data)
+            case OpenPush(peer):
+                if peer in self.wires:
+                    self._push_streams[peer] = stream = self._new_stream("push")
+                    self.world.send(self.wires[peer], self, stream, "open")
+            case ClosePush(peer):
+                if peer in self._push_streams and peer in self.wires:
+                    self.world.break_stream(self.wires[peer], self._push_streams[peer])
+            case StartSync():
+                self._start_sync(action)
+            case Ban(peer):
+                if peer in self.wires:
+                    self.world.close(self.wires[peer])
+            case Connect(peer):
+                if peer not in self.wires:
+                    self.tell(ConnectFailed(peer))
+            case Probe(peer):
+                wire = self.wires.get(peer)
+                self.tell(Probed(peer, None if wire is None else 2 * wire.latency_s))
+            case _:
+                # What is delivered is in the log; what became of a publish, and who is slow, is for pages and terminals.
+                pass
+
+    def send_rpc(self, peer: PeerId, rpc: Rpc) -> None:
+        """Send an RPC, or tell the machine that it could not be sent."""
+        wire = self.wires.get(peer)
+        if wire is None or not self.world.send_rpc(wire, self, rpc):
+            self.tell(SendFailed(peer, rpc))
+
+    def _push(self, peer: PeerId, data: bytes) -> None:
+        wire, stream = self.wires.get(peer), self._push_streams.get(peer)
+        if wire is None or stream is None:
+            return
+        if self.world.faults.full and self.world.rng.random() < self.world.faults.full:
+            self.tell(PushDropped(peer))
+        else:
+            self.world.send(wire, self, stream, data)
+
+    def _on_timer(self, token: TimerToken, at: float) -> None:
+        if self._timers.get(token) == at:
+            del self._timers[token]
+            self.tell(TimerFired(token))
+
+    def _new_stream(self, purpose: str) -> Stream:
+        self._streams += 1
+        return purpose, self.id, self._streams
+
+    # The log
+
+    def _on_ask(self, action: Ask) -> None:
+        """Answer at once, or later; then with what was so at either end of the wait."""
+
+        def read() -> Any:
+            return run_plan(action.plan, self.state.answer)
+
+        if not self.spec.answer_s:
+            self.tell(Answered(action.token, read()))
+            return
+        answer = read() if self._late.random() < 0.5 else None
+        at = self.local_now() + self.spec.answer_s * self._late.random()
+        self.wake_at(at, lambda: self.tell(Answered(action.token, read() if answer is None else answer)))
+
+    def _on_insert_entry(self, action: InsertEntry) -> None:
+        def answer(verdicts: list[Verdict]) -> None:
+            self._watch.on_verdict(self, action.source, verdicts[0])
+            self.tell(Inserted(action.token, verdicts[0]))
+            self._foresight.on_decided(verdicts[0])
+
+        def foresee(entry: Entry) -> None:
+            if self._foresight.foresees(entry):
+                self._watch.on_foreseen(self, action.source, entry)
+                self.tell(Foreseen(action.token, entry))
+
+        self.log.insert([(action.key, action.value)], answer, foresee)
+
+    def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
+        self._watch.on_commit(self, entries)
+        self._foresight.on_commit(entry for _, entry in entries)
+
+    def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
+        """Validate and insert what a sync brought, and give the verdicts."""
+        self.log.insert(entries, then)
+
+    def _on_appended(self, verdicts: list[Verdict]) -> None:
+        entries = [verdict.entry for verdict in verdicts if verdict.entry is not None]
+        self._watch.on_acknowledged(self, entries)
+        self.tell(Appended(entries))
+
+    def _sync_disk(self) -> None:
+        self.disk.sync()
+        self.wake_at(self.local_now() + 1.0, self._sync_disk)
+
+    # Syncs
+
+    def _start_sync(self, action: StartSync) -> None:
+        peer, token = action.peer, action.token
+        wire = self.wires[peer]
+        stream = self._new_stream("sync")
+
+        def tell(result: SyncResult) -> None:
+            self._watch.on_synced(self, peer, result, stream, token)
+            self.tell(SyncFinished(peer, result, token))
+
+        def done(result: SyncResult) -> None:
+            del self._clients[stream]
+            if self.spec.ending_s:
+                self.wake_at(self.local_now() + self.spec.ending_s * self._late.random(), lambda: tell(result))
+            else:
+                tell(result)
+
+        client = SyncClient(action.source, self.spec.limits, first_answer_s=action.first_answer_s)
+        session = ClientSession(self, client, lambda data: self.world.send(wire, self, stream, data), done)
+        self._clients[stream] = (wire, session)
+        session.start()
+        if self._late.random() < self.world.faults.cut_short:
+            self.world.after(CUT_SHORT_S * self._late.random(), self.world.break_stream, wire, stream)
+
+    def _serve(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
+        if stream not in self._servers:
+            if not message:
+                return
+            is_served = self._slots.enter(peer)
+            if not is_served:
+                # A replica here never has 32 clients, so nobody waits: the peer has a session already.
+                self.world.break_stream(wire, stream)
+                return
+            bucket = self._buckets.get(peer)
+            if bucket is None:
+                limits = ServerLimits()
+                bucket = self._buckets[peer] = TokenBucket(limits.requests_per_s, limits.requests_burst, self.local_now())
+            self._servers[stream] = (peer, self.make_server(wire, stream, bucket))
+        self._servers[stream][1].receive(message)
+
+    def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
+        """Serve a peer that pulls from us."""
+
+        delay_s = STALL_S * self._late.random() if self._late.random() < self.world.faults.stall else 0.0
+
+        def send(data: bytes | None) -> None:
+            if delay_s:
+                self.world.after(delay_s, self._reply, wire, stream, data)
+            else:
+                self._reply(wire, stream, data)
+
+        return ServerSession(self, bucket, send, lambda _: self._end_server(stream))
+
+    def _reply(self, wire: Wire, stream: Stream, data: bytes | None) -> None:
+        if data is None:
+            self.world.break_stream(wire, stream)
+        else:
+            self.world.send(wire, self, stream, data)
+
+    def _end_server(self, stream: Stream) -> None:
+        found = self._servers.pop(stream, None)
+        if found is not None:
+            self._slots.leave(found[0])

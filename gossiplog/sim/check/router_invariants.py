@@ -1,0 +1,415 @@
+"""What must hold of routers, told from what they say to each other and from the states that they show.
+
+| invariant | when |
+|---|---|
+| RPCs and routes lead to connected peers only | every RPC; samples |
+| GRAFT is answered by a link or a PRUNE; a PRUNE ends the link; nobody is grafted during a back-off | every such RPC |
+| announced and unknown: asked for, by gossip at once, by the tree within `ASKED_S` | every IHAVE; samples |
+| announced and asked for: served, up to the limit | every IWANT, every GRAFT of a tree |
+| nothing goes back to its source, is sent too often, or is sent to who said IDONTWANT | every RPC |
+| what is delivered is delivered once, and goes to all whom the router pushes to | deliveries; one in `FORWARDED_ONE_IN` |
+| a node whose tree loses a link takes its other links into the tree | every connection that closes |
+| a mesh is neither too large nor, with candidates at hand, too small; both ends know of a link; so do the ends of a choked one | samples |
+| subscriptions are known; a node of an overlay is not alone in it while peers are there | samples |
+
+What messages promise holds between correct peers, on connections that have lost nothing. Samples fail only on what lasts.
+
+Source: spec/pubsub.md; spec/episub.md, "Broadcast"; spec/simulator.md, "The whole log under faults".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn, TypeAlias
+
+from ...broadcast import Action, PeerKind
+from ...pubsub.actions import Deliver, Published, SendRpc
+from ...pubsub.overlay.messages import TreeGraft, TreeIHave, TreePrune
+from ...pubsub.params import ChokeParams, GossipsubParams, MeshsubParams
+from ...pubsub.router import RouterState, TopicState
+from ...pubsub.rpc import Control, Rpc
+from ...pubsub.types import MessageId, PeerId
+from .replica import Replica
+from .world import Wire
+
+__all__ = ["Fail", "RouterInvariants"]
+
+Fail: TypeAlias = Callable[[str, Replica, str], NoReturn]
+
+_GOSSIPSUB, _CHOKE = GossipsubParams(), ChokeParams()
+MESH_ROUTERS = ("meshsub", "gossipsub", "choke")
+FRESH_S = 1.5
+"""How long what was announced can be asked for at least: the message cache keeps two heartbeats more than it announces."""
+ASKED_S = 4.0
+"""Within what time a tree asks for what was announced: two periods of its timer, and a peer that it asked before."""
+UNWANTED_S = 1.5
+"""How long IDONTWANT is heeded at least: three heartbeats, of which the first may be nearly over."""
+LASTS_S = 5.0
+"""What is wrong for so long is wrong: a GRAFT that met a full queue is repeated after 1 s, a mesh is mended by the next heartbeat."""
+OVERLAY_LASTS_S = 12.0
+"""The same for an overlay's links, of which neighbours tell each other every 5 heartbeats."""
+REMEMBERED_S = 100.0
+"""How long a message is surely known not to be new."""
+FORWARDED_ONE_IN = 8
+
+
+class _Talk:
+    """What one replica and one peer said to each other since they were connected."""
+
+    __slots__ = ("announced", "asked", "brought", "sent", "unwanted", "wire")
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.announced: dict[MessageId, float] = {}
+        self.asked: dict[MessageId, int] = {}
+        self.brought: set[MessageId] = set()
+        self.sent: dict[MessageId, int] = {}
+        self.unwanted: dict[MessageId, float] = {}
+
+
+class _Turn:
+    """What an RPC obliges its receiver to, and what that did."""
+
+    __slots__ = ("grafted", "is_graft", "is_prune", "is_tree_graft", "is_tree_prune", "owed", "peer", "pruned", "unknown")
+
+    def __init__(self, peer: PeerId) -> None:
+        self.peer = peer
+        self.owed: dict[MessageId, None] = {}
+        self.unknown: dict[MessageId, None] = {}
+        self.is_graft = self.is_prune = self.is_tree_graft = self.is_tree_prune = False
+        self.grafted = self.pruned = False
+
+
+class _Node:
+    """What is known of one replica since it started."""
+
+    __slots__ = ("backoffs", "delivered", "forwarding", "known", "lasting", "owing", "talks", "tree", "turn", "wanted")
+
+    def __init__(self) -> None:
+        self.talks: dict[PeerId, _Talk] = {}
+        self.known: set[MessageId] = set()
+        self.delivered: dict[MessageId, float] = {}
+        self.backoffs: dict[PeerId, float] = {}
+        self.wanted: dict[tuple[MessageId, PeerId], float] = {}
+        self.lasting: dict[tuple[str, PeerId], float] = {}
+        self.turn: _Turn | None = None
+        self.tree: tuple[PeerId, ...] | None = None
+        self.forwarding: MessageId | None = None
+        self.owing: set[PeerId] = set()
+
+
+class RouterInvariants:
+    """Listens to all correct replicas of a run.
+
+    Args:
+        correct: The replicas that follow the protocol, kept by the caller.
+        fail: Raises.
+
+    Attributes:
+        mesh: The parameters of all meshes here.
+    """
+
+    def __init__(self, correct: Mapping[PeerId, Replica], fail: Fail) -> None:
+        self._correct = correct
+        self._fail = fail
+        self.mesh: MeshsubParams = _GOSSIPSUB
+        self._nodes: dict[PeerId, _Node] = {}
+
+    def on_recovered(self, replica: Replica) -> None:
+        """A replica has started, and knows nobody."""
+        self._nodes[replica.id] = _Node()
+
+    def on_connected(self, replica: Replica, peer: PeerId) -> None:
+        """A connection stands."""
+        wire = replica.wires[peer]
+        if wire.kind_for(replica) is PeerKind.MESH:
+            self._nodes[replica.id].talks[peer] = _Talk(wire)
+
+    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+        """A connection is gone; the machine does not know yet."""
+        node = self._nodes[replica.id]
+        node.talks.pop(peer, None)
+        state = replica.machine.router.state()
+        node.tree = _only(state).full_message if state.router == "episub" and peer in _only(state).full_message else None
+
+    def on_parted(self, replica: Replica, peer: PeerId) -> None:
+        """The machine knows."""
+        node = self._nodes[replica.id]
+        if node.tree is not None:
+            after = _only(replica.machine.router.state())
+            if after.metadata_only:
+                detail = f"{peer} was in its tree and left; {after.metadata_only[0]} is still told of messages only"
+                self._fail("a tree that loses a link is mended", replica, detail)
+        node.tree = None
+
+    # What is said
+
+    def on_rpc(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+        """An RPC arrived."""
+        node = self._nodes[replica.id]
+        talk = node.talks.get(peer)
+        if talk is None:
+            return
+        for message in rpc.messages:
+            if message.id not in node.known:
+                node.known.add(message.id)
+                talk.brought.add(message.id)
+        if rpc.control is None and not rpc.overlay:
+            return
+        node.turn = turn = _Turn(peer)
+        if peer not in self._correct:
+            return
+        now = replica.world.now
+        if rpc.control is not None:
+            self._note_control(replica, node, talk, turn, rpc.control)
+        for said in rpc.overlay:
+            if isinstance(said, TreeIHave):
+                unknown = [message_id for message_id, _ in said.summary if message_id not in node.known]
+                if unknown and self._is_neighbour(replica, peer):
+                    for message_id in unknown:
+                        node.wanted.setdefault((message_id, peer), now + ASKED_S)
+            elif isinstance(said, TreeGraft):
+                turn.is_tree_graft, turn.is_tree_prune = True, False
+                self._note_asked(talk, turn, said.ids, now)
+            elif isinstance(said, TreePrune):
+                turn.is_tree_graft, turn.is_tree_prune = False, True
+
+    def _note_control(self, replica: Replica, node: _Node, talk: _Talk, turn: _Turn, control: Control) -> None:
+        now = replica.world.now
+        turn.is_graft, turn.is_prune = bool(control.graft), bool(control.prune)
+        for prune in control.prune:
+            self._back_off(replica, node, turn.peer, prune.backoff_s)
+        for message_id in control.idontwant:
+            talk.unwanted[message_id] = now
+        self._note_asked(talk, turn, control.iwant, now)
+        for ihave in control.ihave:
+            turn.unknown.update(dict.fromkeys(message_id for message_id in ihave.ids if message_id not in node.known))
+
+    @staticmethod
+    def _is_neighbour(replica: Replica, peer: PeerId) -> bool:
+        topic = _only(replica.machine.router.state())
+        return peer in topic.full_message or peer in topic.metadata_only
+
+    @staticmethod
+    def _note_asked(talk: _Talk, turn: _Turn, ids: Iterable[MessageId], now: float) -> None:
+        for message_id in dict.fromkeys(ids):
+            talk.asked[message_id] = count = talk.asked.get(message_id, 0) + 1
+            is_fresh = now - talk.announced.get(message_id, -FRESH_S) < FRESH_S
+            if is_fresh and count <= _GOSSIPSUB.retransmissions and message_id not in talk.unwanted:
+                turn.owed[message_id] = None
+
+    def _back_off(self, replica: Replica, node: _Node, peer: PeerId, backoff_s: int | None) -> None:
+        seconds = min(backoff_s or self.mesh.prune_backoff_s, self.mesh.prune_backoff_max_s)
+        node.backoffs[peer] = max(node.backoffs.get(peer, 0.0), replica.local_now() + seconds)
+
+    def on_rpc_handled(self, replica: Replica) -> None:
+        """Everything that an RPC obliged to should be done."""
+        node = self._nodes[replica.id]
+        turn, node.turn = node.turn, None
+        if turn is None or turn.peer not in self._correct or turn.peer not in node.talks:
+            return
+        peer = turn.peer
+        if turn.owed and self._is_trusted(replica, peer):
+            self._fail("what is announced is served", replica, f"{peer} asked for {next(iter(turn.owed)).hex()} in vain")
+        if turn.unknown and self._is_trusted(replica, peer):
+            self._fail("what is announced is asked for", replica, f"{peer} announced {next(iter(turn.unknown)).hex()}")
+        if not (turn.is_graft or turn.is_prune or turn.is_tree_graft or turn.is_tree_prune):
+            return
+        state = _only(replica.machine.router.state())
+        is_linked = peer in state.full_message
+        if turn.is_graft and not is_linked and not turn.pruned:
+            self._fail("GRAFT is answered", replica, f"{peer} is not in the mesh and was not told so")
+        if (turn.is_prune and is_linked) or (turn.is_tree_prune and is_linked and not turn.grafted):
+            self._fail("PRUNE is heeded", replica, f"{peer} is still pushed to")
+        if turn.is_tree_graft and peer in state.metadata_only:
+            self._fail("GRAFT is heeded", replica, f"{peer} is not pushed to")
+
+    @staticmethod
+    def _is_trusted(replica: Replica, peer: PeerId) -> bool:
+        states = replica.machine.router.state().peers
+        return any(state.peer == peer and (state.score is None or state.score.total >= 0) for state in states)
+
+    def on_action(self, replica: Replica, action: Action) -> None:
+        """A router of a correct replica says, delivers or publishes something."""
+        node = self._nodes[replica.id]
+        if isinstance(action, SendRpc):
+            for peer in action.peers:
+                talk = node.talks.get(peer)
+                if talk is None:
+                    self._fail("RPCs go to connected peers", replica, f"{peer} is not connected")
+                self._check_messages(replica, node, talk, peer, action.rpc)
+                if action.rpc.control is not None:
+                    self._check_control(replica, node, talk, peer, action.rpc.control)
+                if action.rpc.overlay:
+                    self._note_tree(replica, node, talk, peer, action.rpc)
+        elif isinstance(action, Published):
+            node.known.add(action.message_id)
+        elif isinstance(action, Deliver):
+            self._check_delivery(replica, node, action)
+
+    def _check_messages(self, replica: Replica, node: _Node, talk: _Talk, peer: PeerId, rpc: Rpc) -> None:
+        turn, now = node.turn, replica.world.now
+        for message in rpc.messages:
+            message_id = message.id
+            if message_id == node.forwarding:
+                node.owing.discard(peer)
+            if turn is not None and turn.peer == peer:
+                turn.owed.pop(message_id, None)
+            if peer not in self._correct:
+                continue
+            talk.sent[message_id] = count = talk.sent.get(message_id, 0) + 1
+            if message_id in talk.asked:
+                if count > 1 + _GOSSIPSUB.retransmissions:
+                    self._fail("nothing is sent again and again", replica, f"{message_id.hex()} to {peer}, {count} times")
+            elif message_id in talk.brought:
+                self._fail("nothing goes back to its source", replica, f"{message_id.hex()} was brought by {peer}")
+            elif count > 1:
+                self._fail("nothing is sent again and again", replica, f"{message_id.hex()} to {peer}, who did not ask")
+            elif now - talk.unwanted.get(message_id, -UNWANTED_S) < UNWANTED_S:
+                self._fail("IDONTWANT is heeded", replica, f"{message_id.hex()} to {peer}")
+
+    def _check_control(self, replica: Replica, node: _Node, talk: _Talk, peer: PeerId, control: Control) -> None:
+        turn, now = node.turn, replica.world.now
+        for ihave in control.ihave:
+            talk.announced.update(dict.fromkeys(ihave.ids, now))
+        if control.graft and replica.local_now() < node.backoffs.get(peer, 0.0):
+            left_s = node.backoffs[peer] - replica.local_now()
+            self._fail("nobody is grafted during a back-off", replica, f"{peer}, {left_s:.1f} s too early")
+        for prune in control.prune:
+            self._back_off(replica, node, peer, prune.backoff_s)
+        if turn is not None and turn.peer == peer:
+            turn.pruned |= bool(control.prune)
+            for message_id in control.iwant:
+                turn.unknown.pop(message_id, None)
+
+    @staticmethod
+    def _note_tree(replica: Replica, node: _Node, talk: _Talk, peer: PeerId, rpc: Rpc) -> None:
+        for said in rpc.overlay:
+            if isinstance(said, TreeIHave):
+                talk.announced.update(dict.fromkeys((message_id for message_id, _ in said.summary), replica.world.now))
+            elif isinstance(said, TreeGraft):
+                if node.turn is not None and node.turn.peer == peer:
+                    node.turn.grafted = True
+                for message_id in said.ids:
+                    for key in [key for key in node.wanted if key[0] == message_id]:
+                        del node.wanted[key]
+
+    # Deliveries
+
+    def _check_delivery(self, replica: Replica, node: _Node, action: Deliver) -> None:
+        self._check_forwarded(replica, node)
+        message_id, now = action.message.id, replica.world.now
+        if now - node.delivered.get(message_id, -REMEMBERED_S) < REMEMBERED_S:
+            self._fail("what is delivered is delivered once", replica, message_id.hex())
+        node.delivered[message_id] = now
+        if len(node.delivered) % FORWARDED_ONE_IN:
+            return
+        state = replica.machine.router.state()
+        if state.router == "randomsub":
+            return
+        topic = _only(state)
+        node.forwarding = message_id
+        node.owing = {
+            peer
+            for peer in topic.full_message
+            if peer in self._correct and peer in node.talks and peer != action.source and peer not in topic.choked
+            if message_id not in node.talks[peer].unwanted
+        }
+
+    def _check_forwarded(self, replica: Replica, node: _Node) -> None:
+        """What was delivered last must have been forwarded by now, to all who are still there."""
+        owing = [peer for peer in node.owing if peer in node.talks]
+        if owing and node.forwarding is not None:
+            self._fail("what is delivered is forwarded", replica, f"{node.forwarding.hex()} was not sent to {owing[0]}")
+        node.forwarding, node.owing = None, set()
+
+    # Samples
+
+    def sample(self) -> None:
+        """Look at all correct replicas, at a moment when none of them is in the middle of something."""
+        up = {id: replica.machine.router.state() for id, replica in self._correct.items() if replica.is_up}
+        for id, state in up.items():
+            replica = self._correct[id]
+            node, topic = self._nodes[id], _only(state)
+            self._check_forwarded(replica, node)
+            self._check_routes(replica, node, state, topic)
+            if state.router in MESH_ROUTERS:
+                self._check_mesh(replica, node, state, topic)
+            links = topic.full_message + topic.metadata_only if state.router == "episub" else topic.full_message
+            if state.router == "episub" or state.router in MESH_ROUTERS:
+                self._check_symmetry(replica, node, up, links)
+            if state.router == "episub":
+                self._check_overlay(replica, node, links)
+
+    def _lasts(self, replica: Replica, node: _Node, what: str, peer: PeerId, is_so: bool, limit_s: float = LASTS_S) -> bool:
+        """Note that something is so or not, and say whether it has been for too long."""
+        if not is_so:
+            node.lasting.pop((what, peer), None)
+            return False
+        return replica.world.now - node.lasting.setdefault((what, peer), replica.world.now) > limit_s
+
+    def _check_routes(self, replica: Replica, node: _Node, state: RouterState, topic: TopicState) -> None:
+        known = {peer.peer for peer in state.peers}
+        for name in ("full_message", "metadata_only", "fan_out", "choked", "choked_by_us"):
+            for peer in getattr(topic, name):
+                if peer not in node.talks or peer not in known:
+                    self._fail("routes lead to connected peers", replica, f"{peer} in {name} is not connected")
+        if not set(topic.full_message).isdisjoint(topic.metadata_only):
+            self._fail("a peer is pushed to or told, not both", replica, str(sorted(set(topic.full_message) & set(topic.metadata_only))))
+        for peer, talk in node.talks.items():
+            is_due = peer in self._correct and not talk.wire.has_lost and replica.world.now - talk.wire.opened_at > LASTS_S
+            if is_due and not any(peer == other.peer and topic.topic in other.topics for other in state.peers):
+                self._fail("subscriptions are known", replica, f"of {peer}, connected for {replica.world.now - talk.wire.opened_at:.1f} s")
+
+    def _check_mesh(self, replica: Replica, node: _Node, state: RouterState, topic: TopicState) -> None:
+        links, now = topic.full_message, replica.local_now()
+        if self._lasts(replica, node, "too large", replica.id, len(links) > self.mesh.D_hi):
+            self._fail("a mesh is not too large", replica, f"{len(links)} links")
+        is_small = len(links) < self.mesh.D_lo
+        for peer in state.peers:
+            is_candidate = (
+                is_small
+                and peer.peer not in links
+                and topic.topic in peer.topics
+                and (peer.score is None or peer.score.total >= 0)
+                and now > node.backoffs.get(peer.peer, 0.0) + self.mesh.heartbeat_s
+            )
+            if self._lasts(replica, node, "candidate", peer.peer, is_candidate):
+                self._fail("a mesh is not too small", replica, f"{len(links)} links, and {peer.peer} could be grafted")
+        if state.router == "choke":
+            both = set(topic.choked) | set(topic.choked_by_us)
+            if not both.issubset(links):
+                self._fail("who is choked is in the mesh", replica, str(sorted(both.difference(links))))
+            if len(links) - len(topic.choked_by_us) < min(_CHOKE.D_choke, len(links)):
+                self._fail("some links are not choked", replica, f"{len(topic.choked_by_us)} of {len(links)} are")
+
+    def _check_symmetry(self, replica: Replica, node: _Node, up: Mapping[PeerId, RouterState], links: tuple[PeerId, ...]) -> None:
+        for peer, talk in node.talks.items():
+            if peer not in up:
+                continue
+            mine, other = _only(up[replica.id]), _only(up[peer])
+            theirs = other.full_message + other.metadata_only if up[peer].router == "episub" else other.full_message
+            is_odd = peer in links and replica.id not in theirs and not talk.wire.has_lost
+            limit_s = OVERLAY_LASTS_S if up[peer].router == "episub" else LASTS_S
+            if self._lasts(replica, node, "one-sided", peer, is_odd, limit_s):
+                self._fail("both ends know of a link", replica, f"{peer} does not know that it is linked with us")
+            is_odd = (peer in mine.choked) != (replica.id in other.choked_by_us) and not talk.wire.has_lost
+            if self._lasts(replica, node, "choked", peer, is_odd):
+                self._fail("both ends know what is choked", replica, f"{peer}'s link")
+
+    def _check_overlay(self, replica: Replica, node: _Node, links: tuple[PeerId, ...]) -> None:
+        now = replica.world.now
+        for (message_id, peer), deadline in list(node.wanted.items()):
+            if message_id in node.known or peer not in links or node.talks[peer].wire.has_lost:
+                del node.wanted[message_id, peer]
+            elif now > deadline:
+                self._fail("what is announced is asked for", replica, f"{peer} announced {message_id.hex()} {ASKED_S} s ago")
+        for peer, talk in node.talks.items():
+            is_odd = not links and peer in self._correct and not talk.wire.has_lost
+            if self._lasts(replica, node, "alone", peer, is_odd, OVERLAY_LASTS_S):
+                self._fail("nobody is alone", replica, f"it has no neighbour, and {peer} is there")
+
+
+def _only(state: RouterState) -> TopicState:
+    """The state of the one topic that replicas here are in."""
+    return next(topic for topic in state.topics if topic.is_joined)

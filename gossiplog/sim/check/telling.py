@@ -1,0 +1,163 @@
+"""What must hold of heads: when they are told, as they are by then and not older, and that what they announce is synced for.
+
+Source: spec/sync.md, "Reliable causal broadcast"; spec/simulator.md, "The whole log under faults".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ...entry.message import Entry
+from ...pubsub.types import PeerId
+from ...sync.result import Ending, SyncResult
+from ...sync.rpc import HEADS_MAX
+from .replica import Replica
+from .router_invariants import Fail
+
+__all__ = ["TellingInvariants"]
+
+TOLD_S = 0.8
+"""Within what time heads are told: a read may be under way, and the one that counts after it, each of which takes up to 0.3 s."""
+WANTED_S = 7.0
+"""Within what time a sync begins: another that may bring the same is waited for for 5 s, then the log is asked."""
+IDLE_S = 0.6
+"""The same while there is no other to wait for, and as long as the log takes for five answers."""
+SYNCS_MAX = 4
+
+
+class _Node:
+    """What is known of one replica since it started."""
+
+    __slots__ = ("cold", "due", "heads", "idle_since", "open", "syncing", "version", "versions", "waits_since", "wanted")
+
+    def __init__(self) -> None:
+        self.heads: set[bytes] = set()
+        self.version = 0
+        self.versions: dict[tuple[bytes, ...], int] = {}
+        self.open: dict[PeerId, None] = {}
+        self.due: dict[PeerId, list[tuple[int, float]]] = {}  # of which version of the log or a later one, and since when
+        self.wanted: dict[PeerId, tuple[dict[bytes, None], float]] = {}
+        self.syncing: dict[PeerId, int] = {}
+        self.waits_since = self.idle_since = 0.0
+        self.cold: set[PeerId] = set()
+
+
+class TellingInvariants:
+    """Follows the heads of all correct replicas, and who is to be told of them.
+
+    Args:
+        correct: The replicas that follow the protocol, kept by the caller.
+        fail: Raises.
+    """
+
+    def __init__(self, correct: Mapping[PeerId, Replica], fail: Fail) -> None:
+        self._correct = correct
+        self._fail = fail
+        self._nodes: dict[PeerId, _Node] = {}
+
+    def on_recovered(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """A replica has started with these entries."""
+        self._nodes[replica.id] = _Node()
+        self.on_commit(replica, entries)
+
+    def on_commit(self, replica: Replica, entries: Iterable[Entry]) -> None:
+        """The log has grown."""
+        node = self._nodes[replica.id]
+        for entry in entries:
+            node.heads.difference_update(entry.parent_keys)
+            node.heads.add(entry.key)
+        node.version += 1
+        node.versions[tuple(sorted(node.heads))] = node.version
+
+    # Who is told
+
+    def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
+        """A new stream: the peer is to be told."""
+        node = self._nodes[replica.id]
+        node.open[peer] = None
+        node.due[peer] = [(node.version, replica.world.now)]
+
+    def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
+        """Nothing can be told on it any more."""
+        node = self._nodes[replica.id]
+        node.open.pop(peer, None)
+        node.due.pop(peer, None)
+
+    def on_told(self, replica: Replica, peers: Iterable[PeerId], heads: Sequence[bytes]) -> None:
+        """Some peers are told heads."""
+        node = self._nodes[replica.id]
+        version = node.versions.get(tuple(heads)) if len(heads) < HEADS_MAX else node.version
+        for peer in peers:
+            self._check_due(replica, node, peer)
+            # A read for an earlier reason may bring older heads than those that are due by now, which have to follow.
+            node.due[peer] = [due for due in node.due.get(peer, ()) if version is not None and due[0] > version]
+
+    def _check_due(self, replica: Replica, node: _Node, peer: PeerId) -> None:
+        late_s = replica.world.now - min((since for _, since in node.due.get(peer, ())), default=replica.world.now)
+        if late_s > TOLD_S:
+            self._fail("heads are told as they are", replica, f"{peer} has not been told for {late_s:.1f} s what it should be told")
+
+    # What is synced for
+
+    def on_announced(self, replica: Replica, peer: PeerId, keys: Iterable[bytes], held: Collection[bytes]) -> None:
+        """A peer has keys, of which some are not held."""
+        missing = dict.fromkeys(key for key in keys if key not in held)
+        if peer not in self._correct or not missing:
+            return
+        node = self._nodes[replica.id]
+        if peer in node.wanted:
+            node.wanted[peer][0].update(missing)
+        else:
+            node.wanted[peer] = missing, replica.world.now
+
+    def on_sync_started(self, replica: Replica, peer: PeerId, token: int, held: Collection[bytes]) -> None:
+        """A sync begins."""
+        node = self._nodes[replica.id]
+        node.wanted.pop(peer, None)
+        self._check_wanted(replica, node, held)
+        node.syncing[peer] = token
+        if len(node.syncing) >= SYNCS_MAX:
+            node.waits_since = replica.world.now
+
+    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, token: int) -> None:
+        """A sync is over: others are to be told of what it brought, and who brought nothing has to wait."""
+        node, now = self._nodes[replica.id], replica.world.now
+        if len(node.syncing) >= SYNCS_MAX:
+            node.waits_since = now
+        if node.syncing.get(peer) == token:
+            del node.syncing[peer]
+            node.idle_since = now
+            if peer in node.wanted:
+                node.wanted[peer] = node.wanted[peer][0], now
+        if result.entries:
+            node.cold.discard(peer)
+            for other in node.open:
+                if other != peer:
+                    node.due.setdefault(other, []).append((node.version, now))
+        if result.ending is not Ending.COMPLETE or not result.entries:
+            node.cold.add(peer)
+
+    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+        """A connection is gone, with all that was to happen on it."""
+        node = self._nodes[replica.id]
+        self.on_push_closed(replica, peer)
+        node.wanted.pop(peer, None)
+        if node.syncing.pop(peer, None) is not None:
+            node.idle_since = replica.world.now
+
+    def sample(self, replica: Replica, held: Collection[bytes]) -> None:
+        """Look for what should have happened by now."""
+        node = self._nodes[replica.id]
+        for peer in node.due:
+            self._check_due(replica, node, peer)
+        self._check_wanted(replica, node, held)
+
+    def _check_wanted(self, replica: Replica, node: _Node, held: Collection[bytes]) -> None:
+        now, idle_s = replica.world.now, IDLE_S + 5 * replica.spec.answer_s
+        for peer, (keys, since) in list(node.wanted.items()):
+            missing = [key for key in keys if key not in held]
+            is_due = now - max(since, node.waits_since) > WANTED_S or (not node.syncing and now - max(since, node.idle_since) > idle_s)
+            if not missing:
+                del node.wanted[peer]
+            elif is_due and peer not in node.syncing and peer not in node.cold:
+                self._fail("what is announced is synced for", replica, f"{peer} has {missing[0].hex()}, and no sync began for it")

@@ -1,0 +1,312 @@
+"""Where simulated replicas live: virtual time, connections with ordered streams on them, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...broadcast import PeerKind
+from ...pubsub.rpc import Rpc
+from ...pubsub.types import PeerId
+from ..link import Uniform
+from ..queue import CalendarQueue
+
+__all__ = ["Inhabitant", "LinkFaults", "Wire", "World"]
+
+DETECT_S = 3.0
+"""After how long both ends give up a connection across a partition."""
+REDIAL_S = 1.0
+
+
+@dataclass(slots=True)
+class LinkFaults:
+    """What goes wrong on every link; all shares of one.
+
+    Attributes:
+        loss: RPCs that get lost on the way.
+        duplication: RPCs that arrive twice.
+        jitter_s: RPCs take up to this much longer, each for itself, so that they overtake each other.
+        full: RPCs and pushes that find the sender's queue full.
+        reset: Messages on push and sync streams that break their stream instead of arriving.
+        hang_up: Messages on push and sync streams that end the whole connection instead.
+        cut_short: Syncs that break after a moment.
+        stall: Syncs that are answered late, each time.
+    """
+
+    loss: float = 0.0
+    duplication: float = 0.0
+    jitter_s: float = 0.0
+    full: float = 0.0
+    reset: float = 0.0
+    hang_up: float = 0.0
+    cut_short: float = 0.0
+    stall: float = 0.0
+
+
+class Inhabitant(Protocol):
+    """Whoever may stand at the end of a wire. All times are the world's."""
+
+    id: PeerId
+    is_up: bool
+
+    def on_connected(self, wire: Wire) -> None:
+        """A connection stands."""
+
+    def on_closed(self, wire: Wire) -> None:
+        """It is gone."""
+
+    def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
+        """A pubsub RPC arrived."""
+
+    def on_stream(self, wire: Wire, stream: Any, message: Any) -> None:
+        """Something arrived on a stream of the wire, in order; None: the stream broke or ended."""
+
+
+class Wire:
+    """One connection.
+
+    Attributes:
+        ends: Who dialled, and who was dialled.
+        kinds: What each end takes the other for.
+        latency_s: One way.
+        is_open: For each end, whether it holds the connection open.
+        is_cut: A partition runs across it: nothing arrives.
+        has_lost: Something was lost on the way without a word, or an RPC was overtaken by a later one.
+        has_dropped: An RPC did not fit the sender's queue, whose messages nobody has to make good for.
+        last_rpc_s: When the last RPC under way arrives at each end.
+        opened_at: When both ends were open, in the world's seconds.
+        broken: Streams that exist no more.
+    """
+
+    __slots__ = (
+        "_last_s",
+        "broken",
+        "ends",
+        "has_dropped",
+        "has_lost",
+        "is_cut",
+        "is_open",
+        "kinds",
+        "last_rpc_s",
+        "latency_s",
+        "opened_at",
+    )
+
+    def __init__(self, ends: tuple[Inhabitant, Inhabitant], kinds: tuple[PeerKind, PeerKind], latency_s: float) -> None:
+        self.ends = ends
+        self.kinds = kinds
+        self.latency_s = latency_s
+        self.is_open = [False, False]
+        self.is_cut = False
+        self.has_lost = self.has_dropped = False
+        self.opened_at = math.inf
+        self.broken: set[Any] = set()
+        self.last_rpc_s = [0.0, 0.0]
+        self._last_s = [0.0, 0.0]
+
+    def side(self, who: Inhabitant) -> int:
+        """0 for the end that dialled, 1 for the other."""
+        return 0 if who is self.ends[0] else 1
+
+    def other(self, who: Inhabitant) -> Inhabitant:
+        """The other end."""
+        return self.ends[1 - self.side(who)]
+
+    def kind_for(self, who: Inhabitant) -> PeerKind:
+        """What the other end is to this one."""
+        return self.kinds[self.side(who)]
+
+    def in_order(self, side: int, at_s: float) -> float:
+        """The time of arrival at one end of what may not overtake."""
+        self._last_s[side] = at_s = max(self._last_s[side], at_s)
+        return at_s
+
+
+class World:
+    """Time, wires, faults. Links are dialled again as long as both ends are up and nothing lies between them.
+
+    Args:
+        seed: Of everything that is chance here.
+        faults: What goes wrong on links; may be changed at any time.
+    """
+
+    def __init__(self, seed: int, faults: LinkFaults) -> None:
+        self.now = 0.0
+        self.events = 0
+        self.faults = faults
+        self.rng = random.Random(f"world {seed}")
+        self.wires: dict[tuple[PeerId, PeerId], Wire] = {}
+        self.sides: dict[PeerId, int] = {}
+        self._links: dict[tuple[PeerId, PeerId], tuple[Inhabitant, Inhabitant, tuple[PeerKind, PeerKind]]] = {}
+        self._latency = Uniform(seed, 0.010, 0.120)
+        self._numbers: dict[PeerId, int] = {}
+        self._queue = CalendarQueue()
+        self._seq = 0
+
+    # Time
+
+    def at(self, time_s: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Call a function at a time, in order with everything else."""
+        self._seq += 1
+        self._queue.push((max(time_s, self.now), self._seq, call, arguments))
+
+    def after(self, wait_s: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Call a function after a while."""
+        self.at(self.now + wait_s, call, *arguments)
+
+    def run(self, until_s: float) -> None:
+        """Work off everything up to a time."""
+        for now, _, call, arguments in self._queue.drain(until_s):
+            self.now = now
+            self.events += 1
+            call(*arguments)
+        self.now = until_s
+
+    # Connections
+
+    def link(self, a: Inhabitant, b: Inhabitant, kinds: tuple[PeerKind, PeerKind]) -> None:
+        """Let `a` dial `b` now and whenever they are not connected. `kinds`: what b is to a, and a to b."""
+        for who in (a, b):
+            self._numbers.setdefault(who.id, len(self._numbers))
+        self._links[a.id, b.id] = (a, b, kinds)
+        self._dial(a, b)
+
+    def unlink(self, who: Inhabitant) -> None:
+        """Let somebody go for good."""
+        for ids in [ids for ids in self._links if who.id in ids]:
+            del self._links[ids]
+        self.hang_up(who)
+
+    def redial_all(self) -> None:
+        """Close every connection; all are dialled again."""
+        for wire in list(self.wires.values()):
+            self.close(wire)
+
+    def redial_lossy(self) -> None:
+        """Close the connections on which something got lost for good, as time-outs would; they are dialled again."""
+        for wire in list(self.wires.values()):
+            if wire.has_lost or wire.has_dropped:
+                self.close(wire)
+
+    def hang_up(self, who: Inhabitant) -> None:
+        """Close what somebody who is up has open."""
+        for wire in [wire for wire in self.wires.values() if who in wire.ends]:
+            self.close(wire)
+
+    def drop_all(self, who: Inhabitant) -> None:
+        """Somebody crashed: the other ends notice after the latency of the wire."""
+        for ids, wire in [(ids, wire) for ids, wire in self.wires.items() if who in wire.ends]:
+            del self.wires[ids]
+            wire.is_open[wire.side(who)] = False
+            self.after(wire.latency_s, self._close_end, wire, 1 - wire.side(who))
+            self.after(wire.latency_s + REDIAL_S * self.rng.random(), self._dial, *wire.ends)
+
+    def close(self, wire: Wire) -> None:
+        """Close a connection; both sides hear of it now, and it is dialled again in a while."""
+        ids = (wire.ends[0].id, wire.ends[1].id)
+        if self.wires.get(ids) is not wire:
+            return
+        del self.wires[ids]
+        self._close_end(wire, 0)
+        self._close_end(wire, 1)
+        self.after(REDIAL_S * (0.5 + self.rng.random()), self._dial, *wire.ends)
+
+    def divide(self, sides: dict[PeerId, int]) -> None:
+        """Partition: nothing passes between those on different sides. An empty one heals."""
+        self.sides = sides
+        for wire in list(self.wires.values()):
+            wire.is_cut = self._is_divided(*wire.ends)
+            if wire.is_cut:
+                self.after(DETECT_S, self._give_up, wire)
+
+    def _give_up(self, wire: Wire) -> None:
+        if wire.is_cut:
+            self.close(wire)
+
+    def _is_divided(self, a: Inhabitant, b: Inhabitant) -> bool:
+        return self.sides.get(a.id, 0) != self.sides.get(b.id, 0)
+
+    def _dial(self, a: Inhabitant, b: Inhabitant) -> None:
+        ids = (a.id, b.id)
+        if ids in self.wires or ids not in self._links:
+            return
+        if not (a.is_up and b.is_up) or self._is_divided(a, b):
+            self.after(REDIAL_S * (0.5 + self.rng.random()), self._dial, a, b)
+            return
+        wire = Wire((a, b), self._links[ids][2], self._latency.between(self._numbers[a.id], self._numbers[b.id]))
+        self.wires[ids] = wire
+        self.after(wire.latency_s, self._open_end, wire, 1)
+
+    def _open_end(self, wire: Wire, side: int) -> None:
+        if self.wires.get((wire.ends[0].id, wire.ends[1].id)) is wire:
+            if side:
+                # The dialler's end opens before anything that is sent to it can arrive: at the same moment, with a smaller number.
+                self.after(wire.latency_s, self._open_end, wire, 0)
+            wire.is_open[side] = True
+            if all(wire.is_open):
+                wire.opened_at = self.now
+            wire.ends[side].on_connected(wire)
+
+    def _close_end(self, wire: Wire, side: int) -> None:
+        if wire.is_open[side]:
+            wire.is_open[side] = False
+            wire.ends[side].on_closed(wire)
+
+    # What travels
+
+    def send_rpc(self, wire: Wire, sender: Inhabitant, rpc: Rpc) -> bool:
+        """Send an RPC; it may be lost, doubled or overtaken. False if the sender's queue was full."""
+        faults, rng = self.faults, self.rng
+        if faults.full and rng.random() < faults.full:
+            wire.has_dropped = True
+            return False
+        if wire.is_cut or (faults.loss and rng.random() < faults.loss):
+            wire.has_lost = True
+            return True
+        side = 1 - wire.side(sender)
+        copies = 2 if faults.duplication and rng.random() < faults.duplication else 1
+        for _ in range(copies):
+            at_s = self.now + wire.latency_s
+            if faults.jitter_s:
+                at_s += faults.jitter_s * rng.random()
+                wire.has_lost |= at_s < wire.last_rpc_s[side]
+                wire.last_rpc_s[side] = max(at_s, wire.last_rpc_s[side])
+            self.at(at_s, self._deliver_rpc, wire, side, rpc)
+        return True
+
+    def _deliver_rpc(self, wire: Wire, side: int, rpc: Rpc) -> None:
+        if wire.is_cut:
+            wire.has_lost = True
+        elif wire.is_open[side]:
+            wire.ends[side].on_rpc(wire, rpc)
+
+    def send(self, wire: Wire, sender: Inhabitant, stream: Any, message: Any) -> None:
+        """Send on a stream of the wire: in order, or the stream breaks."""
+        if wire.is_cut:
+            wire.has_lost = True
+            return
+        if stream in wire.broken:
+            return
+        if self.faults.reset and self.rng.random() < self.faults.reset:
+            self.break_stream(wire, stream)
+            return
+        if self.faults.hang_up and self.rng.random() < self.faults.hang_up:
+            self.after(0.0, self.close, wire)
+            return
+        side = 1 - wire.side(sender)
+        self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, message)
+
+    def break_stream(self, wire: Wire, stream: Any) -> None:
+        """Break a stream; both ends hear of it after the latency."""
+        wire.broken.add(stream)
+        for side in (0, 1):
+            self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, None)
+
+    def _deliver(self, wire: Wire, side: int, stream: Any, message: Any) -> None:
+        if wire.is_cut:
+            wire.has_lost = True
+        elif wire.is_open[side]:
+            wire.ends[side].on_stream(wire, stream, message)

@@ -1,0 +1,207 @@
+"""Figures of a run: how fast messages spread, what was sent, who is connected to how many, and how both change over time.
+
+Needs matplotlib, of the extra `sim`; it is imported when the first figure is drawn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import LocalProtocolError
+from ..routing.run import RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["FORMATS", "plot_comparison", "plot_run", "pyplot"]
+
+FORMATS = ("png", "svg")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's, which people with colour blindness can tell apart."""
+LINES = ("-", "-", "-", "-", (0, (4, 2)), "-")
+"""One of two curves that may lie upon each other (gossipsub and choke) is dashed."""
+GREY = "#5f6368"
+STEPS = 400
+"""Points of a curve; more cannot be seen."""
+
+
+def plot_run(result: RunResult, folder: Path, format: str = "png") -> list[Path]:
+    """Draw a run's four figures into a folder, which is made if it is missing.
+
+    Args:
+        result: The run.
+        folder: Where the files go.
+        format: One of `FORMATS`.
+
+    Returns:
+        The files: `propagation`, `messages`, `degrees`, `redundancy`.
+
+    Raises:
+        LocalProtocolError: matplotlib is missing, or the format is none of `FORMATS`.
+        OSError: The folder cannot be written to.
+    """
+    figures = {
+        "propagation": _propagation([result]),
+        "messages": _messages(result),
+        "degrees": _degrees(result),
+        "redundancy": _redundancy(result),
+    }
+    return [_save(figure, folder / f"{name}.{format}", format) for name, figure in figures.items()]
+
+
+def plot_comparison(results: Sequence[RunResult], folder: Path, format: str = "png") -> Path:
+    """Draw the propagation of several routers on one scenario into one figure, `comparison`; see `plot_run`."""
+    return _save(_propagation(results), folder / f"comparison.{format}", format)
+
+
+def pyplot() -> Any:
+    """Return matplotlib's pyplot, which draws into files.
+
+    Raises:
+        LocalProtocolError: matplotlib is missing.
+    """
+    try:
+        import matplotlib
+
+        matplotlib.use("agg")
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise LocalProtocolError("plots need matplotlib", hint="pip install 'gossiplog[sim]'") from error
+    plt.rcParams.update(
+        {
+            "font.size": 10,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.color": "#e4e6e8",
+            "grid.linewidth": 0.8,
+            "axes.axisbelow": True,
+            "axes.edgecolor": GREY,
+            "svg.hashsalt": "gossiplog",
+        }
+    )
+    return plt
+
+
+def _figure(title: str, results: Sequence[RunResult], rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """An empty figure with its title, and under it what was run."""
+    plt = pyplot()
+    figure, grid = plt.subplots(rows, 1, figsize=(8, 4.8), dpi=120, layout="constrained", sharex=True, squeeze=False)
+    all_axes = [row[0] for row in grid]
+    axes = all_axes[0]
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    scenario, spec = results[0].scenario, results[0].scenario.publish
+    attack = f" + {scenario.attack.nodes} malicious" if scenario.attack.nodes else ""
+    routers = scenario.router if len(results) == 1 else f"{len(results)} routers"
+    axes.set_title(
+        f"scenario {scenario.name} · {routers} · {scenario.nodes} nodes{attack} · {results[0].summary.published} messages of "
+        f"{spec.bytes} B, one every {spec.interval_s:g} s · seed {results[0].seed}",
+        loc="left",
+        fontsize=8.5,
+        color=GREY,
+        pad=8,
+    )
+    return figure, all_axes
+
+
+def _save(figure: Figure, path: Path, format: str) -> Path:
+    if format not in FORMATS:
+        raise LocalProtocolError(f"plot format {format!r}, expected one of {', '.join(FORMATS)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format=format, metadata={"Date": None} if format == "svg" else None)
+    pyplot().close(figure)
+    return path
+
+
+def _propagation(results: Sequence[RunResult]) -> Figure:
+    """The share of receipts that were made within a time, of those that should have been."""
+    figure, (axes,) = _figure("How fast messages spread", results)
+    right, left = 0.0, 0.0
+    for result, colour, line in zip(results, COLOURS, LINES, strict=False):
+        ordered = sorted(result.metrics.latencies_s)
+        expected = len(ordered) + result.summary.missed
+        if not ordered:
+            continue
+        picks = sorted({round(step * (len(ordered) - 1) / STEPS) for step in range(STEPS + 1)})
+        times = [1e-3, *(ordered[pick] * 1e3 for pick in picks)]
+        shares = [0.0, *((pick + 1) / expected * 100 for pick in picks)]
+        axes.plot(times, shares, color=colour, linewidth=2, linestyle=line, label=result.scenario.router, drawstyle="steps-post")
+        right = max(right, result.summary.p99_s * 1e3 * 1.35)
+        if len(results) == 1:
+            for share, name in ((result.summary.p50_s, "p50"), (result.summary.p99_s, "p99")):
+                axes.axvline(share * 1e3, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+                axes.annotate(
+                    f"{name} {share * 1e3:.0f} ms", (share * 1e3, 4), xytext=(4, 0), textcoords="offset points", color=GREY, fontsize=9
+                )
+    if len(results) > 1:  # routers differ by orders of magnitude
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        left = 5.0
+        right = max((result.summary.max_s * 1e3 for result in results if result.metrics.latencies_s), default=10.0) * 1.2
+    axes.set_xlim(left, right or 1)
+    axes.set_ylim(0, 102)
+    axes.set_xlabel("time since publish (ms)" if len(results) == 1 else "time since publish (ms, logarithmic)")
+    axes.set_ylabel("receipts made (%)")
+    slowest = max((result.summary.max_s * 1e3 for result in results if result.metrics.latencies_s), default=0.0)
+    if slowest > right:
+        axes.annotate(f"slowest {slowest:,.0f} ms →", (0.995, 0.86), xycoords="axes fraction", ha="right", color=GREY, fontsize=9)
+    if len(results) > 1:
+        axes.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def _messages(result: RunResult) -> Figure:
+    """Sends by type."""
+    figure, (axes,) = _figure("What was sent", [result])
+    counts = {kind: count for kind, count in result.summary.counters.items() if kind not in ("deliver", "publish")}
+    ordered = sorted(counts.items(), key=lambda item: item[1])
+    names = [kind for kind, _ in ordered]
+    axes.barh(names, [count for _, count in ordered], color=[COLOURS[0] if name == "message" else COLOURS[5] for name in names], height=0.7)
+    axes.set_xscale("log")
+    top = max(counts.values(), default=1)
+    axes.set_xlim(0.8, top * 6)
+    for row, (_, count) in enumerate(ordered):
+        axes.annotate(f"{count:,}", (count, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.set_xlabel("sent, by type (logarithmic)")
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def _degrees(result: RunResult) -> Figure:
+    """To how many peers each honest node pushes whole messages when the last message is published."""
+    figure, (axes,) = _figure("Peers that get whole messages from a node", [result])
+    counts = Counter(result.degrees)
+    axes.bar(list(counts), list(counts.values()), color=COLOURS[0], width=0.85)
+    if result.degrees:
+        mean = sum(result.degrees) / len(result.degrees)
+        axes.axvline(mean, color=COLOURS[1], linewidth=1.5)
+        axes.annotate(
+            f"mean {mean:.1f}", (mean, 1), xycoords=("data", "axes fraction"), xytext=(5, -12), textcoords="offset points", color=COLOURS[1]
+        )
+        axes.set_xlim(-0.6, max(13, max(counts) + 1))
+    axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+    axes.yaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+    axes.set_xlabel("peers, when the last message is published")
+    axes.set_ylabel("nodes")
+    return figure
+
+
+def _redundancy(result: RunResult) -> Figure:
+    """RMR and last delivery hop of each message, by its time of publishing."""
+    figure, (top, bottom) = _figure("Redundancy and last hop, message by message", [result], rows=2)
+    metrics = result.metrics
+    numbers = range(len(metrics.published_s))
+    top.plot(metrics.published_s, [metrics.rmr(number) for number in numbers], color=COLOURS[0], linewidth=1.6)
+    top.set_ylabel("redundancy (RMR)")
+    top.set_ylim(0, max([1.0, *(metrics.rmr(number) for number in numbers)]) * 1.15)
+    bottom.plot(metrics.published_s, [metrics.last_hop(number) for number in numbers], ".", color=COLOURS[1], markersize=4)
+    bottom.set_ylabel("last delivery hop")
+    bottom.set_ylim(0, max([1, *(metrics.last_hop(number) for number in numbers)]) + 1)
+    bottom.yaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
+    bottom.set_xlabel("virtual time of the publish (s)")
+    return figure

@@ -1,0 +1,3 @@
+"""Routers under test: the exact engine, its nodes and links, what goes wrong, and who attacks."""
+
+__all__: list[str] = []

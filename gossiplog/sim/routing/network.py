@@ -1,0 +1,387 @@
+"""The exact engine: the driver that carries out the routers' actions on virtual time.
+
+Single-threaded: one calendar of tuples, integer node ids, no coroutine. Same scenario and seed, same order of everything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from ...pubsub.actions import Action, AnotherSource, Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer, Validate
+from ...pubsub.events import (
+    ConnectFailed,
+    Event,
+    Outcome,
+    PeerConnected,
+    PeerDisconnected,
+    Probed,
+    Publish,
+    RpcReceived,
+    SendFailed,
+    Start,
+    Subscribe,
+    TimerFired,
+    Validated,
+)
+from ...pubsub.router import Router
+from ...pubsub.rpc import Message
+from ...pubsub.types import MessageId, Topic
+from ..collector import uncollected
+from ..link import Latency
+from ..measure.counters import Account
+from ..queue import CalendarQueue
+from ..scenario import LinkSpec
+from .node import Lane, Link, Node
+
+__all__ = ["TOPIC", "Network"]
+
+TOPIC = Topic("sim")
+RPC, TIMER, TELL, DIALLED, CONNECTED, CLOSED, CALL = range(7)
+"""Kinds of events. An event is (seconds, number, kind, whom, what); for an RPC `whom` is a lane, else a node."""
+
+Call = Callable[[float], None]
+
+
+class Network:
+    """Nodes, links and the calendar.
+
+    Args:
+        nodes: The nodes, not yet started.
+        make_router: Makes a node's router from its number and a generator of its own.
+        latency: Between any two.
+        spec: What goes wrong on the way.
+        account: Where everything is counted and recorded.
+        seed: Of the run.
+        validation_s: How long validating takes.
+    """
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        make_router: Callable[[int, random.Random], Router],
+        latency: Latency,
+        spec: LinkSpec,
+        account: Account,
+        seed: int,
+        validation_s: float = 0.0,
+    ) -> None:
+        self.nodes = nodes
+        self.latency = latency
+        self.spec = spec
+        self.account = account
+        self.now = 0.0
+        self.events = 0
+        self.registry: dict[tuple[int, int], Link] = {}
+        self.sides: bytearray | None = None
+        self._make_router = make_router
+        self._seed = seed
+        self._rng = random.Random(f"network {seed}")
+        self._validation_s = validation_s
+        self._is_perfect = not (spec.jitter or spec.loss or spec.duplication or spec.reordering or spec.bandwidth)
+        self._has_drift = any(node.rate != 1.0 or node.offset_s for node in nodes)
+        self._queue = CalendarQueue(latency.low_s * 0.9)
+        self._seq = 0
+
+    # The loop
+
+    def run(self, until_s: float, progress: Callable[[float, int], None] | None = None) -> None:
+        """Work off everything up to `until_s`.
+
+        Args:
+            until_s: Seconds of virtual time.
+            progress: Called now and then with the virtual time and the events worked off.
+        """
+        with uncollected():
+            self._work(until_s, progress)
+        self.now = until_s
+
+    def _work(self, until_s: float, progress: Callable[[float, int], None] | None) -> None:
+        count, has_drift = self.events, self._has_drift
+        for now, _, kind, whom, what in self._queue.drain(until_s):
+            count += 1
+            if not count & 0x3FFF:
+                self.events = count
+                if progress is not None:
+                    progress(now, count)
+            self.now = now
+            if kind == RPC:
+                handle = whom.handle
+                if handle is not None:  # else: the connection it was sent on is gone
+                    actions = handle(what, whom.node.offset_s + now * whom.node.rate if has_drift else now)
+                    if actions:  # four of five RPCs are duplicates, of which nothing follows
+                        self._carry_out(whom.node, actions)
+            elif kind == TIMER:
+                token, at = what
+                if whom.timers.get(token) == at:
+                    del whom.timers[token]
+                    self.tell(whom, TimerFired(token))
+            else:
+                self._on_other(kind, whom, what)
+        self.events = count
+
+    def at(self, time_s: float, call: Call) -> None:
+        """Call a function at a time, in order with everything else."""
+        self._push(time_s, CALL, None, call)
+
+    def tell(self, node: Node, event: Event) -> None:
+        """Hand an event to a node's router and carry out what it asks for. Nothing happens if the node is down."""
+        if node.handle is not None:
+            self._carry_out(node, node.handle(event, node.offset_s + self.now * node.rate))
+
+    def _carry_out(self, node: Node, actions: list[Action]) -> None:
+        for action in actions:
+            if type(action) is SendRpc:
+                self._send(node, action)
+            elif type(action) is Deliver:
+                self.account.on_deliver(self.now, node.id, action.source, action.message)
+            else:
+                self._apply(node, action)
+
+    def _push(self, time_s: float, kind: int, whom: Any, what: Any) -> None:
+        self._seq += 1
+        self._queue.push((time_s, self._seq, kind, whom, what))
+
+    def _tell_later(self, wait_s: float, node: Node, event: Event) -> None:
+        """Hand an event to a router after a while, unless the node has crashed meanwhile."""
+        self._push(self.now + wait_s, TELL, node, (event, node.epoch))
+
+    def _on_other(self, kind: int, node: Node, what: Any) -> None:
+        if kind == CALL:
+            what(self.now)
+        elif kind == TELL:
+            event, epoch = what
+            if node.epoch == epoch:
+                self.tell(node, event)
+        elif kind == DIALLED:
+            self._on_dialled(node, what)
+        elif kind == CONNECTED:
+            self._on_connected(node, what)
+        else:
+            self._on_closed(node, what)
+
+    def _apply(self, node: Node, action: Action) -> None:
+        match action:
+            case SetTimer(token, at):
+                node.timers[token] = at
+                # A clock that runs wrong makes rounding errors: a nanosecond later the timer is due for certain.
+                time_s = (at - node.offset_s) / node.rate + 1e-9 if self._has_drift else at
+                self._push(max(self.now, time_s), TIMER, node, (token, at))
+            case Validate(message):
+                self._tell_later(self._validation_s, node, Validated(message.id, Outcome.ACCEPT))
+            case Connect(peer):
+                self.dial(node, self._node(peer))
+            case Disconnect(peer):
+                self._release(node, peer)
+            case Probe(peer):
+                self._probe(node, self._node(peer))
+            case Published() | AnotherSource() | SlowPeer():
+                pass
+            case SendRpc() | Deliver():  # pragma: no cover - taken by `_carry_out`
+                raise AssertionError(action)
+            case _:
+                assert_never(action)
+
+    # Nodes
+
+    def _node(self, peer: Any) -> Node:
+        """Who a peer id names: node numbers serve as peer ids."""
+        node: Node = self.nodes[peer]
+        return node
+
+    def start(self, node: Node) -> None:
+        """Start a node, or start it again with nothing in memory."""
+        node.epoch += 1
+        node.router = router = self._make_router(node.id, random.Random(f"router {self._seed} {node.id} {node.epoch}"))
+        node.handle = router.handle
+        self.account.on_up(self.now, node.id)
+        self.tell(node, Start(node.peer_id))
+        self.tell(node, Subscribe(TOPIC))
+
+    def crash(self, node: Node) -> None:
+        """Stop a node at once. Its peers notice after the latency of their link, as the kernel resets the connection."""
+        node.router = node.handle = None
+        node.timers.clear()
+        for lane in list(node.lanes.values()):
+            self._forget(lane.link)
+            lane.link.to(node).handle = None
+            self._push(self.now + lane.latency_s, CLOSED, lane.node, lane.link)
+        node.lanes.clear()
+        self.account.on_down(self.now, node.id)
+
+    def publish(self, node: Node, data: bytes) -> None:
+        """Publish a message at a node that is up."""
+        number = self.account.on_publish(self.now, node.id)
+        message = Message(MessageId(number.to_bytes(8, "big")), TOPIC, data)
+        self.tell(node, Publish(message))
+
+    # Links
+
+    def dial(self, node: Node, other: Node) -> None:
+        """Open a connection unless there is one. It stands after one latency for the dialled, after two for the dialler."""
+        key = (min(node.id, other.id), max(node.id, other.id))
+        if key in self.registry or node is other or node.router is None:
+            return
+        bandwidth = min(node.bandwidth, other.bandwidth) or max(node.bandwidth, other.bandwidth)
+        is_plain = self._is_perfect and not bandwidth
+        link = Link(node, other, self.latency.between(*key), is_plain=is_plain, bandwidth=bandwidth)
+        self.registry[key] = link
+        self.account.on_dial(self.now, node.id, other.id)
+        if self.sides is not None and self.sides[node.id] != self.sides[other.id]:
+            self.cut(link)
+        self._push(self.now + link.latency_s, DIALLED, other, link)
+
+    def cut(self, link: Link) -> None:
+        """Let nothing more through a link, and give it up on both sides when the time-out is over."""
+        link.is_cut = True
+        link.set_plain(False)
+        self.at(self.now + self.spec.detect_s, lambda _: self.close(link) if link.is_cut else None)
+
+    def mend(self, link: Link) -> None:
+        """Let a cut link work again."""
+        link.is_cut = False
+        link.set_plain(self._is_perfect and not link.bandwidth)
+
+    def slow_down(self, node: Node, bandwidth: float) -> None:
+        """Limit each link of a node to so many bytes a second; 0 lifts the limit."""
+        node.bandwidth = bandwidth
+        for lane in node.lanes.values():
+            lane.link.bandwidth = bandwidth
+            lane.link.set_plain(self._is_perfect and not bandwidth and not lane.link.is_cut)
+
+    def close(self, link: Link) -> None:
+        """Close a connection; both sides hear of it now."""
+        self._forget(link)
+        self._on_closed(link.dialler, link)
+        self._on_closed(link.dialled, link)
+
+    def _forget(self, link: Link) -> None:
+        if self.registry.get(link.key) is link:
+            del self.registry[link.key]
+
+    def _on_dialled(self, node: Node, link: Link) -> None:
+        if node.router is None or link.is_cut:
+            self._forget(link)
+            if link.dialler.epoch == link.dialler_epoch:
+                wait_s = self.spec.detect_s if link.is_cut else link.latency_s
+                self._tell_later(wait_s, link.dialler, ConnectFailed(node.peer_id))
+            return
+        # The dialler's end opens before anything that is sent to it can arrive: at the same moment, with a smaller number.
+        self._push(self.now + link.latency_s, CONNECTED, link.dialler, link)
+        self._attach(node, link)
+
+    def _on_connected(self, node: Node, link: Link) -> None:
+        if link.there.handle is None:
+            return  # closed meanwhile
+        if node.router is None or node.epoch != link.dialler_epoch:
+            self._forget(link)
+            self._on_closed(link.dialled, link)
+            return
+        self._attach(node, link)
+
+    def _attach(self, node: Node, link: Link) -> None:
+        """Hold a link open at one of its ends, and tell the router there."""
+        other = link.other(node)
+        if other.peer_id in node.lanes:  # the peer crashed and is back before we noticed
+            self._on_closed(node, node.lanes[other.peer_id].link)
+        node.lanes[other.peer_id] = link.to(other)
+        link.to(node).handle = node.handle
+        assert node.router is not None
+        spoken = other.router.protocols if other.router is not None else node.router.protocols
+        offered, taken = (node.router.protocols, spoken) if node is link.dialler else (spoken, node.router.protocols)
+        protocol = offered[0] if offered[0] in taken else next((each for each in offered if each in taken), "")
+        self.account.on_connect(self.now, node.id, other.id)
+        self.tell(node, PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
+
+    def _on_closed(self, node: Node, link: Link) -> None:
+        """Let go of a link at one of its ends, if it is held there."""
+        other = link.other(node)
+        lane = node.lanes.get(other.peer_id)
+        if lane is not None and lane.link is link:
+            del node.lanes[other.peer_id]
+            link.to(node).handle = None
+            self.account.on_disconnect(self.now, node.id, other.id)
+            self.tell(node, PeerDisconnected(other.peer_id))
+
+    def _release(self, node: Node, peer: Any) -> None:
+        lane = node.lanes.get(peer)
+        if lane is None or node.id in lane.link.released:
+            return
+        link = lane.link
+        link.released.append(node.id)
+        if len(link.released) == 2:
+            self._forget(link)
+            self._push(self.now + link.latency_s, CLOSED, lane.node, link)
+            self._on_closed(node, link)
+
+    def _probe(self, node: Node, other: Node) -> None:
+        latency_s = self.latency.between(node.id, other.id)
+        if other.router is not None and (self.sides is None or self.sides[node.id] == self.sides[other.id]):
+            self._tell_later(2 * latency_s, node, Probed(other.peer_id, 2 * latency_s))
+        else:
+            self._tell_later(self.spec.detect_s, node, Probed(other.peer_id, None))
+
+    # Sending
+
+    def _send(self, node: Node, action: SendRpc) -> None:
+        rpc, peers = action.rpc, action.peers
+        now = self.now
+        size = self.account.on_send(now, node.id, peers, rpc)
+        lanes, seq, push = node.lanes, self._seq, self._queue.push
+        event = RpcReceived(node.peer_id, rpc)  # one for all recipients
+        for peer in peers:
+            lane = lanes.get(peer)
+            if lane is not None and lane.is_plain:
+                seq += 1
+                push((now + lane.latency_s, seq, RPC, lane, event))
+                continue
+            self._seq = seq
+            if lane is None:
+                self._tell_later(0.0, node, SendFailed(peer, rpc))
+            else:
+                self._send_hard(node, lane, event, size)
+            seq = self._seq
+        self._seq = seq
+
+    def _send_hard(self, node: Node, lane: Lane, event: RpcReceived, size: int) -> None:
+        """Send over a link on which something can happen: in this order queue, loss, delay, duplication."""
+        spec, rng, link = self.spec, self._rng, lane.link
+        leaves_s = self.now
+        if spec.bandwidth or link.bandwidth:
+            left = self._enqueue(node, lane, size)
+            if left is None:
+                self.account.on_dropped(self.now, node.id, lane.node.id, size)
+                self._tell_later(0.0, node, SendFailed(lane.node.peer_id, event.rpc))
+                return
+            leaves_s = left
+        if link.is_cut or (spec.loss and rng.random() < spec.loss):
+            self.account.on_lost(self.now, node.id, lane.node.id, size)
+            return
+        at = leaves_s + lane.latency_s * (1.0 + spec.jitter * rng.random())
+        if spec.reordering and rng.random() < spec.reordering:
+            at += spec.reordering_s * rng.random()
+        else:
+            lane.last_s = at = max(at, lane.last_s)
+        self._push(at, RPC, lane, event)
+        if spec.duplication and rng.random() < spec.duplication:
+            self._push(at + lane.latency_s * rng.random(), RPC, lane, event)
+
+    def _enqueue(self, node: Node, lane: Lane, size: int) -> float | None:
+        """When the RPC will have left the node; None if the lane's queue is full."""
+        queue = lane.departures
+        if queue is None:
+            queue = lane.departures = deque()
+        while queue and queue[0] <= self.now:
+            queue.popleft()
+        if len(queue) >= self.spec.queue_max:
+            return None
+        leaves_s = max(self.now, queue[-1] if queue else 0.0)
+        if self.spec.bandwidth:
+            leaves_s = max(leaves_s, node.uplink_free_s) + size / self.spec.bandwidth
+            node.uplink_free_s = leaves_s
+        if lane.link.bandwidth:
+            leaves_s += size / lane.link.bandwidth
+        queue.append(leaves_s)
+        return leaves_s

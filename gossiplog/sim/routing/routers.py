@@ -1,0 +1,62 @@
+"""Making the product's routers from a scenario's parameters."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...errors import LocalProtocolError
+from ...pubsub import params as pubsub_params
+from ...pubsub.mesh_params import MESH_PARAMS
+from ...pubsub.router import Router
+from ...pubsub.tables import overlaid
+from ..scenario import ScenarioError
+
+__all__ = ["router_factory"]
+
+Factory = Callable[[random.Random], Router]
+
+
+def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) -> Factory:
+    """Give a function that makes one router from its generator of random numbers.
+
+    Args:
+        name: One of `scenario.ROUTERS`.
+        table: Parameters by their names; what is left out has the router's default, or, with `base = "mesh"`, the value that
+            `gossiplog serve` runs with.
+        is_validating: Whether messages are to be validated; overrides the table.
+
+    Raises:
+        ScenarioError: A parameter is unknown, of the wrong type, or breaks the router's own rules.
+    """
+    make = getattr(importlib.import_module(f"gossiplog.pubsub.routers.{name}"), _CLASSES[name])
+    params_class = getattr(pubsub_params, f"{_CLASSES[name]}Params")
+    base = params_class()
+    if "base" in table:
+        table = dict(table)
+        chosen = table.pop("base")
+        if chosen != "mesh" or name not in MESH_PARAMS:
+            raise ScenarioError(f'params.{name}.base: {chosen!r}, expected "mesh", which is for {" and ".join(MESH_PARAMS)}')
+        base = MESH_PARAMS[name]
+    try:
+        params = overlaid(base, {**table, "is_validating": is_validating}, f"params.{name}")
+    except LocalProtocolError as error:
+        raise ScenarioError(str(error)) from error
+
+    def factory(rng: random.Random) -> Router:
+        router: Router = make(params, rng)
+        return router
+
+    return factory
+
+
+_CLASSES = {
+    "floodsub": "Floodsub",
+    "randomsub": "Randomsub",
+    "meshsub": "Meshsub",
+    "gossipsub": "Gossipsub",
+    "choke": "Choke",
+    "episub": "Episub",
+}

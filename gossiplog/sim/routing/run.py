@@ -1,0 +1,184 @@
+"""Run a scenario: build the network, let it run, and sum up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ...pubsub.router import Router, RouterState
+from ..link import HeavyTail, Latency, Regional, Uniform
+from ..measure.counters import Account
+from ..measure.metrics import Metrics, Summary
+from ..measure.trace import Recorder, Sink
+from ..scenario import LatencySpec, Scenario, ScenarioError
+from . import topology
+from .attack import Malicious, attack_links
+from .faults import Script
+from .network import TOPIC, Network
+from .node import Node
+from .routers import router_factory
+from .topology import Links
+
+__all__ = ["Run", "RunResult", "run_scenario"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came out of a run.
+
+    Attributes:
+        scenario: With the router that was used.
+        seed: Of the run.
+        summary: The figures.
+        metrics: All that was counted, for plots.
+        degrees: For each honest node that is up the peers that it sends whole messages to, when the last message is published.
+        events: Events worked off.
+        until_s: Virtual seconds that were simulated; less than the scenario's end if the run was interrupted.
+    """
+
+    scenario: Scenario
+    seed: int
+    summary: Summary
+    metrics: Metrics
+    degrees: list[int]
+    events: int
+    until_s: float
+
+
+class Run:
+    """One run of a scenario, built and ready.
+
+    Args:
+        scenario: What to run.
+        seed: Decides everything random.
+        sinks: Where the trace goes; none, no trace.
+
+    Raises:
+        ScenarioError: The scenario's parameters do not fit its router, or its files cannot be read.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, sinks: Sequence[Sink] = ()) -> None:
+        self.scenario, self.seed = scenario, seed
+        honest, attack = scenario.nodes, scenario.attack
+        total = honest + attack.nodes
+        self.metrics = Metrics(total, honest)
+        self._degrees: list[int] = []
+        self._recorder = Recorder(sinks) if sinks else None
+        make = router_factory(
+            scenario.router,
+            scenario.params.get(scenario.router, {}),
+            is_validating=scenario.publish.validation_s > 0,
+        )
+
+        def make_router(number: int, rng: random.Random) -> Router:
+            router = make(rng)
+            return router if number < honest else Malicious(router, TOPIC, attack, random.Random(f"malice {seed} {number}"))
+
+        rng = random.Random(f"topology {seed}")
+        links = _links(scenario, rng)
+        bad_links = attack_links(honest, attack, rng)
+        nodes = [Node(number, _address(number, honest, attack.addresses)) for number in range(total)]
+        for node in nodes:
+            if scenario.clock_drift:
+                node.rate = 1.0 + scenario.clock_drift * (2 * rng.random() - 1)
+                node.offset_s = 1000.0 * rng.random()
+        account = Account(self.metrics, self._recorder)
+        latency = make_latency(scenario.latency, seed)
+        self.network = Network(nodes, make_router, latency, scenario.link, account, seed, scenario.publish.validation_s)
+        starts = [scenario.start_spread_s * rng.random() for _ in range(honest)]
+        starts.extend(attack.join_s + scenario.start_spread_s * rng.random() for _ in range(attack.nodes))
+        script = Script(self.network, honest, links + bad_links, random.Random(f"script {seed}"), self._recorder)
+        script.start_all(starts)
+        script.publish_all(scenario.publish)
+        for fault in scenario.fault:
+            script.add(fault)
+
+        last_s = scenario.publish.start_s + (scenario.publish.messages - 1) * scenario.publish.interval_s
+        self.network.at(last_s, lambda _: self._count_degrees())
+
+    def _count_degrees(self) -> None:
+        up = (node.router for node in self.network.nodes[: self.scenario.nodes])
+        self._degrees = [_degree(router.state()) for router in up if router is not None]
+
+    def work(self, progress: Callable[[float, int], None] | None = None) -> None:
+        """Run to the scenario's end. A KeyboardInterrupt passes through; `result` then shows what there is.
+
+        Args:
+            progress: Called now and then with virtual seconds and events worked off.
+        """
+        self.network.run(self.scenario.end_s, progress)
+
+    def result(self) -> RunResult:
+        """Sum up what has happened so far, and close the trace."""
+        if self._recorder is not None:
+            self._recorder.close()
+            self._recorder = None
+        if not self._degrees:
+            self._count_degrees()
+        return RunResult(
+            self.scenario, self.seed, self.metrics.summary(), self.metrics, self._degrees, self.network.events, self.network.now
+        )
+
+
+def run_scenario(
+    scenario: Scenario,
+    seed: int,
+    router: str | None = None,
+    sinks: Sequence[Sink] = (),
+    progress: Callable[[float, int], None] | None = None,
+) -> RunResult:
+    """Run a scenario to its end.
+
+    Args:
+        scenario: What to run.
+        seed: Decides everything random.
+        router: Another router than the scenario's.
+        sinks: Where the trace goes.
+        progress: See `Run.work`.
+    """
+    run = Run(replace(scenario, router=router) if router else scenario, seed, sinks)
+    run.work(progress)
+    return run.result()
+
+
+def make_latency(spec: LatencySpec, seed: int) -> Latency:
+    """Make the latency model that a scenario names."""
+    match spec.kind:
+        case "regional":
+            return Regional(seed, spec.matrix_s, spec.weights, spec.spread)
+        case "heavy_tail":
+            return HeavyTail(seed, spec.low_s, spec.median_s, spec.shape, spec.high_s)
+        case _:
+            return Uniform(seed, spec.low_s, spec.high_s)
+
+
+def _links(scenario: Scenario, rng: random.Random) -> Links:
+    spec, nodes = scenario.topology, scenario.nodes
+    match spec.kind:
+        case "ring":
+            return topology.ring(nodes)
+        case "star":
+            return topology.star(nodes)
+        case "hubs":
+            return topology.hub_and_spoke(nodes, spec.hubs, rng)
+        case "full":
+            return topology.full(nodes)
+        case "file":
+            try:
+                return topology.read_links(scenario.directory / spec.file, nodes)
+            except (OSError, UnicodeDecodeError) as error:
+                raise ScenarioError(f"topology.file: {error}") from error
+        case _:
+            return topology.random_connect(nodes, spec.connect, rng)
+
+
+def _address(number: int, honest: int, addresses: int) -> str:
+    """Honest nodes have an address each; malicious ones share a few."""
+    if number >= honest:
+        return f"172.16.{(number - honest) % addresses >> 8}.{(number - honest) % addresses & 255}"
+    return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+
+
+def _degree(state: RouterState) -> int:
+    return sum(len(topic.full_message) for topic in state.topics)

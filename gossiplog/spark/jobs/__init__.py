@@ -1,0 +1,3 @@
+"""The jobs whole: read, compute, publish, report."""
+
+__all__: list[str] = []

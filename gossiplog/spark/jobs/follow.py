@@ -1,0 +1,83 @@
+"""Following a log into Parquet tables: a stream of micro-batches, each of which is in the table once, whatever is killed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ...arrow.columns import arrow_schema
+from ...entry.envelope import VALUE_BYTES_LIMIT
+from ...entry.validation import validate
+from ..source.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["FOLLOW_COLUMNS", "checked", "follow"]
+
+FOLLOW_COLUMNS = ("id", "key", "clock", "topic", "author", "parents", "payload", "value", "seq", "place", "fault", "source")
+
+
+def follow(
+    spark: SparkSession,
+    log: str,
+    out: str,
+    *,
+    every: str | None = None,
+    rows_max: int | None = None,
+    start_seq: int = 1,
+) -> StreamingQuery:
+    """Start to copy a log, and whatever is appended to it, to `OUT/entries`; go on where the checkpoint in `OUT/checkpoint` says.
+
+    Every entry is verified on its way but for its parents, which the log has checked. The table is partitioned by `verdict`: `accept`, and
+    `reject` with `rule` and `reason`, which is the quarantine. Read it with Spark, which passes over files of batches that were not
+    finished.
+
+    Args:
+        spark: The session.
+        log: A path or URL.
+        out: A folder or URL.
+        every: How often to look, `5 seconds` say; None to copy what is there now, and end.
+        rows_max: Of a batch.
+        start_seq: The first insertion number; only for a new stream.
+    """
+    if "://" not in log:
+        log = str(Path(log).absolute())
+    if "://" not in out:
+        out = str(Path(out).absolute())
+    reader = spark.readStream.format("gossiplog").option("columns", ",".join(FOLLOW_COLUMNS)).option("startSeq", start_seq)
+    if rows_max is not None:
+        reader = reader.option("maxRowsPerBatch", rows_max)
+    writer = (
+        checked(reader.load(log)).writeStream.format("parquet").partitionBy("verdict").option("checkpointLocation", f"{out}/checkpoint")
+    )
+    writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
+    return writer.start(f"{out}/entries")
+
+
+def checked(entries: DataFrame, *, topic: str | None = None, value_bytes_max: int = VALUE_BYTES_LIMIT) -> DataFrame:
+    """Add `verdict`, `rule` and `reason` to entries, each judged alone; works on streams. The rows have `value`, `fault`, any other
+    columns."""
+    names = tuple(entries.columns)
+    ddl = ", ".join(f"{name} {COLUMNS[name].simpleString()}" for name in names) + ", verdict string, rule string, reason string"
+    return entries.mapInArrow(partial(_check, names, topic, value_bytes_max), ddl)
+
+
+def _check(names: tuple[str, ...], topic: str | None, value_bytes_max: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema = pa.schema([*arrow_schema(names), *[(name, pa.string()) for name in ("verdict", "rule", "reason")]])
+    for batch in batches:
+        verdicts: list[tuple[str, str | None, str | None]] = []
+        for value, fault in zip(batch.column("value").to_pylist(), batch.column("fault").to_pylist(), strict=True):
+            if value is None:
+                verdicts.append(("reject", "file", fault))
+                continue
+            verdict = validate(value, topic=topic, value_bytes_max=value_bytes_max)
+            verdicts.append((verdict.outcome.value, verdict.rule, verdict.reason))
+        made = [pa.array([verdict[at] for verdict in verdicts], pa.string()) for at in range(3)]
+        arrays = [batch.column(name).cast(schema.field(name).type) for name in names] + made
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

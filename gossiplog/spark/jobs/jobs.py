@@ -1,0 +1,294 @@
+"""The jobs whole: read, work, publish the tables, report. The functions that they are made of work on any DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from ...entry.envelope import VALUE_BYTES_LIMIT
+from ...plan import Plan, ask
+from ...store.postgres.url import is_postgres_url, without_secrets
+from ..tables.entries import read_entries
+from .report import Report
+from .staging import published
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ...tree.node import Node
+
+__all__ = ["Job", "diff_job", "export_job", "import_job", "state_job", "stats_job", "tree_job", "verify_job"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What every job needs.
+
+    Attributes:
+        spark: The session.
+        out: The folder of its results, which must not exist; None to keep none but the report.
+        options: Options of the data source, for whatever is read.
+        note: Told what is being done, for the user.
+    """
+
+    spark: SparkSession
+    out: str | None = None
+    options: Mapping[str, str] | None = None
+    note: Callable[[str], None] = lambda _: None
+
+    @contextmanager
+    def publishing(self, name: str, *sources: str) -> Iterator[tuple[Report, str | None]]:
+        """Give a report to fill, and the folder to write tables to; both are published at the end."""
+        report = Report(name, [_shown(source) for source in sources])
+        if self.out is None:
+            yield report, None
+            report.finish()
+            return
+        with published(self.out) as draft:
+            yield report, draft
+            report.finish()
+            report.write(self.spark, draft)
+
+    def read(self, location: str, columns: tuple[str, ...]) -> DataFrame:
+        """Read entries; see `read_entries`."""
+        return read_entries(self.spark, location, columns, self.options)
+
+
+def verify_job(
+    job: Job, location: str, *, topic: str | None = None, value_bytes_max: int = VALUE_BYTES_LIMIT, known: str | None = None
+) -> Report:
+    """Verify all entries of a place; tables `verdicts` and `quarantine`.
+
+    Args:
+        job: The job.
+        location: What `read_entries` takes.
+        topic: See `verify`.
+        value_bytes_max: See `verify`.
+        known: Another place whose entries count as present.
+    """
+    from ..tables.verify import JUDGE, VERDICT_COLUMNS, count_verdicts, quarantine, settle
+
+    with job.publishing("verify", location) as (report, draft):
+        job.note(f"verifying {_shown(location)}")
+        present = None if known is None else job.read(known, ("key",))
+        judged = JUDGE.at(job.spark, location, topic, value_bytes_max, options=job.options)
+        verdicts = settle(judged, known=present, staging=draft)
+        if draft is not None:
+            job.note("writing verdicts")
+            verdicts.write.parquet(f"{draft}/verdicts")
+            verdicts = job.spark.read.schema(verdicts.schema).parquet(f"{draft}/verdicts")
+            quarantine(verdicts).select(*VERDICT_COLUMNS).coalesce(8).write.parquet(f"{draft}/quarantine")
+            report.tables["verdicts"] = "a row for each row that was read: id, key, verdict, rule, reason, place; source where it failed"
+            report.tables["quarantine"] = "the rows of verdicts that were not accepted, with what stands in their place"
+        counts = count_verdicts(verdicts)
+        report.results["entries"] = sum(row["count"] for row in counts)
+        report.results["failed"] = sum(row["count"] for row in counts if row["verdict"] != "accept")
+        report.results["verdicts"] = counts
+    return report
+
+
+def tree_job(job: Job, location: str) -> Report:
+    """Build the tree over all entries of a place, and compare its root with the one that a log keeps; tables `nodes` and `quarantine`."""
+    from ..tables.tree import FOLD, LEAF_COLUMNS, build_tree
+
+    with job.publishing("tree", location) as (report, draft):
+        job.note(f"building the tree of {_shown(location)}")
+        kept, options = _kept_root(location, job.options)
+        is_export = _is_export(location)
+        entries = job.read(location, ("key", "value", *LEAF_COLUMNS[2:]) if is_export else LEAF_COLUMNS)
+        folded = None if is_export else FOLD.at(job.spark, location, options=options)
+        tree = build_tree(entries, folded=folded, staging=draft)
+        if draft is not None:
+            tree.nodes.write.parquet(f"{draft}/nodes")
+            tree.refused.coalesce(8).write.parquet(f"{draft}/quarantine")
+            report.tables["nodes"] = "level (from 1 up), key (empty for an anchor) and hash of every node above the leaves"
+            report.tables["quarantine"] = "rows that are no leaves, with the reason"
+        refused = tree.refused.count()
+        report.results |= {
+            "root": tree.root.hash.hex(),
+            "level": tree.root.level,
+            "entries": tree.leaves,
+            "failed": refused,
+            "sorted": tree.is_sorted,
+        }
+        if kept is not None:
+            report.results["log's root"] = kept.hash.hex()
+            report.results["failed"] = refused + ((kept.level, kept.hash) != (tree.root.level, tree.root.hash))
+    return report
+
+
+def diff_job(job: Job, a: str, b: str) -> Report:
+    """Compare two places; table `differences`."""
+    from ...entry.message_id import encode_id
+    from ..tables.diff import count_sides, diff
+    from ..tables.tree import LEAF_COLUMNS
+
+    with job.publishing("diff", a, b) as (report, draft):
+        job.note(f"comparing {_shown(a)} and {_shown(b)}")
+        sides = [job.read(each, ("key", "value") if _is_export(each) else LEAF_COLUMNS[:2]) for each in (a, b)]
+        differing = diff(*sides)
+        if draft is not None:
+            differing.write.parquet(f"{draft}/differences")
+            differing = job.spark.read.schema(differing.schema).parquet(f"{draft}/differences")
+            report.tables["differences"] = "key, side (a, b or both), hash_a, hash_b"
+        counts = count_sides(differing)
+        first: list[dict[str, Any]] = [
+            {"id": encode_id(bytes(row["key"])), "side": row["side"]} for row in differing.orderBy(F.col("key")).limit(20).collect()
+        ]
+        report.results |= {
+            "equal": not any(counts.values()),
+            **{f"only {side}" if side != "both" else "changed": n for side, n in counts.items()},
+        }
+        report.results["first"] = first
+    return report
+
+
+def export_job(job: Job, location: str, *, columns: Sequence[str] | None = None, clocks_a_folder: int | None = None) -> Report:
+    """Add what is new at a place to an export; the report lies beside the tables, in a folder of its own for each run."""
+    from ..source.scan import selection_of
+    from ..source.source import is_log
+    from ..source.store_scan import SEQ_END, check_place_of, place_of
+    from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, last_place
+
+    assert job.out is not None
+    report = Report("export", [_shown(location)])
+    begin, end = last_place(job.out), None
+    since = begin.seq
+    if is_log(location):
+        check_place_of(location, None, begin)
+        end = place_of(location, None, selection_of(job.options or {}).seq_max or SEQ_END)
+    job.note(f"exporting {_shown(location)}" + (f" from insertion number {since + 1:,} on" if since else ""))
+    names = (*(columns or EXPORT_COLUMNS), "topic", "clock", "seq", "place", "fault", "source")
+    options = {**(job.options or {}), "minSeq": str(since + 1)}
+    if end is not None:
+        options["maxSeq"] = str(end.seq)
+    entries = read_entries(job.spark, location, tuple(dict.fromkeys(names)), options)
+    added = add_run(entries, job.out, clocks_a_folder=clocks_a_folder or CLOCKS_A_FOLDER, place=end)
+    report.results = {"since": since, **added}
+    report.tables = {"entries": "one folder a run, by topic and range of clocks", "quarantine": "rows that hold no entry, with the reason"}
+    report.finish()
+    if report.results["run"] is not None:
+        report.write(job.spark, f"{job.out}/reports/{report.results['run']}")
+    return report
+
+
+def import_job(job: Job, location: str, log: str, *, topic: str | None = None, durability: str = "normal") -> Report:
+    """Insert the entries of a place into a log; what cannot be inserted is listed in `quarantine.jsonl`."""
+    import json
+    import tempfile
+    from pathlib import Path
+
+    from .export import write_log
+
+    with job.publishing("import", location, log) as (report, draft), tempfile.TemporaryDirectory() as folder:
+        job.note(f"importing {_shown(location)} into {_shown(log)}")
+        counts = Path(folder) / "counts.json"
+        options = {"durability": durability, "counts": str(counts), **({} if topic is None else {"topic": topic})}
+        if draft is not None:
+            Path(draft).mkdir(parents=True)
+            options["quarantine"] = f"{draft}/quarantine.jsonl"
+            report.tables["quarantine.jsonl"] = "place, id, rule, reason and VALUE of what was not inserted; missing if there is none"
+        write_log(job.read(location, ("value", "place", "fault")), log, **options)
+        # A server with another disk has counted as well, but cannot tell.
+        if counts.exists():
+            report.results |= json.loads(counts.read_text("utf-8"))
+    return report
+
+
+def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None = None) -> Report:
+    """Compute the state by a key; tables `state` and `quarantine`."""
+    from ..source.columns import COLUMNS
+    from ..tables.state import PICK, STATE_COLUMNS, last_writers, parse_path, state
+
+    with job.publishing("state", location) as (report, draft):
+        job.note(f"computing the state of {_shown(location)} by {key}")
+        is_path = key.startswith("$")
+        if is_path and not heads:
+            parse_path(key)
+            found = last_writers(PICK.at(job.spark, location, key, options=job.options))
+        else:
+            columns = (*STATE_COLUMNS, "parent_keys") if is_path else tuple(COLUMNS)
+            found = state(job.read(location, columns), key, heads=heads, staging=draft)
+        table = found.table
+        if draft is not None:
+            table.write.parquet(f"{draft}/state")
+            table = job.spark.read.schema(table.schema).parquet(f"{draft}/state")
+        names = table.count()
+        if not names:
+            job.note(f"no entry has the key {key}: is it written as the payloads have it?")
+        faults = found.faults()
+        # Only where it is certain that there is nothing to be found, nobody needs to look for it.
+        refused = found.refused.limit(0) if faults == 0 else found.refused
+        if draft is not None:
+            # Not `coalesce`, with which 8 tasks would do all the reading.
+            refused.repartition(8).write.parquet(f"{draft}/quarantine")
+            refused = job.spark.read.schema(refused.schema).parquet(f"{draft}/quarantine")
+            report.tables["state"] = "name (the key as text), id, author and payload (dag-json) of the last writer"
+            report.tables["quarantine"] = "rows that hold no entry, with the reason"
+        # What was counted, if what was refused has been mended before it was listed.
+        failed = refused.count() or faults or 0
+        report.results |= {"key": key, "names": names, "failed": failed + len(found.missing)}
+        if heads:
+            report.results |= {"heads": ", ".join(heads), "missing": ", ".join(found.missing) or None}
+    return report
+
+
+def stats_job(job: Job, location: str) -> Report:
+    """Look at the shape of a history; a table for each attribute of `Stats`."""
+    from ..tables.stats import STATS_COLUMNS, stats
+
+    with job.publishing("stats", location) as (report, draft):
+        job.note(f"looking at {_shown(location)}")
+        found = stats(job.read(location, STATS_COLUMNS), staging=draft)
+        tables = {
+            "authors": found.authors.orderBy(F.col("entries").desc(), "author"),
+            "clocks": found.clocks.orderBy("clock_from"),
+            "branching": found.branching.orderBy("children", "parents"),
+            "heads": found.heads,
+            "forks": found.forks,
+            "doubles": found.doubles,
+            "orphans": found.orphans,
+            "quarantine": found.refused,
+        }
+        refused = found.refused.count()
+        report.results |= {**found.totals, "failed": refused}
+        if draft is not None:
+            for name, table in tables.items():
+                table.write.parquet(f"{draft}/{name}")
+                report.tables[name] = f"{', '.join(table.columns)}"
+        for name in ("authors", "branching"):
+            report.results[f"first {name}"] = [row.asDict() for row in tables[name].limit(10).collect()]
+    return report
+
+
+def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node | None, Mapping[str, str] | None]:
+    """Return the root that a log keeps, and options to read it as it is now; None for anything else, and for a part of a log."""
+    from ...log.requests import ReadCount
+    from ...tree.node import ReadRoot
+    from ..source.run_plan import opened_store
+    from ..source.source import is_log
+
+    def read() -> Plan[tuple[Node, int]]:
+        _, last = yield from ask(ReadCount(counted=False))
+        return (yield from ask(ReadRoot())), last
+
+    if not is_log(location) or not {"partitions", "topic"}.issuperset(options or {}):
+        return None, options
+    with opened_store(location) as run:
+        root, last = run(read())
+    return root, {**(options or {}), "maxSeq": str(last)}
+
+
+def _shown(source: str) -> str:
+    """A location without what may be a password."""
+    return without_secrets(source) if is_postgres_url(source) else source
+
+
+def _is_export(location: str) -> bool:
+    from ..tables.entries import is_table
+
+    return is_table(location)

@@ -1,0 +1,293 @@
+"""Scanning files of entries: JSON lines and values by byte range, CAR by block, compressed files whole."""
+
+from __future__ import annotations
+
+import glob
+import mmap
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+from ...archive import (
+    LINE_BYTES_MAX,
+    ArchiveFormat,
+    ArchiveSource,
+    CarHeader,
+    Record,
+    format_of_name,
+    line_to_value,
+    read_car,
+    read_car_header,
+)
+from ...archive.records import read_lines
+from ...archive.source import EXPANDED_BYTES_MAX, sniff
+from ...archive.values import read_hex_values
+from ...arrow.columns import Page, SourceRow, paged
+from ...entry.envelope import VALUE_BYTES_LIMIT, parse_envelope
+from ...entry.message_id import decode_id, message_key
+from ...errors import DecodeError, LocalProtocolError
+from .scan import Part, Selection
+
+__all__ = ["ArchiveScan", "archive_files"]
+
+_PART_BYTES_MIN = 1024 * 1024
+"""Smaller parts of a file are not worth a task."""
+_SOURCE_BYTES_MAX = 64 * 1024
+"""So much is kept of what stands where an entry should be."""
+_GZIP = b"\x1f\x8b"
+
+
+class FilePart(Part):
+    """Bytes of one file, from `start` up to `end`; a line belongs to the part that it begins in."""
+
+    def __init__(self, path: str, format: ArchiveFormat, start: int, end: int, *, is_compressed: bool = False) -> None:
+        super().__init__()
+        self.path = path
+        self.format = format
+        self.start = start
+        self.end = end
+        self.is_compressed = is_compressed
+
+
+class FaultPart(Part):
+    """What the planning found wrong with a file: `(place, fault)`."""
+
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        super().__init__()
+        self.faults = faults
+
+
+class ArchiveScan:
+    """A file of entries, a folder of such files, or a pattern like `exports/*.jsonl`.
+
+    Args:
+        location: The path.
+        selection: Which entries.
+        expanded_bytes_max: What a compressed file may grow to.
+    """
+
+    def __init__(self, location: str, selection: Selection, expanded_bytes_max: int = EXPANDED_BYTES_MAX) -> None:
+        self._location = location.removeprefix("file://")
+        self._selection = selection
+        self._expanded_bytes_max = expanded_bytes_max
+
+    def parts(self, count: int) -> list[Part]:
+        """Cut the files into about `count` parts in all; of a CAR file the lengths of all blocks are read."""
+        files = archive_files(self._location)
+        total = sum(file.stat().st_size for file in files) or 1
+        parts: list[Part] = []
+        for file in files:
+            share = max(1, round(count * file.stat().st_size / total))
+            parts += _cut(file, share)
+        return parts
+
+    def read(self, part: Part) -> Iterator[Page]:
+        """Yield a part's rows in the file's order; a line or block that is no entry is a row with a fault."""
+        return paged(self._wanted_rows(part))
+
+    def _wanted_rows(self, part: Part) -> Iterator[SourceRow]:
+        if isinstance(part, FaultPart):
+            yield from (SourceRow(None, None, place=place, fault=fault) for place, fault in part.faults)
+            return
+        assert isinstance(part, FilePart), part
+        name = Path(part.path).name
+        for row in self._rows(part):
+            if self._is_wanted(row):
+                yield row._replace(place=f"{name}: {row.place}")
+
+    def _rows(self, part: FilePart) -> Iterator[SourceRow]:
+        if part.is_compressed:
+            with ArchiveSource.open(part.path, format=part.format, expanded_bytes_max=self._expanded_bytes_max) as source:
+                yield from (_row(record) for record in source.records())
+            return
+        with Path(part.path).open("rb") as file:
+            match part.format:
+                case ArchiveFormat.CAR:
+                    yield from _car_rows(file, part)
+                case ArchiveFormat.JSONL | ArchiveFormat.HEX:
+                    yield from _line_rows(file, part)
+
+    def _is_wanted(self, row: SourceRow) -> bool:
+        selection = self._selection
+        if selection.is_all and selection.topic is None:
+            return True
+        if row.value is None:
+            # Nobody knows what it was; only who asks for single entries does not want it.
+            return selection.keys is None
+        try:
+            envelope = parse_envelope(row.value, VALUE_BYTES_LIMIT, trusted=True)
+        except DecodeError:
+            return row.key is None or selection.has_key(row.key)
+        key = row.key or message_key(envelope.clock, row.value)
+        return selection.has_key(key) and (selection.topic is None or envelope.topic == selection.topic)
+
+
+def archive_files(location: str) -> list[Path]:
+    """Return the files that a location names, in the order of their names.
+
+    Raises:
+        LocalProtocolError: There is none.
+    """
+    path = Path(location)
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if file.is_file() and format_of_name(file.name) is not None)
+    elif path.exists():
+        found = [path]
+    else:
+        found = sorted(Path(name) for name in glob.glob(location) if Path(name).is_file())  # noqa: PTH207  (a pattern may be absolute)
+    if not found:
+        raise LocalProtocolError(
+            f"no file of entries at {location}", hint="give a .jsonl, .car or .hex file, a folder of them, or a pattern"
+        )
+    return found
+
+
+def _cut(file: Path, count: int) -> list[Part]:
+    with file.open("rb") as opened:
+        start = opened.read(64)
+    size = file.stat().st_size
+    found = sniff(start) or format_of_name(file.name)
+    if start.startswith(_GZIP):
+        try:
+            with ArchiveSource.open(str(file)) as source:
+                return [FilePart(str(file), source.format, 0, size, is_compressed=True)]
+        except DecodeError as error:
+            return [FaultPart([(f"{file.name}: the file", str(error))])]
+    if found is None:
+        raise LocalProtocolError(f"{file} is neither a log, nor JSON lines, nor a CAR file, nor hexadecimal values")
+    count = min(count, max(1, size // _PART_BYTES_MIN))
+    if found is ArchiveFormat.CAR:
+        return _cut_car(file, count)
+    bounds = [size * at // count for at in range(count + 1)]
+    return [FilePart(str(file), found, low, high) for low, high in pairwise(bounds)]
+
+
+def _cut_car(file: Path, count: int) -> list[Part]:
+    """Cut a CAR file at blocks, and see whether the roots that its header names are in it."""
+    name = file.name
+    with file.open("rb") as opened:
+        try:
+            header = read_car_header(opened)
+        except DecodeError as error:
+            return [FaultPart([(f"{name}: the header", str(error))])]
+        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            cuts, missing = _walk_car(data, header, count)
+    parts: list[Part] = [FilePart(str(file), ArchiveFormat.CAR, low, high) for low, high in pairwise(cuts)]
+    if missing:
+        faults = [(f"{name}: the header", f"the root with sha2-256 {digest.hex()} is not in the file") for digest in missing]
+        parts.append(FaultPart(faults))
+    return parts
+
+
+def _walk_car(data: mmap.mmap, header: CarHeader, count: int) -> tuple[list[int], list[bytes]]:
+    """Step from block to block; return where to cut, first and last offset included, and the digests of roots that are missing."""
+    size = len(data)
+    missing = dict.fromkeys(header.roots)
+    cuts = [header.size]
+    step = max(1, (size - header.size) // count)
+    offset = header.size
+    while offset < size:
+        if offset >= cuts[-1] + step and len(cuts) < count:
+            cuts.append(offset)
+        length = shift = 0
+        at = offset
+        while at < size and shift < 63:
+            byte = data[at]
+            length |= (byte & 0x7F) << shift
+            at += 1
+            shift += 7
+            if byte < 0x80:
+                break
+        if missing and at + length <= size:
+            missing.pop(data[at + 4 : at + 36], None)
+        # Whatever a length says, the reader of the last part judges it.
+        if length < 36:
+            break
+        offset = at + length
+    cuts.append(size)
+    return cuts, list(missing)
+
+
+class _Bounded:
+    """A file that ends early."""
+
+    def __init__(self, file: BinaryIO, end: int) -> None:
+        self._file = file
+        self._left = end - file.tell()
+
+    def read(self, size: int, /) -> bytes:
+        data = self._file.read(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+    def readline(self, size: int, /) -> bytes:
+        data = self._file.readline(size)
+        self._left -= len(data)
+        return data
+
+
+def _car_rows(file: BinaryIO, part: FilePart) -> Iterator[SourceRow]:
+    file.seek(part.start)
+    for record in read_car(_Bounded(file, part.end), CarHeader((), part.start)):
+        row = _row(record)
+        yield row if record.fault is None else row._replace(source=_peek(file, int(record.place.removeprefix("byte "))))
+
+
+def _peek(file: BinaryIO, offset: int) -> bytes:
+    """What stands at an offset, without moving on."""
+    here = file.tell()
+    file.seek(offset)
+    data = file.read(_SOURCE_BYTES_MAX)
+    file.seek(here)
+    return data
+
+
+def _line_rows(file: BinaryIO, part: FilePart) -> Iterator[SourceRow]:
+    """Yield a row for each line that begins in the part, with the offset of its first byte."""
+    file.seek(max(0, part.start - 1))
+    if part.start > 0:
+        # The line that the byte before the part belongs to is the part's before it.
+        while (rest := file.readline(_SOURCE_BYTES_MAX)) and not rest.endswith(b"\n"):
+            pass
+    while (offset := file.tell()) < part.end:
+        for _, line in read_lines(_OneLine(file), LINE_BYTES_MAX):
+            yield _line_row(part.format, line, file, offset)
+
+
+class _OneLine:
+    """The next line of a file as a file of its own."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._is_over = False
+
+    def read(self, size: int, /) -> bytes:
+        raise NotImplementedError
+
+    def readline(self, size: int, /) -> bytes:
+        if self._is_over:
+            return b""
+        data = self._file.readline(size)
+        self._is_over = data.endswith(b"\n") or not data
+        return data
+
+
+def _line_row(format: ArchiveFormat, line: bytes | None, file: BinaryIO, offset: int) -> SourceRow:
+    place = f"byte {offset}"
+    if line is None:
+        return SourceRow(None, None, place=place, fault=f"longer than {LINE_BYTES_MAX} bytes", source=_peek(file, offset))
+    if format is ArchiveFormat.HEX:
+        import io
+
+        (record,) = read_hex_values(io.BytesIO(line))
+        return _row(record)._replace(place=place, source=line[:_SOURCE_BYTES_MAX] if record.fault else None)
+    try:
+        value, entry_id = line_to_value(line)
+    except DecodeError as error:
+        return SourceRow(None, None, place=place, fault=f"not an entry: {error}", source=line[:_SOURCE_BYTES_MAX])
+    return SourceRow(None if entry_id is None else decode_id(entry_id), value, place=place)
+
+
+def _row(record: Record) -> SourceRow:
+    return SourceRow(None if record.id is None else decode_id(record.id), record.value, place=record.place, fault=record.fault)

@@ -1,0 +1,115 @@
+"""Running a store's plans from code that cannot await: Spark's tasks are plain functions."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ...errors import StoreError
+from ...plan import Plan, run_plan
+from ...store.base import Durability
+from ...store.postgres.url import is_postgres_url
+
+__all__ = ["PlanRunner", "is_url", "opened_store"]
+
+T = TypeVar("T")
+
+
+class PlanRunner(Protocol):
+    """A log opened read-only: each call runs one plan on one snapshot."""
+
+    def __call__(self, plan: Plan[T], /) -> T:
+        """Run a plan to its end."""
+        ...
+
+
+def is_url(location: str) -> bool:
+    """Say whether a location names a log in a database rather than a file."""
+    return is_postgres_url(location)
+
+
+@contextlib.contextmanager
+def opened_store(location: str, topic: str | None = None) -> Iterator[PlanRunner]:
+    """Open a log read-only in this thread: a SQLite file without an event loop, anything else through one in a thread of its own.
+
+    Args:
+        location: A path or a URL, as `gossiplog.open` takes it.
+        topic: What the log's topic must be; None for whatever it is.
+
+    Raises:
+        StoreError: As `gossiplog.open`.
+    """
+    if is_url(location):
+        with _awaited(location, topic) as runner:
+            yield runner
+        return
+    from ...store.sqlite.answers import answer
+    from ...store.sqlite.errors import translate
+    from ...store.sqlite.file import check_file, check_log, connect
+
+    path = Path(location.removeprefix("file://"))
+    check_file(path, create=False, read_only=True)
+    try:
+        with contextlib.closing(connect(path, Durability.FULL, read_only=True)) as db:
+            check_log(db, path, topic, False)
+            yield partial(_run_on_sqlite, db, answer)
+    except sqlite3.Error as error:
+        raise translate(path, error) from error
+
+
+def _run_on_sqlite(db: sqlite3.Connection, answer: Callable[[sqlite3.Connection, Any], Any], plan: Plan[T], /) -> T:
+    db.execute("BEGIN")
+    try:
+        return run_plan(plan, partial(answer, db))
+    finally:
+        # Some errors, as of the disk, have ended the transaction already.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def _awaited(location: str, topic: str | None) -> Iterator[PlanRunner]:
+    """Open a store that has to be awaited, in a thread whose event loop lives as long as this context."""
+    import trio
+
+    from ...store.open import open_store
+
+    ready = threading.Event()
+    opened: dict[str, Any] = {}
+
+    async def serve() -> None:
+        async with open_store(location, topic=topic, create=False, read_only=True, durability=Durability.FULL) as store:
+            opened.update(store=store, token=trio.lowlevel.current_trio_token(), done=trio.Event())
+            ready.set()
+            await opened["done"].wait()
+
+    def work() -> None:
+        try:
+            trio.run(serve)
+        except BaseException as error:
+            opened["error"] = error
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=work, name="gossiplog-store", daemon=True)
+    thread.start()
+    ready.wait()
+    if "error" in opened:
+        raise _single(opened["error"])
+    try:
+        yield partial(trio.from_thread.run, opened["store"].read, trio_token=opened["token"])
+    finally:
+        trio.from_thread.run_sync(opened["done"].set, trio_token=opened["token"])
+        thread.join()
+
+
+def _single(error: BaseException) -> BaseException:
+    """Take a store's error out of the groups that nurseries wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, StoreError | OSError | ValueError) else StoreError(f"the store cannot be opened: {error}")

@@ -1,0 +1,126 @@
+"""What a scan of a log or of files is cut into, and which entries of it are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyspark.sql.datasource import InputPartition
+
+from ...arrow.columns import Page
+from ...codec.clock import CLOCK_MAX, encode_clock
+from ...entry.message_id import decode_id
+from ...errors import DecodeError, LocalProtocolError
+
+__all__ = ["Part", "Scan", "Selection", "selection_of"]
+
+
+class Part(InputPartition):
+    """A part of a scan that one task reads; small, and sent to the executor as a pickle."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+class Scan(Protocol):
+    """One place that entries can be read from."""
+
+    def parts(self, count: int) -> list[Part]:
+        """Cut the place into about `count` parts, in key order where it has one; runs on the driver and reads no values."""
+        ...
+
+    def read(self, part: Part) -> Iterator[Page]:
+        """Yield a part's rows; runs on an executor. Rows that hold no entry come too."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which entries are wanted; bounds are keys or the beginnings of keys.
+
+    Attributes:
+        topic: Only entries of this topic; of a log, what its topic must be.
+        after: Only greater keys.
+        before: Only lower keys.
+        seq_min: Of a log, only entries inserted at or after this number.
+        seq_max: Of a log, only entries inserted at or before it; None for all there are when the scan is planned.
+        keys: Only these; None for all.
+    """
+
+    topic: str | None = None
+    after: bytes | None = None
+    before: bytes | None = None
+    seq_min: int = 1
+    seq_max: int | None = None
+    keys: frozenset[bytes] | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every key is wanted."""
+        return self.after is None and self.before is None and self.keys is None
+
+    def has_key(self, key: bytes) -> bool:
+        """Say whether an entry with this key is wanted."""
+        if self.keys is not None and key not in self.keys:
+            return False
+        return (self.after is None or key > self.after) and (self.before is None or key < self.before)
+
+
+def selection_of(options: Mapping[str, str]) -> Selection:
+    """Read a load's options: `topic`, `minClock`, `maxClock`, `from`, `to`, `ids`, `minSeq`, `maxSeq`.
+
+    Raises:
+        LocalProtocolError: One of them has a value that makes no sense.
+    """
+    after = _low(options)
+    before = _high(options)
+    ids = options.get("ids")
+    try:
+        keys = None if ids is None else frozenset(decode_id(id.strip()) for id in ids.split(",") if id.strip())
+    except DecodeError as error:
+        raise LocalProtocolError(f"option ids: {error}") from error
+    seq_max = options.get("maxSeq")
+    return Selection(
+        topic=options.get("topic"),
+        after=after,
+        before=before,
+        seq_min=_number(options, "minSeq", 1),
+        seq_max=None if seq_max is None else _number(options, "maxSeq", 0),
+        keys=keys,
+    )
+
+
+def _low(options: Mapping[str, str]) -> bytes | None:
+    """The greater of the two lower bounds: entries behind the id `from`, and of clock `minClock` on."""
+    bounds = []
+    if "from" in options:
+        bounds.append(_key(options, "from"))
+    if "minClock" in options:
+        # The beginning of a key sorts before every key that begins so.
+        bounds.append(encode_clock(_number(options, "minClock", 0)))
+    return max(bounds, default=None)
+
+
+def _high(options: Mapping[str, str]) -> bytes | None:
+    """The lower of the two upper bounds: entries up to and with the id `to`, and up to clock `maxClock`."""
+    bounds = []
+    if "to" in options:
+        bounds.append(_key(options, "to") + b"\0")
+    if "maxClock" in options and (clock := _number(options, "maxClock", 0)) < CLOCK_MAX:
+        bounds.append(encode_clock(clock + 1))
+    return min(bounds, default=None)
+
+
+def _key(options: Mapping[str, str], name: str) -> bytes:
+    try:
+        return decode_id(options[name])
+    except DecodeError as error:
+        raise LocalProtocolError(f"option {name}: {error}") from error
+
+
+def _number(options: Mapping[str, str], name: str, least: int) -> int:
+    text = options.get(name, str(least))
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= CLOCK_MAX:
+        raise LocalProtocolError(f"option {name}: {text!r}, expected a number from {least} to 2^53 − 1")
+    return int(text)

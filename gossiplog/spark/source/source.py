@@ -1,0 +1,184 @@
+"""The data source `gossiplog`: a log, or files of entries, as a table, as a stream, and as what a table is written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ...archive.source import EXPANDED_BYTES_MAX
+from ...arrow.columns import DEFAULT_COLUMNS, to_batches
+from ...errors import LocalProtocolError
+from .columns import COLUMNS, schema_of
+from .run_plan import is_url
+from .scan import Part, Scan, selection_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["GossipLogSource", "is_log", "register"]
+
+_ENTRIES_A_PART = 50_000
+_BYTES_A_PART = 16 * 1024 * 1024
+_PARTS_MAX = 10_000
+_SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+class GossipLogSource(DataSource):
+    """`spark.read.format("gossiplog").load(path)`.
+
+    Options of a load: `path` (a SQLite file; a .jsonl, .car or .hex file, either with .gz; a folder of those, or a pattern) or `url` (a
+    database); `columns`, a comma-separated choice of `COLUMNS` where no `.schema(…)` is given; `partitions`; `topic`, `minClock`,
+    `maxClock`, `from`, `to` (ids, the first excluded), `ids`, `minSeq`, `maxSeq`; `maxBytes`, what a compressed file may grow to; `work`
+    and `workWith`, for `Work.at` alone. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write:
+    `path` or `url`, `topic` to create a log, `durability`, `staging`, `quarantine`.
+
+    It has no `pushFilters` on purpose: in Spark 4.3.0 a filter that was pushed sticks to the DataFrame, and later queries on it answer
+    wrong.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Name the format."""
+        return "gossiplog"
+
+    def schema(self) -> StructType:
+        """Return the columns that the option `columns` names, all usual ones without it."""
+        if "work" in self.options:
+            from ..tables.task_function import find_work
+
+            return from_arrow_schema(find_work(self.options["work"]).schema)
+        names = self.options.get("columns")
+        return schema_of(DEFAULT_COLUMNS if names is None else [name.strip() for name in names.split(",")])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a table."""
+        if "work" in self.options:
+            return _WorkReader(self.options, schema.fieldNames())
+        return _BatchReader(self.options, _names(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return what reads a stream."""
+        from .stream import StreamReader
+
+        location = location_of(self.options)
+        if not is_log(location):
+            raise LocalProtocolError(f"{location} is no log, and only logs can be followed")
+        return StreamReader(location, self.options, _names(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes a table into a log."""
+        from .writing import LogWriter
+
+        if overwrite:
+            raise LocalProtocolError(
+                "a log cannot be overwritten", hint='use .mode("append"): entries that are there already are passed over'
+            )
+        return LogWriter(location_of(self.options), self.options, schema.fieldNames())
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `gossiplog` known to a session; needed only where `pyspark_gossiplog` is not on the server's path."""
+    spark.dataSource.register(GossipLogSource)
+
+
+def location_of(options: Mapping[str, str]) -> str:
+    """Return where a load's options say the entries are.
+
+    Raises:
+        LocalProtocolError: They name none, or two.
+    """
+    found = [options[name] for name in ("path", "url") if options.get(name)]
+    if len(found) != 1:
+        raise LocalProtocolError("give either a path or the option url")
+    return found[0]
+
+
+def is_log(location: str) -> bool:
+    """Say whether a location is a log rather than a file of entries, by what stands there."""
+    if is_url(location):
+        return True
+    path = Path(location.removeprefix("file://"))
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+
+
+class _BatchReader(DataSourceReader):
+    """Reads a table. Everything is opened where it is used, as this is sent to the executors.
+
+    The options stay the mapping that Spark gives, which does not tell `minClock` from `minclock`.
+    """
+
+    def __init__(self, options: Mapping[str, str], names: list[str]) -> None:
+        self._options = options
+        self._names = names
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the place that the options name into parts."""
+        count = self._options.get("partitions")
+        if count is not None and (not count.isdigit() or not 1 <= int(count) <= _PARTS_MAX):
+            raise LocalProtocolError(f"option partitions: {count!r}, expected 1 to {_PARTS_MAX}")
+        return list(self._scan().parts(int(count) if count is not None else self._usual_parts()))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a part's rows as record batches."""
+        if not isinstance(partition, Part):
+            # There are no parts, and so no rows: Spark asks for one all the same.
+            return
+        yield from to_batches(self._scan().read(partition), self._names)
+
+    def _scan(self) -> Scan:
+        location = location_of(self._options)
+        selection = selection_of(self._options)
+        if is_log(location):
+            from .store_scan import StoreScan
+
+            return StoreScan(location, selection)
+        from .archive_scan import ArchiveScan
+
+        return ArchiveScan(location, selection, int(self._options.get("maxBytes", EXPANDED_BYTES_MAX)))
+
+    def _usual_parts(self) -> int:
+        location = location_of(self._options)
+        if is_log(location):
+            from .store_scan import last_seq
+
+            rows = last_seq(location, None) - selection_of(self._options).seq_min
+            return min(_PARTS_MAX, 1 + max(0, rows) // _ENTRIES_A_PART)
+        from .archive_scan import archive_files
+
+        return min(_PARTS_MAX, 1 + sum(file.stat().st_size for file in archive_files(location)) // _BYTES_A_PART)
+
+
+class _WorkReader(_BatchReader):
+    """Reads a table and does with it what the option `work` names, with the arguments in `workWith`, a list in JSON."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what becomes of a part's rows."""
+        from ..tables.task_function import find_work
+
+        work = find_work(self._options["work"])
+        if self._names != work.schema.names:
+            raise LocalProtocolError(f"the columns of the work {work.name} are {', '.join(work.schema.names)}")
+        rows = _BatchReader(self._options, list(work.columns)).read(partition)
+        yield from work.run(*json.loads(self._options.get("workWith", "[]")), rows)
+
+
+def _names(schema: StructType) -> list[str]:
+    """Return the columns of a schema that a user gave, after a look at their types."""
+    names: list[str] = schema.fieldNames()
+    expected = schema_of(names)
+    for field in schema.fields:
+        if field.dataType != COLUMNS[field.name]:
+            raise LocalProtocolError(
+                f"column {field.name} is {expected[field.name].dataType.simpleString()}, not {field.dataType.simpleString()}"
+            )
+    return names

@@ -1,0 +1,310 @@
+"""Scanning a log in its store: cut by key range along the tree's own nodes, read by plans, page by page; or, for what is new since an
+insertion number, by insertion number, which reads nothing else.
+
+No transaction outlives a page, so a writer's file can be tidied up while a scan of hours runs. All parts read up to one insertion number,
+which is taken when the scan is planned: as parents are inserted before their children, that is a whole log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import compress, pairwise
+from typing import Any
+
+from ...arrow.columns import BATCH_BYTES, BATCH_ROWS, Page, SourceRow, paged
+from ...entry.message import Entry
+from ...errors import DamagedLog, DecodeError
+from ...log.fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadNodePage
+from ...log.place import LogPlace, check_place, find_place
+from ...log.requests import Leaf, ReadCount, ReadLeaves, ReadPage
+from ...plan import Plan, ask
+from ...store.postgres.url import without_secrets
+from ...tree.node import ReadRoot
+from .run_plan import PlanRunner, is_url, opened_store
+from .scan import Part, Selection
+
+__all__ = ["KeyRange", "SeqRange", "StoreScan", "check_place_of", "cut_evenly", "last_seq", "place_of", "read_tail"]
+
+_FIRST_PAGE = 64
+"""Nobody knows how large the values are, so pages begin small."""
+_NODES_A_PART = 8
+"""Parts are cut at nodes of a level that has at least so many for each, so that they come out about even."""
+
+
+class KeyRange(Part):
+    """The entries of a log whose keys lie between two bounds, both exclusive, up to an insertion number."""
+
+    def __init__(self, selection: Selection) -> None:
+        super().__init__()
+        self.selection = selection
+
+
+class SeqRange(Part):
+    """The entries of a log by insertion number, from after one up to and with another."""
+
+    def __init__(self, after: int, until: int) -> None:
+        super().__init__()
+        self.after = after
+        self.until = until
+
+
+def cut_evenly(after: int, until: int, count: int) -> list[SeqRange]:
+    """Cut a range of insertion numbers into at most `count` even parts; an empty one into none."""
+    rows = max(0, until - after)
+    count = min(count, rows)
+    return [SeqRange(low, high) for low, high in pairwise(after + rows * at // count for at in range(count + 1))] if count else []
+
+
+class StoreScan:
+    """A log in a SQLite file or a database.
+
+    Args:
+        location: A path or a URL.
+        selection: Which entries.
+    """
+
+    def __init__(self, location: str, selection: Selection) -> None:
+        self._location = location
+        self._selection = selection
+
+    def parts(self, count: int) -> list[Part]:
+        """Cut the log into about `count` key ranges, or what is new in it by insertion number."""
+        with opened_store(self._location, self._selection.topic) as run:
+            until = run(ask(ReadCount(counted=False)))[1]
+            selection = self._selection
+            if selection.seq_max is None or selection.seq_max > until:
+                selection = replace(selection, seq_max=until)
+            if selection.keys is not None:
+                return [KeyRange(selection)]
+            if selection.seq_min > 1:
+                assert selection.seq_max is not None
+                return list(cut_evenly(selection.seq_min - 1, selection.seq_max, count))
+            cuts = [key for key in run(_cuts(count)) if selection.has_key(key)]
+        bounds = [selection.after, *cuts, selection.before]
+        # A cut is the first key of its part, and the bound below it exclusive.
+        lows = [bounds[0], *[_below(key) for key in cuts]]
+        return [KeyRange(replace(selection, after=low, before=high)) for low, high in zip(lows, bounds[1:], strict=True)]
+
+    def read(self, part: Part) -> Iterator[Page]:
+        """Yield a part's rows in its own order; of a leaf whose entry is missing or damaged there is a row with a fault."""
+        if isinstance(part, SeqRange):
+            with opened_store(self._location, self._selection.topic) as run:
+                for leaves, values in _read_seqs(run, part):
+                    yield _page(_indexed(run, leaves, values), values, replace(self._selection, seq_max=part.until))
+            return
+        assert isinstance(part, KeyRange), part
+        selection = part.selection
+        with opened_store(self._location, selection.topic) as run:
+            if selection.keys is not None:
+                yield from _read_keys(run, selection)
+                return
+            after: Any = selection.after
+            limit = _FIRST_PAGE
+            while True:
+                leaves, values = _read_page(run, after, limit)
+                page = _page(leaves, values, selection)
+                if page.keys:
+                    yield page
+                last = leaves[-1].key if leaves else None
+                if len(leaves) < limit or (selection.before is not None and type(last) is bytes and last >= selection.before):
+                    return
+                after = last
+                # Large values come in small pages.
+                limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(leaves) // (1 + sum(map(_size, values))))
+
+
+SEQ_END = (1 << 63) - 1
+
+
+def place_of(location: str, topic: str | None, seq: int = SEQ_END) -> LogPlace:
+    """Return a log's place with this insertion number, or its last one."""
+    with opened_store(location, topic) as run:
+        return run(find_place(seq))
+
+
+def check_place_of(location: str, topic: str | None, place: LogPlace) -> None:
+    """Check that what was followed up to a place is still what the log has.
+
+    Raises:
+        LogReplaced: It is not; see `check_place`.
+    """
+    with opened_store(location, topic) as run:
+        run(check_place(place, without_secrets(location) if is_url(location) else location))
+
+
+def last_seq(location: str, topic: str | None) -> int:
+    """Return the insertion number of the last entry of a log, 0 if it is empty."""
+    with opened_store(location, topic) as run:
+        return run(ask(ReadCount(counted=False)))[1]
+
+
+def read_tail(location: str, part: SeqRange) -> Iterator[Page]:
+    """Yield the rows of a range of insertion numbers, in that order; keys are computed, as nothing else is looked up."""
+    with opened_store(location) as run:
+        for leaves, values in _read_seqs(run, part):
+            yield _page_of(leaves, values)._replace(keys=[None] * len(leaves), branches=None)
+
+
+def _read_seqs(run: PlanRunner, part: SeqRange) -> Iterator[tuple[list[LeafRow], list[Any]]]:
+    """Yield pages of a range of insertion numbers, as leaves that nobody has looked up, and values."""
+    after, limit = part.after, _FIRST_PAGE
+    while after < part.until:
+        rows = run(ask(ReadEntryRows(after, min(limit, part.until - after))))
+        rows = [row for row in rows if row[0] <= part.until]
+        if not rows:
+            return
+        after = rows[-1][0]
+        values = [value for _, value in rows]
+        limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(rows) // (1 + sum(map(_size, values))))
+        yield [LeafRow(b"", b"", seq, 0) for seq, _ in rows], values
+
+
+def _indexed(run: PlanRunner, leaves: list[LeafRow], values: list[Any]) -> list[LeafRow]:
+    """Give each row the key that its VALUE has, and the branch that the index has for it."""
+    keys = [_key_of(value) for value in values]
+    found = run(ask(ReadLeaves([key for key in keys if key])))
+    nowhere = Leaf(0, 0)
+    return [leaf._replace(key=key, branch=found.get(key, nowhere).branch) for leaf, key in zip(leaves, keys, strict=True)]
+
+
+def _key_of(value: Any) -> bytes:
+    try:
+        return Entry.stored(value).key if type(value) is bytes else b""
+    except DecodeError:
+        return b""
+
+
+def _cuts(count: int) -> Plan[list[bytes]]:
+    """Return up to `count` − 1 keys, ascending, that cut the log into about even parts: first keys of nodes of the tree."""
+    level = (yield from ask(ReadRoot())).level
+    wanted = count * _NODES_A_PART
+    keys: list[bytes] = []
+    while level > 0 and len(keys) < wanted:
+        keys = yield from _keys_of_level(level)
+        level -= 1
+    if count < 2 or not keys:
+        return []
+    step = max(1, len(keys) / count)
+    picked = [keys[int(at * step)] for at in range(1, count) if int(at * step) < len(keys)]
+    return sorted(set(picked))
+
+
+def _keys_of_level(level: int) -> Plan[list[bytes]]:
+    """Return the keys of the nodes of a level, but for its anchor's, which is none."""
+    keys: list[bytes] = []
+    after: tuple[int, bytes] = (level, b"")
+    while True:
+        page = yield from ask(ReadNodePage(after, BATCH_ROWS))
+        keys += [key for at, key in page if at == level]
+        if len(page) < BATCH_ROWS or page[-1][0] != level:
+            return keys
+        after = page[-1]
+
+
+def _read_page(run: PlanRunner, after: Any, limit: int) -> tuple[list[LeafRow], list[Any]]:
+    """Read the next leaves and, of the same snapshot, what each of them has for a VALUE: bytes, or an error, or anything else."""
+    try:
+        return run(_leaves_and_values(after, limit))
+    except DamagedLog:
+        leaves = run(ask(ReadLeafPage(after, limit)))
+        return leaves, [_value_of(run, leaf) for leaf in leaves]
+
+
+def _leaves_and_values(after: Any, limit: int) -> Plan[tuple[list[LeafRow], list[Any]]]:
+    leaves = yield from ask(ReadLeafPage(after, limit))
+    if not leaves:
+        return [], []
+    last = leaves[-1].key
+    if type(last) is not bytes or not (after is None or type(after) is bytes):
+        raise DamagedLog("a leaf's key is no blob")
+    found: dict[bytes, Any] = dict((yield from ask(ReadPage(after, last + b"\0", False, limit))))
+    return leaves, [found.get(leaf.key, _MISSING) for leaf in leaves]
+
+
+def _value_of(run: PlanRunner, leaf: LeafRow) -> Any:
+    """Read one leaf's VALUE, or whatever stands in its place."""
+    if type(leaf.seq) is not int:
+        return _MISSING
+    try:
+        rows = run(ask(ReadEntryRows(leaf.seq - 1, 1)))
+    except DamagedLog as error:
+        return error
+    return rows[0][1] if rows and rows[0][0] == leaf.seq else _MISSING
+
+
+def _read_keys(run: PlanRunner, selection: Selection) -> Iterator[Page]:
+    """Yield the rows of single keys that are in the log."""
+    keys = sorted(selection.keys or ())
+    for low in range(0, len(keys), _FIRST_PAGE):
+        found = run(ask(ReadLeaves(keys[low : low + _FIRST_PAGE])))
+        leaves = [LeafRow(key, b"", leaf.seq, leaf.branch) for key, leaf in sorted(found.items())]
+        yield _page(leaves, [_value_of(run, leaf) for leaf in leaves], selection)
+
+
+def _page(leaves: list[LeafRow], values: list[Any], selection: Selection) -> Page:
+    """Make a page of the leaves that are wanted."""
+    if not _is_plain(leaves, selection):
+        wanted = [_is_wanted(leaf, selection) for leaf in leaves]
+        leaves, values = list(compress(leaves, wanted)), list(compress(values, wanted))
+    return _page_of(leaves, values)
+
+
+def _is_plain(leaves: list[LeafRow], selection: Selection) -> bool:
+    """Say whether all leaves of a page are wanted, as nearly always, by a look at the whole."""
+    if not leaves or selection.seq_min > 1 or selection.keys is not None:
+        return False
+    last = leaves[-1].key
+    if type(leaves[0].key) is not bytes or type(last) is not bytes or (selection.before is not None and last >= selection.before):
+        return False
+    try:
+        return selection.seq_max is None or max(leaf.seq for leaf in leaves) <= selection.seq_max
+    except TypeError:
+        return False
+
+
+def _is_wanted(leaf: LeafRow, selection: Selection) -> bool:
+    if type(leaf.key) is not bytes:
+        # What is no blob sorts before all keys, so only the first part meets it.
+        return True
+    is_early = selection.seq_max is None or type(leaf.seq) is not int or leaf.seq <= selection.seq_max
+    is_late = type(leaf.seq) is not int or leaf.seq >= selection.seq_min
+    return is_early and is_late and selection.has_key(leaf.key)
+
+
+def _page_of(leaves: list[LeafRow], values: list[Any]) -> Page:
+    keys, _, seqs, branches = (list(column) for column in zip(*leaves, strict=True)) if leaves else ([], [], [], [])
+    if set(map(type, values)) <= {bytes} and set(map(type, seqs)) <= {int} and set(map(type, keys)) <= {bytes}:
+        return Page(keys, values, seqs, branches)
+    (page,) = list(paged(map(_source_row, keys, values, seqs, branches))) or [Page([], [])]
+    return page
+
+
+_MISSING = DamagedLog("the entry's row is missing")
+
+
+def _source_row(key: Any, value: Any, seq: Any, branch: Any) -> SourceRow:
+    """Say of a leaf that may be damaged what there is."""
+    number = seq if type(seq) is int else None
+    place = f"seq {seq}"
+    if type(key) is not bytes:
+        return SourceRow(None, None, None, None, f"leaf {key!r}"[:200], "the leaf's key is not a key", _raw(key))
+    if type(value) is bytes:
+        return SourceRow(key, value, number, branch if type(branch) is int else None, place)
+    if isinstance(value, DamagedLog):
+        return SourceRow(key, None, number, None, place, str(value))
+    return SourceRow(key, None, number, None, place, "VALUE is not bytes", _raw(value))
+
+
+def _raw(value: Any) -> bytes:
+    # A text stands for the bytes that it is in Latin 1; see `ReadEntryRows`.
+    return value if type(value) is bytes else str(value).encode("latin-1", "backslashreplace")
+
+
+def _size(value: Any) -> int:
+    return len(value) if type(value) is bytes else 0
+
+
+def _below(key: bytes) -> bytes:
+    """The highest bytes of a key's length that sort before it; what is shorter is no key."""
+    return (int.from_bytes(key) - 1).to_bytes(len(key)) if any(key) else b""

@@ -1,0 +1,3 @@
+"""What is computed from tables of entries; every function takes and returns DataFrames."""
+
+__all__: list[str] = []

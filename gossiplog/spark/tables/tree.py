@@ -1,0 +1,216 @@
+"""The whole tree over a table of entries, node for node the one that the log itself keeps.
+
+Tasks fold what they read as it comes. As long as each reads runs of ascending keys that do not overlap with those of others, which is so
+for a log and for an export of one, nothing is sorted or shuffled; otherwise the leaves are sorted first. Entries and leaves never leave the
+executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...arrow.columns import arrow_schema
+from ...tree.builder import Root
+from ...tree.node import HASH_BYTES, leaf_hash
+from ..jobs.staging import materialise
+from .entries import with_columns
+from .fold import Edge, Segment, fold, stitch
+from .task_function import Work, row_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+__all__ = ["FOLD", "LEAF_COLUMNS", "Tree", "build_tree", "leaves_of"]
+
+LEAF_COLUMNS = ("key", "hash", "place", "fault", "source")
+"""What `build_tree` and `diff` read; `key` and `value` will do instead of `key` and `hash`."""
+
+_EDGE = pa.struct([("before", pa.binary()), ("key", pa.binary()), ("open", pa.binary())])
+_FOLDED = pa.schema(
+    [
+        ("level", pa.int32()),
+        ("key", pa.binary()),
+        ("hash", pa.binary()),
+        ("last", pa.binary()),
+        ("leaves", pa.int64()),
+        ("edges", pa.list_(_EDGE)),
+        ("place", pa.string()),
+        ("fault", pa.string()),
+        ("source", pa.binary()),
+    ]
+)
+_SEGMENTS_MAX = 1_000
+"""A task that meets more runs reads leaves in no order worth the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A tree that was built.
+
+    Attributes:
+        root: Equal to that of the log with these entries.
+        leaves: How many entries there are.
+        nodes: `level` from 1 up, `key` (empty for an anchor) and `hash` of every node above the leaves.
+        refused: `place`, `fault` and `source` of rows that are no leaves.
+        is_sorted: Whether the leaves had to be sorted first.
+    """
+
+    root: Root
+    leaves: int
+    nodes: DataFrame
+    refused: DataFrame
+    is_sorted: bool
+
+
+def build_tree(entries: DataFrame, *, folded: DataFrame | None = None, staging: str | None = None) -> Tree:
+    """Build the tree now; the driver gets about 9 KB a segment, and the nodes that join segments.
+
+    Args:
+        entries: Rows with `key` and `hash`, or `key` and `value`, in any order; fastest in runs of ascending keys. Of rows with the same
+            key and hash one counts; of several hashes under one key the lowest, and the others are refused.
+        folded: What `FOLD` makes of the same entries where they are read, which spares them the way through the JVM.
+        staging: See `verify`.
+    """
+    leaves = leaves_of(entries)
+    folded = materialise(FOLD.on(leaves) if folded is None else folded, staging, "folded")
+    segments = _segments(folded)
+    is_sorted = segments is None
+    if segments is None:
+        ordered = leaves.repartitionByRange("key").sortWithinPartitions("key", "hash")
+        folded = materialise(FOLD.on(ordered), staging, "folded-sorted")
+        segments = _segments(folded)
+        assert segments is not None
+    stitched = list(stitch(_segment(row) for row in segments))
+    root = stitched[-1]
+    # The anchor of level 0 is no node above the leaves.
+    rows = [(node.level, node.key or b"", node.hash) for node in stitched if node.level > 0]
+    nodes = folded.where("level > 0").select("level", "key", "hash")
+    made = folded.sparkSession.createDataFrame(rows, "level int, key binary, hash binary")
+    refused = folded.where("level = -2").select("place", "fault", "source")
+    leaf_count = sum(row["leaves"] for row in segments)
+    return Tree(Root(root.level, root.hash), leaf_count, nodes.unionByName(made), refused, is_sorted)
+
+
+def leaves_of(entries: DataFrame) -> DataFrame:
+    """Return `LEAF_COLUMNS` of entries; hashes are computed from `value` where there is no column `hash`."""
+    if "hash" in entries.columns:
+        return with_columns(entries, LEAF_COLUMNS)
+    return _HASH.on(entries)
+
+
+def _segments(folded: DataFrame) -> list[Row] | None:
+    """Fetch the segments, in the order of their keys; None if two of them overlap, or a task gave up."""
+    rows = folded.where("level = -1 or level = -3").select("level", "key", "last", "leaves", "edges").collect()
+    if any(row["level"] == -3 for row in rows):
+        return None
+    rows.sort(key=lambda row: bytes(row["key"]))
+    overlap = any(bytes(after["key"]) <= bytes(before["last"]) for before, after in pairwise(rows))
+    return None if overlap else rows
+
+
+def _hash(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
+        hashes = [None if key is None or value is None else leaf_hash(key, value) for key, value in zip(keys, values, strict=True)]
+        columns = [batch.column("key"), pa.array(hashes, pa.binary()), *[batch.column(name) for name in ("place", "fault", "source")]]
+        yield pa.RecordBatch.from_arrays(columns, schema=_HASH.schema)
+
+
+class _Folding:
+    """What one task has read: the open segment, and rows to send out.
+
+    Rows are told apart by `level`: 1 and above a node, −1 a segment, −2 a row that is no leaf, −3 a task that gave up.
+    """
+
+    def __init__(self) -> None:
+        self.segment: Segment | None = None
+        self.segments = 0
+        self.last: tuple[bytes, bytes] = (b"", b"")
+        self.rows: list[tuple[Any, ...]] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Fold a batch, a run of ascending keys at a time."""
+        keys, hashes = batch.column("key").to_pylist(), batch.column("hash").to_pylist()
+        last_key, last_hash = self.last
+        run: list[tuple[bytes, bytes]] = []
+        for at, (key, digest) in enumerate(zip(keys, hashes, strict=True)):
+            if key is None or digest is None:
+                self._refuse(batch, at, None)
+            elif key > last_key:
+                run.append((key, digest))
+                last_key, last_hash = key, digest
+            elif key == last_key:
+                if digest != last_hash:
+                    self._refuse(batch, at, "another VALUE under a key that is there already")
+            else:
+                self._fold(run)
+                run = [(key, digest)]
+                last_key, last_hash = key, digest
+                self.finish()
+        self._fold(run)
+        self.last = (last_key, last_hash)
+
+    def finish(self) -> None:
+        """End the open segment."""
+        if self.segment is None:
+            return
+        segment, self.segment = self.segment, None
+        self.segments += 1
+        edges = [{"before": b"".join(edge.before), "key": edge.key, "open": b"".join(edge.open)} for edge in segment.edges]
+        self.rows.append((-1, segment.first, None, segment.last, segment.leaves, edges, None, None, None))
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that wait."""
+        yield from row_batches(self.rows, _FOLDED)
+        self.rows = []
+
+    def _fold(self, run: list[tuple[bytes, bytes]]) -> None:
+        if not run:
+            return
+        if self.segment is None:
+            self.segment = Segment(run[0][0], run[0][0])
+        self.rows += [(node.level, node.key, node.hash, None, None, None, None, None, None) for node in fold(self.segment, run)]
+
+    def _refuse(self, batch: pa.RecordBatch, at: int, fault: str | None) -> None:
+        place, own, source = (batch.column(name)[at].as_py() for name in ("place", "fault", "source"))
+        self.rows.append((-2, None, None, None, None, None, place, fault or own or "there is no VALUE", source))
+
+
+def _fold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    folding = _Folding()
+    for batch in batches:
+        folding.add(batch)
+        yield from folding.take()
+        if folding.segments > _SEGMENTS_MAX:
+            folding.rows.append((-3, *[None] * (len(_FOLDED) - 1)))
+            yield from folding.take()
+            return
+    folding.finish()
+    yield from folding.take()
+
+
+def _segment(row: Any) -> Segment:
+    return Segment(
+        bytes(row["key"]),
+        bytes(row["last"]),
+        row["leaves"],
+        [
+            Edge(_hashes(edge["before"]), None if edge["key"] is None else bytes(edge["key"]), _hashes(edge["open"]))
+            for edge in row["edges"]
+        ],
+    )
+
+
+def _hashes(joined: Iterable[int]) -> list[bytes]:
+    data = bytes(joined)
+    return [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
+
+
+FOLD = Work("fold", LEAF_COLUMNS, _FOLDED, _fold)
+"""Folds each task's leaves, for `build_tree`."""
+_HASH = Work("hash", ("key", "value", *LEAF_COLUMNS[2:]), arrow_schema(LEAF_COLUMNS), _hash)

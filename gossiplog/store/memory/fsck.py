@@ -1,0 +1,123 @@
+"""What the requests of `fsck` are in memory. A log in memory is checked by tests, not by users: its pages cost O(n) each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ...errors import LocalProtocolError
+from ...log.fsck_requests import (
+    ClearDerived,
+    LeafRow,
+    PositionRow,
+    ReadCursors,
+    ReadDefects,
+    ReadEntryRows,
+    ReadLeafPage,
+    ReadLinkPage,
+    ReadLinkRows,
+    ReadNodePage,
+    ReadPositionPage,
+    ReadPositionRows,
+    ReadTableCounts,
+    TableCounts,
+    TakeEntries,
+)
+from ...log.requests import Link, Position, ReadTail
+from ...plan import Request
+
+if TYPE_CHECKING:
+    from .store import MemoryState
+
+__all__ = ["FSCK_ANSWERS"]
+
+
+def _nodes(state: MemoryState) -> Iterator[tuple[int, bytes]]:
+    for level in range(1, state.tree.root.level + 1):
+        runs = state.tree.runs(level, [b"", *[key for key, _ in state._leaves.items()]])
+        yield from sorted((level, run.parent.key or b"") for run in runs)
+
+
+def _positions(state: MemoryState) -> Iterator[tuple[Position, int]]:
+    for branch in sorted(state._clocks):
+        for clock, key in zip(state._clocks[branch], state._branch_keys[branch], strict=True):
+            yield Position(branch, clock), state._leaves[key].seq
+
+
+def _links(state: MemoryState) -> list[Link]:
+    ends = [(child, parent) for parent, children in state._links_to.items() for child in children]
+    ends.sort(key=lambda link: (link[0].branch, link[1].branch, link[0].clock, link[1].clock))
+    seen: dict[tuple[int, int], int] = {}
+    links = []
+    for child, parent in ends:
+        pair = (child.branch, parent.branch)
+        index = seen[pair] = seen.get(pair, -1) + 1
+        links.append(Link(child, parent, state._links[pair][index][1]))
+    return links
+
+
+def _counts(state: MemoryState, request: ReadTableCounts) -> TableCounts:
+    links = sum(len(children) for children in state._links_to.values())
+    positions = sum(len(clocks) for clocks in state._clocks.values())
+    return TableCounts(len(state.tree), sum(1 for _ in _nodes(state)), positions, links)
+
+
+def _leaf_page(state: MemoryState, request: ReadLeafPage) -> list[LeafRow]:
+    after = None if request.after is None else request.after + b"\0"
+    rows = []
+    for node in islice(state.tree.leaves(after), request.limit):
+        assert node.key is not None
+        rows.append(LeafRow(node.key, node.hash, *state._leaves[node.key]))
+    return rows
+
+
+def _node_page(state: MemoryState, request: ReadNodePage) -> list[tuple[int, bytes]]:
+    return list(islice((row for row in _nodes(state) if request.after is None or row > request.after), request.limit))
+
+
+def _position_rows(state: MemoryState, request: ReadPositionRows) -> dict[Position, PositionRow]:
+    found = {}
+    for at in request.at:
+        clocks = state._clocks.get(at.branch, [])
+        index = bisect_left(clocks, at.clock)
+        if index < len(clocks) and clocks[index] == at.clock:
+            seq = state._leaves[state._branch_keys[at.branch][index]].seq
+            found[at] = PositionRow(at, seq, clocks[index - 1] if index else 0)
+    return found
+
+
+def _position_page(state: MemoryState, request: ReadPositionPage) -> list[tuple[Position, int]]:
+    rows = (row for row in _positions(state) if request.after is None or row[0] > request.after)
+    return list(islice(rows, request.limit))
+
+
+def _link_page(state: MemoryState, request: ReadLinkPage) -> list[Link]:
+    links = _links(state)
+    first = 0 if request.after is None else links.index(request.after) + 1
+    return links[first : first + request.limit]
+
+
+def _link_rows(state: MemoryState, request: ReadLinkRows) -> set[tuple[Position, Position]]:
+    return {(child, parent) for child, parent in request.between if child in state._links_to.get(parent, [])}
+
+
+def _refuse(state: MemoryState, request: Request[Any]) -> None:
+    raise LocalProtocolError("a log in memory is not repaired", hint="sync a new one from it")
+
+
+FSCK_ANSWERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
+    ClearDerived: _refuse,
+    ReadDefects: lambda state, request: [],
+    ReadEntryRows: lambda state, request: state._tail(ReadTail(request.seq, request.limit)),
+    ReadCursors: lambda state, request: sorted(state._cursors.items()),
+    ReadLeafPage: _leaf_page,
+    ReadLinkPage: _link_page,
+    ReadLinkRows: _link_rows,
+    ReadNodePage: _node_page,
+    ReadPositionPage: _position_page,
+    ReadPositionRows: _position_rows,
+    ReadTableCounts: _counts,
+    TakeEntries: _refuse,
+}

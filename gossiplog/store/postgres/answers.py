@@ -1,0 +1,312 @@
+"""What each request of a plan that reads is in PostgreSQL: one prepared statement, and so one round trip, whatever it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from ...errors import DamagedLog, DecodeError
+from ...log.requests import (
+    Leaf,
+    Place,
+    Position,
+    Quarantined,
+    ReadBranchTips,
+    ReadCount,
+    ReadCursor,
+    ReadHeads,
+    ReadLeaves,
+    ReadLinksDown,
+    ReadLinksTo,
+    ReadLinksUp,
+    ReadPage,
+    ReadPlace,
+    ReadPositions,
+    ReadQuarantine,
+    ReadQuarantined,
+    ReadSuccessor,
+    ReadTail,
+    ReadValues,
+)
+from ...log.row_checks import check_answer
+from ...plan import Request
+from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
+from ..writer_cache import HEADS_MAX, Tail
+from .fsck import FSCK_ANSWERS
+from .writes import check_name
+
+__all__ = ["Fetch", "State", "answer", "catch_up"]
+
+Fetch: TypeAlias = Callable[..., Awaitable[list[Any]]]
+"""`fetch(statement, *parameters)`: executes a statement, in which `{log}` stands for the log's schema, and returns its rows."""
+
+_KEY_END = b"\xff" * 21
+"""Above every key: no key is longer than 20 bytes."""
+
+
+async def answer(fetch: Fetch, request: Request[Any]) -> Any:
+    """Answer one request that reads.
+
+    Raises:
+        asyncpg.PostgresError: As the database has it; the store translates it.
+        DamagedLog: A row does not hold what it should.
+    """
+    execute = _ANSWERS[type(request)]
+    try:
+        found = await execute(fetch, request)
+        check_answer(request, found)
+    except (ArithmeticError, DecodeError, LookupError, TypeError) as error:
+        raise DamagedLog(f"a row of the database is damaged: {error}") from error
+    return found
+
+
+async def _heads(fetch: Fetch, request: ReadHeads) -> list[bytes]:
+    rows = await fetch("SELECT key FROM {log}.heads ORDER BY key LIMIT $1", request.limit)
+    return [key for (key,) in rows]
+
+
+async def _leaves(fetch: Fetch, request: ReadLeaves) -> dict[bytes, Leaf]:
+    rows = await fetch("SELECT key, seq, branch FROM {log}.entries WHERE key = ANY($1::bytea[])", request.keys)
+    return {key: Leaf(seq, branch) for key, seq, branch in rows}
+
+
+async def _values(fetch: Fetch, request: ReadValues) -> dict[bytes, bytes]:
+    rows = await fetch("SELECT key, value FROM {log}.entries WHERE key = ANY($1::bytea[])", request.keys)
+    return dict(rows)
+
+
+_PAGE = "SELECT key, value FROM {log}.entries WHERE key > $1 AND key < $2 AND ($4::bigint IS NULL OR seq <= $4) ORDER BY key"
+
+
+async def _page(fetch: Fetch, request: ReadPage) -> list[tuple[bytes, bytes]]:
+    statement = f"{_PAGE} DESC LIMIT $3" if request.reverse else f"{_PAGE} LIMIT $3"
+    return list(map(tuple, await fetch(statement, request.after or b"", request.before or _KEY_END, request.limit, request.seq_max)))
+
+
+async def _tail(fetch: Fetch, request: ReadTail) -> list[tuple[int, bytes]]:
+    rows = await fetch("SELECT seq, value FROM {log}.entries WHERE seq > $1 ORDER BY seq LIMIT $2", request.seq, request.limit)
+    return list(map(tuple, rows))
+
+
+_LAST = "greatest((SELECT max(seq) FROM {log}.entries), seq_used)"
+
+
+async def _count(fetch: Fetch, request: ReadCount) -> tuple[int, int]:
+    count = "count(*)" if request.counted else "0"
+    ((count, last),) = await fetch(f"SELECT (SELECT {count} FROM {{log}}.entries LIMIT 1), {_LAST} FROM {{log}}.log")
+    return count or 0, last
+
+
+async def _place(fetch: Fetch, request: ReadPlace) -> Place:
+    statement = f"SELECT generation, {_LAST}, (SELECT key FROM {{log}}.entries WHERE seq = $1) FROM {{log}}.log"
+    (row,) = await fetch(statement, request.seq)
+    return Place(*row)
+
+
+async def _branch_tips(fetch: Fetch, request: ReadBranchTips) -> dict[int, int]:
+    statement = """
+        SELECT b.branch, (SELECT max(e.clock) FROM {log}.entries e WHERE e.branch = b.branch) FROM unnest($1::integer[]) b (branch)
+        UNION ALL SELECT -1, coalesce((SELECT max(branch) FROM {log}.entries), -1)"""
+    return {branch: clock for branch, clock in await fetch(statement, request.branches) if clock is not None}
+
+
+async def _positions(fetch: Fetch, request: ReadPositions) -> dict[Position, bytes]:
+    statement = """
+        SELECT e.branch, e.clock, e.key FROM unnest($1::integer[], $2::bigint[]) p (branch, clock)
+        JOIN {log}.entries e ON e.branch = p.branch AND e.clock = p.clock"""
+    rows = await fetch(statement, [at.branch for at in request.at], [at.clock for at in request.at])
+    return {Position(branch, clock): key for branch, clock, key in rows}
+
+
+async def _successor(fetch: Fetch, request: ReadSuccessor) -> Position | None:
+    ((clock,),) = await fetch("SELECT min(clock) FROM {log}.entries WHERE branch = $1 AND clock > $2", *request.at)
+    return None if clock is None else Position(request.at.branch, clock)
+
+
+async def _links_to(fetch: Fetch, request: ReadLinksTo) -> list[Position]:
+    statement = "SELECT child_branch, child_clock FROM {log}.links WHERE parent_branch = $1 AND parent_clock = $2 ORDER BY 1, 2"
+    return [Position(*row) for row in await fetch(statement, *request.at)]
+
+
+async def _links_down(fetch: Fetch, request: ReadLinksDown) -> Position | None:
+    # Reach never falls along a branch, so the last link in time has the highest.
+    statement = """
+        SELECT p.branch, coalesce((
+            SELECT l.reach FROM {log}.links l WHERE l.child_branch = $1 AND l.parent_branch = p.branch AND l.child_clock <= $2
+            ORDER BY l.child_clock DESC, l.parent_clock DESC LIMIT 1), 0)
+        FROM (SELECT min(parent_branch) AS branch FROM {log}.links WHERE child_branch = $1 AND parent_branch > $3) p
+        WHERE p.branch IS NOT NULL"""
+    rows = await fetch(statement, *request.at, request.beyond)
+    return Position(*rows[0]) if rows else None
+
+
+async def _links_up(fetch: Fetch, request: ReadLinksUp) -> Position | None:
+    statement = """
+        SELECT c.branch, coalesce((
+            SELECT l.child_clock FROM {log}.links l WHERE l.parent_branch = $1 AND l.child_branch = c.branch AND l.reach >= $2
+            ORDER BY l.reach, l.child_clock LIMIT 1), 0)
+        FROM (SELECT min(child_branch) AS branch FROM {log}.links WHERE parent_branch = $1 AND child_branch > $3) c
+        WHERE c.branch IS NOT NULL"""
+    rows = await fetch(statement, *request.at, request.beyond)
+    return Position(*rows[0]) if rows else None
+
+
+_RECORD = "key, value, rule, reason, since"
+
+
+async def _quarantined(fetch: Fetch, request: ReadQuarantined) -> dict[bytes, Quarantined]:
+    rows = await fetch(f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key = ANY($1::bytea[])", request.keys)
+    return {row[0]: Quarantined(*row) for row in rows}
+
+
+async def _quarantine(fetch: Fetch, request: ReadQuarantine) -> list[Quarantined]:
+    statement = f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key > $1 ORDER BY key LIMIT $2"
+    return [Quarantined(*row) for row in await fetch(statement, request.after or b"", request.limit)]
+
+
+async def _cursor(fetch: Fetch, request: ReadCursor) -> int | None:
+    check_name(request.name)
+    rows = await fetch("SELECT seq FROM {log}.cursors WHERE name = $1", request.name)
+    return rows[0][0] if rows else None
+
+
+async def _root(fetch: Fetch, request: ReadRoot) -> Node:
+    rows = await fetch("SELECT level, hash FROM {log}.nodes ORDER BY level DESC LIMIT 1")
+    return Node(rows[0][0], None, rows[0][1]) if rows else Node(0, None, ANCHOR_HASH)
+
+
+async def _nodes(fetch: Fetch, request: ReadNodes) -> list[Node | None]:
+    statement = """
+        SELECT 0, key, hash FROM {log}.entries WHERE key = ANY($1::bytea[])
+        UNION ALL SELECT n.level, n.key, n.hash FROM unnest($2::integer[], $3::bytea[]) w (level, key)
+        JOIN {log}.nodes n ON n.level = w.level AND n.key = w.key"""
+    above = [(level, key or b"") for level, key in request.at if level > 0]
+    leaves = [key for level, key in request.at if level == 0 and key]
+    rows = await fetch(statement, leaves, [level for level, _ in above], [key for _, key in above])
+    found: dict[tuple[int, bytes], bytes] = {(0, b""): ANCHOR_HASH}
+    found.update(((level, key), node_hash) for level, key, node_hash in rows)
+    return [Node(level, key, found[level, key or b""]) if (level, key or b"") in found else None for level, key in request.at]
+
+
+_RUNS = """
+    SELECT p.key, p.hash, u.key, c.keys, c.hashes
+    FROM (
+        SELECT DISTINCT ON (f.key) f.key, f.hash FROM unnest($2::bytea[]) w (key)
+        CROSS JOIN LATERAL (
+            SELECT n.key, n.hash FROM {log}.nodes n WHERE n.level = $1 AND n.key <= w.key ORDER BY n.key DESC LIMIT 1
+        ) f ORDER BY f.key
+    ) p
+    LEFT JOIN LATERAL (SELECT n.key FROM {log}.nodes n WHERE n.level = $1 AND n.key > p.key ORDER BY n.key LIMIT 1) u ON true
+    CROSS JOIN LATERAL (SELECT array_agg(c.key ORDER BY c.key) AS keys, array_agg(c.hash ORDER BY c.key) AS hashes FROM (
+        SELECT c.key, c.hash FROM CHILDREN AND c.key >= $4 ORDER BY c.key LIMIT $5
+    ) c) c
+    ORDER BY p.key"""
+_LEAF_RUNS = _RUNS.replace("CHILDREN", "{log}.entries c WHERE c.key >= p.key AND c.key < coalesce(u.key, $3)")
+_NODE_RUNS = _RUNS.replace("CHILDREN", "{log}.nodes c WHERE c.level = $1 - 1 AND c.key >= p.key AND c.key < coalesce(u.key, $3)")
+
+
+async def _runs(fetch: Fetch, request: ReadRuns) -> list[Run]:
+    statement = _LEAF_RUNS if request.level == 1 else _NODE_RUNS
+    start = request.start or b""
+    rows = await fetch(statement, request.level, [key or b"" for key in request.keys], _KEY_END, start, request.children_max)
+    return [_run(request.level, key, node_hash, until, keys, hashes, start) for key, node_hash, until, keys, hashes in rows]
+
+
+def _run(
+    level: int,
+    key: bytes,
+    node_hash: bytes,
+    until: bytes | None,
+    keys: list[bytes] | None,
+    hashes: list[bytes] | None,
+    start: bytes = b"",
+) -> Run:
+    below = level - 1
+    children = [Node(below, child, child_hash) for child, child_hash in zip(keys or [], hashes or [], strict=True)]
+    if not key and not start and below == 0:
+        children.insert(0, Node(0, None, ANCHOR_HASH))
+    elif not key and not start and children:
+        children[0] = Node(below, None, children[0].hash)
+    return Run(Node(level, key or None, node_hash), children, until)
+
+
+_ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
+    ReadBranchTips: _branch_tips,
+    ReadCount: _count,
+    ReadCursor: _cursor,
+    ReadHeads: _heads,
+    ReadLeaves: _leaves,
+    ReadLinksDown: _links_down,
+    ReadLinksTo: _links_to,
+    ReadLinksUp: _links_up,
+    ReadNodes: _nodes,
+    ReadPage: _page,
+    ReadPlace: _place,
+    ReadPositions: _positions,
+    ReadQuarantine: _quarantine,
+    ReadQuarantined: _quarantined,
+    ReadRoot: _root,
+    ReadRuns: _runs,
+    ReadSuccessor: _successor,
+    ReadTail: _tail,
+    ReadValues: _values,
+    **FSCK_ANSWERS,
+}
+
+
+_CATCH_UP = f"""
+    WITH now AS MATERIALIZED (SELECT epoch, schema_version, {_LAST} AS last FROM {{log}}.log),
+    stale AS MATERIALIZED (SELECT FROM now WHERE epoch <> $1 OR last <> $2)
+    SELECT -1 AS level, epoch AS number, last AS seq, schema_version AS branch, NULL::bytea AS key,
+        NULL::bytea AS hash, NULL::bytea[] AS keys, NULL::bytea[] AS hashes, NOT pg_try_advisory_xact_lock($3, $4) AS is_heard FROM now
+    UNION ALL SELECT -2, NULL, NULL, (SELECT max(branch) FROM {{log}}.entries), NULL, NULL, NULL, NULL, NULL FROM stale
+    UNION ALL SELECT -3, NULL, e.seq, e.branch, h.key, NULL, NULL, NULL, NULL
+        FROM stale, (SELECT key FROM {{log}}.heads ORDER BY key LIMIT {HEADS_MAX + 1}) h JOIN {{log}}.entries e ON e.key = h.key
+    UNION ALL SELECT p.level, NULL, NULL, NULL, p.key, p.hash, c.keys, c.hashes, NULL
+        FROM stale, generate_series(1, (SELECT max(level) FROM {{log}}.nodes)) g (level)
+        CROSS JOIN LATERAL (SELECT * FROM {{log}}.nodes n WHERE n.level = g.level ORDER BY n.key DESC LIMIT 1) p
+        CROSS JOIN LATERAL (
+            SELECT array_agg(c.key ORDER BY c.key) AS keys, array_agg(c.hash ORDER BY c.key) AS hashes FROM (
+                SELECT e.key, e.hash FROM {{log}}.entries e WHERE p.level = 1 AND e.key >= p.key
+                UNION ALL SELECT n.key, n.hash FROM {{log}}.nodes n WHERE p.level > 1 AND n.level = p.level - 1 AND n.key >= p.key
+            ) c
+        ) c"""
+
+
+class State(NamedTuple):
+    """What tells whether anybody has written: the epoch, see the migrations, the last `seq`, and the schema's version."""
+
+    epoch: int
+    seq: int
+    schema: int
+
+
+async def catch_up(fetch: Fetch, tail: Tail, known: State, listener_lock: tuple[int, int]) -> tuple[State, bool]:
+    """Bring what is remembered of the log's end up to date, in one round trip.
+
+    Args:
+        fetch: Within a transaction that has the log to itself.
+        tail: Right as of `known`; if that is still the state, it is left as it is.
+        known: The state at the end of our last transaction.
+        listener_lock: Shared by all who listen. While nobody does, this transaction takes it, so that nobody begins to before its end.
+
+    Returns:
+        The state that it is of, and whether anybody listens.
+    """
+    rows = await fetch(_CATCH_UP, known.epoch, known.seq, *listener_lock)
+    now = next(row for row in rows if row["level"] == -1)
+    found = State(now["number"], now["seq"], now["branch"])
+    if found == known:
+        return found, now["is_heard"]
+    tail.forget()
+    tail.learn(ReadCount(counted=False), (0, found.seq))
+    heads = sorted(row["key"] for row in rows if row["level"] == -3)
+    tail.learn(ReadHeads(HEADS_MAX + 1), heads)
+    tail.learn(ReadLeaves(heads), {row["key"]: Leaf(row["seq"], row["branch"]) for row in rows if row["level"] == -3})
+    tail.learn(ReadBranchTips([]), {-1: next((row["branch"] for row in rows if row["level"] == -2 and row["branch"] is not None), -1)})
+    runs = {row["level"]: _run(row["level"], row["key"], row["hash"], None, row["keys"], row["hashes"]) for row in rows if row["level"] > 0}
+    for level, run in runs.items():
+        tail.learn(ReadRuns(level, [None]), [run])
+    top = runs[max(runs)].parent if runs else Node(0, None, ANCHOR_HASH)
+    tail.learn(ReadRoot(), top)
+    return found, now["is_heard"]

@@ -1,0 +1,117 @@
+"""The application's own statements within the log's transaction, and what keeps them from harming the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from ...errors import CommitError, LocalProtocolError
+from .errors import is_lost
+from .pool import Connection
+
+__all__ = ["Application"]
+
+T = TypeVar("T")
+
+_REFUSED = frozenset(
+    (
+        *("begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release", "prepare"),
+        *("set", "reset", "discard", "listen", "unlisten", "deallocate"),
+    )
+)
+"""What would end the transaction, or change the connection for whoever has it next."""
+
+_CHECK = """
+    SELECT coalesce((SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_xact_user_tables WHERE schemaname = $1), 0)::bigint,
+        (SELECT count(*) FROM pg_class WHERE relnamespace = $2),
+        (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation = ANY($3::oid[])
+            AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))"""
+"""Rows changed in the log's tables by this transaction so far, what its schema holds, and locks that only a change of tables takes."""
+
+
+class Application:
+    """Executes the application's statements on the connection of a transaction.
+
+    Each has a savepoint, so that one that fails can be dealt with by the application; and after each the server is asked whether it
+    touched the log. That takes four round trips. It guards against mistakes; what the role may not do, the server refuses by itself.
+    """
+
+    def __init__(self, connection: Connection, schema: str, namespace: int, relations: Sequence[int]) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._namespace = namespace
+        self._relations = list(relations)
+
+    async def execute(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute a statement and return its rows.
+
+        Raises:
+            LocalProtocolError: It ends the transaction, or touches the log.
+            CommitError: The server refused it; the transaction goes on without it.
+        """
+        rows = await self._guard(statement, lambda: self._connection.fetch(statement, *parameters))
+        return list(map(tuple, rows))
+
+    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement for each row of parameters. Raises as `execute`."""
+        await self._guard(statement, lambda: self._connection.executemany(statement, rows))
+
+    async def _guard(self, statement: str, execute: Callable[[], Awaitable[T]]) -> T:
+        word = _first_word(statement)
+        if word in _REFUSED:
+            raise LocalProtocolError(f"apply may not touch {word.upper()}: the transaction belongs to the log")
+        before = await self._look()
+        # The planner may choose for the application's tables what it must not for ours, see `postgres_database`.
+        await self._connection.execute("SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = on")
+        try:
+            result = await execute()
+            after = await self._look()
+            if after != before:
+                raise LocalProtocolError("apply may not touch the log's own schema: it belongs to the log")
+        except BaseException as error:
+            if not self._connection.is_closed():
+                await self._connection.execute("ROLLBACK TO SAVEPOINT gossiplog_apply; RELEASE SAVEPOINT gossiplog_apply")
+            if isinstance(error, (asyncpg.PostgresError, asyncpg.InterfaceError)) and not is_lost_connection(error):
+                raise CommitError(f"the application's statement: {error}") from error
+            raise
+        await self._connection.execute("RELEASE SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = off")
+        return result
+
+    async def _look(self) -> tuple[Any, ...]:
+        return tuple(await self._connection.fetchrow(_CHECK, self._schema, self._namespace, self._relations))
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Tell whether the error is the connection's rather than the statement's; asyncpg's own say the same of a wrong parameter."""
+    return is_lost(error) and not isinstance(error, ValueError)
+
+
+_BLANK = re.compile(r"[\s;]+|--[^\n]*")
+_WORD = re.compile(r"\w+")
+
+
+def _first_word(statement: str) -> str:
+    """Return the word that a statement begins with, in lower case, behind blanks and comments."""
+    at = 0
+    while True:
+        blank = _BLANK.match(statement, at)
+        if blank is not None:
+            at = blank.end()
+        elif statement.startswith("/*", at):
+            at = _skip_comment(statement, at)
+        else:
+            word = _WORD.match(statement, at)
+            return word[0].lower() if word is not None else ""
+
+
+def _skip_comment(statement: str, at: int) -> int:
+    """Return where a comment ends that begins at `at`; they nest."""
+    depth = 0
+    for mark in re.finditer(r"/\*|\*/", statement[at:]):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return at + mark.end()
+    return len(statement)

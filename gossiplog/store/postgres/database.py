@@ -1,0 +1,414 @@
+"""The log in its database, as the asyncio thread has it: connections, transactions, and what is done when the server goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+
+from ...errors import CommitError, ConnectionLost, GossipLogError, NewerVersion, StoreUnavailable
+from ...plan import Plan, is_single
+from ..base import Durability
+from ..migrate import load_migrations
+from ..writer_cache import Tail
+from . import pool as postgres_pool
+from .apply import Application
+from .errors import DATABASE_ERRORS, Failed, is_lost, translate
+from .notify import Listener, Notifier
+from .pool import Connection, Pool
+from .schema import Schema, open_schema
+from .thread import Call
+from .transactions import (
+    NOTHING_KNOWN,
+    RETURN_S,
+    Fetcher,
+    Restartable,
+    Writing,
+    begin_as_guest,
+    begin_reading,
+    begin_snapshot,
+    begin_turn,
+    run_reading,
+)
+from .url import PostgresUrl
+
+__all__ = ["Database", "connect"]
+
+T = TypeVar("T")
+
+_READERS = 4
+"""Connections that read, opened as they are needed; more callers than that wait."""
+_SNAPSHOTS = 16
+"""Connections that hold a snapshot: for as long as a peer's sync takes, other reads must not wait for it."""
+_ATTEMPTS = 8
+"""Of a read, or of a commit that was lost, each on a connection that breaks, before a caller is told."""
+_BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
+_CONNECT_S = 10.0
+_STATEMENT_S = 60
+_LOCK_S = 30
+_IDLE_S = 120
+"""A process that stops within a transaction of its own holds everybody up for so long."""
+_SETTINGS = {
+    "statement_timeout": f"'{_STATEMENT_S}s'",
+    "lock_timeout": f"'{_LOCK_S}s'",
+    "idle_in_transaction_session_timeout": f"'{_IDLE_S}s'",
+    # The plan of a prepared statement is made while the log is small; then as later the index is right.
+    "enable_seqscan": "off",
+    "jit": "off",
+}
+
+
+async def connect(url: PostgresUrl, *, is_pooled: bool = False) -> Connection:
+    """Open a connection as the URL, the environment, a service file and a password file say.
+
+    Args:
+        url: Of the log.
+        is_pooled: A pooler is in between, so that a statement prepared on one of the server's connections may be missed on another.
+    """
+    return await asyncpg.connect(
+        url.dsn,
+        # asyncpg reads PGSERVICE too late to make use of it.
+        service=os.environ.get("PGSERVICE"),
+        timeout=_CONNECT_S,
+        # The server ends a statement that takes too long; this is for a server that is gone without a word.
+        command_timeout=None if "statement_timeout" in url.settings else _STATEMENT_S + 5,
+        statement_cache_size=0 if is_pooled else 256,
+        max_cached_statement_lifetime=0,
+        server_settings=None if "application_name" in url.settings else {"application_name": "gossiplog"},
+    )
+
+
+class Database:
+    """One log, for as long as it is open. Every method runs in the thread's loop; those that take a `Call` are called from trio."""
+
+    def __init__(self, url: PostgresUrl, durability: Durability, wake: Callable[[], None]) -> None:
+        self.url = url
+        self._durability = durability
+        self._wake = wake
+        self._is_pooled = False
+        self._settings = ""
+        self._readers = Pool(self._connect, _READERS, url.location)
+        self._snapshots = Pool(self._connect, _SNAPSHOTS, url.location)
+        self._writer = Pool(self._connect, 1, url.location)
+        self._tail = Tail()
+        self._state = NOTHING_KNOWN
+        self._committed_at = -math.inf
+        self._endings: set[asyncio.Task[None]] = set()
+        self._schema: Schema
+        self._notifier: Notifier
+        self._listener: Listener
+
+    async def open(self, call: Call, topic: str | None, create: bool, read_only: bool) -> str:
+        """Connect, check or make the log, and return its topic. Raises as `PostgresStore.open`."""
+        try:
+            connection = await self._connect_first(call)
+            try:
+                self._schema = await open_schema(connection, self.url, topic, create=create, read_only=read_only)
+            except BaseException:
+                connection.terminate()
+                raise
+        except DATABASE_ERRORS as error:
+            raise translate(self.url.location, error) from error
+        (self._readers if read_only else self._writer).add(connection)
+        channel = f"gossiplog_{self._schema.oid}"
+        self._notifier = Notifier(channel, self._send)
+        self._listener = Listener(channel, self._schema.locks.listeners, self._notifier.token, self._connect, self._wake)
+        return self._schema.topic
+
+    async def close(self, call: Call) -> None:
+        """Finish what is under way and close all connections."""
+        if hasattr(self, "_notifier"):
+            await self._notifier.finish()
+            await self._listener.stop()
+        await asyncio.gather(self._readers.close(), self._snapshots.close(), self._writer.close())
+        await asyncio.gather(*self._endings)
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether we are told of what other processes commit."""
+        return self._listener.is_listening
+
+    def listen(self) -> None:
+        """Begin to call `wake` when other processes commit; behind a pooler nobody would tell us."""
+        if not self._is_pooled:
+            self._listener.start()
+
+    async def read(self, call: Call, plan: Plan[T]) -> T:
+        """Run a plan on a snapshot of its own."""
+        # One statement is a snapshot by itself, if nothing has to be set for it.
+        script = "" if is_single(plan) and not self._is_pooled else begin_reading(self._settings)
+        restartable = Restartable(plan)
+        for _ in range(_ATTEMPTS):
+            connection = await self._begin(call, self._readers, script)
+            try:
+                return await run_reading(Fetcher(connection, self.url.quoted_schema), restartable.start())
+            except Failed as failed:
+                error = failed.error
+                if restartable.has_answer or not is_lost(error) or isinstance(error, TimeoutError):
+                    raise translate(self.url.location, error) from error
+            finally:
+                # The result is there already; nobody needs to wait for the end of its transaction.
+                self._end_later(self._readers, connection)
+        raise translate(self.url.location, error) from error
+
+    async def begin_snapshot(self, call: Call) -> Connection:
+        """Take a connection and a snapshot; `end_snapshot` is owed."""
+        return await self._begin(call, self._snapshots, begin_snapshot(self._settings))
+
+    async def run_snapshot(self, call: Call, connection: Connection, plan: Plan[T]) -> T:
+        """Run a plan on a snapshot, which an error does not end."""
+        try:
+            return await run_reading(Fetcher(connection, self.url.quoted_schema), plan)
+        except Failed as failed:
+            with contextlib.suppress(*DATABASE_ERRORS):
+                await connection.execute("ROLLBACK TO SAVEPOINT gossiplog_start")
+            raise translate(self.url.location, failed.error) from failed.error
+
+    async def end_snapshot(self, call: Call, connection: Connection) -> None:
+        """Give a snapshot back."""
+        await self._end(self._snapshots, connection)
+
+    async def write(self, call: Call, plan: Plan[T]) -> T:
+        """Run a plan as one transaction."""
+        writing = await self.begin(call)
+        try:
+            result = await self.run(call, writing, plan)
+        except BaseException:
+            await self.rollback(call, writing)
+            raise
+        await self.commit(call, writing, may_repeat=True)
+        return result
+
+    async def begin(self, call: Call) -> Writing:
+        """Begin the transaction that writes; `commit` or `rollback` is owed."""
+        has_returned = asyncio.get_running_loop().time() - self._committed_at < RETURN_S
+        script = (begin_turn if has_returned else begin_as_guest)(self._settings, self._schema.locks)
+        connection = await self._begin(call, self._writer, script)
+        writing = Writing(connection, self.url.quoted_schema, self._tail)
+        try:
+            await writing.begin(self._state, self._schema.locks.listeners)
+            if writing.before.schema > len(load_migrations("postgres")):
+                raise NewerVersion(f"{self.url.location} was migrated by a newer gossiplog", hint="upgrade gossiplog")
+        except BaseException as error:
+            await self.rollback(call, writing)
+            if isinstance(error, Failed):
+                raise self._explain(error.error) from error.error
+            raise
+        return writing
+
+    async def run(self, call: Call, writing: Writing, plan: Plan[T]) -> T:
+        """Run a plan within the transaction."""
+        try:
+            return await writing.run(plan)
+        except Failed as failed:
+            raise self._explain(failed.error) from failed.error
+
+    async def execute(
+        self, call: Call, writing: Writing, statement: str, parameters: Sequence[Any], is_many: bool
+    ) -> list[tuple[Any, ...]]:
+        """Execute a statement of the application's within the transaction."""
+        application = Application(writing.connection, self.url.schema, self._schema.oid, self._schema.relations)
+        try:
+            await writing.flush()
+            if is_many:
+                await application.execute_many(statement, parameters)
+                return []
+            return await application.execute(statement, parameters)
+        except Failed as failed:
+            raise self._explain(failed.error) from failed.error
+        except DATABASE_ERRORS as error:
+            raise self._explain(error) from error
+
+    async def commit(self, call: Call, writing: Writing, may_repeat: bool) -> None:
+        """Commit.
+
+        Args:
+            call: From trio.
+            writing: The transaction.
+            may_repeat: Nothing but the log was written, so that a commit that was lost with its connection may be done again.
+
+        Raises:
+            StoreError: It was rolled back.
+            StoreUnavailable: The connection was lost, and the server could not be asked what became of the commit.
+        """
+        try:
+            self._state = await writing.commit()
+        except Failed as failed:
+            is_unknown = writing.is_committing and is_lost(failed.error)
+            await self.rollback(call, writing)
+            if not is_unknown:
+                raise self._explain(failed.error) from failed.error
+            await self._settle(call, writing, failed.error, may_repeat=may_repeat and writing.is_repeatable)
+            # Who listens may have begun to since.
+            self._notifier.note()
+            return
+        self._writer.release(writing.connection)
+        self._committed_at = asyncio.get_running_loop().time()
+        if writing.is_heard:
+            self._notifier.note()
+
+    async def rollback(self, call: Call, writing: Writing) -> None:
+        """Roll back; nothing that was read or written is remembered."""
+        self._tail.forget()
+        self._state = NOTHING_KNOWN
+        await self._end(self._writer, writing.connection)
+
+    async def size_bytes(self, call: Call) -> int:
+        """Return what the log's tables and indexes take."""
+        statement = "SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class WHERE relnamespace = $1 AND relkind = 'r'"
+        connection = await self.begin_snapshot(call)
+        try:
+            size: int | None = await connection.fetchval(statement, self._schema.oid)
+        except DATABASE_ERRORS as error:
+            raise translate(self.url.location, error) from error
+        finally:
+            await self.end_snapshot(call, connection)
+        return size or 0
+
+    def _explain(self, error: BaseException) -> GossipLogError:
+        """Turn an error within a transaction that was not committed into one of ours."""
+        if is_lost(error) and not isinstance(error, TimeoutError):
+            message = f"the connection to {self.url.location} broke before the commit"
+            return ConnectionLost(message, hint="nothing of it was stored; try again")
+        return translate(self.url.location, error)
+
+    async def _settle(self, call: Call, lost: Writing, error: BaseException, *, may_repeat: bool) -> None:
+        """Find out what became of a COMMIT whose answer never came, and do it again if nothing did.
+
+        The lock is free only when the lost transaction is over, whichever way, so what is there then is the answer.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                writing = await self.begin(call)
+            except GossipLogError as unanswered:
+                message = f"the connection to {self.url.location} was lost during a commit, and nobody can say whether it was done"
+                raise StoreUnavailable(message, hint="look whether the entries are there before you write them again") from unanswered
+            try:
+                if lost.last is not None and await _is_there(writing, lost.last.seq, lost.last.key):
+                    await self.rollback(call, writing)
+                    return
+                if not may_repeat or (lost.last is not None and writing.before != lost.before):
+                    await self.rollback(call, writing)
+                    message = f"the connection to {self.url.location} was lost before the commit"
+                    raise CommitError(message, hint="nothing of it was stored; try again") from error
+                await writing.repeat(lost.statements, lost.last)
+                # What the plan taught was forgotten with the first attempt.
+                await self.rollback(call, writing)
+                return
+            except Failed as again:
+                await self.rollback(call, writing)
+                if not is_lost(again.error):
+                    raise translate(self.url.location, again.error) from again.error
+        raise translate(self.url.location, error) from error
+
+    async def _begin(self, call: Call | None, pool: Pool, script: str) -> Connection:
+        """Begin a transaction, on another connection if the first one turns out to be broken.
+
+        A pooler lets us in while its server is away, so it is here that we wait for one behind it.
+        """
+        deadline = asyncio.get_running_loop().time() + postgres_pool.PATIENCE_S
+        backoff = 0.0
+        while True:
+            connection = await pool.acquire(call)
+            try:
+                if script:
+                    await connection.execute(script)
+            except DATABASE_ERRORS as error:
+                await self._end(pool, connection)
+                is_late = asyncio.get_running_loop().time() + backoff > deadline
+                if not is_lost(error) or isinstance(error, TimeoutError) or is_late:
+                    raise translate(self.url.location, error) from error
+                pause = _after(backoff)
+                await (pause if call is None else call.wait_for(pause))
+                backoff = min(2 * backoff or _BACKOFF_FIRST_S, _BACKOFF_LAST_S)
+            else:
+                return connection
+
+    async def _end(self, pool: Pool, connection: Connection) -> None:
+        """End a transaction without a commit, if there is one, and give the connection back."""
+        if not connection.is_closed() and connection.is_in_transaction():
+            with contextlib.suppress(*DATABASE_ERRORS):
+                await connection.execute("ROLLBACK")
+        pool.release(connection)
+
+    def _end_later(self, pool: Pool, connection: Connection) -> None:
+        if connection.is_closed() or not connection.is_in_transaction():
+            pool.release(connection)
+            return
+        task = asyncio.get_running_loop().create_task(self._end(pool, connection))
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _send(self, script: str) -> None:
+        """Execute a script, beside the connection that writes, which the next transaction wants; what becomes of it matters to nobody."""
+        with contextlib.suppress(GossipLogError, *DATABASE_ERRORS):
+            connection = await self._readers.acquire(None)
+            try:
+                await connection.execute(script)
+            finally:
+                await self._end(self._readers, connection)
+
+    async def _connect_first(self, call: Call) -> Connection:
+        """Connect, waiting only for a server that is about to start; and see what is at the other end."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                connection = await connect(self.url)
+                break
+            except asyncpg.CannotConnectNowError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                await call.wait_for(_after(0.1 * 2**attempt))
+        # A pooler tells its clients a number of its own.
+        self._is_pooled = not await _is_so(connection, f"pg_backend_pid() = {connection.get_server_pid():d}")
+        settings = dict(_SETTINGS)
+        if self._durability is not Durability.FULL:
+            # There is nothing in between, and nothing that can harm what is stored already.
+            settings["synchronous_commit"] = "off"
+        elif not await _is_so(connection, "current_setting('synchronous_commit') = 'remote_apply'"):
+            settings["synchronous_commit"] = "on"
+        settings = {name: value for name, value in settings.items() if name not in self.url.settings}
+        if self._is_pooled:
+            connection.terminate()
+            # The server's connections are others' too, so ours are set for each transaction.
+            self._settings = "".join(f"SET LOCAL {name} = {value}; " for name, value in settings.items())
+            return await self._connect()
+        self._on_connect = "; ".join(f"SET {name} = {value}" for name, value in settings.items())
+        await connection.execute(self._on_connect)
+        return connection
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self.url, is_pooled=self._is_pooled)
+        if not self._is_pooled:
+            try:
+                await connection.execute(self._on_connect)
+            except BaseException:
+                connection.terminate()
+                raise
+        return connection
+
+
+async def _is_so(connection: Connection, condition: str) -> bool:
+    """Ask by the simple protocol: a prepared statement would stay behind on a connection that a pooler hands to other processes.
+
+    asyncpg names those by a count that begins anew in each process, so the second one would find its name taken.
+    """
+    status: str = await connection.execute(f"SELECT WHERE {condition}")
+    return status == "SELECT 1"
+
+
+async def _is_there(writing: Writing, seq: int, key: bytes) -> bool:
+    rows = await writing.fetch("SELECT key FROM {log}.entries WHERE seq = $1", seq)
+    return bool(rows) and rows[0][0] == key
+
+
+def _after(seconds: float) -> asyncio.Future[None]:
+    """Return a future that is done after so many seconds."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    loop.call_later(seconds, lambda: None if future.done() else future.set_result(None))
+    return future

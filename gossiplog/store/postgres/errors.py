@@ -1,0 +1,105 @@
+"""PostgreSQL's errors as ours, by their codes."""
+
+from __future__ import annotations
+
+import ssl
+
+import asyncpg
+
+from ...errors import (
+    CommitError,
+    DamagedLog,
+    LocalProtocolError,
+    LogBusy,
+    LogNotFound,
+    ReadOnlyLog,
+    StorageFull,
+    StoreError,
+    StoreUnavailable,
+)
+
+__all__ = ["DATABASE_ERRORS", "Failed", "is_lost", "may_return", "translate"]
+
+DATABASE_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+"""What asyncpg raises: the server's errors, its own, and those of the connection, TLS included."""
+
+_KEPT = "what was committed before is kept"
+_LOST_CODES = ("57P01", "57P02", "57P03", "57P05", "25P03", "25P04")
+"""The server is shutting down, has crashed, is starting, or has ended our session for idling."""
+_FULL_CODES = ("53100", "53200", "53400", "54000")
+_RETURNING_CODES = (*_LOST_CODES, "53300")
+_DAMAGED_CODES = ("XX001", "XX002", "22P03", "42P01", "42703", "42883")
+
+
+class Failed(Exception):
+    """What the database raised while a plan ran, told apart from what the plan raises itself, which may be an OSError too.
+
+    Attributes:
+        error: One of `DATABASE_ERRORS`.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether the connection is gone, so that nobody knows what became of a COMMIT that was sent."""
+    code = getattr(error, "sqlstate", None)
+    if code is not None:
+        return code.startswith("08") or code in _LOST_CODES
+    # asyncpg's own, as for a connection that it has closed, have no code.
+    return isinstance(error, (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError))
+
+
+def may_return(error: BaseException) -> bool:
+    """Tell whether connecting may succeed a little later: the server restarts, or has no place left."""
+    code = getattr(error, "sqlstate", None)
+    if code is not None:
+        return code.startswith("08") or code in _RETURNING_CODES
+    if isinstance(error, ssl.SSLError):
+        return False
+    return isinstance(error, OSError) or (isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError))
+
+
+def translate(location: str, error: BaseException) -> StoreError | LocalProtocolError:
+    """Turn an error of asyncpg's into one that names the log and what to do; to be raised from it."""
+    code = getattr(error, "sqlstate", None) or ""
+    if isinstance(error, asyncpg.PostgresError) and code:
+        return _translate_code(location, error, code)
+    if isinstance(error, ValueError) and not isinstance(error, OSError):
+        # asyncpg's ClientConfigurationError: what is wrong is the URL, the environment or a file that they name.
+        return LocalProtocolError(f"{location}: {error}")
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(f"{location} did not answer in time", hint=f"see whether the server is overloaded; {_KEPT}")
+    reason = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.InternalClientError):
+        # It speaks of asyncpg's own states: the server's last words came in the middle of a request.
+        return StoreUnavailable(f"the connection to {location} broke", hint=f"try again; {_KEPT}")
+    hint = "see whether the server runs, host and port are right, and the files are there that sslrootcert and the like name"
+    return StoreUnavailable(f"{location} cannot be reached: {reason}", hint=hint)
+
+
+def _translate_code(location: str, error: asyncpg.PostgresError, code: str) -> StoreError:
+    reason = str(error).splitlines()[0] if str(error) else code
+    if code in _FULL_CODES:
+        return StorageFull(f"no space left for {location}: {reason}")
+    if code.startswith("28"):
+        hint = "check user and password: in the URL, PGUSER and PGPASSWORD, a service file or ~/.pgpass; and pg_hba.conf of the server"
+        return StoreUnavailable(f"{location} does not let us in: {reason}", hint=hint)
+    if code == "3D000":
+        return LogNotFound(f"{location}: {reason}", hint="create the database first: `createdb NAME`")
+    if code == "42501":
+        hint = 'README lists the rights under "Postgres"; repairs and migrations are for the owner'
+        return StoreUnavailable(f"{location}: {reason}", hint=hint)
+    if code == "25006":
+        return ReadOnlyLog(f"{location} cannot be written to: {reason}", hint="connect to the primary, or open the log read-only")
+    if code == "55P03":
+        return LogBusy(f"another process has been writing to {location} for too long", hint="end it, or try again")
+    if code == "57014":
+        return CommitError(f"{location}: {reason}", hint=f"raise statement_timeout in the URL if that is what it takes; {_KEPT}")
+    if code in _RETURNING_CODES or code.startswith("08"):
+        return StoreUnavailable(f"{location} is not available: {reason}", hint=f"try again; {_KEPT}")
+    if code in _DAMAGED_CODES:
+        return DamagedLog(f"{location} does not hold what a log should: {reason}")
+    return CommitError(f"{location}: {reason}")

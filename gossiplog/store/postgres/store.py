@@ -1,0 +1,214 @@
+"""A log in a PostgreSQL database: any number of processes read it, and write to it, one at a time by a lock of the server's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import trio
+
+from ...errors import ClosedError, ReadOnlyLog
+from ...plan import Plan
+from ..base import Durability, Reader, Transaction
+from ..migrate import load_migrations
+from .database import Database, connect
+from .errors import DATABASE_ERRORS, translate
+from .pool import Connection
+from .schema import find_version, reading
+from .thread import AsyncioThread
+from .transactions import Writing
+from .url import PostgresUrl
+
+__all__ = ["PostgresStore", "find_postgres_pending"]
+
+T = TypeVar("T")
+
+_POLL_S = 0.2
+_POLL_LISTENING_S = 5.0
+"""Where the server tells us of commits: for the notification that was lost with its process."""
+
+
+class PostgresStore:
+    """The store behind one URL. Make one with `PostgresStore.open`."""
+
+    is_shared = True
+
+    def __init__(self, thread: AsyncioThread, database: Database, topic: str, *, read_only: bool) -> None:
+        self.topic = topic
+        self.is_read_only = read_only
+        self._thread = thread
+        self._database = database
+        self._write_turn = trio.Lock()
+        self._watchers: list[Callable[[], None]] = []
+        self._is_closed = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: PostgresUrl, *, topic: str | None, create: bool, read_only: bool, durability: Durability
+    ) -> AsyncIterator[PostgresStore]:
+        """Open a log, or create it, and close it at the end.
+
+        Args:
+            url: See `PostgresUrl.parse`.
+            topic: What the log's topic must be; None for whatever it is. Needed to create.
+            create: Create the log if there is none of that name.
+            read_only: Never write.
+            durability: For the commits of this process: `full` is synchronous_commit=on, the others are off; there is nothing in between.
+
+        Raises:
+            StoreUnavailable: The server cannot be reached, or does not let us in.
+            LogNotFound: There is no such log or no such database, and `create` is false.
+            ForeignFile: The schema of that name is no log.
+            DamagedLog: It is one that cannot be read.
+            NewerVersion: A later version of this program wrote it.
+            TopicMismatch: It has another topic.
+            ReadOnlyLog: The role, or the server, may not write, or the log needs a migration.
+            LocalProtocolError: The URL, or what it refers to, is wrong.
+        """
+        thread = AsyncioThread("gossiplog-postgres")
+        token = trio.lowlevel.current_trio_token()
+        stores: list[PostgresStore] = []
+
+        def wake() -> None:
+            token.run_sync_soon(lambda: [watcher() for store in stores for watcher in store._watchers], idempotent=True)
+
+        database = Database(url, durability, wake)
+        thread.start()
+        try:
+            found = await thread.call(database.open, topic, create, read_only)
+            store = cls(thread, database, found, read_only=read_only)
+            stores.append(store)
+            try:
+                yield store
+            finally:
+                store._is_closed = True
+        finally:
+            with trio.CancelScope(shield=True):
+                await thread.call(database.close)
+            thread.stop()
+
+    @property
+    def location(self) -> str:
+        """The URL without what is secret."""
+        return self._database.url.location
+
+    @property
+    def poll_s(self) -> float:
+        """How often followers look for themselves."""
+        return _POLL_LISTENING_S if self._database.is_listening else _POLL_S
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Have a function called, in the event loop, when another process has written."""
+        self._watchers.append(wake)
+        self._thread.loop.call_soon_threadsafe(self._database.listen)
+
+    async def read(self, plan: Plan[T]) -> T:
+        """Run a plan on one snapshot, in one hop."""
+        result: T = await self._call(self._database.read, plan)
+        return result
+
+    @asynccontextmanager
+    async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
+        """Hold one snapshot for many plans. It costs no space but what vacuum cannot free meanwhile, so it does not expire here."""
+        connection = await self._call(self._database.begin_snapshot)
+        try:
+            yield _Snapshot(self, connection)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._call(self._database.end_snapshot, connection)
+
+    async def write(self, plan: Plan[T]) -> T:
+        """Run a plan as one transaction, in one hop."""
+        self._check_writable()
+        async with self._write_turn:
+            result: T = await self._call(self._database.write, plan)
+            return result
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Open a transaction for a body that awaits."""
+        self._check_writable()
+        async with self._write_turn:
+            writing = await self._call(self._database.begin)
+            transaction = _Transaction(self, writing)
+            try:
+                yield transaction
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await self._call(self._database.rollback, writing)
+                raise
+            # A caller that is cancelled from here on is cancelled after the commit.
+            with trio.CancelScope(shield=True):
+                await self._call(self._database.commit, writing, not transaction.has_executed)
+
+    async def size_bytes(self) -> int:
+        """Return what the log's tables and indexes take in the database."""
+        size: int = await self._call(self._database.size_bytes)
+        return size
+
+    async def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+        if self._is_closed:
+            raise ClosedError("the log is closed")
+        return await self._thread.call(function, *args)
+
+    def _check_writable(self) -> None:
+        if self.is_read_only:
+            raise ReadOnlyLog(f"{self.location} is open read-only")
+
+
+class _Snapshot:
+    """One read transaction of one connection."""
+
+    def __init__(self, store: PostgresStore, connection: Connection) -> None:
+        self._store = store
+        self._connection = connection
+        self._turn = trio.Lock()
+
+    async def run(self, plan: Plan[T]) -> T:
+        async with self._turn:
+            result: T = await self._store._call(self._store._database.run_snapshot, self._connection, plan)
+            return result
+
+
+class _Transaction:
+    """The open transaction of the connection that writes."""
+
+    def __init__(self, store: PostgresStore, writing: Writing) -> None:
+        self.has_executed = False
+        self._store = store
+        self._writing = writing
+
+    async def run(self, plan: Plan[T]) -> T:
+        result: T = await self._store._call(self._store._database.run, self._writing, plan)
+        return result
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        self.has_executed = True
+        rows: list[tuple[Any, ...]] = await self._store._call(self._store._database.execute, self._writing, statement, parameters, False)
+        return rows
+
+    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self.has_executed = True
+        await self._store._call(self._store._database.execute, self._writing, statement, rows, True)
+
+
+def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:
+    """Return a log's schema version and the names of the migrations that it lacks; see `pending_migrations`."""
+
+    async def look() -> int:
+        # Whether a pooler is in between is not worth finding out.
+        connection = await connect(url, is_pooled=True)
+        try:
+            async with reading(connection):
+                return await find_version(connection, url)
+        finally:
+            connection.terminate()
+
+    try:
+        version = asyncio.run(look())
+    except DATABASE_ERRORS as error:
+        raise translate(url.location, error) from error
+    return version, [name for name, _ in load_migrations("postgres")[version:]]

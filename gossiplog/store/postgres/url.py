@@ -1,0 +1,117 @@
+"""What a user writes for a log on a server: `postgresql://user@host/database?log=NAME`, and what of it may be shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+from ...errors import LocalProtocolError
+
+__all__ = ["SCHEMA_PREFIX", "PostgresUrl", "is_postgres_url", "without_secrets"]
+
+SCHEMA_PREFIX = "gossiplog_"
+_NAME_BYTES_MAX = 63 - len(SCHEMA_PREFIX)
+"""PostgreSQL cuts longer identifiers off, silently."""
+_SCHEMES = ("postgresql", "postgres")
+_SHOWN = ("host", "port", "dbname", "database", "user", "service", "log")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresUrl:
+    """Where a log lies.
+
+    Attributes:
+        dsn: What asyncpg is given, the password included if the user wrote one.
+        log: The log's name within its database.
+        settings: The names of the server's settings that the user chose, which ours do not override.
+        location: The URL as it may be shown and logged.
+    """
+
+    dsn: str = field(repr=False)
+    log: str
+    settings: frozenset[str]
+    location: str
+
+    @classmethod
+    def parse(cls, url: str) -> PostgresUrl:
+        """Take a URL apart: libpq's, with one parameter of ours, `log`. Any parameter that libpq does not know sets one of the server's.
+
+        Raises:
+            LocalProtocolError: It is malformed, or names no log. The message shows nothing of what may be a password.
+        """
+        parts, parameters = _split(url)
+        names = [value for name, value in parameters if name == "log"]
+        if len(names) != 1:
+            hint = "add ?log=NAME; a database holds any number of logs"
+            raise LocalProtocolError(f"{_show(parts, parameters)} names {'no' if not names else 'more than one'} log", hint=hint)
+        _check_name(names[0])
+        rest = [(name, value) for name, value in parameters if name != "log"]
+        netloc = parts.netloc
+        if "," not in netloc and not parts.hostname and parts.port:
+            # A port alone, which libpq takes, and asyncpg for a host without a name.
+            netloc = netloc.rpartition(":")[0]
+            rest.append(("port", str(parts.port)))
+        # A lone slash would name the database that has no name, where PGDATABASE is what is meant.
+        dsn = f"postgresql://{netloc}{parts.path.rstrip('/')}{'?' if rest else ''}{urlencode(rest)}"
+        settings = frozenset(name for name, _ in rest if name not in _LIBPQ)
+        return cls(dsn, names[0], settings, _show(parts, parameters))
+
+    @property
+    def schema(self) -> str:
+        """The schema that holds the log's tables."""
+        return SCHEMA_PREFIX + self.log
+
+    @property
+    def quoted_schema(self) -> str:
+        """The schema as it is written in SQL."""
+        return '"' + self.schema.replace('"', '""') + '"'
+
+
+_LIBPQ = frozenset(
+    (
+        *_SHOWN,
+        *("password", "passfile", "sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword", "sslnegotiation"),
+        *("ssl_min_protocol_version", "ssl_max_protocol_version", "target_session_attrs", "krbsrvname", "gsslib"),
+    )
+)
+
+
+def is_postgres_url(text: str) -> bool:
+    """Tell whether a location is a URL of ours rather than a path."""
+    return text.partition("://")[0].lower() in _SCHEMES and "://" in text
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL as it may be shown; one that cannot be taken apart shows nothing but its scheme."""
+    try:
+        return _show(*_split(url))
+    except LocalProtocolError:
+        return "postgresql://…"
+
+
+def _split(url: str) -> tuple[SplitResult, list[tuple[str, str]]]:
+    try:
+        parts = urlsplit(url)
+        parameters = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=True) if parts.query else []
+        port = None if "," in parts.netloc else parts.port
+    except ValueError:
+        # Its own message would show a part of what was written, which may be a part of the password.
+        raise LocalProtocolError("the URL is malformed", hint=_HINT) from None
+    is_split_wrongly = parts.netloc.count("@") > 1 or "@" in parts.path or "#" in url or port == 0
+    if is_split_wrongly or any("\0" in text for text in (unquote(url), *(value for _, value in parameters))):
+        raise LocalProtocolError("the URL is malformed", hint=_HINT)
+    return parts, parameters
+
+
+_HINT = "in a user, a password or a name write @ / ? # and % as %40 %2F %3F %23 and %25"
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name.encode()) <= _NAME_BYTES_MAX or not name.isprintable():
+        raise LocalProtocolError(f"log name {name!r} does not have 1 to {_NAME_BYTES_MAX} bytes, all of them printable")
+
+
+def _show(parts: SplitResult, parameters: list[tuple[str, str]]) -> str:
+    user, at, host = parts.netloc.rpartition("@")
+    shown = urlencode([(name, value) for name, value in parameters if name in _SHOWN], safe="/", quote_via=quote)
+    return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}{'?' if shown else ''}{shown}"

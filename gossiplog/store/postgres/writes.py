@@ -1,0 +1,161 @@
+"""What each request of a plan that writes is in PostgreSQL: statements with arrays for parameters, prepared or as one script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from ...errors import LocalProtocolError
+from ...log.fsck_requests import SEQ_USED_MAX, ClearDerived, TakeEntries
+from ...log.requests import WriteCursor, WriteEntries, WriteQuarantine
+from ...plan import Request
+
+__all__ = ["Statement", "as_script", "check_name", "is_write", "statements_of"]
+
+Statement: TypeAlias = tuple[str, list[list[Any]]]
+"""A statement, in which `{log}` stands for the log's schema, and its parameters, each of which is an array."""
+
+_SCRIPT_ITEMS_MAX = 64
+_SCRIPT_BYTES_MAX = 64 * 1024
+
+
+def is_write(request: Request[Any]) -> bool:
+    """Tell whether a request writes."""
+    return type(request) in _WRITES
+
+
+def statements_of(request: Request[Any]) -> list[Statement]:
+    """Return the statements that carry out a request that writes.
+
+    Raises:
+        LocalProtocolError: It holds what the server cannot store: a cursor's name with a NUL or half a character.
+    """
+    return _WRITES[type(request)](request)
+
+
+def as_script(statements: Sequence[Statement]) -> str | None:
+    """Write statements with their parameters in them, so that all of them, and a COMMIT behind them, take one round trip.
+
+    Nothing but numbers and bytes is ever written so: None if there is anything else among the parameters, or so much of it that
+    binary parameters are cheaper. At 1,000 entries a script costs about twice as much.
+    """
+    arrays = [array for _, parameters in statements for array in parameters]
+    if sum(map(len, arrays)) > _SCRIPT_ITEMS_MAX or not all(type(item) in (int, bytes) for array in arrays for item in array):
+        return None
+    if sum(len(item) for array in arrays for item in array if type(item) is bytes) > _SCRIPT_BYTES_MAX:
+        return None
+    return "; ".join(_inline(statement, parameters) for statement, parameters in statements)
+
+
+def _inline(statement: str, parameters: Sequence[Sequence[Any]]) -> str:
+    return re.sub(r"\$(\d+)", lambda found: _literal(parameters[int(found[1]) - 1]), statement)
+
+
+def _literal(array: Sequence[Any]) -> str:
+    return "'{" + ",".join([f'"\\\\x{item.hex()}"' if type(item) is bytes else str(item) for item in array]) + "}'"
+
+
+_ENTRIES = """
+    INSERT INTO {log}.entries (seq, clock, branch, key, hash, value)
+    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bytea[], $5::bytea[], $6::bytea[])"""
+_LINKS = """
+    INSERT INTO {log}.links (child_branch, parent_branch, child_clock, parent_clock, reach)
+    SELECT * FROM unnest($1::integer[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[]) ON CONFLICT DO NOTHING"""
+_PUT_NODES = """
+    INSERT INTO {log}.nodes (level, key, hash) SELECT * FROM unnest($1::integer[], $2::bytea[], $3::bytea[])
+    ON CONFLICT (level, key) DO UPDATE SET hash = excluded.hash"""
+_REMOVE_NODES = """
+    DELETE FROM {log}.nodes n USING unnest($1::integer[], $2::bytea[]) g (level, key) WHERE n.level = g.level AND n.key = g.key"""
+
+
+def _write_entries(request: WriteEntries) -> list[Statement]:
+    rows = request.rows
+    columns: list[list[Any]] = [
+        [row.seq for row in rows],
+        [row.clock for row in rows],
+        [row.branch for row in rows],
+        [row.key for row in rows],
+        [row.hash for row in rows],
+        [row.value for row in rows],
+    ]
+    statements: list[Statement] = [(_ENTRIES, columns)]
+    if request.links:
+        links = [(link.child.branch, link.parent.branch, link.child.clock, link.parent.clock, link.reach) for link in request.links]
+        statements.append((_LINKS, [list(column) for column in zip(*links, strict=True)]))
+    if request.merged:
+        statements.append(("DELETE FROM {log}.heads WHERE key = ANY($1::bytea[])", [list(request.merged)]))
+    statements.append(("INSERT INTO {log}.heads SELECT * FROM unnest($1::bytea[])", [list(request.heads)]))
+    put, remove = request.tree.put, request.tree.remove
+    if put:
+        nodes: list[list[Any]] = [[node.level for node in put], [node.key or b"" for node in put], [node.hash for node in put]]
+        statements.append((_PUT_NODES, nodes))
+    if remove:
+        statements.append((_REMOVE_NODES, [[level for level, _ in remove], [key or b"" for _, key in remove]]))
+    return statements
+
+
+_SET_ASIDE = """
+    INSERT INTO {log}.quarantine (key, value, rule, reason, since)
+    SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::text[], $4::text[], $5::double precision[]) ON CONFLICT DO NOTHING"""
+
+
+def _write_quarantine(request: WriteQuarantine) -> list[Statement]:
+    statements: list[Statement] = []
+    if request.remove:
+        statements.append(("DELETE FROM {log}.quarantine WHERE key = ANY($1::bytea[])", [list(request.remove)]))
+    if request.add:
+        # An application may give any text for its reason; the server takes no NUL, and no half of a surrogate pair.
+        reasons = [record.reason.replace("\0", "\ufffd").encode("utf-8", "replace").decode() for record in request.add]
+        columns = zip(*[(record.key, record.value, record.rule) for record in request.add], strict=True)
+        statements.append((_SET_ASIDE, [*map(list, columns), reasons, [record.since for record in request.add]]))
+    return statements
+
+
+def _write_cursor(request: WriteCursor) -> list[Statement]:
+    check_name(request.name)
+    if request.seq is None:
+        return [("DELETE FROM {log}.cursors WHERE name = ANY($1::text[])", [[request.name]])]
+    statement = """
+        INSERT INTO {log}.cursors AS c SELECT * FROM unnest($1::text[], $2::bigint[])
+        ON CONFLICT (name) DO UPDATE SET seq = greatest(c.seq, excluded.seq)"""
+    return [(statement, [[request.name], [request.seq]])]
+
+
+def _clear_derived(request: ClearDerived) -> list[Statement]:
+    return [
+        ("UPDATE {log}.log SET epoch = epoch + 1", []),
+        ("UPDATE {log}.entries SET clock = NULL, branch = NULL, key = NULL, hash = NULL", []),
+        *[(f"DELETE FROM {{log}}.{table}", []) for table in ("nodes", "heads", "links")],
+    ]
+
+
+def _take_entries(request: TakeEntries) -> list[Statement]:
+    used = [seq for seq in request.seqs if seq <= SEQ_USED_MAX]
+    return [
+        ("UPDATE {log}.log SET seq_used = greatest(seq_used, (SELECT max(seq) FROM unnest($1::bigint[]) g (seq)))", [used]),
+        ("DELETE FROM {log}.entries WHERE seq = ANY($1::bigint[])", [list(request.seqs)]),
+    ]
+
+
+_WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {
+    ClearDerived: _clear_derived,
+    TakeEntries: _take_entries,
+    WriteCursor: _write_cursor,
+    WriteEntries: _write_entries,
+    WriteQuarantine: _write_quarantine,
+}
+
+
+def check_name(name: str) -> None:
+    """Refuse a cursor's name that the server cannot store.
+
+    Raises:
+        LocalProtocolError: It has a NUL in it, or half a surrogate pair.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise LocalProtocolError(f"cursor {name!r} is no text that PostgreSQL can store") from None
+    if "\0" in name:
+        raise LocalProtocolError(f"cursor {name!r} is no text that PostgreSQL can store")

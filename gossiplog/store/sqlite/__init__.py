@@ -1,0 +1,3 @@
+"""A log in a SQLite file: one connection that writes, a few that read, each in a thread of its own."""
+
+__all__: list[str] = []

@@ -1,0 +1,323 @@
+"""What each request of a plan is in SQLite: statements, executed in the connection's thread."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ...entry.message import Entry
+from ...errors import DamagedLog, DecodeError
+from ...log.requests import (
+    Leaf,
+    Place,
+    Position,
+    Quarantined,
+    ReadBranchTips,
+    ReadCount,
+    ReadCursor,
+    ReadHeads,
+    ReadLeaves,
+    ReadLinksDown,
+    ReadLinksTo,
+    ReadLinksUp,
+    ReadPage,
+    ReadPlace,
+    ReadPositions,
+    ReadQuarantine,
+    ReadQuarantined,
+    ReadSuccessor,
+    ReadTail,
+    ReadValues,
+    WriteCursor,
+    WriteEntries,
+    WriteQuarantine,
+)
+from ...log.row_checks import check_answer
+from ...plan import Request
+from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
+from .fsck import FSCK_ANSWERS
+
+__all__ = ["answer"]
+
+_CHUNKS = (1, 8, 64, 512)
+"""Numbers of placeholders in an IN list; few, so that each statement stays prepared."""
+
+
+def answer(db: sqlite3.Connection, request: Request[Any]) -> Any:
+    """Answer one request.
+
+    Raises:
+        sqlite3.Error: As the database has it; the store translates it.
+        DamagedLog: A row does not hold what it should, which SQLite itself does not notice.
+    """
+    execute = _ANSWERS[type(request)]
+    try:
+        found = execute(db, request)
+        check_answer(request, found)
+    except sqlite3.IntegrityError as error:
+        raise DamagedLog(f"rows of the database contradict each other: {error}") from error
+    except (ArithmeticError, DecodeError, LookupError, TypeError, ValueError) as error:
+        raise DamagedLog(f"a row of the database is damaged: {error}") from error
+    return found
+
+
+def _select_in(db: sqlite3.Connection, select: str, keys: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+    """Run `select … IN (keys)` in chunks; the last key fills up the last chunk."""
+    low = 0
+    while low < len(keys):
+        size = next((size for size in _CHUNKS if size >= len(keys) - low), _CHUNKS[-1])
+        chunk = keys[low : low + size]
+        if len(chunk) < size:
+            chunk = [*chunk, *([chunk[-1]] * (size - len(chunk)))]
+        yield from db.execute(f"{select} ({','.join('?' * size)})", chunk)
+        low += size
+
+
+def _check_values(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """Return rows whose last column is VALUE, which a damaged row may have as anything."""
+    checked = list(rows)
+    for row in checked:
+        if type(row[-1]) is not bytes:
+            raise TypeError(f"VALUE is {row[-1]!r}")
+    return checked
+
+
+def _heads(db: sqlite3.Connection, request: ReadHeads) -> list[bytes]:
+    limit = -1 if request.limit is None else request.limit
+    return [key for (key,) in db.execute("SELECT key FROM gossiplog_heads ORDER BY key LIMIT ?", (limit,))]
+
+
+def _leaves(db: sqlite3.Connection, request: ReadLeaves) -> dict[bytes, Leaf]:
+    rows = _select_in(db, "SELECT key, seq, branch FROM gossiplog_leaves WHERE key IN", request.keys)
+    return {key: Leaf(seq, branch) for key, seq, branch in rows}
+
+
+def _values(db: sqlite3.Connection, request: ReadValues) -> dict[bytes, bytes]:
+    select = "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key IN"
+    return dict(_check_values(_select_in(db, select, request.keys)))
+
+
+_PAGE = (
+    "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq"
+    " WHERE l.key > ? AND l.key < ? AND +l.seq <= ? ORDER BY l.key"
+)
+_SEQ_END = (1 << 63) - 1
+_KEY_END = b"\xff" * 21
+"""Above every key: no key is longer than 20 bytes."""
+
+
+def _page(db: sqlite3.Connection, request: ReadPage) -> list[tuple[bytes, bytes]]:
+    statement = f"{_PAGE} DESC LIMIT ?" if request.reverse else f"{_PAGE} LIMIT ?"
+    seq_max = _SEQ_END if request.seq_max is None else request.seq_max
+    return _check_values(db.execute(statement, (request.after or b"", request.before or _KEY_END, seq_max, request.limit)))
+
+
+def _tail(db: sqlite3.Connection, request: ReadTail) -> list[tuple[int, bytes]]:
+    statement = "SELECT seq, value FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
+    return _check_values(db.execute(statement, (request.seq, request.limit)))
+
+
+_LAST = "SELECT max(coalesce((SELECT max(seq) FROM gossiplog_entries), 0), (SELECT seq_used FROM gossiplog_generation))"
+
+
+def _count(db: sqlite3.Connection, request: ReadCount) -> tuple[int, int]:
+    count = db.execute("SELECT count(*) FROM gossiplog_positions").fetchone()[0] if request.counted else 0
+    return count, db.execute(_LAST).fetchone()[0]
+
+
+def _place(db: sqlite3.Connection, request: ReadPlace) -> Place:
+    (generation,) = db.execute("SELECT name FROM gossiplog_generation").fetchone()
+    row = db.execute("SELECT value FROM gossiplog_entries WHERE seq = ?", (request.seq,)).fetchone()
+    try:
+        key = Entry.stored(row[0]).key if row is not None and type(row[0]) is bytes else None
+    except DecodeError:
+        # Whoever reads the entry hears of that.
+        key = None
+    return Place(generation, db.execute(_LAST).fetchone()[0], key)
+
+
+def _branch_tips(db: sqlite3.Connection, request: ReadBranchTips) -> dict[int, int]:
+    tips = {}
+    for branch in request.branches:
+        (clock,) = db.execute("SELECT max(clock) FROM gossiplog_positions WHERE branch = ?", (branch,)).fetchone()
+        if clock is not None:
+            tips[branch] = clock
+    (last,) = db.execute("SELECT max(branch) FROM gossiplog_positions").fetchone()
+    tips[-1] = -1 if last is None else last
+    return tips
+
+
+def _positions(db: sqlite3.Connection, request: ReadPositions) -> dict[Position, bytes]:
+    statement = "SELECT e.value FROM gossiplog_positions p JOIN gossiplog_entries e ON e.seq = p.seq WHERE p.branch = ? AND p.clock = ?"
+    found = {}
+    for at in request.at:
+        row = db.execute(statement, at).fetchone()
+        if row is not None:
+            found[at] = Entry.stored(row[0]).key
+    return found
+
+
+def _successor(db: sqlite3.Connection, request: ReadSuccessor) -> Position | None:
+    statement = "SELECT min(clock) FROM gossiplog_positions WHERE branch = ? AND clock > ?"
+    (clock,) = db.execute(statement, request.at).fetchone()
+    return None if clock is None else Position(request.at.branch, clock)
+
+
+def _links_to(db: sqlite3.Connection, request: ReadLinksTo) -> list[Position]:
+    statement = "SELECT child_branch, child_clock FROM gossiplog_links WHERE parent_branch = ? AND parent_clock = ? ORDER BY 1, 2"
+    return [Position(*row) for row in db.execute(statement, request.at)]
+
+
+def _links_down(db: sqlite3.Connection, request: ReadLinksDown) -> Position | None:
+    branch, clock = request.at
+    statement = "SELECT min(parent_branch) FROM gossiplog_links WHERE child_branch = ? AND parent_branch > ?"
+    (parent_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
+    if parent_branch is None:
+        return None
+    # Reach never falls along a branch, so the last link in time has the highest.
+    statement = (
+        "SELECT reach FROM gossiplog_links WHERE child_branch = ? AND parent_branch = ? AND child_clock <= ?"
+        " ORDER BY child_clock DESC, parent_clock DESC LIMIT 1"
+    )
+    row = db.execute(statement, (branch, parent_branch, clock)).fetchone()
+    return Position(parent_branch, row[0] if row else 0)
+
+
+def _links_up(db: sqlite3.Connection, request: ReadLinksUp) -> Position | None:
+    branch, clock = request.at
+    statement = "SELECT min(child_branch) FROM gossiplog_links WHERE parent_branch = ? AND child_branch > ?"
+    (child_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
+    if child_branch is None:
+        return None
+    statement = (
+        "SELECT child_clock FROM gossiplog_links WHERE parent_branch = ? AND child_branch = ? AND reach >= ?"
+        " ORDER BY reach, child_clock LIMIT 1"
+    )
+    row = db.execute(statement, (branch, child_branch, clock)).fetchone()
+    return Position(child_branch, row[0] if row else 0)
+
+
+def _quarantined(db: sqlite3.Connection, request: ReadQuarantined) -> dict[bytes, Quarantined]:
+    rows = _select_in(db, "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key IN", request.keys)
+    return {row[0]: Quarantined(*row) for row in rows}
+
+
+def _quarantine(db: sqlite3.Connection, request: ReadQuarantine) -> list[Quarantined]:
+    statement = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key > ? ORDER BY key LIMIT ?"
+    return [Quarantined(*row) for row in db.execute(statement, (request.after or b"", request.limit))]
+
+
+def _cursor(db: sqlite3.Connection, request: ReadCursor) -> int | None:
+    row = db.execute("SELECT seq FROM gossiplog_cursors WHERE name = ?", (request.name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _write_cursor(db: sqlite3.Connection, request: WriteCursor) -> None:
+    if request.seq is None:
+        db.execute("DELETE FROM gossiplog_cursors WHERE name = ?", (request.name,))
+        return
+    statement = "INSERT INTO gossiplog_cursors VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = max(seq, excluded.seq)"
+    db.execute(statement, (request.name, request.seq))
+
+
+def _write_entries(db: sqlite3.Connection, request: WriteEntries) -> None:
+    rows = request.rows
+    db.executemany("INSERT INTO gossiplog_entries VALUES (?, ?)", [(row.seq, row.value) for row in rows])
+    # In key order, which keeps the pages of the index full.
+    leaves = sorted([(row.key, row.hash, row.seq, row.branch) for row in rows])
+    db.executemany("INSERT INTO gossiplog_leaves VALUES (?, ?, ?, ?)", leaves)
+    db.executemany("INSERT INTO gossiplog_positions VALUES (?, ?, ?)", [(row.branch, row.clock, row.seq) for row in rows])
+    if request.links:
+        links = [(link.child.branch, link.parent.branch, link.child.clock, link.parent.clock, link.reach) for link in request.links]
+        db.executemany("INSERT OR IGNORE INTO gossiplog_links VALUES (?, ?, ?, ?, ?)", links)
+    if request.merged:
+        db.executemany("DELETE FROM gossiplog_heads WHERE key = ?", [(key,) for key in request.merged])
+    db.executemany("INSERT INTO gossiplog_heads VALUES (?)", [(key,) for key in request.heads])
+    nodes = [(level, key or b"", node_hash) for level, key, node_hash in request.tree.put]
+    db.executemany("INSERT OR REPLACE INTO gossiplog_nodes VALUES (?, ?, ?)", nodes)
+    if request.tree.remove:
+        db.executemany(
+            "DELETE FROM gossiplog_nodes WHERE level = ? AND key = ?", [(level, key or b"") for level, key in request.tree.remove]
+        )
+
+
+def _write_quarantine(db: sqlite3.Connection, request: WriteQuarantine) -> None:
+    db.executemany("DELETE FROM gossiplog_quarantine WHERE key = ?", [(key,) for key in request.remove])
+    db.executemany("INSERT OR IGNORE INTO gossiplog_quarantine VALUES (?, ?, ?, ?, ?)", request.add)
+
+
+def _root(db: sqlite3.Connection, request: ReadRoot) -> Node:
+    row = db.execute("SELECT level, hash FROM gossiplog_nodes ORDER BY level DESC LIMIT 1").fetchone()
+    return Node(0, None, ANCHOR_HASH) if row is None else Node(row[0], None, row[1])
+
+
+def _nodes(db: sqlite3.Connection, request: ReadNodes) -> list[Node | None]:
+    found: dict[tuple[int, bytes], bytes] = {(0, b""): ANCHOR_HASH}
+    leaves = [key for level, key in request.at if level == 0 and key]
+    for key, node_hash in _select_in(db, "SELECT key, hash FROM gossiplog_leaves WHERE key IN", leaves):
+        found[0, key] = node_hash
+    for level in {level for level, _ in request.at if level > 0}:
+        keys = [key or b"" for at_level, key in request.at if at_level == level]
+        for key, node_hash in _select_in(db, f"SELECT key, hash FROM gossiplog_nodes WHERE level = {level:d} AND key IN", keys):
+            found[level, key] = node_hash
+    return [Node(level, key, found[level, key or b""]) if (level, key or b"") in found else None for level, key in request.at]
+
+
+_FLOOR = "SELECT key, hash FROM gossiplog_nodes WHERE level = ? AND key <= ? ORDER BY key DESC LIMIT 1"
+_NEXT = "SELECT min(key) FROM gossiplog_nodes WHERE level = ? AND key > ?"
+_LEAF_RANGE = "SELECT 0, key, hash FROM gossiplog_leaves WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+_NODE_RANGE = "SELECT level, key, hash FROM gossiplog_nodes WHERE level = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
+
+
+def _runs(db: sqlite3.Connection, request: ReadRuns) -> list[Run]:
+    level, most = request.level, -1 if request.children_max is None else request.children_max
+    runs: list[Run] = []
+    until: bytes | None = b""
+    for wanted in sorted([key or b"" for key in request.keys]):
+        if until is None or wanted < until:
+            continue
+        row = db.execute(_FLOOR, (level, wanted)).fetchone()
+        if row is None:
+            # The level does not exist; a level that does begins with its anchor.
+            return runs
+        begin, parent_hash = row
+        (until,) = db.execute(_NEXT, (level, begin)).fetchone()
+        low, end = max(begin, request.start or b""), until or _KEY_END
+        if level == 1:
+            children = list(map(Node._make, db.execute(_LEAF_RANGE, (low, end, most))))
+            if not low:
+                children.insert(0, Node(0, None, ANCHOR_HASH))
+        else:
+            children = list(map(Node._make, db.execute(_NODE_RANGE, (level - 1, low, end, most))))
+            if not low and children:
+                children[0] = Node(level - 1, None, children[0].hash)
+        runs.append(Run(Node(level, begin or None, parent_hash), children, until))
+    return runs
+
+
+_ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
+    ReadBranchTips: _branch_tips,
+    ReadCount: _count,
+    ReadCursor: _cursor,
+    ReadHeads: _heads,
+    ReadLeaves: _leaves,
+    ReadLinksDown: _links_down,
+    ReadLinksTo: _links_to,
+    ReadLinksUp: _links_up,
+    ReadNodes: _nodes,
+    ReadPage: _page,
+    ReadPlace: _place,
+    ReadPositions: _positions,
+    ReadQuarantine: _quarantine,
+    ReadQuarantined: _quarantined,
+    ReadRoot: _root,
+    ReadRuns: _runs,
+    ReadSuccessor: _successor,
+    ReadTail: _tail,
+    ReadValues: _values,
+    WriteCursor: _write_cursor,
+    WriteEntries: _write_entries,
+    WriteQuarantine: _write_quarantine,
+    **FSCK_ANSWERS,
+}

@@ -1,0 +1,41 @@
+"""SQLite's errors as ours."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from ...errors import CommitError, DamagedLog, ForeignFile, LogBusy, LogNotFound, ReadOnlyLog, StorageFull, StoreError
+
+__all__ = ["translate"]
+
+
+def translate(path: Path, error: sqlite3.Error) -> StoreError:
+    """Turn an error of sqlite3's into one that names the file and what to do; to be raised from it."""
+    # The low byte is the primary code; Python's own errors, as for a closed connection, have none.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return StorageFull(f"no space left for {path}")
+    if code == sqlite3.SQLITE_READONLY:
+        return ReadOnlyLog(f"{path} cannot be written to", hint="check the permissions of the file and of its folder, or open it read-only")
+    if code == sqlite3.SQLITE_NOTADB:
+        return ForeignFile(f"{path} is not a SQLite database")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return _damaged(path, f"{path} is damaged: {error}")
+    if code == sqlite3.SQLITE_ERROR or "Could not decode" in str(error):
+        # Our statements are right, so it is the schema, or a text, that is not.
+        return _damaged(path, f"{path} does not hold what a log should: {error}")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LogBusy(f"{path} is locked by another process", hint="end the other process, or try again")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return LogNotFound(f"{path} cannot be opened", hint="check that the folder exists and may be written to")
+    if code == sqlite3.SQLITE_IOERR:
+        hint = "the disk may be full, limited or failing; what was committed before is kept"
+        return CommitError(f"reading or writing {path} failed: {error}", hint=hint)
+    return CommitError(f"{path}: {error}")
+
+
+def _damaged(path: Path, message: str) -> DamagedLog:
+    damaged = DamagedLog(message)
+    damaged.location = str(path)
+    return damaged

@@ -1,0 +1,275 @@
+"""The SQLite file itself: whether it is a log of ours, who may write to it, and how it is made and migrated."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from ...entry.envelope import is_topic
+from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogBusy, LogNotFound, NewerVersion, ReadOnlyLog, TopicMismatch
+from ...version import VERSION
+from ..base import Durability
+from ..migrate import load_migrations, split_statements
+from .errors import translate
+from .schema import check_schema, read_writer
+
+__all__ = [
+    "BUSY_TIMEOUT_S",
+    "WriterLock",
+    "check_file",
+    "check_log",
+    "connect",
+    "create_log",
+    "find_pending",
+    "is_blank",
+    "migrate_log",
+    "read_version",
+]
+
+APPLICATION_ID = 0x676C6F67
+"""`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
+_SIGNATURE = b"SQLite format 3\0"
+_CACHE_KIB = 16 * 1024
+BUSY_TIMEOUT_S = 5.0
+
+
+def check_file(path: Path, *, create: bool, read_only: bool) -> None:
+    """Check what can be told from outside, before SQLite may touch anything.
+
+    Raises:
+        LogNotFound, ForeignFile, ReadOnlyLog: As `SqliteStore.open`.
+    """
+    if not path.exists():
+        if not create:
+            raise LogNotFound(f"no log at {path}", hint=f"create it with `gossiplog init {path} --topic TOPIC`")
+        if not path.parent.is_dir():
+            raise LogNotFound(f"no folder {path.parent} for {path.name}", hint="create the folder first")
+        if not os.access(path.parent, os.W_OK):
+            raise ReadOnlyLog(f"folder {path.parent} cannot be written to")
+        return
+    if not path.is_file():
+        raise ForeignFile(f"{path} is not a file")
+    try:
+        with path.open("rb") as file:
+            header = file.read(len(_SIGNATURE))
+    except OSError as error:
+        raise ReadOnlyLog(f"{path} cannot be read: {error.strerror}") from error
+    # SQLite makes an empty file first, so that is what an interrupted creation leaves.
+    if header not in (_SIGNATURE, b""):
+        raise ForeignFile(f"{path} is not a log", hint="it was left as it is; give another path")
+    if not read_only and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        raise ReadOnlyLog(f"{path} cannot be written to", hint="check its permissions, or open it read-only")
+
+
+_BUSY_HINT = (
+    "end it, or open the log read-only; to append beside a `gossiplog serve` or `sync --follow`, append to a log of your own "
+    "and `gossiplog sync` that with the server"
+)
+
+
+def has_mark(path: Path) -> bool:
+    """Tell by its header whether a file was made as a log, whatever has become of it since."""
+    with path.open("rb") as file:
+        header = file.read(72)
+    return header[68:] == APPLICATION_ID.to_bytes(4)
+
+
+class WriterLock:
+    """The right to write to a file, held by one process at a time and given up by the kernel when it ends.
+
+    It lies on a file beside the log: closing any other descriptor of the log itself would drop the locks that SQLite holds on it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        _HELD.add(self)
+
+    @classmethod
+    def acquire(cls, path: Path) -> WriterLock:
+        """Take the lock at once or raise LogBusy, naming the process that has it."""
+        import fcntl
+
+        try:
+            descriptor = os.open(path.with_name(path.name + "-lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise ReadOnlyLog(f"no lock can be made beside {path}: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            if holder == str(os.getpid()):
+                hint = "use the log that is open, or open it read-only"
+                raise LogBusy(f"this process has {path} open for writing already", hint=hint) from error
+            raise LogBusy(f"process {holder} is writing to {path}", hint=_BUSY_HINT) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Give the lock up, also for processes that have inherited it."""
+        import fcntl
+
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the lock's file: in a forked child, which would hold the lock for as long as it lives, whatever becomes of its parent."""
+        os.close(self._descriptor)
+        self._descriptor = -1
+        _HELD.discard(self)
+
+
+_HELD: set[WriterLock] = set()
+"""The locks of this process."""
+
+
+def _forget_locks() -> None:
+    for lock in list(_HELD):
+        lock.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
+
+
+def connect(path: Path, durability: Durability, *, read_only: bool) -> sqlite3.Connection:
+    """Open a connection for one thread of ours, transactions by hand."""
+    mode = "ro" if read_only else "rwc"
+    db = _connect(path, mode)
+    try:
+        _configure(db, durability, read_only=read_only)
+    except sqlite3.OperationalError:
+        db.close()
+        wal = path.with_name(path.name + "-wal")
+        if not read_only or (wal.exists() and wal.stat().st_size > 0):
+            raise
+        # In a folder that cannot be written to SQLite cannot share a file in WAL mode; nobody writes there, though.
+        db = _connect(path, "ro&immutable=1")
+        _configure(db, durability, read_only=read_only)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S, cached_statements=256)
+
+
+def _configure(db: sqlite3.Connection, durability: Durability, *, read_only: bool) -> None:
+    db.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
+    if read_only:
+        db.execute("PRAGMA query_only = 1")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    else:
+        db.execute(f"PRAGMA synchronous = {durability.name}")
+
+
+def is_blank(db: sqlite3.Connection) -> bool:
+    """Tell whether the file has nothing in it, as after an interrupted creation."""
+    blank: bool = db.execute("SELECT NOT EXISTS (SELECT 1 FROM sqlite_master)").fetchone()[0] == 1
+    return blank
+
+
+def create_log(db: sqlite3.Connection, topic: str | None) -> None:
+    """Make the tables and name the topic, in one transaction.
+
+    Raises:
+        LocalProtocolError: No topic was given, or it is not one.
+    """
+    if topic is None:
+        raise LocalProtocolError("a new log needs a topic")
+    if not is_topic(topic):
+        raise LocalProtocolError(
+            f"topic {topic!r} is not well formed", hint="letters, digits, dots and hyphens, then maybe # with letters and digits"
+        )
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for _, statements in load_migrations("sqlite"):
+            for statement in split_statements(statements):
+                db.execute(statement)
+        db.execute("INSERT INTO gossiplog_log VALUES (1, ?, ?)", (topic, VERSION))
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {len(load_migrations('sqlite'))}")
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+def find_pending(path: Path) -> tuple[int, list[str]]:
+    """Return a file's schema version and the names of the migrations that it lacks; see `pending_migrations`."""
+    check_file(path, create=False, read_only=True)
+    try:
+        with contextlib.closing(connect(path, Durability.FULL, read_only=True)) as db:
+            version = read_version(db)
+    except sqlite3.Error as error:
+        raise translate(path, error) from error
+    return version, [name for name, _ in load_migrations("sqlite")[version:]]
+
+
+def read_version(db: sqlite3.Connection) -> int:
+    """Return how many migrations the file has had."""
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def check_log(db: sqlite3.Connection, path: Path, topic: str | None, may_migrate: bool) -> str:
+    """Check version and topic, migrate if that is needed and allowed, and return the topic.
+
+    Raises:
+        NewerVersion, ReadOnlyLog, TopicMismatch, ForeignFile: As `SqliteStore.open`.
+    """
+    (application_id,) = db.execute("PRAGMA application_id").fetchone()
+    if application_id != APPLICATION_ID:
+        if is_blank(db):
+            raise LogNotFound(f"{path} is empty", hint=f"make it a log with `gossiplog init {path} --topic TOPIC`")
+        raise ForeignFile(f"{path} is a database of another program", hint="it was left as it is; give another path")
+    version, latest = read_version(db), len(load_migrations("sqlite"))
+    if version > latest:
+        message = f"{path} has schema {version}, written by gossiplog {read_writer(db)}; this is {VERSION} with schema {latest}"
+        raise NewerVersion(message, hint="upgrade gossiplog")
+    check_schema(db, path, max(version, 0))
+    if version < latest:
+        if not may_migrate:
+            raise ReadOnlyLog(f"{path} has schema {version}, and {latest} is needed", hint=f"run `gossiplog migrate {path}`")
+        migrate_log(db)
+    if may_migrate:
+        # Only now: a file of somebody else's must not be changed, not even its journal's mode.
+        db.execute("PRAGMA journal_mode = WAL")
+    row = db.execute("SELECT topic FROM gossiplog_log").fetchone()
+    if row is None:
+        raise ForeignFile(f"{path} has the tables of a log but no topic")
+    found: str = row[0]
+    if not isinstance(found, str) or not is_topic(found):
+        raise DamagedLog(f"{path} has {found!r} for its topic")
+    if topic is not None and topic != found:
+        raise TopicMismatch(f"{path} has topic {found!r}, not {topic!r}")
+    return found
+
+
+def migrate_log(db: sqlite3.Connection) -> list[str]:
+    """Apply the migrations that are missing, in one transaction; return their names."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        pending = load_migrations("sqlite")[read_version(db) :]
+        for _, statements in pending:
+            for statement in split_statements(statements):
+                db.execute(statement)
+        if pending:
+            db.execute("UPDATE gossiplog_log SET version = ?", (VERSION,))
+            db.execute(f"PRAGMA user_version = {len(load_migrations('sqlite'))}")
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+    return [name for name, _ in pending]

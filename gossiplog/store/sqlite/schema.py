@@ -1,0 +1,82 @@
+"""Whether the tables of a file are exactly a log's: a view or a trigger in their place would have us run whatever its maker wrote."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import ForeignFile
+from ..migrate import load_migrations, split_statements
+
+__all__ = ["check_schema", "has_expressions", "read_writer"]
+
+_OURS = "gossiplog_"
+
+
+class _Object(NamedTuple):
+    """One row of SQLite's own table of what there is: a table, an index, a view or a trigger."""
+
+    name: str
+    kind: str
+    table: str
+    sql: str | None
+
+    @property
+    def is_ours(self) -> bool:
+        return any(name.lower().startswith(_OURS) for name in (self.name, self.table))
+
+
+def check_schema(db: sqlite3.Connection, path: Path, version: int) -> None:
+    """Compare what is named as ours, or lies on a table of ours, with what the migrations up to `version` make.
+
+    The application's own tables, and what it has put on them, are its own affair: nothing of ours ever runs them.
+
+    Raises:
+        ForeignFile: It differs in anything.
+    """
+    found = [each for each in _read_objects(db) if each.is_ours]
+    expected = _objects_of(version)
+    if found == expected:
+        return
+    strange = next((each for each in found if each not in expected), None)
+    missing = next((each.name for each in expected if each not in found), None)
+    what = f"its {strange.kind} {strange.name} is not ours" if strange is not None else f"{missing or 'a table'} is missing or there twice"
+    hint = f"it was left as it is; `gossiplog salvage {path} TARGET` takes the entries out of it that prove themselves"
+    raise ForeignFile(f"{path} does not have the tables of a log: {what}", hint=hint)
+
+
+def read_writer(db: sqlite3.Connection) -> str:
+    """Return which version of the program wrote a file whose tables this one does not know; a view is not asked."""
+    is_table = "SELECT 1 FROM sqlite_master WHERE name = 'gossiplog_log' AND type = 'table' AND sql LIKE 'CREATE TABLE%'"
+    row = db.execute("SELECT version FROM gossiplog_log").fetchone() if db.execute(is_table).fetchone() else None
+    return "a later version" if row is None else str(row[0])[:40]
+
+
+def has_expressions(db: sqlite3.Connection) -> bool:
+    """Tell whether a check of the whole file would compute anything that the application, or a stranger, defined on tables of theirs."""
+    return any(not each.is_ours and each.sql is not None and _is_computing(each) for each in _read_objects(db))
+
+
+def _is_computing(each: _Object) -> bool:
+    if each.kind == "index":
+        # On an expression, or of a part of the rows.
+        return (each.sql or "").count("(") != 1 or re.search(r"\bwhere\b", each.sql or "", re.IGNORECASE) is not None
+    return each.kind == "table" and re.search(r"\b(check|as)\b", each.sql or "", re.IGNORECASE) is not None
+
+
+def _read_objects(db: sqlite3.Connection) -> list[_Object]:
+    rows = db.execute("SELECT name, type, tbl_name, sql FROM sqlite_master ORDER BY name, type")
+    return [_Object(str(name), str(kind), str(table), None if sql is None else str(sql)) for name, kind, table, sql in rows]
+
+
+@cache
+def _objects_of(version: int) -> list[_Object]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        for _, statements in load_migrations("sqlite")[:version]:
+            for statement in split_statements(statements):
+                db.execute(statement)
+        return _read_objects(db)

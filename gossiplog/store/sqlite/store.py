@@ -1,0 +1,399 @@
+"""A log in a SQLite file: one connection that writes, a few that read, each in a thread of its own."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from ...errors import ClosedError, CommitError, DamagedLog, LocalProtocolError, ReadOnlyLog, SnapshotExpired, StoreError
+from ...plan import Plan, Request, run_plan
+from ..base import Durability, Reader, Transaction
+from ..writer_cache import UNKNOWN, Tail
+from .answers import answer
+from .connection import TrioConnection
+from .errors import translate
+from .file import BUSY_TIMEOUT_S, WriterLock, check_file, check_log, connect, create_log, is_blank
+
+__all__ = ["SqliteStore"]
+
+T = TypeVar("T")
+
+_READERS = 4
+"""Connections that read, opened as they are needed; more callers than that wait."""
+WAL_BYTES_MAX = 32 * 1024 * 1024
+"""When the write-ahead log has grown to this, snapshots that may expire do, and it is emptied: it can only be while nobody reads in it."""
+_SNAPSHOTS = 32
+"""Snapshots that are held at a time, on connections of their own: for as long as a peer's sync takes, other reads must not wait for it."""
+
+
+class SqliteStore:
+    """The store behind one file. Make one with `SqliteStore.open`."""
+
+    is_shared: bool
+    poll_s = 0.2
+
+    def __init__(self, path: Path, topic: str, writer: TrioConnection | None, lock: WriterLock | None) -> None:
+        self._path = path
+        self._topic = topic
+        self._writer = writer
+        self._lock = lock
+        # Another process may write only where we do not hold the lock.
+        self.is_shared = writer is None
+        self._write_turn = trio.Lock()
+        self._tail = Tail()
+        self._idle: list[TrioConnection] = []
+        self._readers = trio.Semaphore(_READERS)
+        self._snapshots = trio.Semaphore(_SNAPSHOTS)
+        self._expirable: set[_Snapshot] = set()
+        self._wal = path.with_name(path.name + "-wal")
+        self._wal_bytes_max = WAL_BYTES_MAX
+        # Held while the write-ahead log is emptied: a snapshot that began meanwhile would prevent it.
+        self._emptying = trio.Lock()
+        self._is_closed = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, path: Path, *, topic: str | None, create: bool, read_only: bool, durability: Durability
+    ) -> AsyncIterator[SqliteStore]:
+        """Open a file, or create it, and close it at the end.
+
+        Args:
+            path: Of the file. Beside it SQLite keeps `…-wal` and `…-shm`, and we `…-lock`.
+            topic: What the log's topic must be; None for whatever it is. Needed to create.
+            create: Create the log if there is no file or an empty one.
+            read_only: Never write; any number of processes may, beside the one that writes.
+            durability: For the commits of this process.
+
+        Raises:
+            LogNotFound: There is no such file, and `create` is false.
+            ForeignFile: The file is no log.
+            DamagedLog: It is one that cannot be read.
+            NewerVersion: A later version of this program wrote it.
+            TopicMismatch: It has another topic.
+            ReadOnlyLog: It cannot be written to, or needs a migration.
+            LogBusy: Another process is writing to it.
+        """
+        check_file(path, create=create and not read_only, read_only=read_only)
+        lock = None if read_only else WriterLock.acquire(path)
+        store: SqliteStore | None = None
+        writer: TrioConnection | None = None
+        try:
+            if lock is not None:
+                writer = await _connect(path, durability, read_only=False)
+                if create and await _call(path, writer, is_blank):
+                    await _call(path, writer, create_log, topic)
+                found = await _call(path, writer, check_log, path, topic, True)
+                store = cls(path, found, writer, lock)
+            else:
+                reader = await _connect(path, durability, read_only=True)
+                try:
+                    found = await _call(path, reader, check_log, path, topic, False)
+                except BaseException:
+                    with trio.CancelScope(shield=True):
+                        await reader.close()
+                    raise
+                store = cls(path, found, None, None)
+                store._idle.append(reader)
+            yield store
+        finally:
+            # Each hop ends when its statement does, so this takes as long as what is running.
+            with trio.CancelScope(shield=True):
+                if store is not None:
+                    await store._close_readers()
+                if writer is not None:
+                    await writer.close()
+            if lock is not None:
+                lock.release()
+
+    @property
+    def topic(self) -> str:
+        """The topic that the log was created with."""
+        return self._topic
+
+    @property
+    def location(self) -> str:
+        """The path, as it was given."""
+        return str(self._path)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the store was opened read-only."""
+        return self._writer is None
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Do nothing: a file tells nobody that it was written to."""
+
+    async def read(self, plan: Plan[T]) -> T:
+        """Run a plan on one snapshot, in one hop."""
+        async with self._reader(self._readers) as reader:
+            return await _call(self._path, reader, _read, plan)
+
+    @asynccontextmanager
+    async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
+        """Hold one snapshot for many plans."""
+        async with self._reader(self._snapshots) as reader:
+            snapshot = _Snapshot(self._path, reader)
+            try:
+                async with self._emptying:
+                    await _call(self._path, reader, _begin_snapshot)
+                if may_expire:
+                    self._expirable.add(snapshot)
+                yield snapshot
+            finally:
+                self._expirable.discard(snapshot)
+                with trio.CancelScope(shield=True):
+                    await snapshot.end()
+                if not may_expire:
+                    # What it held up can be done at the next commit.
+                    self._wal_bytes_max = WAL_BYTES_MAX
+
+    async def write(self, plan: Plan[T]) -> T:
+        """Run a plan as one transaction, in one hop."""
+        writer = self._get_writer()
+        try:
+            # The writer's task comes alone, and each needless round of the event loop costs it 25 µs.
+            self._write_turn.acquire_nowait()
+        except trio.WouldBlock:
+            await self._write_turn.acquire()
+        try:
+            result: T = await _call(self._path, writer, _write, plan, self._tail)
+            if self._is_wal_large():
+                await self._empty_wal(writer)
+            return result
+        finally:
+            self._write_turn.release()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Open a transaction for a body that awaits."""
+        writer = self._get_writer()
+        async with self._write_turn:
+            await _call(self._path, writer, _begin)
+            try:
+                yield _Transaction(self._path, writer, self._tail)
+                # A caller that is cancelled from here on is cancelled after the commit.
+                with trio.CancelScope(shield=True):
+                    await _call(self._path, writer, _commit)
+                    if self._is_wal_large():
+                        await self._empty_wal(writer)
+            except BaseException:
+                self._tail.forget()
+                with trio.CancelScope(shield=True):
+                    await _call(self._path, writer, _rollback)
+                raise
+
+    async def size_bytes(self) -> int:
+        """Return the size of the file and its write-ahead log."""
+        files = (self._path, self._path.with_name(self._path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    @asynccontextmanager
+    async def _reader(self, places: trio.Semaphore) -> AsyncIterator[TrioConnection]:
+        async with places:
+            if self._is_closed:
+                raise ClosedError("the log is closed")
+            if self._idle:
+                reader = self._idle.pop()
+            else:
+                reader = await _connect(self._path, Durability.FULL, read_only=True)
+            try:
+                yield reader
+            finally:
+                if self._is_closed or len(self._idle) >= _READERS:
+                    with trio.CancelScope(shield=True):
+                        await reader.close()
+                else:
+                    self._idle.append(reader)
+
+    def _is_wal_large(self) -> bool:
+        try:
+            return os.stat(self._wal).st_size > self._wal_bytes_max  # noqa: PTH116  (at each commit)
+        except OSError:
+            return False
+
+    async def _empty_wal(self, writer: TrioConnection) -> None:
+        """Take the snapshots back that may be, and empty the write-ahead log; where others read in it, try again when it has grown."""
+        with trio.CancelScope(shield=True):
+            async with self._emptying:
+                for snapshot in list(self._expirable):
+                    await snapshot.end()
+                try:
+                    is_empty = await _call(self._path, writer, _empty_wal)
+                except StoreError:
+                    # What was committed is committed; if something is wrong with the disk, the next commit says so.
+                    is_empty = False
+        self._wal_bytes_max = WAL_BYTES_MAX if is_empty else self._wal_bytes_max + WAL_BYTES_MAX
+
+    async def _close_readers(self) -> None:
+        self._is_closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    def _get_writer(self) -> TrioConnection:
+        if self._writer is None:
+            raise ReadOnlyLog(f"{self._path} is open read-only")
+        return self._writer
+
+
+class _Snapshot:
+    """One read transaction of one connection."""
+
+    def __init__(self, path: Path, reader: TrioConnection) -> None:
+        self._path = path
+        self._reader = reader
+        self._turn = trio.Lock()
+        self._is_over = False
+
+    async def run(self, plan: Plan[T]) -> T:
+        async with self._turn:
+            if self._is_over:
+                raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="begin anew on a later one")
+            return await _call(self._path, self._reader, _run, plan)
+
+    async def end(self) -> None:
+        """End the transaction, after the plan that is being run."""
+        async with self._turn:
+            if not self._is_over:
+                self._is_over = True
+                await _call(self._path, self._reader, _rollback)
+
+
+class _Transaction:
+    """The writer's open transaction."""
+
+    def __init__(self, path: Path, writer: TrioConnection, tail: Tail) -> None:
+        self._path = path
+        self._writer = writer
+        self._tail = tail
+
+    async def run(self, plan: Plan[T]) -> T:
+        return await _call(self._path, self._writer, _run_writing, plan, self._tail)
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return await _call(self._path, self._writer, _execute_foreign, lambda db: db.execute(statement, parameters).fetchall())
+
+    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        await _call(self._path, self._writer, _execute_foreign, lambda db: db.executemany(statement, rows))
+
+
+async def _connect(path: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
+    connection = TrioConnection(partial(connect, path, durability, read_only=read_only))
+    try:
+        await connection
+    except sqlite3.Error as error:
+        raise translate(path, error) from error
+    return connection
+
+
+async def _call(path: Path, connection: TrioConnection, function: Callable[..., T], *args: Any) -> T:
+    try:
+        return await connection.call(function, *args)
+    except DamagedLog as error:
+        error.location = error.location or str(path)
+        raise
+    except sqlite3.Error as error:
+        raise translate(path, error) from error
+
+
+def _run(db: sqlite3.Connection, plan: Plan[T]) -> T:
+    return run_plan(plan, partial(answer, db))
+
+
+def _run_writing(db: sqlite3.Connection, plan: Plan[T], tail: Tail) -> T:
+    return run_plan(plan, partial(_answer_writing, db, tail))
+
+
+def _answer_writing(db: sqlite3.Connection, tail: Tail, request: Request[Any]) -> Any:
+    found = tail.known(request)
+    if found is UNKNOWN:
+        found = answer(db, request)
+        tail.learn(request, found)
+    return found
+
+
+def _begin(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+
+
+def _begin_snapshot(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN")
+    # SQLite takes the snapshot at the first read.
+    db.execute("SELECT id FROM gossiplog_log").fetchone()
+
+
+def _commit(db: sqlite3.Connection) -> None:
+    db.execute("COMMIT")
+
+
+def _rollback(db: sqlite3.Connection) -> None:
+    if db.in_transaction:
+        db.execute("ROLLBACK")
+
+
+def _empty_wal(db: sqlite3.Connection) -> bool:
+    """Checkpoint and truncate the write-ahead log, if for a moment within a tenth of a second nobody reads in it."""
+    db.execute("PRAGMA busy_timeout = 100")
+    try:
+        (is_busy, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not is_busy
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {1000 * BUSY_TIMEOUT_S:.0f}")
+
+
+def _read(db: sqlite3.Connection, plan: Plan[T]) -> T:
+    db.execute("BEGIN")
+    try:
+        return _run(db, plan)
+    finally:
+        # Some errors, as of the disk, have ended the transaction already.
+        _rollback(db)
+
+
+def _write(db: sqlite3.Connection, plan: Plan[T], tail: Tail) -> T:
+    _begin(db)
+    try:
+        result = _run_writing(db, plan, tail)
+        _commit(db)
+    except BaseException:
+        tail.forget()
+        # A COMMIT that failed for want of space leaves the transaction open.
+        _rollback(db)
+        raise
+    return result
+
+
+_DENIED = {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA}
+_READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+def _execute_foreign(db: sqlite3.Connection, execute: Callable[[sqlite3.Connection], T]) -> T:
+    """Execute the application's statement with everything refused that could harm the log or end the transaction."""
+    refused: list[str] = []
+
+    def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+        names = [name for name in (first, second) if name is not None]
+        # Not even a temporary table may have such a name: it would hide the log's own.
+        if action in _DENIED or (action not in _READS and any(name.lower().startswith("gossiplog_") for name in names)):
+            refused.append(names[0] if names else "this statement")
+            return sqlite3.SQLITE_DENY
+        return sqlite3.SQLITE_OK
+
+    db.set_authorizer(authorize)
+    try:
+        return execute(db)
+    except sqlite3.DatabaseError as error:
+        if refused:
+            raise LocalProtocolError(f"apply may not touch {refused[0]}: it belongs to the log") from error
+        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in (0, sqlite3.SQLITE_ERROR):
+            raise CommitError(f"the application's statement: {error}") from error
+        raise
+    finally:
+        db.set_authorizer(None)

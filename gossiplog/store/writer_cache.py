@@ -1,0 +1,212 @@
+"""The end of a log, remembered between the transactions of the process that writes to it.
+
+Nearly every entry that is appended or received sorts behind all others: it has heads as its parents, and changes the last node of each
+level of the tree. Reading those back takes a statement or three for each level and five more, most of what an append costs. What was
+read once and written since is still so, until a transaction is rolled back or another process writes: a file has one writer, and
+a server is asked at the beginning of each transaction.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, Final
+
+from ..entry.message_id import clock_of
+from ..log.fsck_requests import ClearDerived
+from ..log.requests import Leaf, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, WriteEntries
+from ..plan import Request
+from ..tree.node import SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run
+
+__all__ = ["HEADS_MAX", "UNKNOWN", "Tail"]
+
+UNKNOWN: Final = object()
+"""What `Tail.known` returns where the store must be asked."""
+HEADS_MAX = 256
+"""More heads than one append merges are not worth remembering."""
+WIDE_MAX = 250_000
+"""Children of a wide run that is remembered, about 200 bytes each."""
+WIDE_RUNS_MAX = 4
+
+
+class Tail:
+    """Knows the answers to what is asked about the end of the log, as far as it was told them or what was written since."""
+
+    def __init__(self) -> None:
+        self._root: Node | None = None
+        self._seq: int | None = None
+        self._last_branch: int | None = None
+        # All heads, ascending, if they are known; and where those stand that were asked for.
+        self._heads: list[bytes] | None = None
+        self._leaves: dict[bytes, Leaf] = {}
+        # For each level its last node with that node's children; the levels that are not known are missing.
+        self._runs: dict[int, Run] = {}
+        # By level and first key, the runs read last that are so long that reading them again is most of a commit: somebody ground them.
+        self._wide: dict[tuple[int, bytes | None], Run] = {}
+
+    def known(self, request: Request[Any]) -> Any:
+        """Answer one request of the writer's transaction from memory, or return UNKNOWN."""
+        match request:
+            case ReadRuns():
+                return self._known_runs(request) if request.is_whole else UNKNOWN
+            case ReadRoot():
+                return UNKNOWN if self._root is None else self._root
+            case ReadHeads():
+                return UNKNOWN if self._heads is None else self._heads[: request.limit]
+            case ReadLeaves():
+                is_known = all(key in self._leaves for key in request.keys)
+                return {key: self._leaves[key] for key in request.keys} if is_known else UNKNOWN
+            case ReadBranchTips():
+                return self._known_branch_tips(request)
+            case ReadCount(counted=False):
+                return UNKNOWN if self._seq is None else (0, self._seq)
+            case _:
+                return UNKNOWN
+
+    def learn(self, request: Request[Any], answer: Any) -> None:
+        """Remember what the store answered, or what it has written, within the writer's transaction."""
+        match request:
+            case ReadRuns():
+                if request.is_whole:
+                    self._learn_runs(request.level, answer)
+            case ReadRoot():
+                self._root = answer
+            case ReadHeads():
+                if len(answer) <= HEADS_MAX and len(answer) != request.limit:
+                    self._heads = answer
+            case ReadLeaves():
+                if self._heads is not None:
+                    self._leaves.update((key, answer[key]) for key in self._heads if key in answer)
+            case ReadBranchTips():
+                self._last_branch = answer[-1]
+            case ReadCount(counted=False):
+                self._seq = answer[1]
+            case WriteEntries():
+                self._note_entries(request)
+                self._note_tree(request)
+            case ClearDerived():
+                self.forget()
+            case _:
+                pass
+
+    def forget(self) -> None:
+        """Forget everything: a transaction was rolled back, or somebody else may have written."""
+        self.__init__()  # type: ignore[misc]
+
+    def _known_branch_tips(self, request: ReadBranchTips) -> Any:
+        # Nothing comes after a head, so it is the last of its branch.
+        tips = {leaf.branch: clock_of(key) for key, leaf in self._leaves.items()}
+        if self._last_branch is None or any(branch not in tips for branch in request.branches):
+            return UNKNOWN
+        tips[-1] = self._last_branch
+        return tips
+
+    def _learn_runs(self, level: int, runs: list[Run]) -> None:
+        if runs and runs[-1].until is None:
+            self._runs[level] = runs[-1]
+        for run in runs:
+            if SIBLINGS_WARN < len(run.children) <= WIDE_MAX:
+                self._wide.pop(run.parent[:2], None)
+                self._wide[run.parent[:2]] = run
+                if len(self._wide) > WIDE_RUNS_MAX:
+                    del self._wide[next(iter(self._wide))]
+
+    def _known_runs(self, request: ReadRuns) -> Any:
+        if request.keys:
+            # Keys are ascending, so if the first and the last fall into a run, all do.
+            ends = (request.keys[0] or b"", request.keys[-1] or b"")
+            for (level, _), run in self._wide.items():
+                if level == request.level and all(_is_within(run, key) for key in ends):
+                    return [run]
+        last = self._runs.get(request.level)
+        # Keys are ascending, so if the first falls into the last run, all do.
+        if last is not None and request.keys and (request.keys[0] or b"") >= (last.parent.key or b""):
+            return [last]
+        return UNKNOWN
+
+    def _note_entries(self, request: WriteEntries) -> None:
+        self._seq = request.rows[-1].seq
+        if self._last_branch is not None:
+            self._last_branch = max(self._last_branch, *[row.branch for row in request.rows])
+        if self._heads is None:
+            return
+        heads = set(self._heads).difference(request.merged).union(request.heads)
+        if len(heads) > HEADS_MAX:
+            self._heads, self._leaves = None, {}
+            return
+        self._heads = sorted(heads)
+        leaves = self._leaves
+        self._leaves = {key: leaves[key] for key in self._heads if key in leaves}
+        self._leaves.update((row.key, Leaf(row.seq, row.branch)) for row in request.rows if row.key in heads)
+
+    def _note_tree(self, request: WriteEntries) -> None:
+        change = request.tree
+        self._root = change.root
+        written: dict[int, list[Node]] = {0: [Node(0, row.key, row.hash) for row in request.rows]}
+        for node in change.put:
+            written.setdefault(node.level, []).append(node)
+        removed = set(change.remove)
+        for at, run in list(self._wide.items()):
+            level = at[0]
+            kept = None if level > change.root.level else _widen(run, written.get(level, []), written.get(level - 1, []), change.remove)
+            if kept is None:
+                del self._wide[at]
+            else:
+                self._wide[at] = kept
+        for level, run in list(self._runs.items()):
+            if level > change.root.level or (level, run.parent.key) in removed:
+                del self._runs[level]
+                continue
+            parents = {run.parent.key or b"": run.parent} | {node.key or b"": node for node in written.get(level, [])}
+            begin = max(parents)
+            self._runs[level] = Run(parents[begin], _merge(run.children, written.get(level - 1, []), begin, removed), None)
+
+
+def _is_within(run: Run, key: bytes) -> bool:
+    return key >= (run.parent.key or b"") and (run.until is None or key < run.until)
+
+
+def _widen(run: Run, parents: list[Node], written: list[Node], removed: list[tuple[int, bytes | None]]) -> Run | None:
+    """Return a run after nodes were put into it; None where it was cut, merged, or lost any."""
+    level, begin = run.parent.level, run.parent.key or b""
+    for at, gone in removed:
+        key = gone or b""
+        if (at == level and key in (begin, run.until)) or (at == level - 1 and _is_within(run, key)):
+            return None
+    parent = run.parent
+    for node in parents:
+        key = node.key or b""
+        if key == begin:
+            parent = node
+        elif _is_within(run, key):
+            return None
+    inside = [node for node in written if _is_within(run, node.key or b"")]
+    if not inside:
+        return run._replace(parent=parent)
+    children = run.children.copy()
+    for node in inside:
+        key = node.key or b""
+        index = bisect_left(children, key, key=_key_of)
+        if index < len(children) and _key_of(children[index]) == key:
+            children[index] = node
+        else:
+            children.insert(index, node)
+    return Run(parent, children, run.until) if len(children) <= WIDE_MAX else None
+
+
+def _key_of(node: Node) -> bytes:
+    return node.key or b""
+
+
+def _merge(children: list[Node], written: list[Node], begin: bytes, removed: set[tuple[int, bytes | None]]) -> list[Node]:
+    """Return the last nodes of a level, from the key `begin` on, after some were written and some removed."""
+    last = children[-1]
+    if not removed and len(written) == 1 and begin == (children[0].key or b""):
+        # What a single append does to nearly every level.
+        node = written[0]
+        if node.key == last.key:
+            return [*children[:-1], node]
+        if (node.key or b"") > (last.key or b""):
+            return [*children, node]
+    merged = {child.key or b"": child for child in children}
+    merged.update((node.key or b"", node) for node in written)
+    return [merged[key] for key in sorted(merged) if key >= begin and (merged[key].level, merged[key].key) not in removed]

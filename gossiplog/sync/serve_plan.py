@@ -1,0 +1,155 @@
+"""The plan that answers a run of requests from one snapshot, bounded before anything large is built."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..codec.framing import FRAME_BYTES_MAX, encode_frame
+from ..log.requests import ReadValues
+from ..plan import Plan, ask
+from ..tree.node import KEY_BYTES, LEVEL_MAX, Node, ReadNodes, ReadRoot, ReadRuns
+from .limits import ServerLimits
+from .rpc import (
+    ChildrenResponse,
+    GetChildren,
+    GetNode,
+    GetRoot,
+    GetValues,
+    NodeResponse,
+    Request,
+    RootResponse,
+    ValuesResponse,
+)
+from .wire import encode_response
+
+__all__ = ["Reply", "answer"]
+
+_NODE_BYTES = KEY_BYTES + 26
+"""The most that one node takes in an answer."""
+_VALUE_OVERHEAD = 5
+"""The most that a field takes around its bytes: the tag, and a length below 2^28."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """The answers to a run of requests.
+
+    Attributes:
+        frames: Framed responses, one per request from the first on.
+        size: Their bytes.
+        values: Entries in them.
+        fault: Why the next request after those was not answered and the stream has to end; None if it just was not its turn yet.
+        is_violation: Whether that fault is the peer's.
+    """
+
+    frames: list[bytes] = field(default_factory=list)
+    size: int = 0
+    values: int = 0
+    fault: str | None = None
+    is_violation: bool = False
+
+    def add(self, framed: bytes) -> None:
+        """Add the next answer."""
+        self.frames.append(framed)
+        self.size += len(framed)
+
+    def fail(self, fault: str, *, is_violation: bool) -> None:
+        """End the run: the next request cannot be answered."""
+        self.fault, self.is_violation = fault, is_violation
+
+
+def answer(requests: Sequence[Request], limits: ServerLimits, *, in_parts: bool = False) -> Plan[Reply]:
+    """Answer requests in order, until all are answered, the answers reach `limits.run_bytes`, or one cannot be answered.
+
+    Where the session is in parts, an answer to getChildren holds at most `limits.part_children`; else all, if they fit a frame.
+
+    Neighbouring getChildren of one level are read in one request to the store, which is most of a sync's traffic.
+    """
+    reply = Reply()
+    while len(reply.frames) < len(requests) and reply.fault is None and (not reply.frames or reply.size < limits.run_bytes):
+        request = requests[len(reply.frames)]
+        match request:
+            case GetRoot():
+                root = yield from ask(ReadRoot())
+                reply.add(encode_frame(encode_response(RootResponse(root))))
+            case GetNode():
+                yield from _answer_node(reply, request)
+            case GetChildren():
+                run = _run_of(requests, len(reply.frames), limits.run_children)
+                yield from _answer_children(reply, run, limits, in_parts=in_parts)
+            case GetValues():
+                yield from _answer_values(reply, request, limits)
+    return reply
+
+
+def _run_of(requests: Sequence[Request], start: int, count_max: int) -> list[GetChildren]:
+    """The getChildren of one level that begin at `start`."""
+    run: list[GetChildren] = []
+    for request in requests[start : start + count_max]:
+        if not isinstance(request, GetChildren) or (run and (request.level != run[0].level or request.start is not None)):
+            break
+        run.append(request)
+        if request.start is not None:
+            break
+    return run
+
+
+def _answer_node(reply: Reply, request: GetNode) -> Plan[None]:
+    if request.level > LEVEL_MAX:
+        reply.fail(f"getNode at level {request.level}, at most {LEVEL_MAX} expected", is_violation=True)
+        return
+    nodes: list[Node | None] = yield from ask(ReadNodes([(request.level, request.key)]))
+    reply.add(encode_frame(encode_response(NodeResponse(nodes[0]))))
+
+
+def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLimits, *, in_parts: bool) -> Plan[None]:
+    level, start = run[0].level, run[0].start
+    if not 1 <= level <= LEVEL_MAX:
+        reply.fail(f"getChildren at level {level}, expected 1 to {LEVEL_MAX}", is_violation=True)
+        return
+    if start is not None and not in_parts:
+        reply.fail("getChildren of a part, in a session that is not in parts", is_violation=True)
+        return
+    most = limits.part_children if in_parts else FRAME_BYTES_MAX // _NODE_BYTES
+    keys = sorted({request.key for request in run}, key=lambda key: key or b"")
+    runs = yield from ask(ReadRuns(level, keys, start, most + 1))
+    families = {found.parent.key: found.children for found in runs}
+    framed: dict[bytes | None, bytes] = {}
+    for request in run:
+        if reply.frames and reply.size >= limits.run_bytes:
+            return
+        children = families.get(request.key)
+        if not children or (start is not None and children[0].key != start):
+            # Whoever walks our tree from its root, in this one snapshot, asks for nodes that exist.
+            reply.fail(f"getChildren of a node at level {level} that is not there", is_violation=True)
+            return
+        has_more = len(children) > most
+        if has_more and not in_parts:
+            reply.fail(f"a node with more than {most} children does not fit a frame", is_violation=False)
+            return
+        if request.key not in framed:
+            framed[request.key] = encode_frame(encode_response(ChildrenResponse(children[:most], has_more)))
+        reply.add(framed[request.key])
+
+
+def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits) -> Plan[None]:
+    """A missing key or too large an answer ends the stream without blame: the client then asks for less."""
+    values: list[bytes] = []
+    size = 0
+    chunk = limits.value_chunk
+    while len(values) < len(request.keys):
+        keys = request.keys[len(values) : len(values) + chunk]
+        found: dict[bytes, bytes] = yield from ask(ReadValues(keys))
+        for key in keys:
+            value = found.get(key)
+            if value is None:
+                reply.fail(f"getValues of {key.hex()}, which is not in the log", is_violation=False)
+                return
+            size += len(value) + _VALUE_OVERHEAD
+            values.append(value)
+        if size + _VALUE_OVERHEAD > FRAME_BYTES_MAX:
+            reply.fail(f"more than {FRAME_BYTES_MAX} bytes of values in one answer", is_violation=False)
+            return
+        # As many at a time as may be expected to make the usual size.
+        chunk = max(limits.value_chunk, min(len(request.keys), limits.run_bytes * len(values) // (2 * max(size, 1))))
+    reply.add(encode_frame(encode_response(ValuesResponse(values))))
+    reply.values += len(values)

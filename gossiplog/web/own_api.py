@@ -1,0 +1,147 @@
+"""What we serve beside the reference's API: heads, root, connections, a stream of new entries, and figures for Prometheus.
+
+GET  heads           {"heads": […]}
+GET  root            {"level": …, "hash": "…"}: equal roots mean equal logs
+GET  connections     [{"peer": …, "kind": …, "since": …, …}, …]; the reference's has `peer` alone
+GET  events          server-sent events: `entry`, a line of dag-json, for each new entry, from `Last-Event-ID` on where that is sent
+GET  /metrics        of the whole server
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from ..errors import ClosedError, LogReplaced
+from ..net.hub.server import Hub
+from ..net.service.peers import LinkState
+from ..net.service.service import Service
+from ..pubsub.router import ScoreParts
+from .budget import Budget
+from .feed import Feed
+from .streamed import Streamed, Write
+
+__all__ = ["WatchApi", "metrics"]
+
+HEARTBEAT_S = 15.0
+"""A stream of events says something at least so often, or proxies would end it."""
+_RETRY_MS = 2_000
+
+
+class WatchApi:
+    """Serves one log.
+
+    Args:
+        service: Its service.
+        answers: For what is read for one client alone.
+    """
+
+    def __init__(self, service: Service, answers: Budget) -> None:
+        self._service = service
+        self._feed = Feed(service.log, answers)
+
+    async def heads(self, request: Request) -> Response:
+        """GET heads."""
+        return JSONResponse({"heads": await self._service.log.heads()})
+
+    async def root(self, request: Request) -> Response:
+        """GET root."""
+        root = await self._service.log.root()
+        return JSONResponse({"level": root.level, "hash": root.hash.hex()})
+
+    async def connections(self, request: Request) -> Response:
+        """GET connections."""
+        scores = self._service.scores()
+        return JSONResponse([_link_record(link, scores.get(link.peer)) for link in self._service.links()])
+
+    async def events(self, request: Request) -> Response:
+        """GET events."""
+        return Streamed(partial(self._follow, request.headers.get("last-event-id")), media_type="text/event-stream", is_endless=True)
+
+    async def _follow(self, last_id: str | None, write: Write) -> None:
+        async with self._service.log.subscribe(from_now=True) as arriving:
+            place = arriving.place
+            beginning = b"retry: %d\n: new entries, as they come\n\n" % _RETRY_MS
+            if last_id is not None:
+                found = await self._feed.find(last_id)
+                if found is None:
+                    beginning += b"event: gap\ndata: the log does not have the last entry that you got; you go on from now\n\n"
+                else:
+                    place = found
+            await write(beginning)
+            while True:
+                event = None
+                try:
+                    with trio.move_on_after(HEARTBEAT_S):
+                        event = await self._feed.after(place)
+                except LogReplaced as error:
+                    # Who comes back with an id of the other log is told of the gap.
+                    raise ClosedError(str(error)) from None
+                if event is None:
+                    await write(b":\n\n")
+                    continue
+                with self._feed.sending(event):
+                    await write(event.data)
+                place = event.place
+
+
+def metrics(hub: Hub) -> Response:
+    """Show what the whole server does, as Prometheus reads it."""
+    lines = [
+        "# TYPE gossiplog_connections gauge",
+        *[
+            f'gossiplog_connections{{topic="{topic}",kind="{kind}"}} {count}'
+            for topic, service in hub.services.items()
+            for kind, count in sorted(Counter(link.kind for link in service.links()).items())
+        ],
+        "# TYPE gossiplog_open_sockets gauge",
+        f"gossiplog_open_sockets {hub.admission.open}",
+        "# TYPE gossiplog_half_open_sockets gauge",
+        f"gossiplog_half_open_sockets {hub.admission.half_open}",
+        "# TYPE gossiplog_queued_bytes gauge",
+        *[
+            f'gossiplog_queued_bytes{{topic="{topic}"}} {sum(link.queued_bytes for link in service.links())}'
+            for topic, service in hub.services.items()
+        ],
+        "# HELP gossiplog_mesh_scores Peers in the mesh by score; of those that are ignored nothing is read.",
+        "# TYPE gossiplog_mesh_scores gauge",
+        *[
+            f'gossiplog_mesh_scores{{topic="{topic}",score="{name}"}} {count}'
+            for topic, service in hub.services.items()
+            for name, count in _score_classes(service).items()
+        ],
+        "# TYPE gossiplog_events_total counter",
+        *[
+            f'gossiplog_events_total{{topic="{topic}",event="{what}"}} {number}'
+            for topic, service in hub.services.items()
+            for what, number in sorted(service.counts.items())
+        ],
+    ]
+    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+
+def _score_classes(service: Service) -> dict[str, int]:
+    counts = {"good": 0, "negative": 0, "ignored": 0}
+    for peer, score in service.scores().items():
+        counts["good" if score.total >= 0 else "negative" if service.is_heeded(peer) else "ignored"] += 1
+    return counts
+
+
+def _link_record(link: LinkState, score: ScoreParts | None) -> dict[str, Any]:
+    return {
+        "peer": link.peer,
+        "kind": link.kind,
+        "outbound": link.is_outbound,
+        "address": link.address,
+        "since": link.since,
+        "pushing": link.is_pushing,
+        "queuedBytes": link.queued_bytes,
+        "counts": dict(link.counts),
+        "score": None if score is None else {part: round(value, 3) for part, value in asdict(score).items() if value or part == "total"},
+    }

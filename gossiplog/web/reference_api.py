@@ -1,0 +1,223 @@
+"""The HTTP API of the reference for one log: its clock, its entries one by one and page by page, and a way to post signed ones.
+
+    GET  clock              {"clock": …, "parents": […]}: what the next append will have
+    GET  messages           [{"id", "branch", "signature", "message"}, …]   ?gt= gte= lt= lte= order=asc|desc limit=1…64
+    GET  messages/count     {"count": …}                                    ?gt= gte= lt= lte=
+    GET  messages/<id>      {"id", "signature", "message"}
+    POST messages           {"signature", "message"} in dag-json or dag-cbor: 201 and Location, however often; 400 with a reason
+
+Entries are dag-json, which says what JSON cannot: bytes and links. A range's ends are ids or the beginnings of ids.
+
+Source: spec/sync.md, "Mode A"; `@canvas-js/gossiplog` 0.13.14, `api.ts`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import trio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message
+
+from ..archive.jsonl import DEPTH_MAX, entry_to_line, record_to_value
+from ..codec import dag_json, pcf
+from ..entry.envelope import Rule, next_clock
+from ..entry.message import Entry
+from ..entry.message_id import encode_id, is_id
+from ..errors import DecodeError, NotFound, RemoteProtocolError, StoreError
+from ..gossip_log import GossipLog
+from ..log.requests import ReadHeads, ReadLeaves, ReadPage
+from ..net.admission import Admission
+from ..net.journal import note
+from ..plan import ask
+from .budget import GaveWay, Holder, Memory
+from .forgeries import Forgeries
+from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
+from .streamed import Streamed, Write
+
+__all__ = ["BODY_BYTES_MAX", "MessagesApi"]
+
+BODY_BYTES_MAX = 6 * 2**20
+"""An entry of 4 MiB, the most that goes over the network, as dag-json, in which bytes take a third more."""
+BODY_PIECE_BYTES, BODY_PIECE_S = 64 * 1024, 5.0
+"""A body brings so many bytes in so many seconds, or ends within them."""
+_INLINE_BYTES_MAX = 16 * 1024
+"""A larger body is decoded in a thread, for the event loop would stand still for as long as that takes."""
+COUNTED_MAX = 100_000
+"""Entries of a range that are counted; a count of all entries has no limit."""
+_CHUNK = 8
+_CHUNK_BYTES = 512 * 1024
+"""Entries read and written at a time, unless the last ones were large: then one by one."""
+
+
+_TOO_LARGE = HTTPException(413, f"a body has at most {BODY_BYTES_MAX} bytes")
+
+
+class MessagesApi:
+    """Serves one log.
+
+    Args:
+        log: Open.
+        admission: Who is let in.
+        memory: What bodies and pages may take of it.
+    """
+
+    def __init__(self, log: GossipLog, admission: Admission, memory: Memory) -> None:
+        self._log = log
+        self._memory = memory
+        self._forgeries = Forgeries(admission)
+        self._decoding = trio.CapacityLimiter(1)
+
+    async def clock(self, request: Request) -> Response:
+        """GET clock."""
+        heads = await self._log.run(ask(ReadHeads()))
+        return JSONResponse({"clock": next_clock(heads), "parents": [encode_id(key) for key in heads]})
+
+    async def count(self, request: Request) -> Response:
+        """GET messages/count."""
+        check_parameters(request, *BOUNDS)
+        wanted = read_range(request)
+        return JSONResponse({"count": await self._log.count() if wanted == Range(None, None) else await self._count(wanted)})
+
+    async def get(self, request: Request) -> Response:
+        """GET messages/<id>."""
+        id = request.path_params["id"]
+        if not is_id(id):
+            raise HTTPException(404, "no such entry")
+        try:
+            entry = await self._log.get(id)
+        except NotFound:
+            raise HTTPException(404, "no such entry") from None
+        return Response(entry_to_line(entry), media_type="application/json")
+
+    async def messages(self, request: Request) -> Response:
+        """GET and POST messages."""
+        return await (self.post(request) if request.method == "POST" else self.page(request))
+
+    async def page(self, request: Request) -> Response:
+        """GET messages."""
+        check_parameters(request, *BOUNDS, "order", "limit")
+        wanted, limit = read_range(request), read_limit(request)
+        order = request.query_params.get("order", "asc")
+        if order not in ("asc", "desc"):
+            raise HTTPException(400, f"order is asc or desc, not {shown(order)}")
+        return Streamed(partial(self._write_page, wanted, order == "desc", limit), media_type="application/json")
+
+    async def post(self, request: Request) -> Response:
+        """POST messages."""
+        address = request.scope["client"][0]
+        wait_s = self._forgeries.wait_s(address)
+        if wait_s:
+            raise HTTPException(429, "too many forged entries came from this address", headers={"Retry-After": str(wait_s)})
+        value = await self._read_value(request)
+        try:
+            verdict = await self._log.insert(value)
+        except StoreError as error:
+            note("posted entry not stored", level=logging.ERROR, reason=str(error))
+            raise HTTPException(503, "the entry could not be stored, through no fault of yours") from None
+        if verdict.rule == Rule.SIGNATURE:
+            self._forgeries.count(address)
+        if not verdict.accepted or verdict.entry is None:
+            raise HTTPException(400, f"{verdict.rule}: {verdict.reason}")
+        return Response(status_code=201, headers={"Location": f"messages/{verdict.entry.id}"})
+
+    async def _write_page(self, wanted: Range, is_reverse: bool, limit: int, write: Write) -> None:
+        after, before = wanted
+        separator = b"["
+        chunk = 1
+        while limit > 0:
+            wanted_rows = min(limit, chunk)
+            rows = await self._log.run(ask(ReadPage(after, before, is_reverse, wanted_rows)))
+            leaves = await self._log.run(ask(ReadLeaves([key for key, _ in rows]))) if rows else {}
+            size = sum(len(value) for _, value in rows)
+            with self._memory.answers.hold() as holder:
+                holder.take(size)
+                for key, value in rows:
+                    await write(separator + _with_branch(Entry(key, value), leaves[key].branch))
+                    separator = b","
+            limit -= len(rows)
+            if len(rows) < wanted_rows:
+                break
+            chunk = _CHUNK if size <= _CHUNK_BYTES else 1
+            if is_reverse:
+                before = rows[-1][0]
+            else:
+                after = rows[-1][0]
+        await write(b"[]" if separator == b"[" else b"]")
+
+    async def _read_value(self, request: Request) -> bytes:
+        """Read a body and build the VALUE that it describes. What others need the memory for is let go at once."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in _DECODERS:
+            raise HTTPException(400, "the content type is application/json for dag-json, or application/cbor for dag-cbor")
+        if int(request.headers.get("content-length", "0")) > BODY_BYTES_MAX:
+            raise _TOO_LARGE
+        try:
+            with self._memory.bodies.hold() as holder:
+                body = await _read_body(request, holder)
+                if len(body) <= _INLINE_BYTES_MAX:
+                    return _decode_body(kind, body)
+                try:
+                    return await trio.to_thread.run_sync(_decode_body, kind, body, limiter=self._decoding)
+                except HTTPException:
+                    # Seconds of work for nothing: as dear as a forgery.
+                    self._forgeries.count(request.scope["client"][0])
+                    raise
+        except GaveWay:
+            raise HTTPException(503, "more bodies arrive than there is room for", headers={"Retry-After": "5"}) from None
+
+    async def _count(self, wanted: Range) -> int:
+        after, before = wanted
+        count = 0
+        while rows := await self._log.run(ask(ReadPage(after, before, False, 256))):
+            count += len(rows)
+            after = rows[-1][0]
+            if count > COUNTED_MAX:
+                raise HTTPException(400, f"more than {COUNTED_MAX} entries in the range: count a part of it")
+        return count
+
+
+def _with_branch(entry: Entry, branch: int) -> bytes:
+    """A line of dag-json with the branch, whose place among the sorted keys is the first."""
+    return b'{"branch":%d,' % branch + entry_to_line(entry)[1:]
+
+
+async def _read_body(request: Request, holder: Holder) -> bytes:
+    body = bytearray()
+    with trio.move_on_after(BODY_PIECE_S) as timing:
+        wanted = BODY_PIECE_BYTES
+        # Not by `request.stream`, a generator that nobody would close.
+        while (message := await _receive(request))["type"] == "http.request":
+            body += message["body"]
+            holder.take(len(body))
+            if len(body) > BODY_BYTES_MAX:
+                raise _TOO_LARGE
+            if not message["more_body"]:
+                return bytes(body)
+            if len(body) >= wanted:
+                wanted = len(body) + BODY_PIECE_BYTES
+                timing.deadline = trio.current_time() + BODY_PIECE_S
+    if timing.cancelled_caught:
+        raise HTTPException(408, f"of the body less than {BODY_PIECE_BYTES // 1024} KiB arrived within {BODY_PIECE_S:g} s")
+    raise HTTPException(400, "the body did not arrive whole")
+
+
+async def _receive(request: Request) -> Message:
+    try:
+        return await request.receive()
+    except RemoteProtocolError as error:
+        raise HTTPException(400, f"the body is malformed: {error}") from None
+
+
+def _decode_body(kind: str, body: bytes) -> bytes:
+    try:
+        return record_to_value(_DECODERS[kind](body, depth_max=DEPTH_MAX))
+    except DecodeError as error:
+        raise HTTPException(400, f"the body is no entry: {error}") from None
+
+
+_DECODERS: Mapping[str, Callable[..., object]] = {"application/json": dag_json.decode, "application/cbor": pcf.decode}
