@@ -26,12 +26,12 @@ import trio
 
 from ..broadcast import PeerKind
 from ..errors import LocalProtocolError
-from ..gossip_log import GossipLog
 from ..pubsub.mesh_params import MESH_PARAMS
 from ..pubsub.params import EpisubParams, GossipsubParams
 from ..pubsub.router import Router
 from ..pubsub.types import PeerId
 from ..pubsub.wire.rpc_codec import WireLimits
+from ..replica.log import Replica
 from ..tasks.nursery import open_service_nursery
 from .admission import HubLimits, Worth
 from .discovery import Discovery
@@ -143,7 +143,7 @@ class Mesh:
 
 
 @asynccontextmanager
-async def open_mesh(log: GossipLog, key: PeerKey, config: MeshConfig) -> AsyncIterator[Mesh]:
+async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIterator[Mesh]:
     """Take part in the mesh of a log's topic until the end of the block.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -14,14 +14,46 @@ from ..log.place import LogPlace, check_place
 from ..log.requests import ReadTail, WriteCursor
 from ..plan import Plan, ask
 
-if TYPE_CHECKING:
-    from ..gossip_log import GossipLog
-
 __all__ = ["UNACKED_MAX", "Subscription", "look_behind"]
 
 UNACKED_MAX = 10_000
 """Entries that a named follower may take without acknowledging any."""
 _PAGE = 256
+
+T = TypeVar("T")
+
+
+class Followed(Protocol):
+    """What a subscription needs of the log that it follows.
+
+    Attributes:
+        next_commit: Set when the next entries are committed, and replaced by a new one.
+    """
+
+    next_commit: trio.Event
+
+    @property
+    def location(self) -> str:
+        """Where the log is, as messages name it."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes write to the log, of whose commits we hear only when we look."""
+        ...
+
+    @property
+    def poll_s(self) -> float:
+        """How often to look then, in seconds."""
+        ...
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Run a read-only plan on one snapshot."""
+        ...
+
+    async def write_cursor(self, request: WriteCursor) -> None:
+        """Keep a cursor, durably."""
+        ...
 
 
 class Subscription:
@@ -31,7 +63,7 @@ class Subscription:
     entries are read from the store as they are wanted. Open one with `GossipLog.subscribe`.
     """
 
-    def __init__(self, log: GossipLog, cursor: str | None, seq: int) -> None:
+    def __init__(self, log: Followed, cursor: str | None, seq: int) -> None:
         self._log = log
         self._cursor = cursor
         self._place = LogPlace(seq)
@@ -82,7 +114,7 @@ class Subscription:
         seq = self._unacked.get(entry.key)
         if seq is None:
             raise LocalProtocolError(f"entry {entry.id} is not waiting for an ack")
-        await self._log._write_cursor(WriteCursor(self._cursor, seq))
+        await self._log.write_cursor(WriteCursor(self._cursor, seq))
         for key in [key for key, delivered in self._unacked.items() if delivered <= seq]:
             del self._unacked[key]
 
@@ -96,7 +128,7 @@ class Subscription:
         return self._place
 
 
-async def look_behind(log: GossipLog, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
+async def look_behind(log: Followed, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
     """Return up to `limit` entries behind a place, with their insertion numbers, and the place behind them; none after a wait for some.
 
     Only while somebody subscribes to the log, for otherwise it is not told what other processes write.
@@ -105,7 +137,7 @@ async def look_behind(log: GossipLog, place: LogPlace, limit: int) -> tuple[LogP
         LogReplaced: As `Subscription.__anext__`.
     """
     # Taken before the read, so that a commit in between is not slept through.
-    changed = log._changed
+    changed = log.next_commit
     place, rows = await log.run(_read_behind(log, place, limit))
     if rows:
         entries = [(seq, Entry.stored(value)) for seq, value in rows]
@@ -116,7 +148,7 @@ async def look_behind(log: GossipLog, place: LogPlace, limit: int) -> tuple[LogP
     return place, []
 
 
-def _read_behind(log: GossipLog, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
+def _read_behind(log: Followed, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
     """Read on where a place still is what it was: only our own writer can be trusted not to change that."""
     if log.is_shared:
         found = yield from check_place(place, log.location)

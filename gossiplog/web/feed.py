@@ -17,10 +17,10 @@ from ..archive.jsonl import entry_to_line
 from ..entry.message import Entry
 from ..entry.message_id import decode_id
 from ..errors import ClosedError, DecodeError, LogReplaced
-from ..gossip_log import GossipLog
 from ..log.place import LogPlace
 from ..log.requests import ReadLeaves
 from ..plan import ask
+from ..replica.log import Replica
 from ..replica.subscription import look_behind
 from .budget import Budget
 
@@ -53,7 +53,7 @@ class Feed:
         answers: For what is read for one follower alone.
     """
 
-    def __init__(self, log: GossipLog, answers: Budget) -> None:
+    def __init__(self, log: Replica, answers: Budget) -> None:
         self._log = log
         self._answers = answers
         self._reading = trio.Lock()

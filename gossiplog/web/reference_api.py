@@ -29,11 +29,11 @@ from ..entry.envelope import Rule, next_clock
 from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id
 from ..errors import DecodeError, NotFound, RemoteProtocolError, StoreError
-from ..gossip_log import GossipLog
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.admission import Admission
 from ..net.journal import note
 from ..plan import ask
+from ..replica.log import Replica
 from .budget import GaveWay, Holder, Memory
 from .forgeries import Forgeries
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
@@ -66,7 +66,7 @@ class MessagesApi:
         memory: What bodies and pages may take of it.
     """
 
-    def __init__(self, log: GossipLog, admission: Admission, memory: Memory) -> None:
+    def __init__(self, log: Replica, admission: Admission, memory: Memory) -> None:
         self._log = log
         self._memory = memory
         self._forgeries = Forgeries(admission)

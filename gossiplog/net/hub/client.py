@@ -17,8 +17,8 @@ import trio
 
 from ...broadcast import PeerKind
 from ...errors import CannotConnect, ClosedError, LocalProtocolError, RemoteProtocolError
-from ...gossip_log import GossipLog
 from ...pubsub.types import PeerId
+from ...replica.log import Replica
 from ...sync.rate import Backoff
 from ...tasks.nursery import open_service_nursery
 from ..journal import note
@@ -208,7 +208,7 @@ class HubLink:
 
 
 @asynccontextmanager
-async def connect(log: GossipLog, url: str, *, tls: ssl.SSLContext | None = None, origin: str | None = None) -> AsyncIterator[HubLink]:
+async def connect(log: Replica, url: str, *, tls: ssl.SSLContext | None = None, origin: str | None = None) -> AsyncIterator[HubLink]:
     """Keep a log connected to a hub for the length of a block.
 
     The first attempt is made at once and in the background, as are all others, with growing pauses, at random up to a quarter longer.

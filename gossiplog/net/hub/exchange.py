@@ -19,10 +19,10 @@ import trio
 from ...codec.framing import FrameDecoder, encode_frame
 from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import CannotConnect, ClosedError, DecodeError, GossipLogError, RemoteProtocolError, StreamReset
-from ...gossip_log import GossipLog
 from ...log.requests import ReadHeads
 from ...plan import ask
 from ...pubsub.types import PeerId
+from ...replica.log import Replica
 from ...sync.result import SyncResult
 from ...sync.rpc import HEADS_MAX, GetNode, GetRoot, NodeResponse, Request, Response, RootResponse, Update
 from ...sync.source import Source
@@ -92,7 +92,7 @@ class Exchange:
 
 
 async def exchange(
-    log: GossipLog,
+    log: Replica,
     hub: HubUrl,
     *,
     pulls: bool = True,
@@ -140,7 +140,7 @@ async def exchange(
 class _Session:
     """One connection."""
 
-    def __init__(self, log: GossipLog, hub: HubUrl, on_progress: Callable[[int], None], on_pause: Callable[[float], None]) -> None:
+    def __init__(self, log: Replica, hub: HubUrl, on_progress: Callable[[int], None], on_pause: Callable[[float], None]) -> None:
         self.result = Exchange()
         self._log = log
         self._hub = hub

@@ -20,8 +20,8 @@ import trio
 
 from ...broadcast import PeerKind
 from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProtocolError
-from ...gossip_log import GossipLog
 from ...pubsub.types import PeerId
+from ...replica.log import Replica
 from ...tasks.nursery import open_service_nursery
 from ..admission import Admission, HubLimits, Place, Refused, client_address
 from ..journal import note
@@ -184,7 +184,7 @@ class Hub:
 
 @asynccontextmanager
 async def listen(
-    logs: Sequence[GossipLog],
+    logs: Sequence[Replica],
     address: str,
     *,
     tls: ssl.SSLContext | None = None,

@@ -8,8 +8,8 @@ from typing import Any
 import trio
 
 from ...errors import GossipLogError
-from ...gossip_log import GossipLog
 from ...plan import Plan
+from ...replica.log import Replica
 from ..journal import note
 
 __all__ = ["ask_until_answered"]
@@ -17,7 +17,7 @@ __all__ = ["ask_until_answered"]
 _RETRY_FIRST_S, _RETRY_MOST_S = 1.0, 60.0
 
 
-async def ask_until_answered(log: GossipLog, plan: Plan[Any]) -> Any:
+async def ask_until_answered(log: Replica, plan: Plan[Any]) -> Any:
     """Run a plan that reads, and return its answer; again, after 1 s to 60 s, where the store fails it or holds what cannot be read."""
     attempts, pause = _Attempts(plan), _RETRY_FIRST_S
     while True:

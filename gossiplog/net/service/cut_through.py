@@ -10,9 +10,9 @@ import trio
 from ...broadcast.certain_entries import HEADS_MAX, Foresight
 from ...entry.message import Entry
 from ...errors import GossipLogError
-from ...gossip_log import GossipLog
 from ...log.requests import ReadHeads, ReadQuarantine
 from ...plan import Plan, ask
+from ...replica.log import Replica
 
 __all__ = ["CutThrough"]
 
@@ -23,7 +23,7 @@ RETRY_S = 10.0
 class CutThrough(Foresight):
     """Follows a log, unless that has rules or other processes write to it: then it foresees nothing."""
 
-    def __init__(self, log: GossipLog) -> None:
+    def __init__(self, log: Replica) -> None:
         super().__init__()
         self._log = log
         self._commits = 0

@@ -13,7 +13,7 @@ from ...broadcast import InsertEntry
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import CommitError, GossipLogError
-from ...gossip_log import GossipLog
+from ...replica.log import Replica
 from ..journal import note
 from .cut_through import CutThrough
 from .own_appends import OwnAppends
@@ -40,7 +40,7 @@ class Arrivals:
 
     def __init__(
         self,
-        log: GossipLog,
+        log: Replica,
         appends: OwnAppends,
         on_foreseen: Callable[[InsertEntry, Entry], None],
         on_decided: Callable[[InsertEntry, Verdict], None],

@@ -10,7 +10,7 @@ import trio
 
 from ...entry.message import Entry
 from ...errors import DecodeError, StoreError
-from ...gossip_log import GossipLog
+from ...replica.log import Replica
 from ..journal import note
 
 __all__ = ["OwnAppends"]
@@ -28,7 +28,7 @@ class OwnAppends:
         on_entries: Gets the new entries, in their order.
     """
 
-    def __init__(self, log: GossipLog, on_entries: Callable[[Sequence[Entry]], None]) -> None:
+    def __init__(self, log: Replica, on_entries: Callable[[Sequence[Entry]], None]) -> None:
         self._log = log
         self._on_entries = on_entries
         self._arrived: OrderedDict[bytes, bool] = OrderedDict()

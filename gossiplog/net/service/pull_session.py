@@ -10,7 +10,7 @@ import trio
 
 from ...entry.validation import Verdict
 from ...errors import ClosedError, StoreError, StreamReset
-from ...gossip_log import GossipLog
+from ...replica.log import Replica
 from ...sync.client import SyncClient
 from ...sync.events import Answered, Ask, ClientAction, ClientEvent, Closed, Done, Finish, Inserted, InsertEntries, Received, Send, TimedOut
 from ...sync.result import Ending, SyncResult
@@ -41,7 +41,7 @@ class PullSession:
 
     def __init__(
         self,
-        log: GossipLog,
+        log: Replica,
         connection: Connection,
         stream: Stream,
         source: Source,

@@ -28,6 +28,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeAlias, assert_never
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -60,7 +61,6 @@ from ...codec.framing import encode_frame
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Verdict
 from ...errors import LocalProtocolError
-from ...gossip_log import GossipLog
 from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
 from ...pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
 from ...pubsub.params import GossipsubParams
@@ -68,6 +68,7 @@ from ...pubsub.router import Router, ScoreParts
 from ...pubsub.routers.gossipsub import Gossipsub
 from ...pubsub.types import PeerId
 from ...pubsub.wire.rpc_codec import WireLimits
+from ...replica.log import Replica
 from ...sync.rate import address_group
 from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
@@ -111,9 +112,13 @@ class Dialler(Protocol):
         ...
 
 
+_SERVICES: WeakKeyDictionary[Replica, Service] = WeakKeyDictionary()
+"""The service of each log that is on the network."""
+
+
 @asynccontextmanager
 async def open_service(
-    log: GossipLog, *, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None
+    log: Replica, *, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None
 ) -> AsyncIterator[Service]:
     """Use the log's service for the length of a block: the one that runs, or one that is started here. It stops with its last user.
 
@@ -126,11 +131,11 @@ async def open_service(
     Raises:
         LocalProtocolError: It runs already, with another peer id or router than these.
     """
-    service: Service | None = log._service
+    service = _SERVICES.get(log)
     if service is None:
         service = Service(log, me or PeerId(f"local-{secrets.token_hex(8)}"), make_router or _make_gossipsub, wire or WireLimits())
-        log._service = service
-        await log._services.start(service.run)
+        _SERVICES[log] = service
+        await log.tasks.start(service.run)
     elif (me is not None and me != service.me) or make_router is not None:
         raise LocalProtocolError(f"the log is on the network already, as {service.me}", hint="join the mesh before listening or connecting")
     service.users += 1
@@ -139,7 +144,7 @@ async def open_service(
     finally:
         service.users -= 1
         if not service.users:
-            log._service = None
+            del _SERVICES[log]
             service.stop()
 
 
@@ -159,7 +164,7 @@ class Service:
         strangers: Whom of them has to wait.
     """
 
-    def __init__(self, log: GossipLog, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
+    def __init__(self, log: Replica, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
         rng = random.Random(secrets.randbits(128))
         self.log = log
         self.me = me
