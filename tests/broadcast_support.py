@@ -33,7 +33,7 @@ from gossiplog.pubsub.events import RpcReceived, TimerFired
 from gossiplog.pubsub.params import FloodsubParams
 from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
-from gossiplog.store.memory.store import MemoryState
+from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync.result import Ending, SyncResult
 from gossiplog.sync.rpc import Insert as InsertMessage
 from gossiplog.sync.rpc import Update

@@ -26,7 +26,7 @@ from gossiplog.sim.check import log_on_disk
 from gossiplog.sim.check.check import Failure, run_check
 from gossiplog.sim.check.disk import Disk
 from gossiplog.sim.check.log_on_disk import TOPIC, Validator
-from gossiplog.store.memory.store import MemoryState
+from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync import client as client_module
 from gossiplog.sync import schedule as schedule_module
 from gossiplog.sync.rpc import Insert

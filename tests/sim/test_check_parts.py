@@ -19,7 +19,7 @@ from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.log_on_disk import TOPIC, Validator
 from gossiplog.sim.check.replica import Replica, ReplicaSpec
 from gossiplog.sim.check.world import LinkFaults, World
-from gossiplog.store.memory.store import MemoryState
+from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync.wire import decode_event
 
 SIGNER = Ed25519Signer(bytes(32))

@@ -8,17 +8,30 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
-from ...broadcast import Misbehaved, PeerKind, PushClosed, PushOpened, PushReceived, StartSync, SyncFinished, SyncServed
+from ...broadcast import (
+    BroadcastState,
+    Event,
+    Misbehaved,
+    PeerKind,
+    PushClosed,
+    PushOpened,
+    PushReceived,
+    StartSync,
+    SyncFinished,
+    SyncServed,
+)
+from ...entry.validation import Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...plan import ask
 from ...pubsub.events import RpcReceived
 from ...pubsub.rpc import Control, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
+from ...replica.log import Replica
 from ...sync.rate import Backoff
 from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
@@ -31,9 +44,7 @@ from .pubsub_stream import Encoder, RpcSender, read_rpcs
 from .pull_session import PullSession
 from .push_stream import PushStream
 from .serve_session import ServeSession, Turns
-
-if TYPE_CHECKING:
-    from .service import Service
+from .strangers import Strangers
 
 __all__ = ["Streams"]
 
@@ -58,6 +69,48 @@ _DECODERS_MAX = 2
 """Long frames that are decoded at the same time, of all peers together."""
 
 
+class Owner(Protocol):
+    """The service that streams belong to.
+
+    Attributes:
+        log: Its log.
+        topic: The log's topic.
+        protocols: The protocols of pubsub that its router speaks, the preferred one first.
+        peers: Who is connected.
+        strangers: Whom of them has to wait.
+    """
+
+    log: Replica
+    topic: str
+    peers: dict[PeerId, Peer]
+    strangers: Strangers
+    protocols: tuple[str, ...]
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the broadcast machine."""
+        ...
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count what happened, under a name."""
+        ...
+
+    def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
+        """Note that a peer speaks pubsub, or speaks it no longer."""
+        ...
+
+    def is_heeded(self, peer: PeerId) -> bool:
+        """Say whether the router reads what a peer sends."""
+        ...
+
+    def state(self) -> BroadcastState:
+        """Show the machine as values."""
+        ...
+
+    async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+        """Insert what a sync with a peer brought."""
+        ...
+
+
 class Streams:
     """Runs the streams of one service.
 
@@ -67,7 +120,7 @@ class Streams:
         limits: Of RPCs.
     """
 
-    def __init__(self, service: Service, limits: WireLimits) -> None:
+    def __init__(self, service: Owner, limits: WireLimits) -> None:
         self._service = service
         self._random = random.Random(secrets.randbits(64))
         self._encoder = Encoder(Wire(limits=limits))

@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import trio
 
 from ...errors import LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
+from ...pubsub.types import PeerId
 from .multistream import Offer, Proposal
-from .yamux import StreamState
-
-if TYPE_CHECKING:
-    from .muxed import MuxedConnection
+from .yamux import StreamState, Yamux
 
 __all__ = ["MuxedStream"]
+
+
+class Carrier(Protocol):
+    """The connection below a stream.
+
+    Attributes:
+        muxer: Its muxer, which all its streams call.
+    """
+
+    muxer: Yamux
+
+    @property
+    def peer(self) -> PeerId:
+        """Who is at the other end."""
+        ...
+
+    def wake_writer(self) -> None:
+        """Say that there are bytes to write."""
+        ...
+
+    async def wait_for_room(self) -> None:
+        """Wait until what is queued for writing is little enough."""
+        ...
+
+    def forget(self, stream: StreamState) -> None:
+        """Say that a stream is over."""
+        ...
 
 
 class MuxedStream:
     """A `Stream`; made by `MuxedConnection.open_stream` or for a handler. One task may read while another writes."""
 
-    def __init__(self, connection: MuxedConnection, state: StreamState) -> None:
+    def __init__(self, connection: Carrier, state: StreamState) -> None:
         self._connection = connection
         self._muxer = connection.muxer
         self._state = state

@@ -20,7 +20,7 @@ from ...log.requests import ReadHeads
 from ...plan import Request
 from ...pubsub.rpc import Message, Rpc
 from ...pubsub.types import MessageId, PeerId, Topic
-from ...store.memory.store import MemoryState
+from ...store.memory.state import MemoryState
 from ...sync.rate import TokenBucket
 from ...sync.rpc import AbortResponse, ChildrenResponse, Insert, Response, RootResponse, Update, ValuesResponse
 from ...sync.wire import decode_response, encode_event, encode_response
@@ -181,7 +181,7 @@ class Byzantine(Replica):
         if parents is None:
             parents = self.state.answer(ReadHeads(8))
         entry = sign_entry(self.signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(payload))
-        self._watch.on_signed(self, [entry])
+        self._observer.on_signed(self, [entry])
         return entry
 
     def _forge(self) -> bytes:

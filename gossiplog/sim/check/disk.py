@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from ...plan import Request
-from ...store.memory.store import MemoryState
+from ...store.memory.state import MemoryState
 
 __all__ = ["Crash", "Disk"]
 

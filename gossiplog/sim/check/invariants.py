@@ -81,12 +81,12 @@ class Invariants:
     # Commits
 
     def on_signed(self, replica: Replica, entries: Sequence[Entry]) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         for entry in entries:
             self.genuine[entry.key] = entry.value
 
     def on_commit(self, replica: Replica, entries: Sequence[tuple[int, Entry]]) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id not in self.correct:
             return
         keys = self._keys[replica.id]
@@ -106,12 +106,12 @@ class Invariants:
                 self._fail("parents before children", replica, f"{entry.id} came before its parent {parent.hex()}")
 
     def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id in self.correct and replica.spec.is_durable:
             self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
 
     def on_recovered(self, replica: Replica) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id not in self.correct:
             return
         self._syncing[replica.id] = {}
@@ -136,7 +136,7 @@ class Invariants:
     # What leaves
 
     def on_action(self, replica: Replica, action: Action) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id not in self.correct:
             return
         self.routers.on_action(replica, action)
@@ -181,7 +181,7 @@ class Invariants:
     # Peers
 
     def on_foreseen(self, replica: Replica, source: PeerId, entry: Entry) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id not in self.correct:
             return
         keys, foreseen = self._keys[replica.id], self._foreseen[replica.id]
@@ -190,7 +190,7 @@ class Invariants:
         self._brought[replica.id][entry.key] = source
 
     def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id not in self.correct:
             return
         if verdict.is_new and verdict.entry is not None:
@@ -213,32 +213,32 @@ class Invariants:
         self._telling.on_sync_started(replica, peer, token, self._keys[replica.id])
 
     def on_connected(self, replica: Replica, peer: PeerId) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_connected(replica, peer)
 
     def on_rpc(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_rpc(replica, peer, rpc)
 
     def on_rpc_handled(self, replica: Replica) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_rpc_handled(replica)
 
     def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id in self.correct:
             self._telling.on_push_opened(replica, peer)
 
     def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id in self.correct:
             self._telling.on_push_closed(replica, peer)
 
     def on_pushed(self, replica: Replica, peer: PeerId, data: bytes) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id in self.correct and peer in self.correct and isinstance(event := decode_event(data), Update):
             self._telling.on_announced(replica, peer, event.heads, self._keys[replica.id])
 
@@ -250,12 +250,12 @@ class Invariants:
             self.routers.on_closed(replica, peer)
 
     def on_parted(self, replica: Replica, peer: PeerId) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_parted(replica, peer)
 
     def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
-        """See `Watch`."""
+        """See `Observer`."""
         if replica.id not in self.correct:
             return
         count_before = count = len(self._keys[replica.id])

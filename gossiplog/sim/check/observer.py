@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from ...broadcast import Action
 from ...entry.message import Entry
@@ -12,10 +12,7 @@ from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId
 from ...sync.result import SyncResult
 
-if TYPE_CHECKING:
-    from .replica import Replica
-
-__all__ = ["Stream", "Violation", "Watch"]
+__all__ = ["Observer", "Stream", "Violation"]
 
 Stream: TypeAlias = tuple[str, PeerId, int]
 """What a stream is for, who opened it, and its number among the opener's."""
@@ -37,53 +34,56 @@ class Violation(Exception):
         self.at_s = at_s
 
 
-class Watch(Protocol):
+R_contra = TypeVar("R_contra", contravariant=True)
+
+
+class Observer(Protocol[R_contra]):
     """Whoever checks what replicas do."""
 
-    def on_signed(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_signed(self, replica: R_contra, entries: Sequence[Entry]) -> None:
         """The replica made entries, which may never be committed."""
 
-    def on_commit(self, replica: Replica, entries: Sequence[tuple[int, Entry]]) -> None:
+    def on_commit(self, replica: R_contra, entries: Sequence[tuple[int, Entry]]) -> None:
         """A transaction was committed."""
 
-    def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_acknowledged(self, replica: R_contra, entries: Sequence[Entry]) -> None:
         """An append of the replica's own was acknowledged."""
 
-    def on_recovered(self, replica: Replica) -> None:
+    def on_recovered(self, replica: R_contra) -> None:
         """The replica has started again from its disk."""
 
-    def on_foreseen(self, replica: Replica, source: PeerId, entry: Entry) -> None:
+    def on_foreseen(self, replica: R_contra, source: PeerId, entry: Entry) -> None:
         """The replica is about to pass on an entry that it has not stored yet."""
 
-    def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
+    def on_verdict(self, replica: R_contra, source: PeerId, verdict: Verdict) -> None:
         """An entry that came by pubsub or push was decided upon."""
 
-    def on_action(self, replica: Replica, action: Action) -> None:
+    def on_action(self, replica: R_contra, action: Action) -> None:
         """The machine asks for something that peers will see."""
 
-    def on_connected(self, replica: Replica, peer: PeerId) -> None:
+    def on_connected(self, replica: R_contra, peer: PeerId) -> None:
         """The replica has a connection, which its machine is about to be told of."""
 
-    def on_rpc(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+    def on_rpc(self, replica: R_contra, peer: PeerId, rpc: Rpc) -> None:
         """An RPC arrived, which the machine is about to be told of."""
 
-    def on_rpc_handled(self, replica: Replica) -> None:
+    def on_rpc_handled(self, replica: R_contra) -> None:
         """All that follows at once from the last RPC has been done."""
 
-    def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
+    def on_push_opened(self, replica: R_contra, peer: PeerId) -> None:
         """A push stream stands, which the machine is about to be told of."""
 
-    def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_push_closed(self, replica: R_contra, peer: PeerId) -> None:
         """It is gone, or came to nothing."""
 
-    def on_pushed(self, replica: Replica, peer: PeerId, data: bytes) -> None:
+    def on_pushed(self, replica: R_contra, peer: PeerId, data: bytes) -> None:
         """A push arrived, which the machine is about to be told of."""
 
-    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_closed(self, replica: R_contra, peer: PeerId) -> None:
         """A connection of the replica's is gone; its machine is about to be told."""
 
-    def on_parted(self, replica: Replica, peer: PeerId) -> None:
+    def on_parted(self, replica: R_contra, peer: PeerId) -> None:
         """The machine was told that the connection is gone."""
 
-    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
+    def on_synced(self, replica: R_contra, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """A session of the replica's is over, and the machine is about to be told, which may be a while after its end."""

@@ -45,7 +45,7 @@ from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, Tim
 from ...pubsub.router import Router
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId, TimerToken
-from ...store.memory.store import MemoryState
+from ...store.memory.state import MemoryState
 from ...sync.client import SyncClient
 from ...sync.limits import ClientLimits, ServerLimits
 from ...sync.rate import TokenBucket
@@ -53,7 +53,7 @@ from ...sync.result import SyncResult
 from ...sync.schedule import SessionSlots
 from .disk import Crash, Disk
 from .log_on_disk import TOPIC, LogOnDisk, Validator
-from .observer import Stream, Watch
+from .observer import Observer, Stream
 from .sessions import ClientSession, ServerSession
 from .world import Wire, World
 
@@ -117,7 +117,7 @@ class Replica:
         spec: ReplicaSpec,
         make_router: Callable[[random.Random], Router],
         validator: Validator,
-        watch: Watch,
+        observer: Observer[Replica],
         seed: int,
     ) -> None:
         self.id = PeerId(f"n{spec.number}")
@@ -131,7 +131,7 @@ class Replica:
         self.machine: Broadcast
         self.wires: dict[PeerId, Wire] = {}
         self._validator = validator
-        self._watch = watch
+        self._observer = observer
         self._seed = seed
         self._make_router = make_router
         self._streams = 0
@@ -148,7 +148,7 @@ class Replica:
             self.spec.commit_s,
             is_durable=self.spec.is_durable,
             later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
-            on_signed=lambda entries: self._watch.on_signed(self, entries),
+            on_signed=lambda entries: self._observer.on_signed(self, entries),
             on_commit=self._on_commit,
         )
         self._foresight = Foresight()
@@ -167,7 +167,7 @@ class Replica:
         self._servers: dict[Stream, tuple[PeerId, Server]] = {}
         self._slots = SessionSlots[PeerId]()
         self._buckets: dict[PeerId, TokenBucket] = {}
-        self._watch.on_recovered(self)
+        self._observer.on_recovered(self)
         self.tell(Start(self.id))
         if not self.spec.is_durable:
             self._sync_disk()
@@ -223,7 +223,7 @@ class Replica:
         """See `Inhabitant`."""
         peer, kind = wire.other(self).id, wire.kind_for(self)
         self.wires[peer] = wire
-        self._watch.on_connected(self, peer)
+        self._observer.on_connected(self, peer)
         protocol = self.machine.protocols[0] if kind is PeerKind.MESH else None
         self.tell(Connected(peer, kind, wire.side(self) == 0, protocol))
 
@@ -233,10 +233,10 @@ class Replica:
         if self.wires.get(peer) is not wire:
             return
         del self.wires[peer]
-        self._watch.on_closed(self, peer)
+        self._observer.on_closed(self, peer)
         self._push_streams.pop(peer, None)
         self.tell(Disconnected(peer))
-        self._watch.on_parted(self, peer)
+        self._observer.on_parted(self, peer)
         for stream, (client, _) in list(self._servers.items()):
             if client == peer:
                 self._end_server(stream)
@@ -246,9 +246,9 @@ class Replica:
     def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
         """See `Inhabitant`."""
         peer = wire.other(self).id
-        self._watch.on_rpc(self, peer, rpc)
+        self._observer.on_rpc(self, peer, rpc)
         self.tell(RpcReceived(peer, rpc))
-        self._watch.on_rpc_handled(self)
+        self._observer.on_rpc_handled(self)
 
     def on_stream(self, wire: Wire, stream: Stream, message: Any) -> None:
         """See `Inhabitant`."""
@@ -264,25 +264,25 @@ class Replica:
         if message == "open":
             self._push_streams[peer] = stream
             self.world.send(wire, self, stream, "opened")
-            self._watch.on_push_opened(self, peer)
+            self._observer.on_push_opened(self, peer)
             self.tell(PushOpened(peer))
         elif self._push_streams.get(peer) != stream:
             return
         elif message == "opened":
-            self._watch.on_push_opened(self, peer)
+            self._observer.on_push_opened(self, peer)
             self.tell(PushOpened(peer))
         elif message is None:
             del self._push_streams[peer]
-            self._watch.on_push_closed(self, peer)
+            self._observer.on_push_closed(self, peer)
             self.tell(PushClosed(peer))
         else:
-            self._watch.on_pushed(self, peer, message)
+            self._observer.on_pushed(self, peer, message)
             self.tell(PushReceived(peer, message))
 
     # What the machine asks for
 
     def _act(self, action: Action) -> None:
-        self._watch.on_action(self, action)
+        self._observer.on_action(self, action)
         match action:
             case SendRpc(peers, rpc, _):
                 for peer in peers:
@@ -360,19 +360,19 @@ class Replica:
 
     def _on_insert_entry(self, action: InsertEntry) -> None:
         def answer(verdicts: list[Verdict]) -> None:
-            self._watch.on_verdict(self, action.source, verdicts[0])
+            self._observer.on_verdict(self, action.source, verdicts[0])
             self.tell(Inserted(action.token, verdicts[0]))
             self._foresight.on_decided(verdicts[0])
 
         def foresee(entry: Entry) -> None:
             if self._foresight.foresees(entry):
-                self._watch.on_foreseen(self, action.source, entry)
+                self._observer.on_foreseen(self, action.source, entry)
                 self.tell(Foreseen(action.token, entry))
 
         self.log.insert([(action.key, action.value)], answer, foresee)
 
     def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
-        self._watch.on_commit(self, entries)
+        self._observer.on_commit(self, entries)
         self._foresight.on_commit(entry for _, entry in entries)
 
     def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
@@ -381,7 +381,7 @@ class Replica:
 
     def _on_appended(self, verdicts: list[Verdict]) -> None:
         entries = [verdict.entry for verdict in verdicts if verdict.entry is not None]
-        self._watch.on_acknowledged(self, entries)
+        self._observer.on_acknowledged(self, entries)
         self.tell(Appended(entries))
 
     def _sync_disk(self) -> None:
@@ -396,7 +396,7 @@ class Replica:
         stream = self._new_stream("sync")
 
         def tell(result: SyncResult) -> None:
-            self._watch.on_synced(self, peer, result, stream, token)
+            self._observer.on_synced(self, peer, result, stream, token)
             self.tell(SyncFinished(peer, result, token))
 
         def done(result: SyncResult) -> None:

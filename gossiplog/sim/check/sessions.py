@@ -8,7 +8,7 @@ from typing import Any, Protocol, assert_never
 
 from ...entry.validation import Verdict
 from ...plan import run_plan
-from ...store.memory.store import MemoryState
+from ...store.memory.state import MemoryState
 from ...sync.client import SyncClient
 from ...sync.events import (
     Answered,

@@ -149,8 +149,8 @@ def diff_job(job: Job, a: str, b: str) -> Report:
 
 def export_job(job: Job, location: str, *, columns: Sequence[str] | None = None, clocks_a_folder: int | None = None) -> Report:
     """Add what is new at a place to an export; the report lies beside the tables, in a folder of its own for each run."""
+    from ..source.run_plan import is_log
     from ..source.scan import selection_of
-    from ..source.source import is_log
     from ..source.store_scan import SEQ_END, check_place_of, place_of
     from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, last_place
 
@@ -269,8 +269,7 @@ def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node |
     """Return the root that a log keeps, and options to read it as it is now; None for anything else, and for a part of a log."""
     from ...log.requests import ReadCount
     from ...tree.node import ReadRoot
-    from ..source.run_plan import opened_store
-    from ..source.source import is_log
+    from ..source.run_plan import is_log, opened_store
 
     def read() -> Plan[tuple[Node, int]]:
         _, last = yield from ask(ReadCount(counted=False))

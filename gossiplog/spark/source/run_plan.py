@@ -15,7 +15,7 @@ from ...plan import Plan, run_plan
 from ...store.base import Durability
 from ...store.postgres.url import is_postgres_url
 
-__all__ = ["PlanRunner", "is_url", "opened_store"]
+__all__ = ["PlanRunner", "is_log", "is_url", "opened_store"]
 
 T = TypeVar("T")
 
@@ -31,6 +31,20 @@ class PlanRunner(Protocol):
 def is_url(location: str) -> bool:
     """Say whether a location names a log in a database rather than a file."""
     return is_postgres_url(location)
+
+
+_SQLITE_MAGIC = b"SQLite format 3\0"
+
+
+def is_log(location: str) -> bool:
+    """Say whether a location is a log rather than a file of entries, by what stands there."""
+    if is_url(location):
+        return True
+    path = Path(location.removeprefix("file://"))
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
 @contextlib.contextmanager

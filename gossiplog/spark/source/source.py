@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter, InputPartition
@@ -14,7 +13,7 @@ from ...archive.source import EXPANDED_BYTES_MAX
 from ...arrow.columns import DEFAULT_COLUMNS, to_batches
 from ...errors import LocalProtocolError
 from .columns import COLUMNS, schema_of
-from .run_plan import is_url
+from .run_plan import is_log
 from .scan import Part, Scan, selection_of
 
 if TYPE_CHECKING:
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["GossipLogSource", "is_log", "register"]
+__all__ = ["GossipLogSource", "register"]
 
 _ENTRIES_A_PART = 50_000
 _BYTES_A_PART = 16 * 1024 * 1024
 _PARTS_MAX = 10_000
-_SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 class GossipLogSource(DataSource):
@@ -51,7 +49,7 @@ class GossipLogSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns that the option `columns` names, all usual ones without it."""
         if "work" in self.options:
-            from ..tables.task_function import find_work
+            from ..tables.task_functions import find_work
 
             return from_arrow_schema(find_work(self.options["work"]).schema)
         names = self.options.get("columns")
@@ -98,17 +96,6 @@ def location_of(options: Mapping[str, str]) -> str:
     if len(found) != 1:
         raise LocalProtocolError("give either a path or the option url")
     return found[0]
-
-
-def is_log(location: str) -> bool:
-    """Say whether a location is a log rather than a file of entries, by what stands there."""
-    if is_url(location):
-        return True
-    path = Path(location.removeprefix("file://"))
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
 
 
 class _BatchReader(DataSourceReader):
@@ -163,7 +150,7 @@ class _WorkReader(_BatchReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what becomes of a part's rows."""
-        from ..tables.task_function import find_work
+        from ..tables.task_functions import find_work
 
         work = find_work(self._options["work"])
         if self._names != work.schema.names:

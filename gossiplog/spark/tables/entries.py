@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 
 from ...arrow.columns import DEFAULT_COLUMNS
 from ..source.columns import COLUMNS
-from ..source.run_plan import is_url
-from ..source.source import is_log
+from ..source.run_plan import is_log, is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

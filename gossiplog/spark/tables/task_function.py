@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ...errors import LocalProtocolError
 from .entries import is_table, read_entries, with_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Work", "find_work", "row_batches"]
+__all__ = ["Work", "row_batches"]
 
 _ROWS = 4_096
 
@@ -55,22 +54,6 @@ class Work:
             return self.on(read_entries(spark, location, self.columns), *arguments)
         named = {**(options or {}), "work": self.name, "workWith": json.dumps(arguments)}
         return read_entries(spark, location, self.columns, named)
-
-
-def find_work(name: str) -> Work:
-    """Return the work of a name.
-
-    Raises:
-        LocalProtocolError: There is none.
-    """
-    from .state import PICK
-    from .tree import FOLD
-    from .verify import JUDGE
-
-    for work in (JUDGE, PICK, FOLD):
-        if work.name == name:
-            return work
-    raise LocalProtocolError(f"option work: {name!r} is none of judge, pick, fold")
 
 
 def row_batches(rows: list[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import LocalProtocolError
 from ...log.fsck_requests import (
@@ -27,27 +27,25 @@ from ...log.fsck_requests import (
 )
 from ...log.requests import Link, Position, ReadTail
 from ...plan import Request
-
-if TYPE_CHECKING:
-    from .store import MemoryState
+from .state import MemoryState
 
 __all__ = ["FSCK_ANSWERS"]
 
 
 def _nodes(state: MemoryState) -> Iterator[tuple[int, bytes]]:
     for level in range(1, state.tree.root.level + 1):
-        runs = state.tree.runs(level, [b"", *[key for key, _ in state._leaves.items()]])
+        runs = state.tree.runs(level, [b"", *[key for key, _ in state.leaves.items()]])
         yield from sorted((level, run.parent.key or b"") for run in runs)
 
 
 def _positions(state: MemoryState) -> Iterator[tuple[Position, int]]:
-    for branch in sorted(state._clocks):
-        for clock, key in zip(state._clocks[branch], state._branch_keys[branch], strict=True):
-            yield Position(branch, clock), state._leaves[key].seq
+    for branch in sorted(state.clocks):
+        for clock, key in zip(state.clocks[branch], state.branch_keys[branch], strict=True):
+            yield Position(branch, clock), state.leaves[key].seq
 
 
 def _links(state: MemoryState) -> list[Link]:
-    ends = [(child, parent) for parent, children in state._links_to.items() for child in children]
+    ends = [(child, parent) for parent, children in state.links_to.items() for child in children]
     ends.sort(key=lambda link: (link[0].branch, link[1].branch, link[0].clock, link[1].clock))
     seen: dict[tuple[int, int], int] = {}
     links = []
@@ -59,8 +57,8 @@ def _links(state: MemoryState) -> list[Link]:
 
 
 def _counts(state: MemoryState, request: ReadTableCounts) -> TableCounts:
-    links = sum(len(children) for children in state._links_to.values())
-    positions = sum(len(clocks) for clocks in state._clocks.values())
+    links = sum(len(children) for children in state.links_to.values())
+    positions = sum(len(clocks) for clocks in state.clocks.values())
     return TableCounts(len(state.tree), sum(1 for _ in _nodes(state)), positions, links)
 
 
@@ -69,7 +67,7 @@ def _leaf_page(state: MemoryState, request: ReadLeafPage) -> list[LeafRow]:
     rows = []
     for node in islice(state.tree.leaves(after), request.limit):
         assert node.key is not None
-        rows.append(LeafRow(node.key, node.hash, *state._leaves[node.key]))
+        rows.append(LeafRow(node.key, node.hash, *state.leaves[node.key]))
     return rows
 
 
@@ -80,10 +78,10 @@ def _node_page(state: MemoryState, request: ReadNodePage) -> list[tuple[int, byt
 def _position_rows(state: MemoryState, request: ReadPositionRows) -> dict[Position, PositionRow]:
     found = {}
     for at in request.at:
-        clocks = state._clocks.get(at.branch, [])
+        clocks = state.clocks.get(at.branch, [])
         index = bisect_left(clocks, at.clock)
         if index < len(clocks) and clocks[index] == at.clock:
-            seq = state._leaves[state._branch_keys[at.branch][index]].seq
+            seq = state.leaves[state.branch_keys[at.branch][index]].seq
             found[at] = PositionRow(at, seq, clocks[index - 1] if index else 0)
     return found
 
@@ -100,7 +98,7 @@ def _link_page(state: MemoryState, request: ReadLinkPage) -> list[Link]:
 
 
 def _link_rows(state: MemoryState, request: ReadLinkRows) -> set[tuple[Position, Position]]:
-    return {(child, parent) for child, parent in request.between if child in state._links_to.get(parent, [])}
+    return {(child, parent) for child, parent in request.between if child in state.links_to.get(parent, [])}
 
 
 def _refuse(state: MemoryState, request: Request[Any]) -> None:
@@ -110,8 +108,8 @@ def _refuse(state: MemoryState, request: Request[Any]) -> None:
 FSCK_ANSWERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     ClearDerived: _refuse,
     ReadDefects: lambda state, request: [],
-    ReadEntryRows: lambda state, request: state._tail(ReadTail(request.seq, request.limit)),
-    ReadCursors: lambda state, request: sorted(state._cursors.items()),
+    ReadEntryRows: lambda state, request: state.tail(ReadTail(request.seq, request.limit)),
+    ReadCursors: lambda state, request: sorted(state.cursors.items()),
     ReadLeafPage: _leaf_page,
     ReadLinkPage: _link_page,
     ReadLinkRows: _link_rows,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import trio
@@ -13,37 +13,16 @@ import trio
 from ...entry.envelope import is_topic
 from ...errors import LocalProtocolError, ReadOnlyLog
 from ...log.requests import (
-    Leaf,
-    Place,
-    Position,
-    Quarantined,
-    ReadBranchTips,
-    ReadCount,
-    ReadCursor,
-    ReadHeads,
-    ReadLeaves,
-    ReadLinksDown,
-    ReadLinksTo,
-    ReadLinksUp,
-    ReadPage,
-    ReadPlace,
-    ReadPositions,
-    ReadQuarantine,
-    ReadQuarantined,
-    ReadSuccessor,
-    ReadTail,
-    ReadValues,
     WriteCursor,
     WriteEntries,
     WriteQuarantine,
 )
 from ...plan import Plan, Request, run_plan
-from ...tree.memory import MemoryTree
-from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 from ..base import Reader, Transaction
 from .fsck import FSCK_ANSWERS
+from .state import MemoryState
 
-__all__ = ["MemoryState", "MemoryStore"]
+__all__ = ["MemoryStore"]
 
 T = TypeVar("T")
 
@@ -69,7 +48,7 @@ class MemoryStore:
     async def read(self, plan: Plan[T]) -> T:
         """Run a plan; nothing else runs meanwhile, so it sees one state."""
         await trio.lowlevel.checkpoint()
-        return run_plan(plan, self._state.answer)
+        return run_plan(plan, partial(_answer, self._state))
 
     @asynccontextmanager
     async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
@@ -105,7 +84,7 @@ class _Snapshot:
 
     async def run(self, plan: Plan[T]) -> T:
         await trio.lowlevel.checkpoint()
-        return run_plan(plan, self._state.answer)
+        return run_plan(plan, partial(_answer, self._state))
 
 
 class _Transaction:
@@ -126,187 +105,10 @@ class _Transaction:
         if isinstance(request, WriteEntries | WriteCursor | WriteQuarantine):
             self._writes.append(request)
             return None
-        return self._state.answer(request)
+        return _answer(self._state, request)
 
 
-class MemoryState:
-    """What a log in memory consists of, without any task: the simulator's replicas have one each.
-
-    Entries are only ever added, so a snapshot shares everything but the tree and the heads, and hides what has a later `seq`.
-    """
-
-    def __init__(self, generation: str = "") -> None:
-        self.generation = generation
-        self.tree = MemoryTree()
-        self.values: list[bytes] = []
-        self._keys: list[bytes] = []
-        self._leaves: dict[bytes, Leaf] = {}
-        self._heads: list[bytes] = []
-        # For each branch its clocks, ascending, and the keys of its entries.
-        self._clocks: dict[int, list[int]] = {}
-        self._branch_keys: dict[int, list[bytes]] = {}
-        # (child branch, parent branch) → (child clock, reach), both ascending; and who is linked with whom.
-        self._links: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        self._parents: dict[int, list[int]] = {}
-        self._children: dict[int, list[int]] = {}
-        self._links_to: dict[Position, list[Position]] = {}
-        self._cursors: dict[str, int] = {}
-        self._quarantine: dict[bytes, Quarantined] = {}
-        self._seq_max: int | None = None
-
-    def snapshot(self) -> MemoryState:
-        """Return the state of now, which later writes to this one do not change. O(heads)."""
-        copy = MemoryState.__new__(MemoryState)
-        copy.__dict__.update(self.__dict__)
-        copy.tree = self.tree.snapshot()
-        copy._heads = self._heads.copy()
-        copy._seq_max = len(self._keys)
-        return copy
-
-    def answer(self, request: Request[Any]) -> Any:
-        """Answer a request that reads."""
-        if isinstance(request, ReadRuns | ReadNodes | ReadRoot):
-            return self.tree.answer(request)
-        return _ANSWERS[type(request)](self, request)
-
-    def write(self, request: Request[Any]) -> None:
-        """Carry out a request that writes."""
-        if isinstance(request, WriteEntries):
-            self._write_entries(request)
-        elif isinstance(request, WriteQuarantine):
-            for key in request.remove:
-                self._quarantine.pop(key, None)
-            for record in request.add:
-                self._quarantine.setdefault(record.key, record)
-        elif isinstance(request, WriteCursor):
-            if request.seq is None:
-                self._cursors.pop(request.name, None)
-            else:
-                self._cursors[request.name] = max(request.seq, self._cursors.get(request.name, 0))
-        else:
-            raise LocalProtocolError(f"{type(request).__name__} does not write")
-
-    def _write_entries(self, request: WriteEntries) -> None:
-        for row in request.rows:
-            assert row.seq == len(self._keys) + 1
-            self._keys.append(row.key)
-            self.values.append(row.value)
-            self._leaves[row.key] = Leaf(row.seq, row.branch)
-            self._clocks.setdefault(row.branch, []).append(row.clock)
-            self._branch_keys.setdefault(row.branch, []).append(row.key)
-        for child, parent, reach in request.links:
-            links = self._links.setdefault((child.branch, parent.branch), [])
-            if not links:
-                insort(self._parents.setdefault(child.branch, []), parent.branch)
-                insort(self._children.setdefault(parent.branch, []), child.branch)
-            links.append((child.clock, reach))
-            insort(self._links_to.setdefault(parent, []), child)
-        for key in request.merged:
-            index = bisect_left(self._heads, key)
-            if index < len(self._heads) and self._heads[index] == key:
-                del self._heads[index]
-        for key in request.heads:
-            insort(self._heads, key)
-        self.tree.apply(request.tree, sorted([Node(0, row.key, row.hash) for row in request.rows]))
-
-    def _count(self, request: ReadCount) -> tuple[int, int]:
-        count = len(self._keys) if self._seq_max is None else self._seq_max
-        return count, count
-
-    def _place(self, request: ReadPlace) -> Place:
-        last = self._count(ReadCount())[0]
-        return Place(self.generation, last, self._keys[request.seq - 1] if 0 < request.seq <= last else None)
-
-    def _read_leaves(self, request: ReadLeaves) -> dict[bytes, Leaf]:
-        return {key: leaf for key in request.keys if (leaf := self._leaf(key)) is not None}
-
-    def _leaf(self, key: bytes) -> Leaf | None:
-        leaf = self._leaves.get(key)
-        return None if leaf is None or (self._seq_max is not None and leaf.seq > self._seq_max) else leaf
-
-    def _read_values(self, request: ReadValues) -> dict[bytes, bytes]:
-        return {key: self.values[leaf.seq - 1] for key in request.keys if (leaf := self._leaf(key)) is not None}
-
-    def _page(self, request: ReadPage) -> list[tuple[bytes, bytes]]:
-        keys: list[bytes] = []
-        after = None if request.after is None else request.after + b"\0"
-        seq_max = len(self._keys) if request.seq_max is None else request.seq_max
-        if request.reverse:
-            keys = [leaf.key for leaf in self.tree.leaves(after, request.before) if leaf.key is not None]
-            keys = [key for key in keys[::-1] if self._leaves[key].seq <= seq_max][: request.limit]
-        else:
-            for leaf in self.tree.leaves(after, request.before):
-                if len(keys) == request.limit:
-                    break
-                if leaf.key is not None and self._leaves[leaf.key].seq <= seq_max:
-                    keys.append(leaf.key)
-        return [(key, self.values[self._leaves[key].seq - 1]) for key in keys]
-
-    def _tail(self, request: ReadTail) -> list[tuple[int, bytes]]:
-        first = max(request.seq, 0)
-        end = min(first + request.limit, self._count(ReadCount())[0])
-        return [(seq, self.values[seq - 1]) for seq in range(first + 1, end + 1)]
-
-    def _branch_tips(self, request: ReadBranchTips) -> dict[int, int]:
-        tips = {branch: self._clocks[branch][-1] for branch in request.branches if branch in self._clocks}
-        tips[-1] = len(self._clocks) - 1
-        return tips
-
-    def _positions(self, request: ReadPositions) -> dict[Position, bytes]:
-        found = {}
-        for at in request.at:
-            clocks = self._clocks.get(at.branch, [])
-            index = bisect_left(clocks, at.clock)
-            if index < len(clocks) and clocks[index] == at.clock:
-                found[at] = self._branch_keys[at.branch][index]
-        return found
-
-    def _successor(self, request: ReadSuccessor) -> Position | None:
-        clocks = self._clocks.get(request.at.branch, [])
-        index = bisect_right(clocks, request.at.clock)
-        return Position(request.at.branch, clocks[index]) if index < len(clocks) else None
-
-    def _links_down(self, request: ReadLinksDown) -> Position | None:
-        branch, clock = request.at
-        parents = self._parents.get(branch, [])
-        index = bisect_right(parents, request.beyond)
-        if index == len(parents):
-            return None
-        links = self._links[branch, parents[index]]
-        last = bisect_left(links, (clock + 1,)) - 1
-        return Position(parents[index], links[last][1] if last >= 0 else 0)
-
-    def _links_up(self, request: ReadLinksUp) -> Position | None:
-        branch, clock = request.at
-        children = self._children.get(branch, [])
-        index = bisect_right(children, request.beyond)
-        if index == len(children):
-            return None
-        links = self._links[children[index], branch]
-        first = bisect_left(links, clock, key=lambda link: link[1])
-        return Position(children[index], links[first][0] if first < len(links) else 0)
-
-    def _read_quarantine(self, request: ReadQuarantine) -> list[Quarantined]:
-        keys = sorted(key for key in self._quarantine if request.after is None or key > request.after)
-        return [self._quarantine[key] for key in keys[: request.limit]]
-
-
-_ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
-    ReadBranchTips: MemoryState._branch_tips,
-    ReadCount: MemoryState._count,
-    ReadCursor: lambda state, request: state._cursors.get(request.name),
-    ReadHeads: lambda state, request: state._heads[: request.limit],
-    ReadLeaves: MemoryState._read_leaves,
-    ReadLinksDown: MemoryState._links_down,
-    ReadLinksTo: lambda state, request: list(state._links_to.get(request.at, [])),
-    ReadLinksUp: MemoryState._links_up,
-    ReadPage: MemoryState._page,
-    ReadPlace: MemoryState._place,
-    ReadPositions: MemoryState._positions,
-    ReadQuarantine: MemoryState._read_quarantine,
-    ReadQuarantined: lambda state, request: {key: state._quarantine[key] for key in request.keys if key in state._quarantine},
-    ReadSuccessor: MemoryState._successor,
-    ReadTail: MemoryState._tail,
-    ReadValues: MemoryState._read_values,
-    **FSCK_ANSWERS,
-}
+def _answer(state: MemoryState, request: Request[Any]) -> Any:
+    """Answer any request that reads, those of `fsck` included."""
+    answer = FSCK_ANSWERS.get(type(request))
+    return state.answer(request) if answer is None else answer(state, request)

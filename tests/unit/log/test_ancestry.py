@@ -12,7 +12,7 @@ from gossiplog.log.ancestry import AncestorQuery, AncestorWalk, children, positi
 from gossiplog.log.commit import Insert, commit
 from gossiplog.log.requests import ReadValues
 from gossiplog.plan import Request, run_plan
-from gossiplog.store.memory.store import MemoryState
+from gossiplog.store.memory.state import MemoryState
 
 
 class CountedLog:

@@ -9,7 +9,7 @@ from gossiplog.errors import EncodeError, NotAuthorised, Rejected
 from gossiplog.log.commit import Append, Insert, Refusal, commit, restore
 from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, Row, WriteEntries, WriteQuarantine
 from gossiplog.plan import run_plan
-from gossiplog.store.memory.store import MemoryState
+from gossiplog.store.memory.state import MemoryState
 
 
 class Store:
