@@ -25,7 +25,7 @@ from gossiplog.codec import pcf_encode
 from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.entry.validation import Verdict, validate
-from gossiplog.log.commit import Append, Insert, commit
+from gossiplog.log.commit import AppendPayloads, InsertEntries, commit
 from gossiplog.log.requests import WriteCursor, WriteEntries, WriteQuarantine
 from gossiplog.plan import run_plan
 from gossiplog.pubsub.actions import SendRpc, SetTimer
@@ -35,7 +35,7 @@ from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync.result import Ending, SyncResult
-from gossiplog.sync.rpc import Insert as InsertMessage
+from gossiplog.sync.rpc import InsertEntries as InsertMessage
 from gossiplog.sync.rpc import Update
 from gossiplog.sync.wire import decode_event, encode_event
 
@@ -67,11 +67,11 @@ class Log:
         return result
 
     def append(self, payload: Any, signer: Ed25519Signer = ALICE) -> Entry:
-        work = Append([pcf_encode.encode(payload)], signer)
+        work = AppendPayloads([pcf_encode.encode(payload)], signer)
         return self.run(commit([work], topic=TOPIC, now=0.0)).entries[0][1]
 
     def insert(self, entry: Entry) -> Verdict:
-        return self.run(commit([Insert([entry])], topic=TOPIC, now=0.0)).outcomes[0][0]
+        return self.run(commit([InsertEntries([entry])], topic=TOPIC, now=0.0)).outcomes[0][0]
 
     def take(self, key: bytes, value: bytes) -> Verdict:
         verdict = validate(value, topic=TOPIC, key=key)

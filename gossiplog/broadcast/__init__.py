@@ -1,7 +1,7 @@
 """Reliable causal broadcast as one sans-IO machine: a pubsub router, the push of heads, and the choice of syncs."""
 
 from .actions import Action, Ask, Ban, ClosePush, InsertEntry, OpenPush, Push, StartSync, Unwelcome
-from .certain_entries import Foresight
+from .certain_entries import CertainEntries
 from .events import (
     Answered,
     Appended,
@@ -32,12 +32,12 @@ __all__ = [
     "Ban",
     "Broadcast",
     "BroadcastState",
+    "CertainEntries",
     "ClosePush",
     "Connected",
     "Disconnected",
     "Event",
     "Foreseen",
-    "Foresight",
     "InsertEntry",
     "Inserted",
     "Misbehaved",

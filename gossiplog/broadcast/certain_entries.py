@@ -16,13 +16,13 @@ from collections.abc import Collection, Iterable
 from ..entry.message import Entry
 from ..entry.validation import Verdict
 
-__all__ = ["Foresight"]
+__all__ = ["CertainEntries"]
 
 HEADS_MAX = 1_024
 """In a log with more heads than these, entries wait for the commit."""
 
 
-class Foresight:
+class CertainEntries:
     """The heads of a log, as they will be once what is under way is stored."""
 
     def __init__(self) -> None:

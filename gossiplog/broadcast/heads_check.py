@@ -9,10 +9,10 @@ from .offences import RejectedIds
 from .peers import Peer
 from .wanted_syncs import Asker, missing
 
-__all__ = ["Updates"]
+__all__ = ["HeadsCheck"]
 
 
-class Updates:
+class HeadsCheck:
     """Ask our log about the heads of each peer's latest update, one question a peer at a time.
 
     Args:

@@ -68,12 +68,12 @@ from .events import (
     SyncFinished,
     SyncServed,
 )
-from .heads_check import Updates
+from .heads_check import HeadsCheck
 from .offences import Blame, RejectedIds
 from .peers import PUSHED_MAX, Peer
 from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .state import BroadcastState
-from .wanted_syncs import Needs
+from .wanted_syncs import WantedSyncs
 
 __all__ = ["Broadcast"]
 
@@ -132,9 +132,9 @@ class Broadcast:
         self._rejected = RejectedIds()
         self._blamed = Blame()
         self._orphans: OrderedDict[MessageId, bytes] = OrderedDict()
-        self._needs = Needs(random, self._ask, self._emit)
+        self._needs = WantedSyncs(random, self._ask, self._emit)
         self._pushes = Pushes(self._peers, self._ask, self._emit, random, tell_again_s)
-        self._updates = Updates(self._rejected, self._ask, self._needs.want)
+        self._updates = HeadsCheck(self._rejected, self._ask, self._needs.want)
         self._pending: dict[int, _Pending] = {}
         self._asked: dict[int, tuple[PeerId | None, Callable[[Any], None]]] = {}
         self._tokens = 0

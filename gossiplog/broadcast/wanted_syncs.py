@@ -16,7 +16,7 @@ from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnde
 from ..sync.source import Source
 from .actions import StartSync
 
-__all__ = ["KEYS_MAX", "Asker", "Needs", "missing"]
+__all__ = ["KEYS_MAX", "Asker", "WantedSyncs", "missing"]
 
 KEYS_MAX = 1_000
 """Keys that are remembered as a peer's, as many as one update holds. Any one of them makes a sync bring all."""
@@ -62,7 +62,7 @@ class _Need:
             self.keys[key] = None
 
 
-class Needs:
+class WantedSyncs:
     """Remembers for each peer what it has that we lack, and starts a sync with it when no other brings it.
 
     A head that spreads is announced by all neighbours within milliseconds. The first of them is synced with at once; whoever

@@ -2,8 +2,8 @@
 
 from .dot import draw_dot
 from .html import draw_html
-from .layout import GraphNode, GraphRow, Link, lay_out
+from .layout import GraphNode, GraphRow, Stroke, lay_out
 from .svg import draw_svg
 from .text import TextStyle, draw_text
 
-__all__ = ["GraphNode", "GraphRow", "Link", "TextStyle", "draw_dot", "draw_html", "draw_svg", "draw_text", "lay_out"]
+__all__ = ["GraphNode", "GraphRow", "Stroke", "TextStyle", "draw_dot", "draw_html", "draw_svg", "draw_text", "lay_out"]

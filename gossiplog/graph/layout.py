@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["GraphNode", "GraphRow", "Link", "lay_out"]
+__all__ = ["GraphNode", "GraphRow", "Stroke", "lay_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class GraphNode:
     is_head: bool = False
 
 
-class Link(NamedTuple):
+class Stroke(NamedTuple):
     """A line from a column of one row down to a column of the next.
 
     Attributes:
@@ -66,7 +66,7 @@ class GraphRow:
     column: int
     has_child: bool
     passing: tuple[int, ...]
-    links: tuple[Link, ...]
+    links: tuple[Stroke, ...]
 
 
 def lay_out(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
@@ -80,7 +80,7 @@ def lay_out(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
         column = lanes.lowest_free() if lane is None else lane
         passing = sorted(lanes.used)
         moved: dict[int, int] = {}
-        edges: list[Link] = []
+        edges: list[Stroke] = []
         for parent in dict.fromkeys(node.parents):
             target = lanes.waiting.get(parent)
             own_is_free = column not in lanes.used
@@ -91,8 +91,8 @@ def lay_out(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
                 lanes.close(parent)
                 lanes.open(parent, column)
                 moved[target] = target = column
-            edges.append(Link(column, target, is_edge=True))
-        links = [Link(lane, moved.get(lane, lane), is_edge=False) for lane in passing]
+            edges.append(Stroke(column, target, is_edge=True))
+        links = [Stroke(lane, moved.get(lane, lane), is_edge=False) for lane in passing]
         yield GraphRow(node, column, lane is not None, tuple(passing), tuple(links + edges))
 
 

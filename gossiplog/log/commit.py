@@ -22,8 +22,8 @@ from ..plan import Plan, ask
 from ..tree.node import Node, leaf_hash
 from ..tree.writer import update
 from .requests import (
+    BranchLink,
     Leaf,
-    Link,
     Position,
     Quarantined,
     ReadBranchTips,
@@ -37,7 +37,7 @@ from .requests import (
     WriteQuarantine,
 )
 
-__all__ = ["HEADS_MERGED_MAX", "Append", "Authorize", "Committed", "Insert", "Refusal", "commit", "restore"]
+__all__ = ["HEADS_MERGED_MAX", "AppendPayloads", "Authorize", "Committed", "InsertEntries", "Refusal", "commit", "restore"]
 
 HEADS_MERGED_MAX = 256
 """An append takes at most this many heads as its parents, lowest ids first; the next one takes the rest.
@@ -50,7 +50,7 @@ Authorize: TypeAlias = Callable[[Message, str], bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Append:
+class AppendPayloads:
     """Payloads, in PCF, to sign and append: all of them or none."""
 
     payloads: Sequence[bytes]
@@ -58,7 +58,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Insert:
+class InsertEntries:
     """Entries made elsewhere that `validate` accepted, parents first. Each has an outcome of its own.
 
     Attributes:
@@ -96,7 +96,7 @@ class Committed:
 
 
 def commit(
-    work: Sequence[Append | Insert],
+    work: Sequence[AppendPayloads | InsertEntries],
     *,
     topic: str,
     now: float,
@@ -122,7 +122,7 @@ def commit(
         error = (failed or {}).get(index)
         if error is not None:
             batch.committed.outcomes.append(error)
-        elif isinstance(piece, Append):
+        elif isinstance(piece, AppendPayloads):
             yield from batch.append(index, piece)
         else:
             yield from batch.insert(index, piece)
@@ -139,7 +139,7 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float) -> Pla
         now: Unix time in seconds, for the quarantine's records.
     """
     batch = _Batch(topic, now, None, {}, VALUE_BYTES_DEFAULT)
-    yield from batch.read([Insert([entry for _, entry in rows])])
+    yield from batch.read([InsertEntries([entry for _, entry in rows])])
     verdicts = []
     for seq, entry in rows:
         verdicts.append((yield from batch.restore(seq, entry)))
@@ -168,15 +168,15 @@ class _Batch:
         self._next_branch = 0
         self._next_seq = 1
         self._rows: list[Row] = []
-        self._links: list[Link] = []
+        self._links: list[BranchLink] = []
         self._stored_heads: list[bytes] = []
         self._new_heads: dict[bytes, None] = {}
         self._merged: dict[bytes, None] = {}
 
-    def read(self, work: Sequence[Append | Insert]) -> Plan[None]:
+    def read(self, work: Sequence[AppendPayloads | InsertEntries]) -> Plan[None]:
         """Read in four requests what the whole batch needs to know."""
-        appends = sum(len(piece.payloads) for piece in work if isinstance(piece, Append))
-        inserts = [entry for piece in work if isinstance(piece, Insert) for entry in piece.entries]
+        appends = sum(len(piece.payloads) for piece in work if isinstance(piece, AppendPayloads))
+        inserts = [entry for piece in work if isinstance(piece, InsertEntries) for entry in piece.entries]
         wanted: dict[bytes, None] = {}
         if appends:
             # Enough for each append to take its share, whichever of them the inserts before it have merged.
@@ -202,7 +202,7 @@ class _Batch:
         _, last = yield from ask(ReadCount(counted=False))
         self._next_seq = last + 1
 
-    def append(self, index: int, piece: Append) -> Plan[None]:
+    def append(self, index: int, piece: AppendPayloads) -> Plan[None]:
         """Sign payloads one upon the other, and add them."""
         entries: list[tuple[Entry, int, list[bytes]]] = []
         heads = self._heads()
@@ -222,7 +222,7 @@ class _Batch:
             yield from self._add(index, entry, clock, merged)
         self.committed.outcomes.append([Verdict(Outcome.ACCEPT, entry=entry, is_new=True) for entry, _, _ in entries])
 
-    def insert(self, index: int, piece: Insert) -> Plan[None]:
+    def insert(self, index: int, piece: InsertEntries) -> Plan[None]:
         """Add those of these entries that are new and whose parents are here; set aside what is refused."""
         verdicts: list[Verdict] = []
         for entry in piece.entries:
@@ -315,7 +315,7 @@ class _Batch:
             if parent != (branch, tip):
                 reach = max(parent.clock, (yield from self._read_reach(branch, clock, parent.branch)))
                 self._reach[branch, parent.branch] = reach
-                self._links.append(Link(Position(branch, clock), parent, reach))
+                self._links.append(BranchLink(Position(branch, clock), parent, reach))
         self._tips[branch] = clock
         for parent_key in parent_keys:
             if parent_key in self._new_heads:

@@ -32,7 +32,7 @@ from .fsck_requests import (
     ReadTableCounts,
     TableCounts,
 )
-from .requests import Leaf, Link, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadValues
+from .requests import BranchLink, Leaf, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadValues
 
 __all__ = ["FINDINGS_MAX", "Audit", "Finding", "FsckReport", "Kind"]
 
@@ -250,7 +250,7 @@ class Audit:
                 self.note(Kind.POSITION, f"branch {at.branch}, clock {at.clock}", f"leads to seq {seq}, which is not there")
         return page[-1][0] if len(page) == _PAGE else None
 
-    def link_page(self, after: Link | None) -> Plan[Link | None]:
+    def link_page(self, after: BranchLink | None) -> Plan[BranchLink | None]:
         """Check how far links reach, and look for those that should not be there, if there are too many."""
         page = yield from ask(ReadLinkPage(after, _PAGE))
         for link in page:
@@ -350,7 +350,7 @@ _TWINS_MAX = 10_000
 _DEFECTS_MAX = 100
 
 
-def _is_link(link: Link) -> Plan[bool]:
+def _is_link(link: BranchLink) -> Plan[bool]:
     child, parent, _ = link
     keys = yield from ask(ReadPositions([child, parent]))
     if child not in keys or parent not in keys:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..plan import Request
-from .requests import Link, Position
+from .requests import BranchLink, Position
 
 __all__ = [
     "SEQ_USED_MAX",
@@ -130,10 +130,10 @@ class ReadLinkRows(Request[set[tuple[Position, Position]]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLinkPage(Request[list[Link]]):
+class ReadLinkPage(Request[list[BranchLink]]):
     """Links in order of (child's branch, parent's branch, child's clock, parent's clock), from after `after`; at most `limit`."""
 
-    after: Link | None
+    after: BranchLink | None
     limit: int
 
 

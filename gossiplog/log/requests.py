@@ -15,8 +15,8 @@ from ..plan import Request
 from ..tree.node import TreeChange
 
 __all__ = [
+    "BranchLink",
     "Leaf",
-    "Link",
     "Place",
     "Position",
     "Quarantined",
@@ -68,7 +68,7 @@ class Row(NamedTuple):
     clock: int
 
 
-class Link(NamedTuple):
+class BranchLink(NamedTuple):
     """An edge from a child to a parent on another branch.
 
     Attributes:
@@ -265,7 +265,7 @@ class WriteEntries(Request[None]):
     """
 
     rows: Sequence[Row]
-    links: Sequence[Link]
+    links: Sequence[BranchLink]
     heads: Sequence[bytes]
     merged: Sequence[bytes]
     tree: TreeChange

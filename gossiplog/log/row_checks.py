@@ -16,8 +16,8 @@ from ..plan import Request
 from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, ReadRoot, ReadRuns, Run
 from .fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
 from .requests import (
+    BranchLink,
     Leaf,
-    Link,
     Position,
     Quarantined,
     ReadBranchTips,
@@ -80,7 +80,7 @@ def _check_position_page(request: ReadPositionPage, rows: Sequence[tuple[Positio
     _check_order([*_after(request.after), *[at for at, _ in rows]])
 
 
-def _check_link_page(request: ReadLinkPage, links: Sequence[Link]) -> None:
+def _check_link_page(request: ReadLinkPage, links: Sequence[BranchLink]) -> None:
     _check_order([_link_key(link) for link in (*_after(request.after), *links)])
 
 
@@ -130,7 +130,7 @@ def _after(bound: T | None) -> tuple[T, ...]:
     return () if bound is None else (bound,)
 
 
-def _link_key(link: Link) -> tuple[int, int, int, int]:
+def _link_key(link: BranchLink) -> tuple[int, int, int, int]:
     child, parent, _ = link
     return child.branch, parent.branch, child.clock, parent.clock
 

@@ -14,7 +14,7 @@ from ..entry.message import Entry
 from ..entry.signing import Signer
 from ..entry.validation import Verdict, validate_many
 from ..errors import LocalProtocolError, ReadOnlyLog, Reject, Rejected
-from ..log.commit import Append, Authorize, Committed, Insert
+from ..log.commit import AppendPayloads, Authorize, Committed, InsertEntries
 from ..log.requests import ReadCount, ReadCursor, ReadPage, WriteCursor
 from ..plan import ask
 from ..store import Store
@@ -91,19 +91,19 @@ class Replica(LogCare):
             StoreError: It could not be stored.
         """
         # Not by way of `append_many`: 64 tasks that append at once notice each step.
-        work = Append((pcf_encode.encode(payload),), self._choose_signer(signer))
+        work = AppendPayloads((pcf_encode.encode(payload),), self._choose_signer(signer))
         (verdict,) = await self._submit(work)
         assert verdict.entry is not None
         return verdict.entry
 
     async def append_many(self, payloads: Iterable[Any], *, signer: Signer | None = None) -> list[Entry]:
-        """Append several payloads, each with the one before as its parent, in one transaction: all or none. Raises as `append`."""
+        """AppendPayloads several payloads, each with the one before as its parent, in one transaction: all or none. Raises as `append`."""
         signer = self._choose_signer(signer)
         encoded = [pcf_encode.encode(payload) for payload in payloads]
         if not encoded:
             await trio.lowlevel.checkpoint()
             return []
-        verdicts = await self._submit(Append(encoded, signer))
+        verdicts = await self._submit(AppendPayloads(encoded, signer))
         return [verdict.entry for verdict in verdicts if verdict.entry is not None]
 
     async def insert(self, value: bytes) -> Verdict:
@@ -145,7 +145,7 @@ class Replica(LogCare):
         return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
 
     async def insert_verified(self, verdicts: Sequence[Verdict], *, is_retry: bool = False) -> list[Verdict]:
-        """Insert what `verify_many` accepted, as one piece of work; return the verdicts with those of the log in their place.
+        """InsertEntries what `verify_many` accepted, as one piece of work; return the verdicts with those of the log in their place.
 
         Concurrent calls share commits. A cancelled call leaves all of it inserted, or nothing.
 
@@ -155,7 +155,7 @@ class Replica(LogCare):
         entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
         if not entries:
             return list(verdicts)
-        inserted = iter(await self._submit(Insert(entries, is_retry)))
+        inserted = iter(await self._submit(InsertEntries(entries, is_retry)))
         return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
 
     @contextmanager
@@ -282,7 +282,7 @@ class Replica(LogCare):
             raise LocalProtocolError("appending needs a signer", hint="open(…, signer=…) or append(…, signer=…)")
         return chosen
 
-    async def _submit(self, work: Append | Insert) -> list[Verdict]:
+    async def _submit(self, work: AppendPayloads | InsertEntries) -> list[Verdict]:
         if self.read_only:
             raise ReadOnlyLog(f"{self.location} is open read-only")
         return await self._writer.submit(work)

@@ -12,7 +12,7 @@ from ..entry.message import Entry
 from ..entry.message_id import decode_id
 from ..entry.validation import Verdict
 from ..errors import ClosedError, CommitError, ConnectionLost, DecodeError, GossipLogError, LocalProtocolError, Reject, Rejected, StoreError
-from ..log.commit import Append, Authorize, Committed, Insert, Refusal, commit
+from ..log.commit import AppendPayloads, Authorize, Committed, InsertEntries, Refusal, commit
 from ..log.requests import WriteCursor
 from ..plan import Plan, ask
 
@@ -42,7 +42,7 @@ class _Request:
 
     __slots__ = ("_is_done", "_waiter", "error", "verdicts", "work")
 
-    def __init__(self, work: Append | Insert | WriteCursor) -> None:
+    def __init__(self, work: AppendPayloads | InsertEntries | WriteCursor) -> None:
         self.work = work
         self.verdicts: list[Verdict] = []
         self.error: BaseException | None = None
@@ -85,9 +85,9 @@ class _Request:
     @property
     def size(self) -> int:
         """How many entries it may bring."""
-        if isinstance(self.work, Append):
+        if isinstance(self.work, AppendPayloads):
             return len(self.work.payloads)
-        return len(self.work.entries) if isinstance(self.work, Insert) else 1
+        return len(self.work.entries) if isinstance(self.work, InsertEntries) else 1
 
 
 class Writer:
@@ -112,7 +112,7 @@ class Writer:
         self._on_commit = on_commit
         self._send, self._receive = trio.open_memory_channel[_Request](_QUEUE_MAX)
 
-    async def submit(self, work: Append | Insert | WriteCursor) -> list[Verdict]:
+    async def submit(self, work: AppendPayloads | InsertEntries | WriteCursor) -> list[Verdict]:
         """Have a piece of work committed, and return a verdict for each of its entries.
 
         A caller that is cancelled while it waits leaves all of the work done or none of it, never a part.
@@ -232,7 +232,7 @@ class Writer:
         if index is None:
             raise LocalProtocolError(f"Reject names {reject.id}, which apply was not given") from reject
         works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
-        if isinstance(works[index], Append):
+        if isinstance(works[index], AppendPayloads):
             failed[index] = Rejected(f"apply refused the entry: {reject.reason}")
         else:
             refused[key] = Refusal("apply", reject.reason)

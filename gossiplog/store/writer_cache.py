@@ -17,10 +17,10 @@ from ..log.requests import Leaf, ReadBranchTips, ReadCount, ReadHeads, ReadLeave
 from ..plan import Request
 from ..tree.node import SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run
 
-__all__ = ["HEADS_MAX", "UNKNOWN", "Tail"]
+__all__ = ["HEADS_MAX", "UNKNOWN", "WriterCache"]
 
 UNKNOWN: Final = object()
-"""What `Tail.known` returns where the store must be asked."""
+"""What `WriterCache.known` returns where the store must be asked."""
 HEADS_MAX = 256
 """More heads than one append merges are not worth remembering."""
 WIDE_MAX = 250_000
@@ -28,7 +28,7 @@ WIDE_MAX = 250_000
 WIDE_RUNS_MAX = 4
 
 
-class Tail:
+class WriterCache:
     """Knows the answers to what is asked about the end of the log, as far as it was told them or what was written since."""
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ from ..net.hub.server import Hub
 from ..net.service.service import Service
 from ..version import VERSION
 from .budget import Memory
-from .own_api import WatchApi, metrics
+from .own_api import OwnApi, metrics
 from .parameters import without_parameters
-from .reference_api import MessagesApi
+from .reference_api import ReferenceApi
 
 __all__ = ["make_app"]
 
@@ -41,7 +41,7 @@ def make_app(hub: Hub) -> Starlette:
 
 
 def _api(service: Service, hub: Hub, memory: Memory) -> Sequence[BaseRoute]:
-    messages, watch = MessagesApi(service.log, hub.admission, memory), WatchApi(service, memory.answers)
+    messages, watch = ReferenceApi(service.log, hub.admission, memory), OwnApi(service, memory.answers)
     return [
         Route("/clock", without_parameters(messages.clock)),
         Route("/messages", messages.messages, methods=["GET", "POST"]),

@@ -20,21 +20,21 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ..errors import ClosedError, LogReplaced
 from ..net.hub.server import Hub
-from ..net.service.peers import LinkState
+from ..net.service.peers import PeerConnectionState
 from ..net.service.service import Service
 from ..pubsub.router import ScoreParts
 from .budget import Budget
 from .feed import Feed
 from .streamed import Streamed, Write
 
-__all__ = ["WatchApi", "metrics"]
+__all__ = ["OwnApi", "metrics"]
 
 HEARTBEAT_S = 15.0
 """A stream of events says something at least so often, or proxies would end it."""
 _RETRY_MS = 2_000
 
 
-class WatchApi:
+class OwnApi:
     """Serves one log.
 
     Args:
@@ -133,7 +133,7 @@ def _score_classes(service: Service) -> dict[str, int]:
     return counts
 
 
-def _link_record(link: LinkState, score: ScoreParts | None) -> dict[str, Any]:
+def _link_record(link: PeerConnectionState, score: ScoreParts | None) -> dict[str, Any]:
     return {
         "peer": link.peer,
         "kind": link.kind,

@@ -39,7 +39,7 @@ from .forgeries import Forgeries
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
 from .streamed import Streamed, Write
 
-__all__ = ["BODY_BYTES_MAX", "MessagesApi"]
+__all__ = ["BODY_BYTES_MAX", "ReferenceApi"]
 
 BODY_BYTES_MAX = 6 * 2**20
 """An entry of 4 MiB, the most that goes over the network, as dag-json, in which bytes take a third more."""
@@ -57,7 +57,7 @@ _CHUNK_BYTES = 512 * 1024
 _TOO_LARGE = HTTPException(413, f"a body has at most {BODY_BYTES_MAX} bytes")
 
 
-class MessagesApi:
+class ReferenceApi:
     """Serves one log.
 
     Args:

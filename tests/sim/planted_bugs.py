@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gossiplog.broadcast import Foresight, PeerKind
+from gossiplog.broadcast import CertainEntries, PeerKind
 from gossiplog.broadcast import pushes as pushes_module
 from gossiplog.broadcast.machine import Broadcast
 from gossiplog.broadcast.peers import Peer
 from gossiplog.broadcast.pushes import Pushes
-from gossiplog.broadcast.wanted_syncs import Needs
+from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.entry import validation
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log.commit import _Batch
@@ -232,7 +232,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         0,
         "slot of the gone is kept",
         "a sync with a peer that left occupies its place for ever",
-        instead(Needs, "on_left", keep_slot_of_the_gone),
+        instead(WantedSyncs, "on_left", keep_slot_of_the_gone),
     ),
     PlantedBug(None, "fruitless syncs go on", "inventing heads costs nothing", instead(schedule_module, "FRUITLESS_MAX", 10**9)),
     PlantedBug(23, "lies go unnoticed", "the children of a node are not checked", instead(client_module, "check_children", nothing)),
@@ -263,7 +263,7 @@ FURTHER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(1, "entries are inserted twice", "a duplicate is new", around(_Batch, "_judge", insert_twice)),
     PlantedBug(0, "leaf is forgotten", "the last entry of a large batch is not in the tree", around(MemoryTree, "apply", forget_a_leaf)),
     PlantedBug(9, "keys go unchecked", "an entry is taken under any key", around(Validator, "decide", trust_the_key)),
-    PlantedBug(0, "foresight is hope", "what is valid is passed on without its parents", instead(Foresight, "foresees", always)),
+    PlantedBug(0, "foresight is hope", "what is valid is passed on without its parents", instead(CertainEntries, "foresees", always)),
     PlantedBug(21, "last transaction is lost", "recovery stops one too early", around(Disk, "recover", lose_last_transaction)),
     PlantedBug(
         None,

@@ -10,10 +10,10 @@ from typing import Any
 
 from planted_bugs import PlantedBug, around, instead, look, nothing
 
-from gossiplog.broadcast.heads_check import Updates
+from gossiplog.broadcast.heads_check import HeadsCheck
 from gossiplog.broadcast.machine import Broadcast
 from gossiplog.broadcast.pushes import Pushes
-from gossiplog.broadcast.wanted_syncs import Needs
+from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
 from gossiplog.pubsub.draft import Draft
@@ -122,8 +122,10 @@ def keep_choked(on_pruned: Any) -> Any:
 
 ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "dead peers stay in the mesh", "who left is pushed to for ever", instead(Mesh, "remove_peer", nothing)),
-    PlantedBug(2, "any end will do", "an old session's end is taken for the new one's", around(Needs, "on_finished", take_any_end)),
-    PlantedBug(13, "deferred needs are dropped", "when the sync that covers them fails", instead(Needs, "_undefer", drop_deferred_needs)),
+    PlantedBug(2, "any end will do", "an old session's end is taken for the new one's", around(WantedSyncs, "on_finished", take_any_end)),
+    PlantedBug(
+        13, "deferred needs are dropped", "when the sync that covers them fails", instead(WantedSyncs, "_undefer", drop_deferred_needs)
+    ),
     PlantedBug(9, "requests are not answered", "IWANT brings nothing", instead(Gossip, "on_iwant", nothing)),
     PlantedBug(13, "trees are not mended", "a lost neighbour is forgotten", instead(Tree, "neighbor_down", forget_neighbour)),
     PlantedBug(
@@ -158,7 +160,7 @@ FURTHER_ROUTER_BUGS: Sequence[PlantedBug] = (
         None,
         "updates are missed",
         "those that come while the last one is looked at",
-        around(Updates, "on_update", drop_updates_while_checking),
+        around(HeadsCheck, "on_update", drop_updates_while_checking),
     ),
 )
 """More of them, which got past the first twenty-five seeds."""

@@ -5,7 +5,7 @@ import pytest
 from gossiplog.broadcast import Answered, Ask, PeerKind
 from gossiplog.codec import pcf_encode
 from gossiplog.entry.signing import Ed25519Signer
-from gossiplog.log.commit import Append, commit
+from gossiplog.log.commit import AppendPayloads, commit
 from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask, run_plan
 from gossiplog.pubsub.params import EpisubParams, FloodsubParams, GossipsubParams
@@ -35,7 +35,7 @@ def write_entries(disk: Disk, state: MemoryState, count: int, *, synced: int) ->
                 return None
             return state.answer(request)
 
-        run_plan(commit([Append([pcf_encode.encode(number)], SIGNER)], topic=TOPIC, now=0.0), answer)
+        run_plan(commit([AppendPayloads([pcf_encode.encode(number)], SIGNER)], topic=TOPIC, now=0.0), answer)
         disk.begin(writes)
         for request in writes:
             state.write(request)

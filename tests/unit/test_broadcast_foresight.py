@@ -3,7 +3,7 @@ from broadcast_support import BOB, Harness, Log, chain, insert_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossiplog.broadcast import Foreseen, Foresight, Inserted, InsertEntry, PeerKind
+from gossiplog.broadcast import CertainEntries, Foreseen, Inserted, InsertEntry, PeerKind
 from gossiplog.broadcast import certain_entries as foresight_module
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Rule, Verdict
@@ -79,11 +79,11 @@ def test_entry_that_was_passed_on_and_not_stored_is_asked_for_again(node: Harnes
     assert node.machine.state().offences == {}
 
 
-# Foresight itself
+# CertainEntries itself
 
 
-def knowing(log: Log) -> Foresight:
-    foresight = Foresight()
+def knowing(log: Log) -> CertainEntries:
+    foresight = CertainEntries()
     foresight.learn(log.state.answer(ReadHeads()))
     return foresight
 
@@ -112,7 +112,7 @@ def test_nothing_is_foreseen_that_may_be_known_or_an_orphan() -> None:
 
 def test_blind_until_it_learns_and_after_one_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     log, entries = Log(), chain(3)
-    foresight = Foresight()
+    foresight = CertainEntries()
     foresight.on_commit(entries[:1])
     assert foresight.is_blind and not foresight.foresees(entries[1])
     foresight = knowing(log)

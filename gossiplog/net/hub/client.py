@@ -22,7 +22,7 @@ from ...replica.log import Replica
 from ...sync.rate import Backoff
 from ...tasks.nursery import open_service_nursery
 from ..journal import note
-from ..service.peers import Link, LinkState
+from ..service.peers import PeerConnection, PeerConnectionState
 from ..service.service import Service, open_service
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.tcp import dial_tcp
@@ -81,7 +81,7 @@ def parse_url(url: str) -> HubUrl:
 @asynccontextmanager
 async def dial_hub(
     service: Service, hub: HubUrl, *, tls: ssl.SSLContext | None = None, origin: str | None = None
-) -> AsyncIterator[tuple[MuxedConnection, Link]]:
+) -> AsyncIterator[tuple[MuxedConnection, PeerConnection]]:
     """Connect to a hub once, and attach the connection for the length of a block.
 
     Raises:
@@ -149,7 +149,7 @@ class HubLink:
         self._hub = hub
         self._tls = tls
         self._origin = origin
-        self._link: Link | None = None
+        self._link: PeerConnection | None = None
         self._changed = trio.Event()
         self._backoff = Backoff(random.Random(), first_s=RETRY_FIRST_S, most_s=RETRY_MOST_S)
 
@@ -159,7 +159,7 @@ class HubLink:
         return self._link is not None
 
     @property
-    def state(self) -> LinkState | None:
+    def state(self) -> PeerConnectionState | None:
         """The connection as values; None while there is none."""
         return None if self._link is None else self._link.peer.states()[0]
 
@@ -201,7 +201,7 @@ class HubLink:
         self.error = end.reason
         note("hub lost", level=logging.WARNING, hub=self.url, reason=end.reason)
 
-    def _set(self, link: Link | None) -> None:
+    def _set(self, link: PeerConnection | None) -> None:
         self._link = link
         changed, self._changed = self._changed, trio.Event()
         changed.set()

@@ -25,7 +25,7 @@ from ...replica.log import Replica
 from ...tasks.nursery import open_service_nursery
 from ..admission import Admission, HubLimits, Place, Refused, client_address
 from ..journal import note
-from ..service.peers import LinkState
+from ..service.peers import PeerConnectionState
 from ..service.service import Service, open_service
 from ..transport.http_head import Head, read_head, refuse
 from ..transport.muxed import open_muxed
@@ -85,7 +85,7 @@ class Hub:
         path = "" if len(self.services) == 1 else f"/{quote(topic)}"
         return [f"{scheme}://{_show(host)}:{port}{path}" for host, port in self.addresses]
 
-    def links(self) -> list[LinkState]:
+    def links(self) -> list[PeerConnectionState]:
         """Show the connections of all its logs, whatever server or client they came by."""
         return [state for service in self.services.values() for state in service.links()]
 

@@ -1,4 +1,4 @@
-"""Foresight for a log on disk: entries that are certain to be stored are passed on meanwhile."""
+"""CertainEntries for a log on disk: entries that are certain to be stored are passed on meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import trio
 
-from ...broadcast.certain_entries import HEADS_MAX, Foresight
+from ...broadcast.certain_entries import HEADS_MAX, CertainEntries
 from ...entry.message import Entry
 from ...errors import GossipLogError
 from ...log.requests import ReadHeads, ReadQuarantine
@@ -20,7 +20,7 @@ RETRY_S = 10.0
 """A store that failed, or has a quarantine or too many heads, is looked at again after so long; entries wait for the commit till then."""
 
 
-class CutThrough(Foresight):
+class CutThrough(CertainEntries):
     """Follows a log, unless that has rules or other processes write to it: then it foresees nothing."""
 
     def __init__(self, log: Replica) -> None:
@@ -30,7 +30,7 @@ class CutThrough(Foresight):
         self._is_lost = trio.Event()
 
     def forget(self) -> None:
-        """See `Foresight`."""
+        """See `CertainEntries`."""
         super().forget()
         self._is_lost.set()
 

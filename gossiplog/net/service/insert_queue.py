@@ -18,7 +18,7 @@ from ..journal import note
 from .cut_through import CutThrough
 from .own_appends import OwnAppends
 
-__all__ = ["Arrivals"]
+__all__ = ["InsertQueue"]
 
 _BATCH_ENTRIES = 256
 _BATCH_BYTES = 2**20
@@ -26,7 +26,7 @@ _BATCH_BYTES = 2**20
 _Verified: TypeAlias = tuple[list[InsertEntry], list[Verdict]]
 
 
-class Arrivals:
+class InsertQueue:
     """A queue with two tasks: while one batch is being committed, the next one is being verified, and a third one gathers.
 
     The broadcast machine bounds the queue: a peer has so many entries under way and no more.

@@ -19,11 +19,11 @@ from ..transport.stream import Connection
 from .pubsub_stream import RpcSender
 from .push_stream import PushStream
 
-__all__ = ["Link", "LinkState", "Peer", "new_bucket"]
+__all__ = ["Peer", "PeerConnection", "PeerConnectionState", "new_bucket"]
 
 
 @dataclass(frozen=True, slots=True)
-class LinkState:
+class PeerConnectionState:
     """One connection at one moment, for a page, a terminal or a metric.
 
     Attributes:
@@ -48,7 +48,7 @@ class LinkState:
 
 
 @dataclass(eq=False, slots=True)
-class Link:
+class PeerConnection:
     """One attached connection.
 
     Attributes:
@@ -65,11 +65,11 @@ class Link:
     since: float
     syncs_in_parts: bool = True
 
-    def start(self, task: Callable[[Link], Awaitable[None]]) -> None:
+    def start(self, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
         """Start a task that ends with the connection at the latest; a fault in it ends nothing but itself."""
         self.nursery.start_soon(self._run, task)
 
-    async def _run(self, task: Callable[[Link], Awaitable[None]]) -> None:
+    async def _run(self, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
         try:
             await task(self)
         except Exception as error:
@@ -97,7 +97,7 @@ class Peer:
         serving: Held by the sync session that is served.
         serving_waiting: Sync streams of its that wait for that.
         bad_streams: Sync streams on which it broke the protocol.
-        counts: See `LinkState`.
+        counts: See `PeerConnectionState`.
         refusals: Why messages of its were refused, as far as that was logged.
         told: What has been logged of it once, and is not again.
     """
@@ -108,9 +108,9 @@ class Peer:
     rpcs: RpcSender
     bucket: TokenBucket
     origin: str | None = None
-    links: list[Link] = field(default_factory=list)
+    links: list[PeerConnection] = field(default_factory=list)
     push: PushStream | None = None
-    rpcs_on: Link | None = None
+    rpcs_on: PeerConnection | None = None
     writing: trio.CancelScope = field(default_factory=trio.CancelScope)
     is_introduced: bool = False
     inserting: int = 0
@@ -139,12 +139,12 @@ class Peer:
             return Worth.DELIVERED
         return Worth.TALKS if self.counts.get("received") or self.counts.get("syncs served") else Worth.NOTHING
 
-    def states(self) -> list[LinkState]:
+    def states(self) -> list[PeerConnectionState]:
         """Show its connections."""
         is_pushing = self.push is not None
         queued = 0 if self.push is None else self.push.queued_bytes
         return [
-            LinkState(
+            PeerConnectionState(
                 self.id,
                 self.kind.value,
                 link.connection.is_outbound,

@@ -76,9 +76,9 @@ from ..admission import Admission
 from ..journal import note
 from ..transport.stream import Connection, Handler
 from .ask_log import ask_until_answered
-from .insert_queue import Arrivals
+from .insert_queue import InsertQueue
 from .own_appends import OwnAppends
-from .peers import Link, LinkState, Peer, new_bucket
+from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
 from .strangers import Strangers, note_refusal
 from .streams import Streams
 from .timers import Timers
@@ -179,7 +179,7 @@ class Service:
         self._is_acting = False
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._appends = OwnAppends(log, self._on_entries)
-        self._arrivals = Arrivals(log, self._appends, self._on_foreseen, self._on_decided)
+        self._arrivals = InsertQueue(log, self._appends, self._on_foreseen, self._on_decided)
         self._banned: OrderedDict[PeerId, float] = OrderedDict()
         self._admissions: list[Admission] = []
         self._counts: dict[str, int] = {}
@@ -200,7 +200,7 @@ class Service:
         pubsub_protocol: str | None = None,
         has_push: bool = True,
         is_counted: bool = True,
-    ) -> AsyncIterator[Link]:
+    ) -> AsyncIterator[PeerConnection]:
         """Take a connection into use for the length of a block, which ends when the connection is closed.
 
         Whatever uses the connection ends with the block, but for a batch of a sync that is being inserted, which is waited for.
@@ -220,7 +220,7 @@ class Service:
                 sender = self._streams.sender(connection.peer)
                 peer = Peer(connection.peer, kind, pubsub_protocol, sender, new_bucket(trio.current_time()), origin)
                 self.peers[peer.id] = peer
-            link = Link(connection, peer, nursery, time.time())
+            link = PeerConnection(connection, peer, nursery, time.time())
             peer.links.append(link)
             self._streams.on_attached(link)
             try:
@@ -298,7 +298,7 @@ class Service:
         """Show the scores of the mesh's peers, with their parts; empty where the router keeps none."""
         return {peer.peer: peer.score for peer in self._machine.router.state().peers if peer.score is not None}
 
-    def links(self) -> list[LinkState]:
+    def links(self) -> list[PeerConnectionState]:
         """Show the connections, in the order in which their peers came."""
         return [state for peer in self.peers.values() for state in peer.states()]
 
@@ -378,7 +378,7 @@ class Service:
             case _:
                 assert_never(action)
 
-    def _start(self, id: PeerId, task: Callable[[Link], Awaitable[None]]) -> None:
+    def _start(self, id: PeerId, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
         """Start a task of a peer that is still there, on its oldest connection."""
         peer = self.peers.get(id)
         if peer is not None and peer.links:
@@ -474,7 +474,7 @@ class Service:
         self.tell(Inserted(action.token, verdict))
 
     async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Insert what a sync with a peer brought. See `Arrivals.insert_synced`."""
+        """Insert what a sync with a peer brought. See `InsertQueue.insert_synced`."""
         await self.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
         verdicts = await self._arrivals.insert_synced(entries)
         for (key, _), verdict in zip(entries, verdicts, strict=True):

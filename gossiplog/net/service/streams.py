@@ -39,7 +39,7 @@ from ...tree.node import ReadRoot
 from ..journal import note
 from ..sync_protocols import is_in_parts, sync_protocols
 from ..transport.stream import Connection, Handler, Stream
-from .peers import Link, Peer
+from .peers import Peer, PeerConnection
 from .pubsub_stream import Encoder, RpcSender, read_rpcs
 from .pull_session import PullSession
 from .push_stream import PushStream
@@ -124,7 +124,7 @@ class Streams:
         self._service = service
         self._random = random.Random(secrets.randbits(64))
         self._encoder = Encoder(Wire(limits=limits))
-        self._links: dict[Connection, Link] = {}
+        self._links: dict[Connection, PeerConnection] = {}
         self._attached = trio.Event()
         self._slots = SessionSlots[PeerId]()
         self._waiting: dict[PeerId, trio.Event] = {}
@@ -139,7 +139,7 @@ class Streams:
         of_sync = {protocol: self._handler(self._serve_sync) for protocol in self._sync_protocols}
         return {self._push_protocol: self._handler(self._serve_push), **of_sync, **of_pubsub}
 
-    def on_attached(self, link: Link) -> None:
+    def on_attached(self, link: PeerConnection) -> None:
         """Serve a connection from now on."""
         self._links[link.connection] = link
         attached, self._attached = self._attached, trio.Event()
@@ -147,7 +147,7 @@ class Streams:
         if len(link.peer.links) == 1:
             self.on_pubsub(link.peer)
 
-    def on_detached(self, link: Link) -> None:
+    def on_detached(self, link: PeerConnection) -> None:
         """Serve a connection no longer."""
         del self._links[link.connection]
         if link.peer.rpcs_on is link and link.peer.links:
@@ -176,25 +176,25 @@ class Streams:
 
     # Streams that peers open
 
-    def _handler(self, serve: Callable[[Link, Stream], Awaitable[None]]) -> Handler:
+    def _handler(self, serve: Callable[[PeerConnection, Stream], Awaitable[None]]) -> Handler:
         async def handle(connection: Connection, stream: Stream) -> None:
             await serve(await self._link(connection), stream)
 
         return handle
 
-    async def _link(self, connection: Connection) -> Link:
+    async def _link(self, connection: Connection) -> PeerConnection:
         with trio.move_on_after(ATTACH_S):
             while (link := self._links.get(connection)) is None:
                 await self._attached.wait()
             return link
         raise StreamReset("the connection is not in use")
 
-    async def _serve_push(self, link: Link, stream: Stream) -> None:
+    async def _serve_push(self, link: PeerConnection, stream: Stream) -> None:
         if link.peer.kind is PeerKind.HUB:
             raise RemoteProtocolError("a server opened a push stream to its client", peer=link.peer.id)
         await self._run_push(link.peer, stream)
 
-    async def _serve_sync(self, link: Link, stream: Stream) -> None:
+    async def _serve_sync(self, link: PeerConnection, stream: Stream) -> None:
         peer = link.peer
         if peer.serving_waiting >= WAITING_MAX:
             raise StreamReset("too many sync streams at once")
@@ -247,7 +247,7 @@ class Streams:
         if chosen is not None:
             self._waiting[chosen].set()
 
-    async def _read_rpcs(self, link: Link, stream: Stream) -> None:
+    async def _read_rpcs(self, link: PeerConnection, stream: Stream) -> None:
         if link.peer.pubsub_protocol is None:
             # It may have begun with pubsub after it told us what it speaks.
             self._service.set_pubsub(link.peer.id, stream.protocol)
@@ -290,7 +290,7 @@ class Streams:
 
     # Streams that we open
 
-    async def open_push(self, link: Link) -> None:
+    async def open_push(self, link: PeerConnection) -> None:
         """Open a push stream and run it; whatever happens, the machine hears of it."""
         stream = await self._open(link, [self._push_protocol])
         if stream is None:
@@ -301,7 +301,7 @@ class Streams:
         except (StreamReset, ClosedError, DecodeError):
             stream.reset()
 
-    async def pull(self, action: StartSync, link: Link) -> None:
+    async def pull(self, action: StartSync, link: PeerConnection) -> None:
         """Run a sync as its client; whatever happens, the machine gets its result."""
         session: PullSession | None = None
         result = SyncResult(reason="no stream could be opened")
@@ -338,7 +338,7 @@ class Streams:
             reason=result.reason or None,
         )
 
-    async def _open(self, link: Link, protocols: Sequence[str], wait_s: float = OPEN_S) -> Stream | None:
+    async def _open(self, link: PeerConnection, protocols: Sequence[str], wait_s: float = OPEN_S) -> Stream | None:
         with trio.move_on_after(min(wait_s, OPEN_S)):
             try:
                 return await link.connection.open_stream(protocols)
@@ -378,7 +378,7 @@ class Streams:
                 peer.settled = trio.Event()
             await peer.settled.wait()
 
-    async def _write_rpcs(self, link: Link) -> None:
+    async def _write_rpcs(self, link: PeerConnection) -> None:
         """Keep a pubsub stream to a peer for as long as the connection lives."""
         peer = link.peer
         peer.rpcs_on = link

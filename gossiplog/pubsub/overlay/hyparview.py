@@ -22,7 +22,7 @@ from ..peers import choose
 from ..types import PeerId, Topic
 from .dialler import Dialler
 from .messages import Disconnected, ForwardJoin, GetNodes, Leaving, Neighbor, NeighborKind, Nodes, Shuffle, ShuffleReply, WalkJoin
-from .neighbours import Link, count_random, find_farthest_near, order_surplus
+from .neighbours import ActiveLink, count_random, find_farthest_near, order_surplus
 from .plumtree import Tree
 from .proximity import RoundTrips
 
@@ -41,7 +41,7 @@ class View:
     """
 
     def __init__(self, core: PubSub, me: PeerId, topic: Topic, params: EpisubParams, tree: Tree, dialler: Dialler) -> None:
-        self.active: dict[PeerId, Link] = {}
+        self.active: dict[PeerId, ActiveLink] = {}
         self.passive: dict[PeerId, None] = {}
         self.rtts = RoundTrips(params.rtt_gain)
         self._core = core
@@ -335,7 +335,7 @@ class View:
     def _link(self, peer: PeerId, *, is_random: bool) -> None:
         if peer not in self.active:
             self.passive.pop(peer, None)
-            self.active[peer] = Link(self._tick, is_random=is_random)
+            self.active[peer] = ActiveLink(self._tick, is_random=is_random)
             self._is_news = True
             self._tree.neighbor_up(peer)
             if self.rtts.get(peer) is None:

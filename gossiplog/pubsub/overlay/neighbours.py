@@ -12,10 +12,10 @@ from ..peers import choose
 from ..types import PeerId
 from .proximity import RoundTrips
 
-__all__ = ["Link", "count_random", "find_farthest_near", "order_surplus"]
+__all__ = ["ActiveLink", "count_random", "find_farthest_near", "order_surplus"]
 
 
-class Link:
+class ActiveLink:
     """An active link, and what the neighbour last said of its own.
 
     Attributes:
@@ -34,12 +34,12 @@ class Link:
         self.heard_tick = tick
 
 
-def count_random(links: Mapping[PeerId, Link]) -> int:
+def count_random(links: Mapping[PeerId, ActiveLink]) -> int:
     """How many of the links are random ones."""
     return sum(link.is_random for link in links.values())
 
 
-def order_surplus(links: Mapping[PeerId, Link], me: PeerId, in_use: Container[PeerId], random_min: int, rng: Random) -> list[PeerId]:
+def order_surplus(links: Mapping[PeerId, ActiveLink], me: PeerId, in_use: Container[PeerId], random_min: int, rng: Random) -> list[PeerId]:
     """Links that may be dropped from too large a view, those that matter least first.
 
     First come neighbours with more than `random_min` random links, of these the ones with a common neighbour; then neighbours
@@ -59,7 +59,7 @@ def order_surplus(links: Mapping[PeerId, Link], me: PeerId, in_use: Container[Pe
     return rich + [peer for peer in peers if peer in shared and links[peer].random_links == random_min]
 
 
-def find_farthest_near(links: Mapping[PeerId, Link], rtts: RoundTrips, in_use: Container[PeerId], random_max: int) -> PeerId | None:
+def find_farthest_near(links: Mapping[PeerId, ActiveLink], rtts: RoundTrips, in_use: Container[PeerId], random_max: int) -> PeerId | None:
     """The measured near link with the largest round trip that the tree does not use.
 
     Of more than `random_max` (C_rand) random links the nearest become near ones first.

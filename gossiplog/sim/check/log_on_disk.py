@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ...entry.message import Entry
 from ...entry.signing import Signer
 from ...entry.validation import Outcome, Rule, Verdict, validate
-from ...log.commit import Append, Committed, Insert, commit
+from ...log.commit import AppendPayloads, Committed, InsertEntries, commit
 from ...log.requests import WriteCursor, WriteEntries, WriteQuarantine
 from ...plan import Request, run_plan
 from .disk import Disk
@@ -77,7 +77,7 @@ class LogOnDisk:
         self._later = later
         self._on_signed = on_signed
         self._on_commit = on_commit
-        self._work: deque[tuple[Append | Insert, Then]] = deque()
+        self._work: deque[tuple[AppendPayloads | InsertEntries, Then]] = deque()
         self._is_writing = False
 
     @property
@@ -86,8 +86,8 @@ class LogOnDisk:
         return not self._is_writing and not self._work
 
     def append(self, payloads: Sequence[bytes], signer: Signer, then: Then) -> None:
-        """Append payloads in PCF; `then` is the acknowledgement."""
-        self._submit(Append(payloads, signer), then)
+        """AppendPayloads payloads in PCF; `then` is the acknowledgement."""
+        self._submit(AppendPayloads(payloads, signer), then)
 
     def insert(self, entries: Sequence[tuple[bytes, bytes]], then: Then, on_valid: Callable[[Entry], None] | None = None) -> None:
         """Validate these `(key, VALUE)`, insert what passes, and give a verdict each; `on_valid` gets what is about to be inserted."""
@@ -105,9 +105,9 @@ class LogOnDisk:
             rest = iter(inserted)
             then([next(rest) if verdict.accepted else verdict for verdict in verdicts])
 
-        self._submit(Insert(accepted), merge)
+        self._submit(InsertEntries(accepted), merge)
 
-    def _submit(self, work: Append | Insert, then: Then) -> None:
+    def _submit(self, work: AppendPayloads | InsertEntries, then: Then) -> None:
         self._work.append((work, then))
         self._write_next()
 
@@ -118,18 +118,18 @@ class LogOnDisk:
         while self._work and size < GROUP_ENTRIES_MAX:
             work, then = self._work.popleft()
             group.append((work, then))
-            size += len(work.payloads) if isinstance(work, Append) else len(work.entries)
+            size += len(work.payloads) if isinstance(work, AppendPayloads) else len(work.entries)
         committed, writes = self._plan([work for work, _ in group])
         self._is_writing = True
         for (work, _), outcome in zip(group, committed.outcomes, strict=True):
-            if isinstance(work, Append) and isinstance(outcome, list):
+            if isinstance(work, AppendPayloads) and isinstance(outcome, list):
                 self._on_signed([verdict.entry for verdict in outcome if verdict.entry is not None])
         if writes:
             self._disk.begin(writes)
         thens = [then for _, then in group]
         self._later(self._commit_s if writes else 0.0, lambda: self._on_written(committed, writes, thens))
 
-    def _plan(self, work: Sequence[Append | Insert]) -> tuple[Committed, list[Request[Any]]]:
+    def _plan(self, work: Sequence[AppendPayloads | InsertEntries]) -> tuple[Committed, list[Request[Any]]]:
         writes: list[Request[Any]] = []
 
         def answer(request: Request[Any]) -> Any:

@@ -16,12 +16,12 @@ from ...broadcast import (
     Ask,
     Ban,
     Broadcast,
+    CertainEntries,
     ClosePush,
     Connected,
     Disconnected,
     Event,
     Foreseen,
-    Foresight,
     Inserted,
     InsertEntry,
     OpenPush,
@@ -151,7 +151,7 @@ class Replica:
             on_signed=lambda entries: self._observer.on_signed(self, entries),
             on_commit=self._on_commit,
         )
-        self._foresight = Foresight()
+        self._foresight = CertainEntries()
         self._foresight.learn(self.state.answer(ReadHeads()))
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         # What must not be lost must not need to be told again just because time has passed.

@@ -11,10 +11,10 @@ from ..routing.sizes import rpc_bytes
 from .metrics import Metrics
 from .trace import Recorder
 
-__all__ = ["Account"]
+__all__ = ["Counters"]
 
 
-class Account:
+class Counters:
     """Count what the driver does.
 
     Args:

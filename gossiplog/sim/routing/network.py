@@ -31,10 +31,10 @@ from ...pubsub.rpc import Message
 from ...pubsub.types import MessageId, Topic
 from ..collector import uncollected
 from ..link import Latency
-from ..measure.counters import Account
+from ..measure.counters import Counters
 from ..queue import CalendarQueue
 from ..scenario import LinkSpec
-from .node import Lane, Link, Node
+from .node import Lane, Node, SimLink
 
 __all__ = ["TOPIC", "Network"]
 
@@ -64,7 +64,7 @@ class Network:
         make_router: Callable[[int, random.Random], Router],
         latency: Latency,
         spec: LinkSpec,
-        account: Account,
+        account: Counters,
         seed: int,
         validation_s: float = 0.0,
     ) -> None:
@@ -74,7 +74,7 @@ class Network:
         self.account = account
         self.now = 0.0
         self.events = 0
-        self.registry: dict[tuple[int, int], Link] = {}
+        self.registry: dict[tuple[int, int], SimLink] = {}
         self.sides: bytearray | None = None
         self._make_router = make_router
         self._seed = seed
@@ -226,20 +226,20 @@ class Network:
             return
         bandwidth = min(node.bandwidth, other.bandwidth) or max(node.bandwidth, other.bandwidth)
         is_plain = self._is_perfect and not bandwidth
-        link = Link(node, other, self.latency.between(*key), is_plain=is_plain, bandwidth=bandwidth)
+        link = SimLink(node, other, self.latency.between(*key), is_plain=is_plain, bandwidth=bandwidth)
         self.registry[key] = link
         self.account.on_dial(self.now, node.id, other.id)
         if self.sides is not None and self.sides[node.id] != self.sides[other.id]:
             self.cut(link)
         self._push(self.now + link.latency_s, DIALLED, other, link)
 
-    def cut(self, link: Link) -> None:
+    def cut(self, link: SimLink) -> None:
         """Let nothing more through a link, and give it up on both sides when the time-out is over."""
         link.is_cut = True
         link.set_plain(False)
         self.at(self.now + self.spec.detect_s, lambda _: self.close(link) if link.is_cut else None)
 
-    def mend(self, link: Link) -> None:
+    def mend(self, link: SimLink) -> None:
         """Let a cut link work again."""
         link.is_cut = False
         link.set_plain(self._is_perfect and not link.bandwidth)
@@ -251,17 +251,17 @@ class Network:
             lane.link.bandwidth = bandwidth
             lane.link.set_plain(self._is_perfect and not bandwidth and not lane.link.is_cut)
 
-    def close(self, link: Link) -> None:
+    def close(self, link: SimLink) -> None:
         """Close a connection; both sides hear of it now."""
         self._forget(link)
         self._on_closed(link.dialler, link)
         self._on_closed(link.dialled, link)
 
-    def _forget(self, link: Link) -> None:
+    def _forget(self, link: SimLink) -> None:
         if self.registry.get(link.key) is link:
             del self.registry[link.key]
 
-    def _on_dialled(self, node: Node, link: Link) -> None:
+    def _on_dialled(self, node: Node, link: SimLink) -> None:
         if node.router is None or link.is_cut:
             self._forget(link)
             if link.dialler.epoch == link.dialler_epoch:
@@ -272,7 +272,7 @@ class Network:
         self._push(self.now + link.latency_s, CONNECTED, link.dialler, link)
         self._attach(node, link)
 
-    def _on_connected(self, node: Node, link: Link) -> None:
+    def _on_connected(self, node: Node, link: SimLink) -> None:
         if link.there.handle is None:
             return  # closed meanwhile
         if node.router is None or node.epoch != link.dialler_epoch:
@@ -281,7 +281,7 @@ class Network:
             return
         self._attach(node, link)
 
-    def _attach(self, node: Node, link: Link) -> None:
+    def _attach(self, node: Node, link: SimLink) -> None:
         """Hold a link open at one of its ends, and tell the router there."""
         other = link.other(node)
         if other.peer_id in node.lanes:  # the peer crashed and is back before we noticed
@@ -295,7 +295,7 @@ class Network:
         self.account.on_connect(self.now, node.id, other.id)
         self.tell(node, PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
 
-    def _on_closed(self, node: Node, link: Link) -> None:
+    def _on_closed(self, node: Node, link: SimLink) -> None:
         """Let go of a link at one of its ends, if it is held there."""
         other = link.other(node)
         lane = node.lanes.get(other.peer_id)

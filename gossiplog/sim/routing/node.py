@@ -11,7 +11,7 @@ from ...pubsub.events import Event
 from ...pubsub.router import Router
 from ...pubsub.types import PeerId
 
-__all__ = ["Handle", "Lane", "Link", "Node"]
+__all__ = ["Handle", "Lane", "Node", "SimLink"]
 
 Handle: TypeAlias = Callable[[Event, float], list[Action]]
 """A router's one door."""
@@ -32,7 +32,7 @@ class Lane:
 
     __slots__ = ("departures", "handle", "is_plain", "last_s", "latency_s", "link", "node")
 
-    def __init__(self, link: Link, node: Node, latency_s: float, *, is_plain: bool) -> None:
+    def __init__(self, link: SimLink, node: Node, latency_s: float, *, is_plain: bool) -> None:
         self.link = link
         self.node = node
         self.handle: Handle | None = None
@@ -42,7 +42,7 @@ class Lane:
         self.departures: deque[float] | None = None
 
 
-class Link:
+class SimLink:
     """One connection.
 
     Attributes:

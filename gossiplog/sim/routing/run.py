@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...pubsub.router import Router, RouterState
 from ..link import HeavyTail, Latency, Regional, Uniform
-from ..measure.counters import Account
+from ..measure.counters import Counters
 from ..measure.metrics import Metrics, Summary
 from ..measure.trace import Recorder, Sink
 from ..scenario import LatencySpec, Scenario, ScenarioError
@@ -83,7 +83,7 @@ class Run:
             if scenario.clock_drift:
                 node.rate = 1.0 + scenario.clock_drift * (2 * rng.random() - 1)
                 node.offset_s = 1000.0 * rng.random()
-        account = Account(self.metrics, self._recorder)
+        account = Counters(self.metrics, self._recorder)
         latency = make_latency(scenario.latency, seed)
         self.network = Network(nodes, make_router, latency, scenario.link, account, seed, scenario.publish.validation_s)
         starts = [scenario.start_spread_s * rng.random() for _ in range(honest)]

@@ -25,7 +25,7 @@ from ...log.fsck_requests import (
     TableCounts,
     TakeEntries,
 )
-from ...log.requests import Link, Position, ReadTail
+from ...log.requests import BranchLink, Position, ReadTail
 from ...plan import Request
 from .state import MemoryState
 
@@ -44,7 +44,7 @@ def _positions(state: MemoryState) -> Iterator[tuple[Position, int]]:
             yield Position(branch, clock), state.leaves[key].seq
 
 
-def _links(state: MemoryState) -> list[Link]:
+def _links(state: MemoryState) -> list[BranchLink]:
     ends = [(child, parent) for parent, children in state.links_to.items() for child in children]
     ends.sort(key=lambda link: (link[0].branch, link[1].branch, link[0].clock, link[1].clock))
     seen: dict[tuple[int, int], int] = {}
@@ -52,7 +52,7 @@ def _links(state: MemoryState) -> list[Link]:
     for child, parent in ends:
         pair = (child.branch, parent.branch)
         index = seen[pair] = seen.get(pair, -1) + 1
-        links.append(Link(child, parent, state._links[pair][index][1]))
+        links.append(BranchLink(child, parent, state._links[pair][index][1]))
     return links
 
 
@@ -91,7 +91,7 @@ def _position_page(state: MemoryState, request: ReadPositionPage) -> list[tuple[
     return list(islice(rows, request.limit))
 
 
-def _link_page(state: MemoryState, request: ReadLinkPage) -> list[Link]:
+def _link_page(state: MemoryState, request: ReadLinkPage) -> list[BranchLink]:
     links = _links(state)
     first = 0 if request.after is None else links.index(request.after) + 1
     return links[first : first + request.limit]

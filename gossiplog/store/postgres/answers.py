@@ -31,7 +31,7 @@ from ...log.requests import (
 from ...log.row_checks import check_answer
 from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
-from ..writer_cache import HEADS_MAX, Tail
+from ..writer_cache import HEADS_MAX, WriterCache
 from .fsck import FSCK_ANSWERS
 from .writes import check_name
 
@@ -281,7 +281,7 @@ class State(NamedTuple):
     schema: int
 
 
-async def catch_up(fetch: Fetch, tail: Tail, known: State, listener_lock: tuple[int, int]) -> tuple[State, bool]:
+async def catch_up(fetch: Fetch, tail: WriterCache, known: State, listener_lock: tuple[int, int]) -> tuple[State, bool]:
     """Bring what is remembered of the log's end up to date, in one round trip.
 
     Args:

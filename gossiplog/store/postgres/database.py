@@ -15,7 +15,7 @@ from ...errors import CommitError, ConnectionLost, GossipLogError, NewerVersion,
 from ...plan import Plan, is_single
 from ..base import Durability
 from ..migrate import load_migrations
-from ..writer_cache import Tail
+from ..writer_cache import WriterCache
 from . import pool as postgres_pool
 from .apply import Application
 from .errors import DATABASE_ERRORS, Failed, is_lost, translate
@@ -95,7 +95,7 @@ class Database:
         self._readers = Pool(self._connect, _READERS, url.location)
         self._snapshots = Pool(self._connect, _SNAPSHOTS, url.location)
         self._writer = Pool(self._connect, 1, url.location)
-        self._tail = Tail()
+        self._tail = WriterCache()
         self._state = NOTHING_KNOWN
         self._committed_at = -math.inf
         self._endings: set[asyncio.Task[None]] = set()

@@ -20,7 +20,7 @@ from ...log.fsck_requests import (
     ReadTableCounts,
     TableCounts,
 )
-from ...log.requests import Link, Position
+from ...log.requests import BranchLink, Position
 from ...plan import Request
 
 __all__ = ["FSCK_ANSWERS"]
@@ -95,7 +95,7 @@ async def _link_rows(fetch: Any, request: ReadLinkRows) -> set[tuple[Position, P
 _LINK_KEY = "child_branch, parent_branch, child_clock, parent_clock"
 
 
-async def _link_page(fetch: Any, request: ReadLinkPage) -> list[Link]:
+async def _link_page(fetch: Any, request: ReadLinkPage) -> list[BranchLink]:
     after = (-(1 << 31), 0, 0, 0)
     if request.after is not None:
         child, parent, _ = request.after
@@ -103,7 +103,7 @@ async def _link_page(fetch: Any, request: ReadLinkPage) -> list[Link]:
     statement = f"SELECT {_LINK_KEY}, reach FROM {{log}}.links WHERE ({_LINK_KEY}) > ($1, $2, $3, $4) ORDER BY {_LINK_KEY} LIMIT $5"
     rows = await fetch(statement, *after, request.limit)
     return [
-        Link(Position(child, child_clock), Position(parent, parent_clock), reach)
+        BranchLink(Position(child, child_clock), Position(parent, parent_clock), reach)
         for child, parent, child_clock, parent_clock, reach in rows
     ]
 

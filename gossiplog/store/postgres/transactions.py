@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from ...log.fsck_requests import ClearDerived
 from ...log.requests import Row, WriteEntries
 from ...plan import Plan, Request, run_plan_async
-from ..writer_cache import UNKNOWN, Tail
+from ..writer_cache import UNKNOWN, WriterCache
 from .answers import State, answer, catch_up
 from .errors import DATABASE_ERRORS, Failed
 from .pool import Connection
@@ -189,7 +189,7 @@ class Writing:
         is_committing: Whether COMMIT was sent, so that an error may hide that it was done.
     """
 
-    def __init__(self, connection: Connection, schema: str, tail: Tail) -> None:
+    def __init__(self, connection: Connection, schema: str, tail: WriterCache) -> None:
         self.connection = connection
         self.fetch = Fetcher(connection, schema)
         self.before = NOTHING_KNOWN

@@ -24,7 +24,7 @@ from ...log.fsck_requests import (
     TableCounts,
     TakeEntries,
 )
-from ...log.requests import Link, Position
+from ...log.requests import BranchLink, Position
 from ...plan import Request
 from .schema import has_expressions
 
@@ -93,7 +93,7 @@ def _link_rows(db: sqlite3.Connection, request: ReadLinkRows) -> set[tuple[Posit
 _LINK_KEY = "child_branch, parent_branch, child_clock, parent_clock"
 
 
-def _link_page(db: sqlite3.Connection, request: ReadLinkPage) -> list[Link]:
+def _link_page(db: sqlite3.Connection, request: ReadLinkPage) -> list[BranchLink]:
     where, parameters = "", []
     if request.after is not None:
         child, parent, _ = request.after
@@ -101,7 +101,7 @@ def _link_page(db: sqlite3.Connection, request: ReadLinkPage) -> list[Link]:
     statement = f"SELECT {_LINK_KEY}, reach FROM gossiplog_links {where}ORDER BY {_LINK_KEY} LIMIT ?"
     rows = db.execute(statement, (*parameters, request.limit))
     return [
-        Link(Position(child, child_clock), Position(parent, parent_clock), reach)
+        BranchLink(Position(child, child_clock), Position(parent, parent_clock), reach)
         for child, parent, child_clock, parent_clock, reach in rows
     ]
 

@@ -15,7 +15,7 @@ import trio
 from ...errors import ClosedError, CommitError, DamagedLog, LocalProtocolError, ReadOnlyLog, SnapshotExpired, StoreError
 from ...plan import Plan, Request, run_plan
 from ..base import Durability, Reader, Transaction
-from ..writer_cache import UNKNOWN, Tail
+from ..writer_cache import UNKNOWN, WriterCache
 from .answers import answer
 from .connection import TrioConnection
 from .errors import translate
@@ -47,7 +47,7 @@ class SqliteStore:
         # Another process may write only where we do not hold the lock.
         self.is_shared = writer is None
         self._write_turn = trio.Lock()
-        self._tail = Tail()
+        self._tail = WriterCache()
         self._idle: list[TrioConnection] = []
         self._readers = trio.Semaphore(_READERS)
         self._snapshots = trio.Semaphore(_SNAPSHOTS)
@@ -269,7 +269,7 @@ class _Snapshot:
 class _Transaction:
     """The writer's open transaction."""
 
-    def __init__(self, path: Path, writer: TrioConnection, tail: Tail) -> None:
+    def __init__(self, path: Path, writer: TrioConnection, tail: WriterCache) -> None:
         self._path = path
         self._writer = writer
         self._tail = tail
@@ -307,11 +307,11 @@ def _run(db: sqlite3.Connection, plan: Plan[T]) -> T:
     return run_plan(plan, partial(answer, db))
 
 
-def _run_writing(db: sqlite3.Connection, plan: Plan[T], tail: Tail) -> T:
+def _run_writing(db: sqlite3.Connection, plan: Plan[T], tail: WriterCache) -> T:
     return run_plan(plan, partial(_answer_writing, db, tail))
 
 
-def _answer_writing(db: sqlite3.Connection, tail: Tail, request: Request[Any]) -> Any:
+def _answer_writing(db: sqlite3.Connection, tail: WriterCache, request: Request[Any]) -> Any:
     found = tail.known(request)
     if found is UNKNOWN:
         found = answer(db, request)
@@ -357,7 +357,7 @@ def _read(db: sqlite3.Connection, plan: Plan[T]) -> T:
         _rollback(db)
 
 
-def _write(db: sqlite3.Connection, plan: Plan[T], tail: Tail) -> T:
+def _write(db: sqlite3.Connection, plan: Plan[T], tail: WriterCache) -> T:
     _begin(db)
     try:
         result = _run_writing(db, plan, tail)

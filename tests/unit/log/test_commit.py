@@ -6,7 +6,7 @@ from log_support import SIGNERS, TOPIC, make
 from gossiplog.codec import pcf_encode
 from gossiplog.entry import Outcome, clock_of
 from gossiplog.errors import EncodeError, NotAuthorised, Rejected
-from gossiplog.log.commit import Append, Insert, Refusal, commit, restore
+from gossiplog.log.commit import AppendPayloads, InsertEntries, Refusal, commit, restore
 from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, Row, WriteEntries, WriteQuarantine
 from gossiplog.plan import run_plan
 from gossiplog.store.memory.state import MemoryState
@@ -38,8 +38,8 @@ class Store:
         return committed
 
 
-def payloads(*values) -> Append:
-    return Append([pcf_encode.encode(value) for value in values], SIGNERS[0])
+def payloads(*values) -> AppendPayloads:
+    return AppendPayloads([pcf_encode.encode(value) for value in values], SIGNERS[0])
 
 
 def written_rows(store: Store) -> list[Row]:
@@ -49,7 +49,7 @@ def written_rows(store: Store) -> list[Row]:
 def test_a_batch_is_one_write_of_entries_and_few_questions() -> None:
     store = Store()
     store.commit(payloads(1))
-    store.commit(payloads(*range(500)), Insert([make("x")]), payloads("y"))
+    store.commit(payloads(*range(500)), InsertEntries([make("x")]), payloads("y"))
     kinds = [type(request) for request in store.asked]
     assert [kinds.count(kind) for kind in (ReadHeads, ReadLeaves, ReadBranchTips, ReadCount)] == [1, 1, 1, 1]
     assert len(store.asked) < 12
@@ -60,8 +60,8 @@ def test_a_batch_is_one_write_of_entries_and_few_questions() -> None:
 def test_nothing_is_written_where_nothing_is_new() -> None:
     store = Store()
     a = make("a")
-    store.commit(Insert([a]))
-    committed = store.commit(Insert([a, make("c", [make("b")])]))
+    store.commit(InsertEntries([a]))
+    committed = store.commit(InsertEntries([a, make("c", [make("b")])]))
     assert store.written == []
     assert [verdict.rule for verdict in committed.outcomes[0]] == [None, "parents"]
     assert committed.entries == []
@@ -71,7 +71,7 @@ def test_nothing_is_written_where_nothing_is_new() -> None:
 def test_outcomes_come_in_the_order_of_the_work() -> None:
     store = Store()
     a = make("a")
-    committed = store.commit(Insert([a]), payloads("over a"), Insert([a]), payloads("too large" * 99), value_bytes_max=400)
+    committed = store.commit(InsertEntries([a]), payloads("over a"), InsertEntries([a]), payloads("too large" * 99), value_bytes_max=400)
     first, second, third, fourth = committed.outcomes
     assert [verdict.is_new for verdict in first] == [True]
     assert second[0].entry.parent_keys == (a.key,)
@@ -83,7 +83,7 @@ def test_outcomes_come_in_the_order_of_the_work() -> None:
 def test_an_append_over_inserts_of_its_batch_merges_their_heads() -> None:
     store = Store()
     a, b = make("a"), make("b")
-    committed = store.commit(Insert([a, b]), payloads("c", "d"))
+    committed = store.commit(InsertEntries([a, b]), payloads("c", "d"))
     c, d = (verdict.entry for verdict in committed.outcomes[1])
     assert list(c.parent_keys) == sorted([a.key, b.key])
     assert d.parent_keys == (c.key,)
@@ -94,7 +94,7 @@ def test_what_failed_or_was_refused_before_is_left_out_of_the_next_attempt() -> 
     store = Store()
     a, b = make("a"), make("b")
     error = Rejected("no")
-    committed = store.commit(Insert([a, b]), payloads("c"), refused={a.key: Refusal("apply", "why")}, failed={1: error})
+    committed = store.commit(InsertEntries([a, b]), payloads("c"), refused={a.key: Refusal("apply", "why")}, failed={1: error})
     assert committed.outcomes[1] is error
     assert [(verdict.outcome, verdict.reason) for verdict in committed.outcomes[0]] == [(Outcome.IGNORE, "why"), (Outcome.ACCEPT, None)]
     (aside,) = [request for request in store.written if isinstance(request, WriteQuarantine)]
@@ -115,7 +115,7 @@ def test_each_branch_is_a_chain_of_parents() -> None:
     b, c = make("b", [a]), make("c", [a])
     d = make("d", [b, c])
     e = make("e", [c])
-    store.commit(Insert([a, b, c, d, e]))
+    store.commit(InsertEntries([a, b, c, d, e]))
     rows = {row.key: row for row in written_rows(store)}
     by_key = {entry.key: entry for entry in (a, b, c, d, e)}
     last: dict[int, bytes] = {}
@@ -148,5 +148,5 @@ def test_a_signer_that_raises_ends_the_plan_with_nothing_written() -> None:
 
     store = Store()
     with pytest.raises(OSError, match="gone"):
-        store.commit(payloads("fine"), Append([b"\x01"], Broken()))
+        store.commit(payloads("fine"), AppendPayloads([b"\x01"], Broken()))
     assert store.written == []

@@ -11,7 +11,7 @@ from gossiplog.pubsub.overlay import messages as overlay
 from gossiplog.pubsub.rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire
-from gossiplog.sim.measure.counters import Account, parts_of
+from gossiplog.sim.measure.counters import Counters, parts_of
 from gossiplog.sim.measure.metrics import Metrics, percentile
 from gossiplog.sim.measure.report import as_row, compare_table, describe, mean_rows, run_row, without_attack
 from gossiplog.sim.routing.run import Run, run_scenario
@@ -46,7 +46,7 @@ def test_missing_are_those_who_were_up_all_the_time() -> None:
 
 def test_what_a_node_got_before_it_was_restarted_is_not_counted_again() -> None:
     metrics = Metrics(nodes=3, honest=3)
-    account = Account(metrics)
+    account = Counters(metrics)
     message = Message(MessageId((0).to_bytes(4, "big")), Topic("topic"), b"")
     account.on_publish(1.0, 0)
     account.on_deliver(1.1, 1, 0, message)
