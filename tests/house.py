@@ -1,0 +1,359 @@
+"""The rules of the package's layout, asked of sources: which folder may import which, what is pure, how large a file may be.
+
+Each rule is a function from a `House` to complaints, so that a violation can be planted in a copy without touching a file.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+__all__ = ["ALLOWED", "PACKAGE", "PURE", "RULES", "House", "planted"]
+
+PACKAGE = Path(__file__).parents[1] / "gossiplog"
+
+ALLOWED: dict[str, str] = {
+    "__init__": "codec entry errors gossip_log store sync tree version",
+    "__main__": "cli",
+    "archive": "codec entry errors",
+    "arrow": "codec entry errors log plan tasks tree",
+    "broadcast": "codec entry errors log plan pubsub sync",
+    "cli": "archive cli/log codec entry errors ethereum gossip_log keyring store/postgres version",
+    "cli/log": "archive arrow cli codec entry errors gossip_log graph keyring log plan replica store store/sqlite tasks",
+    "cli/net": "cli cli/log entry errors gossip_log net net/hub net/libp2p plan pubsub sync tree web",
+    "cli/sim": "cli sim sim/check sim/measure sim/routing sim/simsub",
+    "cli/spark": "cli entry errors spark spark/jobs",
+    "cli/spark/submit": "cli",
+    "codec": "errors",
+    "entry": "codec errors",
+    "ethereum": "codec entry errors",
+    "gossip_log": "entry errors ethereum log net net/hub replica store web",
+    "keyring": "entry errors",
+    "log": "codec entry errors plan tree",
+    "net": "broadcast errors net/discovery net/libp2p net/service net/transport pubsub pubsub/routers pubsub/wire replica sync tasks",
+    "net/discovery": "codec errors net net/libp2p net/service net/transport pubsub sync",
+    "net/hub": "broadcast codec entry errors log net net/service net/transport plan pubsub replica sync tasks tree",
+    "net/libp2p": "codec entry errors net net/transport pubsub sync tasks version",
+    "net/service": (
+        "broadcast codec entry errors log net net/transport plan pubsub pubsub/routers pubsub/wire replica store sync tasks tree"
+    ),
+    "net/transport": "codec errors net/transport/yamux pubsub tasks",
+    "net/transport/yamux": "errors",
+    "pubsub": "codec entry errors pubsub/overlay",
+    "pubsub/gossip": "pubsub",
+    "pubsub/overlay": "pubsub",
+    "pubsub/routers": "pubsub pubsub/gossip pubsub/overlay",
+    "pubsub/wire": "codec errors pubsub pubsub/overlay",
+    "replica": "arrow codec entry errors log plan store sync tasks tree",
+    "sim": "errors",
+    "sim/check": "broadcast codec entry log plan pubsub pubsub/overlay pubsub/routers sim store/memory sync tree",
+    "sim/measure": "errors pubsub pubsub/overlay sim sim/routing",
+    "sim/routing": "errors pubsub pubsub/overlay sim sim/measure",
+    "sim/simsub": "errors sim sim/routing",
+    "spark": "errors spark/source spark/tables",
+    "spark/autoload": "spark/source",
+    "spark/jobs": "arrow entry errors log plan sim/measure spark/source spark/tables store/postgres tree version",
+    "spark/source": "archive arrow codec entry errors gossip_log log plan spark/tables store store/postgres store/sqlite tasks tree",
+    "spark/tables": "arrow codec entry errors sim/measure spark/jobs spark/source tree",
+    "store": "entry errors log plan store/memory store/postgres store/sqlite tree",
+    "store/memory": "entry errors log plan store tree",
+    "store/postgres": "entry errors log plan store tree version",
+    "store/sqlite": "entry errors log plan store tree version",
+    "sync": "codec entry errors log plan tree",
+    "tree": "errors plan",
+    "web": "archive codec entry errors log net net/hub net/service net/transport plan pubsub replica sync tasks version",
+}
+"""Which folder (or module at the top) imports which others; a new edge is a decision, made here."""
+
+PURE = frozenset({"errors", "plan", "codec", "entry", "tree", "log", "pubsub", "sync", "broadcast", "net/transport/yamux"})
+"""What does no input or output and knows no clock, with all folders below: what it needs is handed to it."""
+PURE_FILES = frozenset({"net/transport/multistream.py", "net/discovery/table.py"})
+IMPURE = frozenset(
+    {"trio", "asyncio", "time", "socket", "sqlite3", "threading", "subprocess", "aiosqlite", "asyncpg", "ssl", "select", "datetime"}
+)
+FILES = frozenset({"os", "io", "tempfile", "secrets", "shutil", "pathlib"})
+FILES_ALLOWED = frozenset({"entry/signing.py"})
+"""Pure but for the keys' files, which it reads and writes where it is told to."""
+AT_HOME = {"libp2p": "net/libp2p", "pyspark": "spark", "aiosqlite": "store/sqlite", "asyncpg": "store/postgres"}
+"""Packages that only one folder may know."""
+PRIVATE_ALLOWED = {
+    "store/sqlite/connection.py": "aiosqlite's queue and thread have no public name",
+    "codec/link.py": "multiformats' CID has no public way to be made without checking twice",
+    "net/libp2p/noise.py": "libp2p's pattern has no public name for the key that the handshake proved",
+    "replica/care.py": "a replica copies from the store of another replica, of its own class",
+}
+"""Files that use another's private names, and why."""
+LINES_MAX = 450
+FUNCTION_LINES_MAX = 70
+LARGE_FILES = {
+    "broadcast/machine.py": "one machine: every event that it handles changes what the others see",
+    "sync/client.py": "one machine, as above",
+    "net/service/service.py": "the driver's one table of actions, and what each of them is",
+    "net/libp2p/host.py": "listening, dialling and accepting share the table of connections",
+    "sim/check/replica.py": "the simulator's driver, the twin of the service",
+}
+LARGE_FUNCTIONS = {
+    "cli/net/serve.py:serve": "click takes an option a line, and the docstring is the help",
+    "cli/net/sync.py:sync": "as above",
+}
+ENTRANCES = frozenset(
+    {"__init__.py", "__main__.py", "cli/spark/submit/spark_submit.py", "spark/autoload/pyspark_gossiplog.py", "sim/simsub/vector.py"}
+)
+"""What is run or imported from outside: commands, what Spark looks for, and the engine that benchmarks and users call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """One name that a file imports, as an absolute dotted name; `is_typing` if only type checkers see it."""
+
+    name: str
+    is_typing: bool
+
+
+@dataclass(frozen=True)
+class House:
+    """The sources of the package, by path below it."""
+
+    sources: Mapping[str, str] = field(repr=False)
+
+    @staticmethod
+    def of(package: Path = PACKAGE) -> House:
+        """Read all of it."""
+        return House({str(path.relative_to(package)): path.read_text("utf-8") for path in sorted(package.rglob("*.py"))})
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """Paths by dotted names below the package; the package itself is the empty name."""
+        return {path.removesuffix(".py").removesuffix("__init__").rstrip("/").replace("/", "."): path for path in self.sources}
+
+    @cached_property
+    def imports(self) -> dict[str, frozenset[str]]:
+        """The files of the package that each file imports, in functions and for type checkers too."""
+        return {path: frozenset(self._files(path)) for path in self.sources}
+
+    def _files(self, path: str) -> Iterator[str]:
+        for imported in imported_names(path, self.sources[path]):
+            name = imported.name
+            if name.partition(".")[0] == "gossiplog":
+                found = self.resolve(name.partition(".")[2])
+                if found != path:
+                    yield found
+
+    def resolve(self, name: str) -> str:
+        """The file that a dotted name below the package is in: a module's own, or the one that has the attribute."""
+        while name not in self.modules:
+            name = name.rpartition(".")[0]
+        return self.modules[name]
+
+
+def planted(house: House, path: str, line: str) -> House:
+    """A copy in which a file, which may be new, ends with one more line."""
+    return House({**house.sources, path: house.sources.get(path, '"""Planted."""\n') + f"\n{line}\n"})
+
+
+def area_of(path: str) -> str:
+    """The folder of a file; a module at the top is an area of its own."""
+    folder, _, name = path.rpartition("/")
+    return folder or name.removesuffix(".py")
+
+
+def is_pure(path: str) -> bool:
+    """Whether a file belongs to the pure part of the package."""
+    area = area_of(path)
+    return path in PURE_FILES or any(area == pure or area.startswith(f"{pure}/") for pure in PURE)
+
+
+@cache
+def parse(source: str) -> ast.Module:
+    """Parse, once a text."""
+    return ast.parse(source)
+
+
+@cache
+def imported_names(path: str, source: str) -> tuple[Imported, ...]:
+    """Whatever a file imports, wherever it does."""
+    tree = parse(source)
+    typing_only = {
+        id(node)
+        for branch in ast.walk(tree)
+        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
+        for statement in branch.body
+        for node in ast.walk(statement)
+    }
+    package = ["gossiplog", *path.split("/")[:-1]]
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [Imported(alias.name, id(node) in typing_only) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            source_name = ".".join(part for part in (base, node.module) if part)
+            found += [Imported(f"{source_name}.{alias.name}", id(node) in typing_only) for alias in node.names]
+    return tuple(found)
+
+
+def forbidden_edges(house: House) -> list[str]:
+    """Imports from folders that a folder may not import."""
+    return [
+        f"{path} imports {other}: {area_of(path)} may not import {area_of(other)}"
+        for path, others in house.imports.items()
+        for other in sorted(others)
+        if area_of(other) not in {area_of(path), *ALLOWED.get(area_of(path), "").split()}
+    ]
+
+
+def unused_edges(house: House) -> list[str]:
+    """Edges that are allowed and that nobody uses any more."""
+    used = {(area_of(path), area_of(other)) for path, others in house.imports.items() for other in others}
+    return [f"{area} → {other}" for area, others in ALLOWED.items() for other in others.split() if (area, other) not in used]
+
+
+def circles(house: House) -> list[str]:
+    """Files that import each other, over whatever way; lazy and type-only imports count."""
+    imports = {path: set(others) for path, others in house.imports.items()}
+    # Whoever imports nothing, or is imported by nobody, is in no circle; what is left when they are gone is.
+    while True:
+        imported = set().union(*imports.values()) if imports else set()
+        outside = {path for path, others in imports.items() if not others or path not in imported}
+        if not outside:
+            break
+        imports = {path: others - outside for path, others in imports.items() if path not in outside}
+    return [f"{path} ↔ {', '.join(sorted(others))}" for path, others in sorted(imports.items())]
+
+
+def impure(house: House) -> list[str]:
+    """Pure files that import what has clocks, files, sockets or threads, or a file of ours that is not pure."""
+    wrong = []
+    for path, source in house.sources.items():
+        if not is_pure(path):
+            continue
+        wrong += [f"{path} imports {other}, which is not pure" for other in sorted(house.imports[path]) if not is_pure(other)]
+        if path in FILES_ALLOWED:
+            continue
+        roots = {imported.name.partition(".")[0] for imported in imported_names(path, source) if not imported.is_typing}
+        wrong += [f"{path} imports {root}" for root in sorted(roots & (IMPURE | FILES))]
+        called = {node.func.id for node in ast.walk(parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        wrong += [f"{path} calls {function}" for function in sorted(called & {"open", "print", "input"})]
+    return wrong
+
+
+def random_of_its_own(house: House) -> list[str]:
+    """Pure files that use more of `random` than the type of what a constructor is given."""
+    wrong = []
+    for path, source in house.sources.items():
+        if not is_pure(path) or path in FILES_ALLOWED:
+            continue
+        names = {imported.name for imported in imported_names(path, source) if imported.name.partition(".")[0] in ("random", "secrets")}
+        if "random" in names:
+            names.discard("random")
+            attributes = (node for node in ast.walk(parse(source)) if isinstance(node, ast.Attribute))
+            names |= {f"random.{node.attr}" for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "random"}
+        wrong += [f"{path} uses {name}" for name in sorted(names - {"random.Random"})]
+    return wrong
+
+
+def away_from_home(house: House) -> list[str]:
+    """Packages that a folder must not know."""
+    wrong = []
+    for path, source in house.sources.items():
+        for imported in imported_names(path, source):
+            home = AT_HOME.get(imported.name.partition(".")[0])
+            if home is not None and not imported.is_typing and not path.startswith(f"{home}/"):
+                wrong.append(f"{path} imports {imported.name}, which belongs in {home}/")
+    return wrong
+
+
+def private_names(house: House) -> list[str]:
+    """Names with an underscore that are used outside the file that defines them."""
+    wrong = []
+    for path, source in house.sources.items():
+        if path in PRIVATE_ALLOWED:
+            continue
+        for imported in imported_names(path, source):
+            name = imported.name.rpartition(".")[2]
+            if imported.name.startswith("gossiplog.") and name.startswith("_") and not name.startswith("__"):
+                wrong.append(f"{path} imports {imported.name}")
+        own = defined_names(source)
+        uses = (node for node in ast.walk(parse(source)) if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr))
+        wrong += [f"{path}:{node.lineno} uses {ast.unparse(node)}" for node in uses if node.attr not in own and not is_inherited(node)]
+    return wrong
+
+
+def is_inherited(node: ast.Attribute) -> bool:
+    """Whether a name is what a class has from its base, or belongs to every named tuple."""
+    is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    return is_own or node.attr in ("_replace", "_make", "_fields", "_asdict")
+
+
+def defined_names(source: str) -> set[str]:
+    """Every name that a file assigns or defines, at the top, in classes, and on objects of its own."""
+    own = set()
+    for node in ast.walk(parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                own.add(name)
+            # What is assigned on `self` is the file's own; what is assigned on another object is not.
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                own.add(name)
+    return own
+
+
+def too_large(house: House) -> list[str]:
+    """Files and functions beyond what can be read at a sitting."""
+    wrong = []
+    for path, source in house.sources.items():
+        lines = source.count("\n")
+        if lines > LINES_MAX and path not in LARGE_FILES:
+            wrong.append(f"{path} has {lines} lines")
+        for node in ast.walk(parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                length = node.end_lineno - node.lineno + 1
+                if length > FUNCTION_LINES_MAX and f"{path}:{node.name}" not in LARGE_FUNCTIONS:
+                    wrong.append(f"{path}:{node.name} has {length} lines")
+    return wrong
+
+
+def unreached(house: House) -> list[str]:
+    """Files that nothing imports or names as a place of a command."""
+    reached = set().union(*house.imports.values()) | ENTRANCES
+    commands = re.findall(r'"([a-z_.]+):[a-z_]+"', house.sources["cli/app.py"])
+    reached |= {house.modules[f"cli.{name}"] for name in commands if f"cli.{name}" in house.modules}
+    routers = re.findall(r'"(\.routers\.\w+)"', house.sources.get("pubsub/registry.py", ""))
+    reached |= {house.modules[f"pubsub{name}"] for name in routers}
+    return sorted(path for path in house.sources if path not in reached and not path.endswith("/__init__.py"))
+
+
+def without_words(house: House) -> list[str]:
+    """Files without a docstring, folders that do not say in one sentence what they are for, or what they export."""
+    wrong = []
+    folders = {path.rpartition("/")[0] for path in house.sources}
+    wrong += [f"{folder} has no __init__.py" for folder in sorted(folders) if f"{folder}/__init__.py".lstrip("/") not in house.sources]
+    for path, source in house.sources.items():
+        tree = parse(source)
+        docstring = ast.get_docstring(tree)
+        if not docstring:
+            wrong.append(f"{path} has no docstring")
+        elif path.endswith("__init__.py"):
+            if not docstring.partition("\n\n")[0].endswith("."):
+                wrong.append(f"{path} does not say what the folder is for")
+            if "__all__" not in defined_names(source):
+                wrong.append(f"{path} has no __all__")
+    return wrong
+
+
+RULES = (
+    forbidden_edges,
+    unused_edges,
+    circles,
+    impure,
+    random_of_its_own,
+    away_from_home,
+    private_names,
+    too_large,
+    unreached,
+    without_words,
+)
