@@ -1,6 +1,6 @@
 """Write a benchmark's result with the machine, the versions and the command that made it.
 
-`python benchmarks/sim_record.py` writes each `results/sim-*.md` anew from its JSON, and README's tables.
+`python benchmarks/sim_record.py` writes each `results/sim-*.md` anew from its JSON, and the guide's tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-README = Path(__file__).parent.parent / "README.md"
+GUIDE = Path(__file__).parent.parent / "docs" / "simulator.md"
 
 
 def machine() -> dict[str, Any]:
@@ -59,14 +59,14 @@ def as_markdown(record: dict[str, Any]) -> str:
 
 
 def readme_block(record: dict[str, Any]) -> str:
-    """A result as README shows it: the table, and the command that made it."""
+    """A result as the guide shows it: the table, and the command that made it."""
     table = "\n".join(line.rstrip() for line in record["table"])
     note = f" ({record['note']})" if "note" in record else ""
     return f"```text\n{table}\n```\n\n`{record['command']}`{note}\n"
 
 
 def fill_in(readme: str) -> str:
-    """Put the recorded tables between README's markers, `<!-- sim-NAME -->` and `<!-- end -->`."""
+    """Put the recorded tables between the guide's markers, `<!-- sim-NAME -->` and `<!-- end -->`."""
 
     def block(match: re.Match[str]) -> str:
         record = json.loads((RESULTS / f"{match[1]}.json").read_text(encoding="utf-8"))
@@ -78,7 +78,7 @@ def fill_in(readme: str) -> str:
 def main() -> None:
     for path in sorted(RESULTS.glob("sim-*.json")):
         path.with_suffix(".md").write_text(as_markdown(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
-    README.write_text(fill_in(README.read_text(encoding="utf-8")), encoding="utf-8")
+    GUIDE.write_text(fill_in(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

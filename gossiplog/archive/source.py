@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["EXPANDED_BYTES_MAX", "EXPANSION_MAX", "ArchiveFormat", "ArchiveSource", "format_of_name", "read_archive", "sniff"]
 
 EXPANSION_MAX = 100
-"""A compressed file may grow by this factor; beyond it is taken for a bomb. Source: spec/limits.md."""
+"""A compressed file may grow by this factor; beyond it is taken for a bomb. Source: docs/spec/limits.md."""
 EXPANDED_BYTES_MAX = 1024**3
 _EXPANSION_FLOOR = 1024 * 1024
 """Below this many bytes the factor is not looked at: a tiny file of repetitive entries may well compress better."""

@@ -4,9 +4,10 @@ A valid entry whose parents are all heads of the log is new, or they would be no
 application can refuse it, nothing but our own disk can keep it out, and the commit is most of the time that an entry takes through a hub.
 So it is passed on while it is stored. Our own entries, what we announce and serve, and what our users see, wait for the commit.
 
-This is a deviation from spec/storage.md, "publish only after commit", and spec/sync.md, "A peer forwards only what it has with all its
-parents": after a crash, or an error of the disk, we may have passed on what we have not. Its author has committed it before, whoever got
-it from us got its parents before it, and we get it back as we get all that we missed: by a sync.
+After a crash, or an error of the disk, we may have passed on what we have not. Its author has committed it before, whoever got it from us
+got its parents before it, and we get it back as we get all that we missed: by a sync.
+
+Source: docs/spec/sync.md, "Certain entries".
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class PeerKind(Enum):
-    """What a connection is good for. Source: spec/sync.md, "Mode A" and "Mode B"."""
+    """What a connection is good for. Source: docs/spec/sync.md, "Mode A" and "Mode B"."""
 
     MESH = "mesh"
     """A server: pubsub, a push stream that whoever dialled opens, syncs both ways."""

@@ -7,7 +7,7 @@
     too large   for pubsub: an update(heads) to the mesh in its place, after the commit
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
 
-Source: spec/sync.md, "Reliable causal broadcast" and "Mode A".
+Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
 """
 
 from __future__ import annotations

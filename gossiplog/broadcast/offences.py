@@ -23,7 +23,7 @@ class RejectedIds:
     Args:
         size_max: Ids remembered, about 150 bytes each.
 
-    Source: spec/limits.md, first row.
+    Source: docs/spec/limits.md, first row.
     """
 
     def __init__(self, size_max: int = REJECTED_MAX) -> None:
@@ -57,7 +57,7 @@ class Offences:
         ban_s: Seconds that a ban lasts, and after which an offence is forgotten.
         size_max: Names whose offences are remembered, and names banned, each; whoever offended last the longest ago goes first.
 
-    Source: spec/limits.md, first row.
+    Source: docs/spec/limits.md, first row.
     """
 
     def __init__(self, offences_max: int = OFFENCES_MAX, ban_s: float = BAN_S, size_max: int = OFFENDERS_MAX) -> None:
@@ -119,7 +119,7 @@ class Blame:
         peers: Offences by peer id.
         origins: Offences by origin; what is banned there is suspect.
 
-    Source: spec/limits.md, first row.
+    Source: docs/spec/limits.md, first row.
     """
 
     def __init__(self) -> None:

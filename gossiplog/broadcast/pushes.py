@@ -55,7 +55,7 @@ class Pushes:
         now: Seconds; the caller sets it before any call.
         changes: How many entries have been spread; `on_change` counts them.
 
-    Source: spec/sync.md, "Reliable causal broadcast" and "Mode A".
+    Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
     """
 
     def __init__(

@@ -79,7 +79,7 @@ class WantedSyncs:
         now: Seconds; the caller sets it before any call.
         has_changed: Set whenever `wake_at` may have changed; the caller clears it.
 
-    Source: spec/sync.md, "Reliable causal broadcast".
+    Source: docs/spec/sync.md, "Reliable causal broadcast".
     """
 
     def __init__(self, random: Random, log: Asker, started: Callable[[StartSync], None]) -> None:

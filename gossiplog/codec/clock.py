@@ -3,7 +3,7 @@
 n ≤ 127 is one byte. Otherwise k + 1 big-endian bytes hold n < 2^(7(k+1)), with the smallest such k; the top k bits of the first
 byte are ones and the next is zero.
 
-Source: spec/entries.md, "Clock varint (order-preserving)".
+Source: docs/spec/entries.md, "Clock varint (order-preserving)".
 """
 
 from __future__ import annotations

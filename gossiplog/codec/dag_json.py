@@ -4,7 +4,7 @@ Bytes are `{"/":{"bytes":"base64 without padding"}}`, links `{"/":"CID"}`. Numbe
 units (the reference compares JavaScript strings), and nothing is indented. The reader takes any JSON with those two forms, in any
 key order and with white space. Both iterate, so nesting costs no stack.
 
-Source: the dag-json specification; spec/entries.md, "Signature"; vectors/dag-json.json.
+Source: the dag-json specification; docs/spec/entries.md, "Signature"; vectors/dag-json.json.
 """
 
 from __future__ import annotations

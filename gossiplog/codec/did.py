@@ -3,7 +3,7 @@
 The reference's varint decoder accepts padded forms (`ed 81 00` for `ed 01`), so one key has many names there. We accept exactly those,
 because an entry's validity must not depend on who checks it, and write the shortest.
 
-Source: spec/entries.md, "Signature"; W3C CCG did:key method.
+Source: docs/spec/entries.md, "Signature"; W3C CCG did:key method.
 """
 
 from __future__ import annotations

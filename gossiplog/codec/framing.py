@@ -1,6 +1,6 @@
 """Frames: messages behind an unsigned varint of their length, cut out of a stream of bytes.
 
-Source: spec/sync.md, "Messages"; spec/pubsub.md, "Protobuf": each prefixed with an unsigned-varint length, at most 4 MiB.
+Source: docs/spec/sync.md, "Messages"; docs/spec/pubsub.md, "Protobuf": each prefixed with an unsigned-varint length, at most 4 MiB.
 """
 
 from __future__ import annotations

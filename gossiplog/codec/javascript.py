@@ -3,7 +3,7 @@
 Every entry passes through JavaScript objects in the reference: an integral float there is an integer, and dag-json writes numbers as
 `String(n)` does and sorts keys by UTF-16 code units.
 
-Source: ECMA-262, Number::toString; spec/entries.md, "Portable canonical form"; vectors/dag-json.json.
+Source: ECMA-262, Number::toString; docs/spec/entries.md, "Portable canonical form"; vectors/dag-json.json.
 """
 
 from __future__ import annotations

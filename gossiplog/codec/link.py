@@ -3,7 +3,7 @@
 A link is a `multiformats.CID` wherever that library knows its codec and hash function. Entries are valid without regard to tables
 of names, so any other well-formed CID becomes an `UnknownLink`, which keeps the bytes.
 
-Source: spec/entries.md, "Portable canonical form"; the CID specification.
+Source: docs/spec/entries.md, "Portable canonical form"; the CID specification.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `check` proves that bytes are in PCF, `decode` also builds the value, `encode` (in `pcf_encode`) writes it. All three iterate, so
 nesting costs no stack.
 
-What PCF leaves out of dag-cbor, and why (each was seen in the reference, see vectors/cbor.json):
+What PCF leaves out of dag-cbor, and why (each was seen in the reference, see tests/vectors/cbor.json):
 
 - a float that is a safe integer, and −0.0, become integers;
 - a string that begins with U+FEFF loses it;
@@ -12,7 +12,7 @@ What PCF leaves out of dag-cbor, and why (each was seen in the reference, see ve
   link or as bytes, or not at all;
 - a map in which `/` and `bytes` are the same number, boolean or string is taken for a CID and cannot be encoded.
 
-Source: spec/entries.md, "Portable canonical form (PCF)".
+Source: docs/spec/entries.md, "Portable canonical form (PCF)".
 """
 
 from __future__ import annotations

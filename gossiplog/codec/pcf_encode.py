@@ -1,6 +1,6 @@
 """Write a Python value in PCF, normalised as JavaScript would have it: 1.0 becomes 1, −0.0 becomes 0, maps are sorted.
 
-Source: spec/entries.md, "Portable canonical form (PCF)": refuse what cannot be made portable, with an error that names the path.
+Source: docs/spec/entries.md, "Portable canonical form (PCF)": refuse what cannot be made portable, with an error that names the path.
 """
 
 from __future__ import annotations

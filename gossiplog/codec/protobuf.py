@@ -6,7 +6,7 @@
 Schemas cannot contain themselves, so nesting is as deep as the table. Lists have a maximum that is enforced while reading; the caller
 bounds the bytes of the whole (see `framing`).
 
-Source: the protocol buffers encoding guide; spec/sync.md, "Messages"; spec/pubsub.md, "Protobuf".
+Source: the protocol buffers encoding guide; docs/spec/sync.md, "Messages"; docs/spec/pubsub.md, "Protobuf".
 """
 
 from __future__ import annotations

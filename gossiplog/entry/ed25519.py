@@ -4,7 +4,7 @@ libsodium accepts a strict subset of what the rule accepts, so its yes is final 
 libsodium refuses: points of small order, torsion, y at or above p. It costs about ten fast verifications, which is what a peer that sends
 bad signatures makes us pay; budget it per peer.
 
-Source: spec/entries.md, "One verification rule, or replicas split"; vectors/ed25519.json.
+Source: docs/spec/entries.md, "One verification rule, or replicas split"; tests/vectors/ed25519.json.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 and the clock rule. Entries of the usual form take `_parse_usual`, which compares fixed bytes; all others take `_parse_any`. Both say
 the same of any bytes that the first understands.
 
-Source: spec/entries.md, "Entry", "Signature", "Portable canonical form"; the limits are those of spec/limits.md.
+Source: docs/spec/entries.md, "Entry", "Signature", "Portable canonical form"; the limits are those of docs/spec/limits.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An entry, and the message and signature inside it.
 
-Source: spec/entries.md, "Entry".
+Source: docs/spec/entries.md, "Entry".
 """
 
 from __future__ import annotations

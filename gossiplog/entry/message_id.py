@@ -4,7 +4,7 @@
 
 Keys sort in a causal order, because a parent's clock is lower and the clock comes first; ids sort as their keys do.
 
-Source: spec/entries.md, "Entry".
+Source: docs/spec/entries.md, "Entry".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Registering a scheme makes this process able to verify it. Which schemes a log accepts is the log's own decision, and the default is
 Ed25519 alone, as in the reference.
 
-Source: spec/entries.md, "Signature".
+Source: docs/spec/entries.md, "Signature".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Signers: whoever can sign a message, and the built-in one, which holds an Ed25519 key.
 
-Source: spec/entries.md, "Signature"; spec/limits.md on private keys.
+Source: docs/spec/entries.md, "Signature"; docs/spec/limits.md on private keys.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ They are asked in this order, and the first that fails is named. The last three 
 IGNORE is nobody's or ours: what goes beyond our limits, or is signed in a way that we do not know, may be as good as any other entry,
 and whoever brings it honest.
 
-Source: spec/entries.md, "Acceptance: three verdicts"; spec/limits.md, "honest but unwelcome"; the labels are those of the Ethereum p2p
-specification.
+Source: docs/spec/entries.md, "Acceptance: three verdicts"; docs/spec/limits.md, "honest but unwelcome";
+the labels are those of the Ethereum p2p specification.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ __all__ = ["HEADS_MERGED_MAX", "AppendPayloads", "Authorize", "Committed", "Inse
 HEADS_MERGED_MAX = 256
 """An append takes at most this many heads as its parents, lowest ids first; the next one takes the rest.
 
-Source: spec/entries.md, "Entry".
+Source: docs/spec/entries.md, "Entry".
 """
 
 Authorize: TypeAlias = Callable[[Message, str], bool]

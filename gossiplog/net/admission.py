@@ -38,7 +38,7 @@ class HubLimits:
             read answers of plain HTTP. What is no browser sends none, and may.
         hosts: Names that plain HTTP is answered under, beside addresses, `localhost`, and those of the origins; `*` for any.
 
-    Source: spec/limits.md, "connections and streams" and "WebSocket".
+    Source: docs/spec/limits.md, "connections and streams" and "WebSocket".
     """
 
     connections_per_address: int = 8

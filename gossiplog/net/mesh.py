@@ -7,7 +7,7 @@
 A log that is served to browsers at the same time has one service for both, so what arrives on one side goes out on the other; open
 the mesh first, as it brings the peer id and the router.
 
-Source: spec/sync.md, "Mode B".
+Source: docs/spec/sync.md, "Mode B".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A key costs nothing, so a ban of a peer alone is a ban of nobody. A ban of its address would hit all behind a proxy or a translated
 address. So peers that are known go in and out as before, and strangers from such an address wait their turn.
 
-Source: spec/limits.md, first row.
+Source: docs/spec/limits.md, first row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The protocols of sync streams: ours, in which long answers come in parts, and the reference's.
 
-Source: spec/sync.md, "Long answers in parts".
+Source: docs/spec/sync.md, "Long answers in parts".
 """
 
 from __future__ import annotations

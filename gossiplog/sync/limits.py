@@ -7,7 +7,7 @@ __all__ = ["ClientLimits", "ServerLimits"]
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What one session may hold and wait for; the defaults are those of spec/limits.md where it has one.
+    """What one session may hold and wait for; the defaults are those of docs/spec/limits.md where it has one.
 
     Attributes:
         values_in_flight: getValues sent and unanswered.

@@ -58,7 +58,7 @@ class TokenBucket:
 class Backoff:
     """Delays that double from `first_s` to `most_s` until `reset`, each lengthened by up to a quarter at random.
 
-    Source: spec/sync.md, "The sync session": 1 to 300 s. The jitter keeps replicas that failed together from returning together.
+    Source: docs/spec/sync.md, "The sync session": 1 to 300 s. The jitter keeps replicas that failed together from returning together.
     """
 
     def __init__(self, random: Random, *, first_s: float = 1.0, most_s: float = 300.0) -> None:

@@ -133,7 +133,7 @@ class SyncSchedule:
     then the address whose turn is the longest ago; and of those that never had one the oldest and the newest in turn. So neither a
     crowd that came before, nor one that keeps coming, nor one that delivers a little keeps anybody out.
 
-    Source: spec/sync.md, "Reliable causal broadcast"; spec/limits.md, "invented heads" and "abort loops".
+    Source: docs/spec/sync.md, "Reliable causal broadcast"; docs/spec/limits.md, "invented heads" and "abort loops".
     """
 
     def __init__(self, random: Random, *, active_max: int = ACTIVE_MAX, peers_max: int = PEERS_MAX) -> None:
@@ -294,7 +294,7 @@ class SessionSlots(Generic[T]):
         active_max: Sessions served at a time.
         waiting_max: Sessions that wait; more are refused.
 
-    Source: spec/sync.md, "The sync session".
+    Source: docs/spec/sync.md, "The sync session".
     """
 
     def __init__(self, *, active_max: int = 32, waiting_max: int = 256) -> None:

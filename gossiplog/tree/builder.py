@@ -34,7 +34,7 @@ def build(entries: Iterable[tuple[bytes, bytes]]) -> Root:
         entries: In any order. Of several values for one key the last counts. Keys and values may have any length below 2^32
             (in a log a key has 20 bytes and the value is an entry's VALUE). O(n log n), and holds all keys in memory.
 
-    Source: spec/tree.md; byte-compatible with okra at K = 16, Q = 32.
+    Source: docs/spec/tree.md; byte-compatible with okra at K = 16, Q = 32.
     """
     hashes = {key: leaf_hash(key, value) for key, value in entries}
     # The last node of the stream is the root, and nothing else of it is kept.
@@ -52,7 +52,7 @@ def build_levels(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
     Returns:
         The levels from the bottom; the last has one node, the root. Level 0 begins with the anchor.
 
-    Source: spec/tree.md, rules 1 to 4.
+    Source: docs/spec/tree.md, rules 1 to 4.
     """
     limit = boundary_limit(fanout)
     level = [Node(0, None, ANCHOR_HASH)] + [Node(0, key, digest) for key, digest in sorted(leaves)]

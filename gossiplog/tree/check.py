@@ -25,7 +25,7 @@ def check_root(root: Node) -> None:
         RemoteProtocolError: The node cannot be the root of any tree: its level is above `LEVEL_MAX`, it has a key, its hash is
             not 16 bytes, or it is at level 0 without the hash of the empty tree.
 
-    Source: spec/tree.md, "Walking somebody else's tree".
+    Source: docs/spec/tree.md, "Walking somebody else's tree".
     """
     level, key, digest = root
     if not 0 <= level <= LEVEL_MAX:
@@ -55,7 +55,7 @@ def check_children(parent: Node, children: Sequence[Node], upper: bytes | None) 
         RemoteProtocolError: The answer is a lie; end the session and mark the peer.
         LocalProtocolError: `parent` is at level 0 and has no children to ask for.
 
-    Source: spec/tree.md, "Walking somebody else's tree".
+    Source: docs/spec/tree.md, "Walking somebody else's tree".
     """
     ChildrenCheck(parent, upper).take(children, is_last=True)
 

@@ -129,7 +129,7 @@ def boundary_limit(fanout: int) -> bytes:
     Args:
         fanout: Q, 2 or more.
 
-    Source: spec/tree.md, rule 2 (the reference's Q is 32).
+    Source: docs/spec/tree.md, rule 2 (the reference's Q is 32).
     """
     assert fanout >= 2, fanout
     return (2**32 // fanout).to_bytes(4, "big")

@@ -39,7 +39,7 @@ def read_run(level: int, key: bytes | None) -> Plan[Run | None]:
 def read_children(level: int, key: bytes | None) -> Plan[list[Node] | None]:
     """Read the children of the node at `(level, key)`, in key order; None where no such node has children. One read.
 
-    Source: spec/tree.md, rule 5.
+    Source: docs/spec/tree.md, rule 5.
     """
     found = yield from read_run(level, key)
     return None if found is None else found.children

@@ -60,7 +60,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
         LocalProtocolError: `put` is not ascending, or a key is both put and removed.
         DamagedLog: The stored tree is not one.
 
-    Source: spec/tree.md, "Updating".
+    Source: docs/spec/tree.md, "Updating".
     """
     limit = boundary_limit(fanout)
     changes = _leaf_changes(put, remove)

@@ -8,7 +8,7 @@
 
 Entries are dag-json, which says what JSON cannot: bytes and links. A range's ends are ids or the beginnings of ids.
 
-Source: spec/sync.md, "Mode A"; `@canvas-js/gossiplog` 0.13.14, `api.ts`.
+Source: docs/spec/sync.md, "Mode A"; `@canvas-js/gossiplog` 0.13.14, `api.ts`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""README's examples: finding them, running them on a terminal, and comparing what they print with what README says."""
+"""The examples of README and of the guide to the command line: found, run on a terminal, and compared with what is said."""
 
 import fcntl
 import os
@@ -14,6 +14,7 @@ from pathlib import Path
 from cli_support import REPOSITORY
 
 README = REPOSITORY / "README.md"
+GUIDE = REPOSITORY / "docs" / "command-line.md"
 COLUMNS = 110
 _BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _VOLATILE = (
@@ -97,7 +98,7 @@ def matches(expected: list[str], actual: list[str]) -> bool:
 
 
 def updated(text: str, folder: Path) -> str:
-    """README with the output that its commands have now, but for those that have an ellipsis."""
+    """The guide with the output that its commands have now, but for those that have an ellipsis."""
 
     def rerun(block: re.Match[str]) -> str:
         out = ["```console"]
@@ -108,8 +109,7 @@ def updated(text: str, folder: Path) -> str:
             out += example.expected if "…" in example.expected else actual
         return "\n".join([*out, "```"])
 
-    start = text.find("\n## Command line")
-    return text[:start] + _BLOCK.sub(rerun, text[start:]) if start >= 0 else text
+    return _BLOCK.sub(rerun, text)
 
 
 def _shim(folder: Path) -> Path:
@@ -128,4 +128,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "work"
         place.mkdir()
-        README.write_text(updated(README.read_text(), place))
+        GUIDE.write_text(updated(GUIDE.read_text(), place))

@@ -1,11 +1,11 @@
-"""README says what the command line is: every command, every option, and examples that print what they say."""
+"""The documents say what the command line is: every command, every option, and examples that print what they say."""
 
 import re
 from pathlib import Path
 
 import click
 import pytest
-from readme import README, examples, matches, run_on_terminal
+from readme import GUIDE, README, examples, matches, run_on_terminal
 
 from gossiplog.cli.app import COMMANDS, root
 
@@ -27,10 +27,10 @@ def commands() -> dict[str, click.Command]:
 
 
 def section(path: str) -> str:
-    """README's text under the heading of a command, or of the group that it belongs to."""
-    heading = f"### `gossiplog {path.split(' ')[0]}`\n"
-    text = README.read_text()
-    assert heading in text, f"README has no heading {heading!r}"
+    """The guide's text under the heading of a command, or of the group that it belongs to."""
+    heading = f"## `gossiplog {path.split(' ')[0]}`\n"
+    text = GUIDE.read_text()
+    assert heading in text, f"the guide has no heading {heading!r}"
     return re.split(r"^##", text.partition(heading)[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 
@@ -38,17 +38,17 @@ def section(path: str) -> str:
 def test_command_is_documented_with_every_option(path: str) -> None:
     text = section(path)
     if " " in path:
-        assert f"`gossiplog {path}" in text, f"README does not name `gossiplog {path}`"
+        assert f"`gossiplog {path}" in text, f"the guide does not name `gossiplog {path}`"
     for parameter in commands()[path].params:
         if isinstance(parameter, click.Option):
             names = set(parameter.opts) | set(parameter.secondary_opts)
             assert names & SHARED or any(re.search(rf"`[^`]*{re.escape(name)}\b", text) for name in names), (
-                f"{path}: {sorted(names)} is not in README"
+                f"{path}: {sorted(names)} is not in the guide"
             )
 
 
 def test_options_of_all_commands_are_documented_once() -> None:
-    text = README.read_text()
+    text = GUIDE.read_text()
     assert all(f"`{name}`" in text for name in SHARED)
     assert "GOSSIPLOG_KEY_DIR" in text
     assert "GOSSIPLOG_KEY_FILE" in text
@@ -73,7 +73,7 @@ def test_help_of_every_command_explains_and_shows_an_example(path: str) -> None:
 def test_examples_of_readme_print_what_they_say(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
-    found = examples(README.read_text())
+    found = examples(README.read_text()) + examples(GUIDE.read_text())
     assert len(found) > 20
     for example in found:
         actual = run_on_terminal(example.command, folder)

@@ -1,4 +1,4 @@
-"""Who may do what: the rights that README names are enough, and no more than that; passwords and TLS from wherever they may come."""
+"""Who may do what: the rights that docs/postgres.md names are enough, and no more; passwords and TLS from wherever they come."""
 
 import asyncio
 import os
@@ -17,14 +17,14 @@ from postgres_support import PostgresServer, running_server
 import gossiplog
 from gossiplog.errors import LocalProtocolError, ReadOnlyLog, StoreUnavailable
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "postgres.md"
 PASSWORD = "hunter2-%@/#?"
 QUOTED = "hunter2-%25%40%2F%23%3F"
 
 
 def grants(name: str, server_role: str, reader_role: str) -> str:
-    """The statements of README, for these roles and this log."""
-    (block,) = re.findall(r"```sql\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    """The statements of the guide, for these roles and this log."""
+    (block,) = re.findall(r"```sql\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     return block.replace("gossiplog_app", f"gossiplog_{name}").replace("app_server", server_role).replace("app_reader", reader_role)
 
 
@@ -114,7 +114,7 @@ async def test_a_role_without_any_rights_is_told_so(postgres, granted) -> None:
         with pytest.raises(StoreUnavailable, match="permission denied") as caught:
             async with opened(postgres.url(name, user=other), **options):
                 pass
-        assert "README" in caught.value.hint
+        assert "docs/postgres.md" in caught.value.hint
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@
 The hash table itself is not served: the log stores nothing in it. What counts is that everybody is connected with some peers at every
 distance, which keeps the mesh in one piece and its diameter small.
 
-Source: spec/libp2p.md, "kad-dht"; the GossipLog post, "Server-to-server p2p mesh".
+Source: docs/spec/libp2p.md, "kad-dht"; the GossipLog post, "Server-to-server p2p mesh".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The WebSocket client: a log's connection to a hub, made again whenever it is lost.
 
-Source: spec/sync.md, "Mode A".
+Source: docs/spec/sync.md, "Mode A".
 """
 
 from __future__ import annotations

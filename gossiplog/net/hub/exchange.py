@@ -3,7 +3,7 @@
 Giving is up to the hub: it is told our heads on a push stream, as every client tells it, and pulls what it lacks. It has all of our
 entries when it has all of our heads, for no log holds an entry without its ancestors; that is asked after each of its sessions.
 
-Source: spec/sync.md, "The sync session" and "Mode A".
+Source: docs/spec/sync.md, "The sync session" and "Mode A".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A page that has its own name point at this machine (DNS rebinding) reads whateve
 under names that such a page cannot have: addresses, `localhost`, and what the operator names. Behind our own certificate every name is
 answered, for a browser goes to none that the certificate is not for.
 
-Source: spec/limits.md, "HTTP"; RFC 9110, 15.5.20.
+Source: docs/spec/limits.md, "HTTP"; RFC 9110, 15.5.20.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Everything before a connection has said what it wants is bounded here, in one place. What then turns out to be plain HTTP is handed to
 whoever serves that, on the same port.
 
-Source: spec/sync.md, "Mode A"; spec/limits.md, "connections and streams".
+Source: docs/spec/sync.md, "Mode A"; docs/spec/limits.md, "connections and streams".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An address that we were given by our operator has no teller, and none of these bounds.
 
-Source: spec/limits.md, "connections and streams".
+Source: docs/spec/limits.md, "connections and streams".
 """
 
 from __future__ import annotations

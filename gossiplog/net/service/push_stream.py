@@ -15,7 +15,7 @@ from ..transport.stream import Stream
 __all__ = ["QUEUE_BYTES_MAX", "PushStream"]
 
 QUEUE_BYTES_MAX = 4 * 2**20
-"""Bytes that wait to be written. Source: spec/limits.md, "slow reader"."""
+"""Bytes that wait to be written. Source: docs/spec/limits.md, "slow reader"."""
 STALLED_S = 15.0
 """How long a queue that is more than half full may stand still before its reader counts as gone."""
 _WRITE_BYTES = 64 * 1024

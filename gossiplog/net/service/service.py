@@ -13,7 +13,7 @@ connections are closed by `Connection.aclose`; ask `banned_until` before attachi
 are opened on the attached connection; handlers are called with that same object, and wait up to 5 s for it to be attached.
 A mesh sets `service.dialler`, which is asked to connect, to disconnect and to measure, and answers with `service.tell`.
 
-Source: spec/sync.md; ARCHITECTURE.md, "One protocol, two drivers".
+Source: docs/spec/sync.md; docs/architecture.md, "One protocol, two drivers".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each message is a line behind its length: the name of multistream-select itself, then a protocol, which the other side repeats if it
 speaks it and answers with `na` if not. Nobody has to wait: the header, a protocol and the first data may go out together.
 
-Source: spec/sync.md, "Mode A"; the multistream-select specification 1.0; lines of at most 1,024 bytes, as in the reference.
+Source: docs/spec/sync.md, "Mode A"; the multistream-select specification 1.0; lines of at most 1,024 bytes, as in the reference.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ CLOSE_S = 2.0
 GRACE_S = 1.0
 """For handlers, after the connection's end."""
 OUTPUT_BYTES_MAX = 4 * 1024 * 1024
-"""What may be queued for a slow reader, before the connection is dropped. Source: spec/limits.md."""
+"""What may be queued for a slow reader, before the connection is dropped. Source: docs/spec/limits.md."""
 NEGOTIATION_S = 20.0
 """For a stream's protocol. A round trip, but of a peer that may be a tab in the background or a machine short of processors; all that one
 who never answers holds is one of its own 128 streams. js-libp2p gives 10 s."""

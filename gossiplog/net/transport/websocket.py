@@ -3,7 +3,7 @@
 The framing is wsproto's, which does no input or output. No subprotocol and no extension is asked for or accepted, so nothing is ever
 decompressed; what arrives is handed on as it comes, so a message of any length takes no memory.
 
-Source: RFC 6455; spec/sync.md, "Mode A".
+Source: RFC 6455; docs/spec/sync.md, "Mode A".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .stream import ByteStream
 __all__ = ["MESSAGE_BYTES_MAX", "WebSocketStream", "accept_websocket", "connect_websocket"]
 
 MESSAGE_BYTES_MAX = 4 * 2**20
-"""Source: spec/limits.md, "WebSocket"."""
+"""Source: docs/spec/limits.md, "WebSocket"."""
 _CLOSE_S = 1.0
 _EVENTS_A_TURN = 64
 _NORMAL, _UNSUPPORTED, _TOO_BIG = 1000, 1003, 1009

@@ -1,6 +1,6 @@
 """Episub: HyParView membership, Plumtree broadcast and GoCast proximity, for single sources and large topics.
 
-Source: "Episub: Proximity Aware Epidemic PubSub for libp2p" (r1, 2018-06-28); spec/episub.md.
+Source: "Episub: Proximity Aware Epidemic PubSub for libp2p" (r1, 2018-06-28); docs/spec/episub.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gossipsub, v1.0 to v1.2: meshsub with gossip, scores, flood publishing, peer exchange and IDONTWANT.
 
-Source: gossipsub v1.0 specification (r1, 2018-08-29), v1.1, v1.2; spec/pubsub.md for the order of checks.
+Source: gossipsub v1.0 specification (r1, 2018-08-29), v1.1, v1.2; docs/spec/pubsub.md for the order of checks.
 """
 
 from __future__ import annotations

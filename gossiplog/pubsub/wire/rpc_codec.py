@@ -3,7 +3,7 @@
 Choke's and episub's messages travel in one extension field of RPC, whose number lies above 0x200000 as the specification asks of
 experiments; other implementations skip it.
 
-Source: spec/pubsub.md, "Protobuf"; gossipsub v1.0 to v1.3, `rpc.proto` and `extensions.proto`.
+Source: docs/spec/pubsub.md, "Protobuf"; gossipsub v1.0 to v1.3, `rpc.proto` and `extensions.proto`.
 """
 
 from __future__ import annotations

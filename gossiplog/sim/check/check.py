@@ -5,7 +5,7 @@
 A seed draws the replicas (servers with a router, WebSocket clients, Byzantine ones), their links, who appends when, and the faults;
 after some seconds everything is healed, and all correct replicas have to agree. `Invariants` watches all the while.
 
-Source: spec/simulator.md, "The whole log under faults".
+Source: docs/spec/simulator.md, "The whole log under faults".
 """
 
 from __future__ import annotations

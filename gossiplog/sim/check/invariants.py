@@ -16,7 +16,7 @@
 | who announces what does not exist is synced with less and less | every sync |
 | same root and ids everywhere | the end |
 
-Source: spec/simulator.md, "The whole log under faults".
+Source: docs/spec/simulator.md, "The whole log under faults".
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@
 
 What messages promise holds between correct peers, on connections that have lost nothing. Samples fail only on what lasts.
 
-Source: spec/pubsub.md; spec/episub.md, "Broadcast"; spec/simulator.md, "The whole log under faults".
+Source: docs/spec/pubsub.md; docs/spec/episub.md, "Broadcast"; docs/spec/simulator.md, "The whole log under faults".
 """
 
 from __future__ import annotations

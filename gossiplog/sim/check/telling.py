@@ -1,6 +1,6 @@
 """What must hold of heads: when they are told, as they are by then and not older, and that what they announce is synced for.
 
-Source: spec/sync.md, "Reliable causal broadcast"; spec/simulator.md, "The whole log under faults".
+Source: docs/spec/sync.md, "Reliable causal broadcast"; docs/spec/simulator.md, "The whole log under faults".
 """
 
 from __future__ import annotations

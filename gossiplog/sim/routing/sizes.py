@@ -2,7 +2,7 @@
 
 Nodes are small integers here; a peer id is counted as the 38 bytes that it has for an Ed25519 key.
 
-Source: spec/pubsub.md, "Protobuf"; the wire format's field sizes from protobuf.dev, "Encoding".
+Source: docs/spec/pubsub.md, "Protobuf"; the wire format's field sizes from protobuf.dev, "Encoding".
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _translate_code(location: str, error: asyncpg.PostgresError, code: str) -> S
     if code == "3D000":
         return LogNotFound(f"{location}: {reason}", hint="create the database first: `createdb NAME`")
     if code == "42501":
-        hint = 'README lists the rights under "Postgres"; repairs and migrations are for the owner'
+        hint = "docs/postgres.md lists the rights; repairs and migrations are for the owner"
         return StoreUnavailable(f"{location}: {reason}", hint=hint)
     if code == "25006":
         return ReadOnlyLog(f"{location} cannot be written to: {reason}", hint="connect to the primary, or open the log read-only")

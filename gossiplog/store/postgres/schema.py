@@ -173,7 +173,7 @@ async def _check_rights(connection: Connection, url: PostgresUrl) -> None:
     missing = [text for (text,) in await connection.fetch(statement, url.quoted_schema, list(_WRITES), list(_WRITES.values()))]
     if missing:
         user = await connection.fetchval("SELECT current_user::text")
-        hint = 'README lists the rights under "Postgres"; to read alone, open the log read-only'
+        hint = "docs/postgres.md lists the rights; to read alone, open the log read-only"
         raise ReadOnlyLog(f"role {user} may not write to {url.location}; it lacks {', '.join(missing)}", hint=hint)
 
 

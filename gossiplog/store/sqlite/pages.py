@@ -19,7 +19,7 @@ _VALUE_BYTES_MAX = 8 * 1024 * 1024
 """No VALUE is larger; a length that says so is damaged."""
 _PAGE_BYTES_USUAL = 4096
 _VALUE_HEAD = b"\x85\x83\x68dag-"
-"""A tuple of five, whose first is a signature's tuple of three over `dag-cbor` or `dag-json`. Source: spec/entries.md, "Entry"."""
+"""A tuple of five, whose first is a signature's tuple of three over `dag-cbor` or `dag-json`. Source: docs/spec/entries.md, "Entry"."""
 _WAL_HEADER_BYTES, _FRAME_HEADER_BYTES = 32, 24
 
 

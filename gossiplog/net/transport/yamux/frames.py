@@ -1,6 +1,6 @@
 """Frames of yamux: a header of 12 bytes, big endian, and for data a body of as many bytes as it says.
 
-Source: spec/sync.md, "Mode A"; the yamux specification, "Framing".
+Source: docs/spec/sync.md, "Mode A"; the yamux specification, "Framing".
 """
 
 from __future__ import annotations

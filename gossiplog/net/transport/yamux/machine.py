@@ -2,7 +2,7 @@
 
 Other machines of ours have `handle` as their only door. Here a door for each call spares an object for each of many small frames.
 
-Source: spec/sync.md, "Mode A"; the yamux specification; on the wire as `@chainsafe/libp2p-yamux` 7.0.4, for which data and FIN must
+Source: docs/spec/sync.md, "Mode A"; the yamux specification; on the wire as `@chainsafe/libp2p-yamux` 7.0.4, for which data and FIN must
 not share a frame.
 """
 

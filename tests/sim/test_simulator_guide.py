@@ -1,4 +1,4 @@
-"""README's guide to the simulator says what is: the tables are the recorded ones, every key of a scenario is in it, and it parses."""
+"""The guide to the simulator says what is: the tables are the recorded ones, every key of a scenario is in it, and it parses."""
 
 import re
 import sys
@@ -19,26 +19,25 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import sim_record  # noqa: E402
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-GUIDE = re.split(r"^## ", README.partition("\n## Simulator\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+GUIDE = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
 GRID, SCENARIO = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 
 
-def test_tables_of_readme_are_those_that_the_benchmarks_recorded() -> None:
+def test_tables_of_the_guide_are_those_that_the_benchmarks_recorded() -> None:
     assert len(re.findall(r"<!-- sim-", GUIDE)) >= 5
-    assert sim_record.fill_in(README) == README, "run `python benchmarks/sim_record.py`"
+    assert sim_record.fill_in(GUIDE) == GUIDE, "run `python benchmarks/sim_record.py`"
 
 
-def test_scenario_of_readme_is_one_and_names_every_key() -> None:
+def test_scenario_of_the_guide_is_one_and_names_every_key() -> None:
     scenario = parse_scenario(SCENARIO)
     assert scenario.params["gossipsub"]["D"] == 6
     for cls in (Scenario, TopologySpec, LatencySpec, LinkSpec, PublishSpec, Attack, *FAULTS.values()):
         for row in fields(cls):
             if row.name != "directory":
-                assert re.search(rf"\b{row.name}\b", SCENARIO), f"{cls.__name__}.{row.name} is not in README"
+                assert re.search(rf"\b{row.name}\b", SCENARIO), f"{cls.__name__}.{row.name} is not in the guide"
 
 
-def test_scenario_of_readme_shows_the_defaults() -> None:
+def test_scenario_of_the_guide_shows_the_defaults() -> None:
     scenario = parse_scenario(re.sub(r"(?ms)^\[\[fault.*", "", SCENARIO))
     assert all(
         getattr(scenario, row.name) == row.default for row in fields(Scenario) if not is_dataclass(row.type) and row.name in "router nodes"
@@ -47,7 +46,7 @@ def test_scenario_of_readme_shows_the_defaults() -> None:
     assert (scenario.publish, scenario.attack) == (PublishSpec(), Attack())
 
 
-def test_grid_of_readme_is_one(tmp_path: Path) -> None:
+def test_grid_of_the_guide_is_one(tmp_path: Path) -> None:
     path = tmp_path / "grid.toml"
     path.write_text(GRID, encoding="utf-8")
     assert len(load_sweep(path).points) == 3 * 2 * 20
@@ -57,13 +56,13 @@ EXAMPLES = re.findall(r"^```text\n\$ gossiplog (sim .*?)\n(.*?)^```", GUIDE, re.
 
 
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
-def test_example_of_readme_prints_what_it_says(command: str, printed: str) -> None:
+def test_example_of_the_guide_prints_what_it_says(command: str, printed: str) -> None:
     result = CliRunner().invoke(root, command.split())
     pattern = ".*".join(re.escape(part) for part in printed.split("…\n"))
     assert re.fullmatch(pattern, result.stdout, re.DOTALL), result.stdout
 
 
-def test_trace_of_readme_has_the_columns_of_the_schema() -> None:
-    table = GUIDE.partition("### The trace")[2].partition("###")[0]
+def test_trace_of_the_guide_has_the_columns_of_the_schema() -> None:
+    table = GUIDE.partition("## The trace")[2].partition("\n##")[0]
     named = [name for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
     assert named == [name for name, _ in TRACE_SCHEMA]
