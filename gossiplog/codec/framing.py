@@ -13,7 +13,7 @@ __all__ = ["FRAME_BYTES_MAX", "VALUE_BYTES_MAX", "FrameDecoder", "FrameTooLong",
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 VALUE_BYTES_MAX = FRAME_BYTES_MAX - 10
 """The largest VALUE that any replica can be served: alone in the answer of a sync it fills a frame of the reference's. A longer one can
-be made there, and never leaves its author (tried with the reference at 4,194,262, 4,194,294 and 4,194,297 bytes)."""
+be made there, and never leaves its author: between two processes of it 4,194,262 bytes were synced, and 4,194,297 were not."""
 _PREFIX_BYTES_MAX = 10
 """What a length of 64 bits needs; a frame's limit stops most earlier."""
 _COMPACT_BYTES = 65_536

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import math
 import os
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import asyncpg
 
-from ...errors import CommitError, ConnectionLost, GossipLogError, NewerVersion, StoreUnavailable
+from ...errors import CommitError, ConnectionLost, GossipLogError, LogBusy, NewerVersion, StoreUnavailable
 from ...plan import Plan, is_single
 from ..base import Durability
 from ..migrate import load_migrations
@@ -21,7 +22,7 @@ from .apply import Application
 from .errors import DATABASE_ERRORS, Failed, is_lost, translate
 from .notify import Listener, Notifier
 from .pool import Connection, Pool
-from .schema import Schema, open_schema
+from .schema import Schema, find_writer, open_schema
 from .thread import Call
 from .transactions import (
     NOTHING_KNOWN,
@@ -79,7 +80,9 @@ async def connect(url: PostgresUrl, *, is_pooled: bool = False) -> Connection:
         command_timeout=None if "statement_timeout" in url.settings else _STATEMENT_S + 5,
         statement_cache_size=0 if is_pooled else 256,
         max_cached_statement_lifetime=0,
-        server_settings=None if "application_name" in url.settings else {"application_name": "gossiplog"},
+        server_settings=None
+        if "application_name" in url.settings
+        else {"application_name": f"gossiplog, process {os.getpid()} on {socket.gethostname()}"},
     )
 
 
@@ -322,12 +325,26 @@ class Database:
                 await self._end(pool, connection)
                 is_late = asyncio.get_running_loop().time() + backoff > deadline
                 if not is_lost(error) or isinstance(error, TimeoutError) or is_late:
-                    raise translate(self.url.location, error) from error
+                    raise await self._name_writer(call, translate(self.url.location, error)) from error
                 pause = _after(backoff)
                 await (pause if call is None else call.wait_for(pause))
                 backoff = min(2 * backoff or _BACKOFF_FIRST_S, _BACKOFF_LAST_S)
             else:
                 return connection
+
+    async def _name_writer(self, call: Call | None, error: GossipLogError) -> GossipLogError:
+        """Put who has it into the error of a lock that was waited for in vain, if that can be found out."""
+        if not isinstance(error, LogBusy):
+            return error
+        with contextlib.suppress(GossipLogError, *DATABASE_ERRORS):
+            connection = await self._snapshots.acquire(call)
+            try:
+                holder = await find_writer(connection, self._schema)
+            finally:
+                self._snapshots.release(connection)
+            if holder is not None:
+                return LogBusy(f"{holder} has been writing to {self.url.location} for too long", hint=error.hint)
+        return error
 
     async def _end(self, pool: Pool, connection: Connection) -> None:
         """End a transaction without a commit, if there is one, and give the connection back."""

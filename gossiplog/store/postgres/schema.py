@@ -22,7 +22,7 @@ from .pool import Connection
 from .transactions import WriterLocks, begin_writing
 from .url import PostgresUrl
 
-__all__ = ["Schema", "check_log", "find_version", "open_schema", "reading"]
+__all__ = ["Schema", "check_log", "find_version", "find_writer", "open_schema", "reading"]
 
 _LOCK_CLASS = 0x676C6F67
 """`glog` in ASCII: the first half of our advisory locks, plus the lock's number. The second is the schema's oid, or 0 to make schemas."""
@@ -62,6 +62,16 @@ class Schema:
 
     def _halves(self, number: int) -> tuple[int, int]:
         return _LOCK_CLASS + number, self.oid - (1 << 32 if self.oid >= 1 << 31 else 0)
+
+
+async def find_writer(connection: Connection, schema: Schema) -> str | None:
+    """Say who holds the lock of those who write: what it calls itself, and its server process; None if nobody does any more."""
+    statement = """
+        SELECT format('%s (server process %s)', coalesce(nullif(application_name, ''), 'somebody'), pid)
+        FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE locktype = 'advisory' AND granted AND classid = $1 AND objid = $2"""
+    holder: str | None = await connection.fetchval(statement, _LOCK_CLASS, schema.oid)
+    return holder
 
 
 async def open_schema(connection: Connection, url: PostgresUrl, topic: str | None, *, create: bool, read_only: bool) -> Schema:
