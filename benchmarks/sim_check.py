@@ -14,13 +14,13 @@ from typing import Any
 
 from sim_record import write
 
+from gossiplog.pubsub.registry import ROUTERS
 from gossiplog.sim.check.check import SeedOutcome, check_seed
 from gossiplog.sim.measure.metrics import percentile
 from gossiplog.sim.processes import spread_out
 
 WRITE_EVERY = 100
 PARTS = ("crashes", "partitions", "bad links", "skewed clocks", "Byzantine", "clients", "a guest", "calm")
-ROUTERS = ("floodsub", "randomsub", "meshsub", "gossipsub", "choke", "episub")
 
 
 def spread(values: Sequence[float]) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 
 from sim_record import write
 
+from gossiplog.pubsub.registry import ROUTERS
 from gossiplog.sim.measure.report import compare_table, mean_rows, run_row
-from gossiplog.sim.scenario import ROUTERS, PublishSpec, Scenario
+from gossiplog.sim.scenario import PublishSpec, Scenario
 
 
 def spread(by_router: dict[str, list[dict[str, Any]]]) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 
 from sim_record import peak_mib, write
 
-ROUTERS = ("floodsub", "randomsub", "meshsub", "gossipsub", "choke", "episub")
+from gossiplog.pubsub.registry import ROUTERS
+
 CASES: list[tuple[str, int, int, float]] = [
     ("simsub 2018", 100, 1000, 0.1),
     ("simsub 2018", 1000, 1000, 0.1),

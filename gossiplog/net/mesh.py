@@ -20,6 +20,7 @@ from collections import ChainMap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -28,7 +29,7 @@ from ..broadcast import PeerKind
 from ..errors import LocalProtocolError
 from ..pubsub.mesh_params import MESH_PARAMS
 from ..pubsub.params import EpisubParams, GossipsubParams
-from ..pubsub.router import Router
+from ..pubsub.registry import make_router
 from ..pubsub.types import PeerId
 from ..pubsub.wire.rpc_codec import WireLimits
 from ..replica.log import Replica
@@ -39,7 +40,7 @@ from .journal import note
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
 from .newcomers import Newcomers
-from .service.service import MakeRouter, Service, open_service
+from .service.service import Service, open_service
 from .transport.stream import Handler
 
 __all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh"]
@@ -48,7 +49,7 @@ _STANDING_S = 60.0
 """Whoever was here for so long without a ban is no stranger when it comes back."""
 _REFUSED_MAX = 4_096
 """Banned peers whose refusal has been logged, and is not again."""
-ROUTERS = ("gossipsub", "episub")
+ROUTERS = tuple(MESH_PARAMS)
 """What spreads entries. Peers with different ones push and sync, and nothing more; the reference speaks gossipsub."""
 
 
@@ -158,7 +159,7 @@ async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIter
         raise LocalProtocolError(f"{type(params).__name__}, which are not {config.router}'s parameters")
     if not params.is_validating:
         raise LocalProtocolError("is_validating = false, but a log validates what it passes on")
-    async with open_service(log, me=key.id, make_router=_router(params), wire=config.wire) as service:
+    async with open_service(log, me=key.id, make_router=partial(make_router, config.router, params), wire=config.wire) as service:
         rng = random.Random(secrets.randbits(128))
         discovery = Discovery(
             service, config.bootstrap, me=key.id, target=config.target, walk_s=config.walk_s, rng=rng, known_file=config.known_file
@@ -185,16 +186,3 @@ async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIter
                     yield mesh
             finally:
                 nursery.cancel_scope.cancel()
-
-
-def _router(params: GossipsubParams | EpisubParams) -> MakeRouter:
-    def make(rng: random.Random) -> Router:
-        if isinstance(params, EpisubParams):
-            from ..pubsub.routers.episub import Episub
-
-            return Episub(params, rng)
-        from ..pubsub.routers.gossipsub import Gossipsub
-
-        return Gossipsub(params, rng)
-
-    return make

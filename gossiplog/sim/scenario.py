@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import LocalProtocolError
+from ..pubsub.registry import ROUTERS
 
 __all__ = [
     "FAULTS",
-    "ROUTERS",
     "Attack",
     "Churn",
     "Fault",
@@ -30,7 +30,6 @@ __all__ = [
     "need",
 ]
 
-ROUTERS = ("floodsub", "randomsub", "meshsub", "gossipsub", "choke", "episub")
 NODES_MAX = 100_000
 MESSAGES_MAX = 1_000_000
 
@@ -323,7 +322,7 @@ class Scenario:
     Attributes:
         name: Shown, and part of file names.
         about: What it shows, in a sentence or two.
-        router: One of `ROUTERS`.
+        router: One of `pubsub.registry.ROUTERS`.
         nodes: Honest nodes.
         start_spread_s: Nodes start within so many seconds, uniformly.
         clock_drift: Each node's clock runs faster or slower by up to this share.

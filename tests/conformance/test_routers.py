@@ -5,11 +5,13 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 from unit.pubsub.network import Network, Solo, T, controls, message, of, recipients
 
+from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import (
     ChokeParams,
     EpisubParams,
@@ -38,22 +40,18 @@ from gossiplog.pubsub.events import (
     Unsubscribe,
     Validated,
 )
-from gossiplog.pubsub.routers.choke import Choke
-from gossiplog.pubsub.routers.episub import Episub
-from gossiplog.pubsub.routers.floodsub import Floodsub
-from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.routers.meshsub import Meshsub
-from gossiplog.pubsub.routers.randomsub import Randomsub
+from gossiplog.pubsub.registry import ROUTERS, default_params, make_router
 from gossiplog.pubsub.rpc import Control, Subscription
 
-MAKERS = {
-    "floodsub": lambda rng: Floodsub(FloodsubParams(), rng),
-    "randomsub": lambda rng: Randomsub(RandomsubParams(), rng),
-    "meshsub": lambda rng: Meshsub(MeshsubParams(), rng),
-    "gossipsub": lambda rng: Gossipsub(GossipsubParams(score=ScoreParams(), px_enabled=True), rng),
-    "choke": lambda rng: Choke(ChokeParams(choke_threshold=1, choke_ticks=2, choke_samples_min=1), rng),
-    "episub": lambda rng: Episub(EpisubParams(), rng),
+PARAMS = {
+    "floodsub": FloodsubParams(),
+    "randomsub": RandomsubParams(),
+    "meshsub": MeshsubParams(),
+    "gossipsub": GossipsubParams(score=ScoreParams(), px_enabled=True),
+    "choke": ChokeParams(choke_threshold=1, choke_ticks=2, choke_samples_min=1),
+    "episub": EpisubParams(),
 }
+MAKERS = {name: partial(make_router, name, PARAMS[name]) for name in ROUTERS}
 every_router = pytest.mark.parametrize("name", MAKERS)
 
 
@@ -90,6 +88,19 @@ def test_router_has_the_protocol_s_door(name):
     router: Router = MAKERS[name](random.Random(1))
     assert router.protocols
     assert router.state().router == name
+
+
+@every_router
+def test_registry_takes_a_router_s_own_parameters_alone(name):
+    assert make_router(name, default_params(name), random.Random(1)).state().router == name
+    others = GossipsubParams() if name == "choke" else ChokeParams()
+    with pytest.raises(LocalProtocolError, match=f"{type(others).__name__}, which are not {name}'s parameters"):
+        make_router(name, others, random.Random(1))
+
+
+def test_registry_names_the_routers_that_it_knows():
+    with pytest.raises(LocalProtocolError, match=r"router 'gossip', expected one of floodsub, .*, episub"):
+        make_router("gossip", GossipsubParams(), random.Random(1))
 
 
 @every_router

@@ -1,6 +1,7 @@
 """What holds in every network and against every peer: no double delivery, no echo, symmetric meshes, bounded containers."""
 
 import random
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,41 +36,38 @@ from gossiplog.pubsub.overlay.messages import (
     TreePrune,
     WalkJoin,
 )
-from gossiplog.pubsub.routers.choke import Choke
-from gossiplog.pubsub.routers.episub import Episub
-from gossiplog.pubsub.routers.floodsub import Floodsub
-from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.routers.meshsub import Meshsub
-from gossiplog.pubsub.routers.randomsub import Randomsub
+from gossiplog.pubsub.registry import ROUTERS, make_router
 from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
 
-ROUTERS = {
-    "floodsub": lambda rng: Floodsub(FloodsubParams(), rng),
-    "randomsub": lambda rng: Randomsub(RandomsubParams(), rng),
-    "meshsub": lambda rng: Meshsub(MeshsubParams(), rng),
-    "gossipsub": lambda rng: Gossipsub(GossipsubParams(score=ScoreParams()), rng),
-    "choke": lambda rng: Choke(ChokeParams(choke_threshold=1, choke_ticks=2, choke_samples_min=1), rng),
-    "episub": lambda rng: Episub(EpisubParams(), rng),
+PARAMS = {
+    "floodsub": FloodsubParams(),
+    "randomsub": RandomsubParams(),
+    "meshsub": MeshsubParams(),
+    "gossipsub": GossipsubParams(score=ScoreParams()),
+    "choke": ChokeParams(choke_threshold=1, choke_ticks=2, choke_samples_min=1),
+    "episub": EpisubParams(),
 }
 SMALL = {
     "seen_max": 40, "pending_max": 10, "sources_max": 2, "topics_per_peer_max": 5,
 }  # fmt: skip
 MESHED = SMALL | {"backoffs_max": 4}
 GOSSIPING = MESHED | {"mcache_max": 16, "promises_max": 5, "ihave_ids_max": 8, "idontwant_ids_max": 6}
-HOSTILE = {
-    "floodsub": lambda rng: Floodsub(FloodsubParams(**SMALL), rng),
-    "randomsub": lambda rng: Randomsub(RandomsubParams(**SMALL), rng),
-    "meshsub": lambda rng: Meshsub(MeshsubParams(**MESHED), rng),
-    "gossipsub": lambda rng: Gossipsub(GossipsubParams(**GOSSIPING, score=ScoreParams(retained_max=3)), rng),
-    "choke": lambda rng: Choke(ChokeParams(**GOSSIPING, choke_threshold=1, choke_ticks=2, choke_samples_min=1), rng),
-    "episub": lambda rng: Episub(EpisubParams(**SMALL, passive_max=6, active_max=8, dials_max=3, missing_max=7, cache_max=8), rng),
+NARROW = {
+    "floodsub": FloodsubParams(**SMALL),
+    "randomsub": RandomsubParams(**SMALL),
+    "meshsub": MeshsubParams(**MESHED),
+    "gossipsub": GossipsubParams(**GOSSIPING, score=ScoreParams(retained_max=3)),
+    "choke": ChokeParams(**GOSSIPING, choke_threshold=1, choke_ticks=2, choke_samples_min=1),
+    "episub": EpisubParams(**SMALL, passive_max=6, active_max=8, dials_max=3, missing_max=7, cache_max=8),
 }
+MAKERS = {name: partial(make_router, name, PARAMS[name]) for name in ROUTERS}
+HOSTILE = {name: partial(make_router, name, NARROW[name]) for name in ROUTERS}
 
 
 @given(st.sampled_from(sorted(ROUTERS)), st.integers(4, 16), st.integers(2, 6), st.integers(0, 2**32), st.floats(0, 0.3))
 @settings(max_examples=60, deadline=None)
 def test_no_message_is_delivered_twice_or_sent_back_to_its_source(router, count, degree, seed, loss):
-    net = Network(ROUTERS[router], count, seed=seed)
+    net = Network(MAKERS[router], count, seed=seed)
     net.connect_some(min(degree, count - 1))
     net.subscribe()
     net.run(4)
@@ -94,7 +92,7 @@ def test_no_message_is_delivered_twice_or_sent_back_to_its_source(router, count,
 @given(st.sampled_from(["meshsub", "gossipsub", "choke"]), st.integers(3, 24), st.integers(2, 12), st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
 def test_meshes_are_symmetric_and_within_bounds_in_steady_state(router, count, degree, seed):
-    net = Network(ROUTERS[router], count, seed=seed)
+    net = Network(MAKERS[router], count, seed=seed)
     net.connect_some(min(degree, count - 1))
     net.subscribe()
     net.run(10)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from ...errors import DecodeError, LocalProtocolError
+from ...pubsub.mesh_params import MESH_PARAMS
 from ..exits import ExitCode, Failure
 from ..location import Location
 
@@ -29,7 +30,6 @@ __all__ = ["MeshOptions", "mesh_options"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_ROUTERS = ("gossipsub", "episub")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
         click.option("--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."),
         click.option("--announce", metavar="MULTIADDR", multiple=True, help="Tell peers this address, not our own; repeatable."),
         click.option("--peer-key", type=click.Path(dir_okay=False), help="Our key among peers; made if missing.  [default: LOG.peer.pem]"),
-        click.option("--router", type=click.Choice(_ROUTERS), default="gossipsub", show_default=True, help="How entries spread."),
+        click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", show_default=True, help="How entries spread."),
         click.option("--peers", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
         click.option(
             "--mesh-params",
@@ -123,7 +123,7 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
         ),
         click.option(
             "--mesh-params-help",
-            type=click.Choice(_ROUTERS),
+            type=click.Choice(tuple(MESH_PARAMS)),
             is_eager=True,
             expose_value=False,
             callback=_print_params,
@@ -137,7 +137,6 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
-    from ...pubsub.mesh_params import MESH_PARAMS
     from ...pubsub.tables import overlaid
 
     if file is None:
@@ -157,7 +156,6 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
     """Print the defaults as a file for `--mesh-params`, and end."""
     if router is None:
         return
-    from ...pubsub.mesh_params import MESH_PARAMS
     from ...pubsub.tables import as_toml
 
     click.echo(as_toml(MESH_PARAMS[router]), nl=False)

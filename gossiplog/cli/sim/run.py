@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...pubsub.registry import ROUTERS
 from ..exits import ExitCode
 from .progress import Progress
 
@@ -24,7 +25,6 @@ from ..output import say
 
 __all__ = ["compare", "processors", "run", "scenarios", "sweep"]
 
-ROUTERS = ("floodsub", "randomsub", "meshsub", "gossipsub", "choke", "episub")
 router_option = click.option("--router", type=click.Choice(ROUTERS), help="Another router than the scenario's.")
 nodes_option = click.option("--nodes", type=click.IntRange(2), help="Another number of nodes than the scenario's.")
 set_option = click.option(

@@ -64,8 +64,8 @@ from ...errors import LocalProtocolError
 from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
 from ...pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
 from ...pubsub.params import GossipsubParams
+from ...pubsub.registry import make_router
 from ...pubsub.router import Router, ScoreParts
-from ...pubsub.routers.gossipsub import Gossipsub
 from ...pubsub.types import PeerId
 from ...pubsub.wire.rpc_codec import WireLimits
 from ...replica.log import Replica
@@ -492,4 +492,4 @@ class Service:
 
 
 def _make_gossipsub(rng: random.Random) -> Router:
-    return Gossipsub(GossipsubParams(), rng)
+    return make_router("gossipsub", GossipsubParams(), rng)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,13 +20,7 @@ from ...broadcast import PeerKind
 from ...codec import pcf_encode
 from ...pubsub import params as pubsub_params
 from ...pubsub.params import CommonParams
-from ...pubsub.router import Router
-from ...pubsub.routers.choke import Choke
-from ...pubsub.routers.episub import Episub
-from ...pubsub.routers.floodsub import Floodsub
-from ...pubsub.routers.gossipsub import Gossipsub
-from ...pubsub.routers.meshsub import Meshsub
-from ...pubsub.routers.randomsub import Randomsub
+from ...pubsub.registry import make_router
 from ...sync.limits import ClientLimits
 from .byzantine import Byzantine, Vice
 from .disk import Crash
@@ -49,14 +42,6 @@ PROBES_WITHIN_S = 3.0
 ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
 """How late a replica's log may answer it, how late it may notice that a sync is over, and its timers fire."""
 SMALL_MESH: dict[str, Any] = {"D": 3, "D_lo": 2, "D_hi": 4, "D_out": 1, "D_score": 2, "prune_backoff_s": 4.0}
-ROUTERS: dict[str, Callable[[Any, random.Random], Router]] = {
-    "gossipsub": Gossipsub,
-    "floodsub": Floodsub,
-    "meshsub": Meshsub,
-    "randomsub": Randomsub,
-    "choke": Choke,
-    "episub": Episub,
-}
 PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 """Routers that bring every message to every peer as long as no connection loses anything; the others need a new connection for that."""
 WORK = 4_000
@@ -244,8 +229,7 @@ class _Run:
         params = _draw_params(plan.router, rng)
         if isinstance(params, pubsub_params.MeshsubParams):
             self.watch.routers.mesh = params
-        router: Callable[[Any, random.Random], Router] = ROUTERS[plan.router]
-        make_router = partial(router, params)
+        new_router = partial(make_router, plan.router, params)
         self.byzantine: list[Byzantine] = []
         self.replicas: list[Replica] = []
         self.guests: list[Replica] = []
@@ -253,17 +237,17 @@ class _Run:
         for number in range(total + plan.has_guest):
             spec = self._spec(number)
             if number < correct:
-                replica = Replica(self.world, spec, make_router, validator, self.watch, seed)
+                replica = Replica(self.world, spec, new_router, validator, self.watch, seed)
                 self.replicas.append(replica)
                 self.watch.correct[replica.id] = replica
             elif number < total:
-                evil = Byzantine(self.world, spec, make_router, validator, self.watch, seed)
+                evil = Byzantine(self.world, spec, new_router, validator, self.watch, seed)
                 vices = rng.sample(list(Vice), rng.randint(1, 3))
                 evil.corrupt(vices, self.watch.lied.add)
                 plan.notes.append("+".join(vice.value for vice in vices))
                 self.byzantine.append(evil)
             else:
-                self.guests.append(Replica(self.world, spec, make_router, validator, self.watch, seed))
+                self.guests.append(Replica(self.world, spec, new_router, validator, self.watch, seed))
 
     def _spec(self, number: int) -> ReplicaSpec:
         rng = self.rng

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ...errors import LocalProtocolError
-from ...pubsub import params as pubsub_params
 from ...pubsub.mesh_params import MESH_PARAMS
+from ...pubsub.registry import default_params, make_router
 from ...pubsub.router import Router
 from ...pubsub.tables import overlaid
 from ..scenario import ScenarioError
@@ -23,7 +23,7 @@ def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) 
     """Give a function that makes one router from its generator of random numbers.
 
     Args:
-        name: One of `scenario.ROUTERS`.
+        name: One of `pubsub.registry.ROUTERS`.
         table: Parameters by their names; what is left out has the router's default, or, with `base = "mesh"`, the value that
             `gossiplog serve` runs with.
         is_validating: Whether messages are to be validated; overrides the table.
@@ -31,9 +31,7 @@ def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) 
     Raises:
         ScenarioError: A parameter is unknown, of the wrong type, or breaks the router's own rules.
     """
-    make = getattr(importlib.import_module(f"gossiplog.pubsub.routers.{name}"), _CLASSES[name])
-    params_class = getattr(pubsub_params, f"{_CLASSES[name]}Params")
-    base = params_class()
+    base = default_params(name)
     if "base" in table:
         table = dict(table)
         chosen = table.pop("base")
@@ -44,19 +42,4 @@ def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) 
         params = overlaid(base, {**table, "is_validating": is_validating}, f"params.{name}")
     except LocalProtocolError as error:
         raise ScenarioError(str(error)) from error
-
-    def factory(rng: random.Random) -> Router:
-        router: Router = make(params, rng)
-        return router
-
-    return factory
-
-
-_CLASSES = {
-    "floodsub": "Floodsub",
-    "randomsub": "Randomsub",
-    "meshsub": "Meshsub",
-    "gossipsub": "Gossipsub",
-    "choke": "Choke",
-    "episub": "Episub",
-}
+    return partial(make_router, name, params)

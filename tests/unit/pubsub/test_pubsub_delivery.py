@@ -1,6 +1,7 @@
 """Delivery on whole networks, router by router: the first part of the acceptance list."""
 
 import random
+from functools import partial
 
 import pytest
 from unit.pubsub.network import Network, T, message
@@ -18,25 +19,21 @@ from gossiplog.pubsub import (
     Topic,
 )
 from gossiplog.pubsub.events import Start
-from gossiplog.pubsub.routers.choke import Choke
-from gossiplog.pubsub.routers.episub import Episub
-from gossiplog.pubsub.routers.floodsub import Floodsub
-from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.routers.meshsub import Meshsub
-from gossiplog.pubsub.routers.randomsub import Randomsub
+from gossiplog.pubsub.registry import ROUTERS, make_router
 
-ROUTERS = {
-    "floodsub": lambda rng: Floodsub(FloodsubParams(), rng),
-    "randomsub": lambda rng: Randomsub(RandomsubParams(D=10), rng),
-    "meshsub": lambda rng: Meshsub(MeshsubParams(), rng),
-    "gossipsub": lambda rng: Gossipsub(GossipsubParams(flood_publish=False), rng),
-    "choke": lambda rng: Choke(ChokeParams(), rng),
-    "episub": lambda rng: Episub(EpisubParams(), rng),
+PARAMS = {
+    "floodsub": FloodsubParams(),
+    "randomsub": RandomsubParams(D=10),
+    "meshsub": MeshsubParams(),
+    "gossipsub": GossipsubParams(flood_publish=False),
+    "choke": ChokeParams(),
+    "episub": EpisubParams(),
 }
+MAKERS = {name: partial(make_router, name, PARAMS[name]) for name in ROUTERS}
 
 
 def gossipsub(**fields):
-    return lambda rng: Gossipsub(GossipsubParams(**fields), rng)
+    return lambda rng: make_router("gossipsub", GossipsubParams(**fields), rng)
 
 
 def assert_everyone_receives(net, published, publisher, names=None):
@@ -49,7 +46,7 @@ def assert_everyone_receives(net, published, publisher, names=None):
 @pytest.mark.parametrize("router", ROUTERS)
 @pytest.mark.parametrize("degree", [3, 10], ids=["sparse", "dense"])
 def test_twenty_hosts_receive_every_message_once(router, degree):
-    net = Network(ROUTERS[router], 20)
+    net = Network(MAKERS[router], 20)
     net.connect_some(degree)
     net.subscribe()
     net.run(10)
@@ -63,7 +60,7 @@ def test_twenty_hosts_receive_every_message_once(router, degree):
 
 @pytest.mark.parametrize("router", ROUTERS)
 def test_message_crosses_many_hops(router):
-    net = Network(ROUTERS[router], 6)
+    net = Network(MAKERS[router], 6)
     for source, target in zip(net.names, net.names[1:], strict=False):
         net.connect(source, target)
     net.subscribe()
@@ -75,7 +72,7 @@ def test_message_crosses_many_hops(router):
 
 @pytest.mark.parametrize("router", ROUTERS)
 def test_tree_topology_delivers_from_root_and_leaf(router):
-    net = Network(ROUTERS[router], 10)
+    net = Network(MAKERS[router], 10)
     for child in range(1, 10):
         net.connect(net.names[(child - 1) // 2], net.names[child])
     net.subscribe()
@@ -101,7 +98,7 @@ def test_star_topology_with_peer_exchange_gives_more_than_one_connection():
 def test_mixed_network_serves_floodsub_peers():
     net = Network(gossipsub(), 15)
     for _ in range(10):
-        net.add(Floodsub(FloodsubParams(), random.Random(len(net.names))))
+        net.add(make_router("floodsub", FloodsubParams(), random.Random(len(net.names))))
     net.connect_some(8)
     net.subscribe()
     net.run(10)
@@ -112,9 +109,9 @@ def test_mixed_network_serves_floodsub_peers():
 
 
 def test_mixed_network_of_episub_and_floodsub_delivers():
-    net = Network(ROUTERS["episub"], 8)
+    net = Network(MAKERS["episub"], 8)
     for _ in range(4):
-        net.add(Floodsub(FloodsubParams(), random.Random(len(net.names))))
+        net.add(make_router("floodsub", FloodsubParams(), random.Random(len(net.names))))
     net.connect_some(5)
     net.subscribe()
     net.run(10)
@@ -125,9 +122,9 @@ def test_mixed_network_of_episub_and_floodsub_delivers():
 
 
 def test_mixed_network_of_randomsub_and_floodsub_delivers():
-    net = Network(ROUTERS["randomsub"], 8)
+    net = Network(MAKERS["randomsub"], 8)
     for _ in range(4):
-        net.add(Floodsub(FloodsubParams(), random.Random(len(net.names))))
+        net.add(make_router("floodsub", FloodsubParams(), random.Random(len(net.names))))
     net.connect_some(5)
     net.subscribe()
     net.run(1)
@@ -248,7 +245,7 @@ def test_network_heals_after_half_of_it_dies():
 
 
 def test_episub_delivers_every_message_after_half_of_it_dies_at_once():
-    net = Network(ROUTERS["episub"], 40)
+    net = Network(MAKERS["episub"], 40)
     net.connect_some(5)
     net.subscribe()
     net.run(10)
@@ -265,7 +262,7 @@ def test_episub_delivers_every_message_after_half_of_it_dies_at_once():
 
 
 def test_simultaneous_join_through_one_contact_gives_one_symmetric_component():
-    net = Network(ROUTERS["episub"], 60)
+    net = Network(MAKERS["episub"], 60)
     net.subscribe()
     for name in net.names[1:]:
         net.connect(name, net.names[0])
@@ -286,7 +283,7 @@ def test_simultaneous_join_through_one_contact_gives_one_symmetric_component():
 
 def test_late_links_are_choked_and_delivery_stays_whole():
     def make(rng):
-        return Choke(ChokeParams(choke_threshold=2, choke_ticks=3, flood_publish=False), rng)
+        return make_router("choke", ChokeParams(choke_threshold=2, choke_ticks=3, flood_publish=False), rng)
 
     plain, choked = Network(gossipsub(flood_publish=False), 20), Network(make, 20)
     copies = []
@@ -309,8 +306,8 @@ def test_late_links_are_choked_and_delivery_stays_whole():
 
 
 def test_stranger_with_an_unknown_protocol_is_passed_over():
-    net = Network(ROUTERS["floodsub"], 1)
-    router = Randomsub(RandomsubParams(), random.Random(1))
+    net = Network(MAKERS["floodsub"], 1)
+    router = make_router("randomsub", RandomsubParams(), random.Random(1))
     router.protocols = ("/none",)
     net.add(router)
     net.connect(*net.names)

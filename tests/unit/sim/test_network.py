@@ -18,6 +18,7 @@ from gossiplog.pubsub.events import (
     Start,
     TimerFired,
 )
+from gossiplog.pubsub.registry import ROUTERS
 from gossiplog.pubsub.router import RouterState
 from gossiplog.pubsub.rpc import Rpc, Subscription
 from gossiplog.sim.link import Uniform
@@ -26,7 +27,7 @@ from gossiplog.sim.measure.metrics import Metrics
 from gossiplog.sim.routing.network import TOPIC, Network
 from gossiplog.sim.routing.node import Node
 from gossiplog.sim.routing.run import RunResult, run_scenario
-from gossiplog.sim.scenario import ROUTERS, Churn, Kill, LinkSpec, Offline, Partition, PublishSpec, Scenario, Slow, TopologySpec
+from gossiplog.sim.scenario import Churn, Kill, LinkSpec, Offline, Partition, PublishSpec, Scenario, Slow, TopologySpec
 
 PLAIN = Rpc(subscriptions=(Subscription(TOPIC, True),))
 
