@@ -40,6 +40,7 @@ from .journal import note
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
 from .newcomers import Newcomers
+from .protocol_ids import push_protocol
 from .service.service import Service, open_service
 from .transport.stream import Handler
 
@@ -98,7 +99,7 @@ class Mesh:
         self.discovery = discovery
         self._refused: set[PeerId] = set()
         self._newcomers = Newcomers()
-        self._push_protocol = f"/canvas/v1/{service.topic}/push"
+        self._push_protocol = push_protocol(service.topic)
 
     async def serve(self, peering: Peering) -> None:
         """Use one connection until it ends."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .protocol_ids import CHOKE, FLOODSUB, MESHSUB_1_0, MESHSUB_1_1, MESHSUB_1_2
 from .score_params import ScoreParams, Thresholds, TopicScoreParams, require
 from .types import PeerId
 
@@ -167,7 +168,7 @@ class GossipsubParams(MeshsubParams):
         score: Scoring; None: every peer's score is 0.
     """
 
-    protocols: tuple[str, ...] = ("/meshsub/1.2.0", "/meshsub/1.1.0", "/meshsub/1.0.0", "/floodsub/1.0.0")
+    protocols: tuple[str, ...] = (MESHSUB_1_2, MESHSUB_1_1, MESHSUB_1_0, FLOODSUB)
     D_lazy: int = 6
     gossip_factor: float = 0.25
     gossip_rotates: bool = False
@@ -209,7 +210,7 @@ class ChokeParams(GossipsubParams):
         choke_samples_min: Messages that a link must have brought meanwhile to be judged.
     """
 
-    protocols: tuple[str, ...] = ("/gossiplog/choke/1.0.0", "/meshsub/1.2.0", "/meshsub/1.1.0", "/meshsub/1.0.0", "/floodsub/1.0.0")
+    protocols: tuple[str, ...] = (CHOKE, MESHSUB_1_2, MESHSUB_1_1, MESHSUB_1_0, FLOODSUB)
     D_choke: int = 3
     choke_threshold: int = 30
     choke_ticks: int = 15

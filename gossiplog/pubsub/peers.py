@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-from enum import Flag, auto
 from random import Random
 from typing import TypeVar
 
 from .events import PeerConnected
+from .protocol_ids import FEATURES, Feature
 from .types import PeerId, Topic
 
-__all__ = ["CHOKE", "EPISUB", "FLOODSUB", "MESHSUB_1_0", "MESHSUB_1_1", "MESHSUB_1_2", "RANDOMSUB", "Feature", "Peer", "choose"]
-
-FLOODSUB = "/floodsub/1.0.0"
-RANDOMSUB = "/randomsub/1.0.0"
-MESHSUB_1_0 = "/meshsub/1.0.0"
-MESHSUB_1_1 = "/meshsub/1.1.0"
-MESHSUB_1_2 = "/meshsub/1.2.0"
-CHOKE = "/gossiplog/choke/1.0.0"
-EPISUB = "/gossiplog/episub/1.0.0"
+__all__ = ["Peer", "choose"]
 
 T = TypeVar("T")
-
-
-class Feature(Flag):
-    """What a protocol id promises."""
-
-    NONE = 0
-    MESH = auto()
-    """GRAFT, PRUNE and gossip."""
-    PX = auto()
-    """Peer exchange and backoff in PRUNE."""
-    IDONTWANT = auto()
-    CHOKE = auto()
-    OVERLAY = auto()
-    """Episub's messages."""
-
-
-FEATURES = {
-    FLOODSUB: Feature.NONE,
-    RANDOMSUB: Feature.NONE,
-    MESHSUB_1_0: Feature.MESH,
-    MESHSUB_1_1: Feature.MESH | Feature.PX,
-    MESHSUB_1_2: Feature.MESH | Feature.PX | Feature.IDONTWANT,
-    CHOKE: Feature.MESH | Feature.PX | Feature.IDONTWANT | Feature.CHOKE,
-    EPISUB: Feature.OVERLAY,
-}
 
 
 class Peer:

@@ -2,7 +2,6 @@
 
 from .book import AddressBook
 from .discovery import Discovery
-from .kademlia import kad_protocol
 from .table import RoutingTable, Walk
 
-__all__ = ["AddressBook", "Discovery", "RoutingTable", "Walk", "kad_protocol"]
+__all__ = ["AddressBook", "Discovery", "RoutingTable", "Walk"]

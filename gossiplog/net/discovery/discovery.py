@@ -29,10 +29,11 @@ from ..libp2p.host import Host, Peering
 from ..libp2p.identify import measure_ping
 from ..libp2p.reach import Teller
 from ..libp2p.records import open_record
+from ..protocol_ids import kad_protocol
 from ..service.service import Service
 from ..transport.stream import Handler
 from .book import AddressBook
-from .kademlia import Answerer, ask_closer, kad_protocol
+from .kademlia import Answerer, ask_closer
 from .known import KNOWN_MAX, load_known, save_known
 from .table import RoutingTable, Walk
 from .troubles import Troubles

@@ -1,6 +1,6 @@
 """Kademlia's one question, "which peers are closest to this key?", asked and answered on streams.
 
-Source: libp2p specifications, "kad-dht", RPC messages; protocol id `/canvas/kad/1.0.0/<topic>` of the reference.
+Source: libp2p specifications, "kad-dht", RPC messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..libp2p.records import read_addresses
 from ..transport.stream import Connection, Stream
 from .table import BUCKET_SIZE
 
-__all__ = ["Answerer", "ask_closer", "kad_protocol", "read_answer"]
+__all__ = ["Answerer", "ask_closer", "read_answer"]
 
 _FIND_NODE, _PING = 4, 5
 _MESSAGE_BYTES_MAX = 64 * 1024
@@ -43,11 +43,6 @@ _MESSAGE = Schema(
     Field(8, "closerPeers", _PEER, repeated=True, repeated_max=64),
     Field(10, "clusterLevelRaw", Kind.UINT64, optional=True),
 )
-
-
-def kad_protocol(topic: str) -> str:
-    """Return the protocol id of a topic's routing."""
-    return f"/canvas/kad/1.0.0/{topic}"
 
 
 async def ask_closer(connection: Connection, protocol: str, key: bytes) -> Mapping[PeerId, tuple[Address, ...]]:

@@ -29,10 +29,10 @@ from ...sync.source import Source
 from ...sync.wire import decode_response, encode_event, encode_request
 from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
+from ..protocol_ids import is_in_parts, push_protocol, sync_protocols
 from ..service.peers import new_bucket
 from ..service.pull_session import PullSession
 from ..service.serve_session import ServeSession, Turns
-from ..sync_protocols import is_in_parts, sync_protocols
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Stream
 from .client import HubUrl, open_websocket
@@ -148,7 +148,7 @@ class _Session:
         self._on_pause = on_pause
         self._connection: MuxedConnection
         self._nursery: trio.Nursery
-        self._push_protocol = f"/canvas/v1/{log.topic}/push"
+        self._push_protocol = push_protocol(log.topic)
         self._sync_protocols: tuple[str, ...] = sync_protocols(log.topic)
         self._bucket = new_bucket(trio.current_time())
         self._turns = Turns()

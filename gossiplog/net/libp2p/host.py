@@ -25,15 +25,13 @@ from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
 from ..admission import Admission, HubLimits, Refused, Worth
 from ..journal import note
+from ..protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import ByteStream, Connection, Handler, Stream
 from ..transport.tcp import TcpStream
 from .addresses import Address
 from .dials import DialGuard, check_reach
 from .identify import (
-    IDENTIFY_PROTOCOLS,
-    IDENTIFY_PUSH_PROTOCOLS,
-    PING_PROTOCOLS,
     Identity,
     answer_ping,
     ask_identity,

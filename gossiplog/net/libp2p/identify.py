@@ -17,15 +17,13 @@ from ...codec.protobuf import Field, Kind, Schema
 from ...errors import DecodeError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ...version import VERSION
+from ..protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
 from ..transport.stream import Connection, Stream
 from .addresses import Address
 from .identity import PeerKey, peer_of
 from .records import open_record, read_addresses
 
 __all__ = [
-    "IDENTIFY_PROTOCOLS",
-    "IDENTIFY_PUSH_PROTOCOLS",
-    "PING_PROTOCOLS",
     "Identity",
     "answer_ping",
     "ask_identity",
@@ -33,10 +31,6 @@ __all__ = [
     "measure_ping",
     "read_identity",
 ]
-
-IDENTIFY_PROTOCOLS = ("/canvas/id/1.0.0", "/ipfs/id/1.0.0")
-IDENTIFY_PUSH_PROTOCOLS = ("/canvas/id/push/1.0.0", "/ipfs/id/push/1.0.0")
-PING_PROTOCOLS = ("/canvas/ping/1.0.0", "/ipfs/ping/1.0.0")
 
 _AGENT = f"gossiplog-python/{VERSION}"
 _PROTOCOL_VERSION = "canvas/0.1.0"

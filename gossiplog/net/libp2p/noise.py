@@ -24,9 +24,7 @@ from ...pubsub.types import PeerId
 from ..transport.stream import ByteStream
 from .identity import PeerKey, peer_of
 
-__all__ = ["PROTOCOL", "NoiseStream", "secure"]
-
-PROTOCOL = "/noise"
+__all__ = ["NoiseStream", "secure"]
 
 _PREFIX_BYTES = 2
 _CIPHERTEXT_BYTES_MAX = 65_535

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ...errors import ClosedError, ProtocolNotSupported, RemoteProtocolError
 from ...pubsub.types import PeerId
+from ..protocol_ids import NOISE, YAMUX
 from ..transport.http_head import read_head
 from ..transport.multistream import Offer, Proposal
 from ..transport.stream import ByteStream
@@ -17,9 +18,8 @@ from .transport import Resumed
 
 __all__ = ["upgrade_inbound", "upgrade_outbound"]
 
-YAMUX = "/yamux/1.0.0"
 _MUXERS = (YAMUX,)
-_SECURITY = (noise.PROTOCOL,)
+_SECURITY = (NOISE,)
 _HEAD_BYTES_MAX = 16 * 1024
 _MULTISTREAM_FIRST = 0x13
 """The first byte of multistream-select: the length of its first line. A request for a WebSocket begins with a letter."""

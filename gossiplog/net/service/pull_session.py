@@ -16,7 +16,7 @@ from ...sync.events import Answered, Ask, ClientAction, ClientEvent, Closed, Don
 from ...sync.result import Ending, SyncResult
 from ...sync.source import Source
 from ...tasks.nursery import open_service_nursery
-from ..sync_protocols import is_in_parts
+from ..protocol_ids import is_in_parts
 from ..transport.stream import Connection, Stream
 
 __all__ = ["Insert", "PullSession"]

@@ -17,7 +17,7 @@ from ...sync.rate import TokenBucket
 from ...sync.rpc import AbortResponse
 from ...sync.server import SyncServer
 from ...sync.wire import encode_response
-from ..sync_protocols import is_in_parts
+from ..protocol_ids import is_in_parts
 from ..transport.stream import Stream
 
 __all__ = ["ServeSession", "Turns"]

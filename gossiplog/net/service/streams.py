@@ -37,7 +37,7 @@ from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
 from ...tree.node import ReadRoot
 from ..journal import note
-from ..sync_protocols import is_in_parts, sync_protocols
+from ..protocol_ids import is_in_parts, push_protocol, sync_protocols
 from ..transport.stream import Connection, Handler, Stream
 from .peers import Peer, PeerConnection
 from .pubsub_stream import Encoder, RpcSender, read_rpcs
@@ -130,7 +130,7 @@ class Streams:
         self._waiting: dict[PeerId, trio.Event] = {}
         self._turns = Turns()
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
-        self._push_protocol = f"/canvas/v1/{service.topic}/push"
+        self._push_protocol = push_protocol(service.topic)
         self._sync_protocols = sync_protocols(service.topic)
 
     def handlers(self) -> dict[str, Handler]:

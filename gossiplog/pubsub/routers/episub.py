@@ -30,7 +30,8 @@ from ..overlay.messages import (
 )
 from ..overlay.plumtree import FLUSH, HOPS_MAX, MISSING, Tree, Wake
 from ..params import EpisubParams
-from ..peers import EPISUB, FLOODSUB, Peer, choose
+from ..peers import Peer, choose
+from ..protocol_ids import EPISUB, FLOODSUB
 from ..router import TopicState
 from ..rpc import Message, Rpc
 from ..seen import Held

@@ -10,7 +10,7 @@ from random import Random
 from ..actions import Fate
 from ..base import PubSub
 from ..params import FloodsubParams
-from ..peers import FLOODSUB
+from ..protocol_ids import FLOODSUB
 from ..router import TopicState
 from ..rpc import Message
 from ..types import PeerId, Topic

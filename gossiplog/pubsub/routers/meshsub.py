@@ -16,7 +16,8 @@ from ..gossip.mesh import Mesh
 from ..gossip.peer_exchange import PeerExchange
 from ..gossip.score import NoScoring, Scoring
 from ..params import MeshsubParams
-from ..peers import FLOODSUB, MESHSUB_1_0, Peer
+from ..peers import Peer
+from ..protocol_ids import FLOODSUB, MESHSUB_1_0
 from ..router import TopicState
 from ..rpc import Control, Message
 from ..types import PeerId, TimerToken, Topic

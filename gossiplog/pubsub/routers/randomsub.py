@@ -10,7 +10,8 @@ from random import Random
 from ..actions import Fate
 from ..base import PubSub
 from ..params import RandomsubParams
-from ..peers import FLOODSUB, RANDOMSUB, choose
+from ..peers import choose
+from ..protocol_ids import FLOODSUB, RANDOMSUB
 from ..router import TopicState
 from ..rpc import Message
 from ..types import PeerId, Topic

@@ -11,10 +11,11 @@ from trio.testing import memory_stream_pair
 from gossiplog.errors import CannotConnect, CannotListen, ClosedError, RemoteProtocolError
 from gossiplog.net.libp2p import Address, PeerKey, open_host
 from gossiplog.net.libp2p import noise as noise_module
-from gossiplog.net.libp2p.identify import PING_PROTOCOLS, measure_ping
+from gossiplog.net.libp2p.identify import measure_ping
 from gossiplog.net.libp2p.noise import secure
 from gossiplog.net.libp2p.transport import dial
-from gossiplog.net.libp2p.upgrade import YAMUX, upgrade_inbound, upgrade_outbound
+from gossiplog.net.libp2p.upgrade import upgrade_inbound, upgrade_outbound
+from gossiplog.net.protocol_ids import PING_PROTOCOLS, YAMUX
 from gossiplog.net.transport.multistream import encode_line
 
 ONE, TWO = PeerKey(b"\1" * 32), PeerKey(b"\2" * 32)

@@ -1,0 +1,47 @@
+"""The ids under which streams are opened, but for pubsub's, which are in `pubsub/protocol_ids.py`. Those of a log bear its topic.
+
+Source: docs/spec/sync.md, "Long answers in parts"; libp2p specifications, "identify", "ping", "kad-dht"; the reference says `canvas`
+where others say `ipfs`; both are answered.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "IDENTIFY_PROTOCOLS",
+    "IDENTIFY_PUSH_PROTOCOLS",
+    "NOISE",
+    "PING_PROTOCOLS",
+    "YAMUX",
+    "is_in_parts",
+    "kad_protocol",
+    "push_protocol",
+    "sync_protocols",
+]
+
+NOISE = "/noise"
+YAMUX = "/yamux/1.0.0"
+IDENTIFY_PROTOCOLS = ("/canvas/id/1.0.0", "/ipfs/id/1.0.0")
+IDENTIFY_PUSH_PROTOCOLS = ("/canvas/id/push/1.0.0", "/ipfs/id/push/1.0.0")
+PING_PROTOCOLS = ("/canvas/ping/1.0.0", "/ipfs/ping/1.0.0")
+
+_IN_PARTS = "/gossiplog/v1/"
+
+
+def push_protocol(topic: str) -> str:
+    """Return the id of streams of new entries and heads."""
+    return f"/canvas/v1/{topic}/push"
+
+
+def sync_protocols(topic: str) -> tuple[str, str]:
+    """Return the ids of syncs: ours, in which long answers come in parts, and the reference's, in the order in which they are proposed."""
+    return f"{_IN_PARTS}{topic}/sync", f"/canvas/v1/{topic}/sync"
+
+
+def is_in_parts(protocol: str) -> bool:
+    """Whether a stream that was negotiated for this id has answers in parts."""
+    return protocol.startswith(_IN_PARTS)
+
+
+def kad_protocol(topic: str) -> str:
+    """Return the id of the search for a topic's peers."""
+    return f"/canvas/kad/1.0.0/{topic}"
