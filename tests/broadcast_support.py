@@ -35,7 +35,7 @@ from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync.result import Ending, SyncResult
-from gossiplog.sync.rpc import InsertEntries as InsertMessage
+from gossiplog.sync.rpc import Insert as InsertMessage
 from gossiplog.sync.rpc import Update
 from gossiplog.sync.wire import decode_event, encode_event
 

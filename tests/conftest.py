@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from postgres_support import PostgresServer, find_binaries, running_server
@@ -10,8 +11,21 @@ SPARK = Path(__file__).parent / "spark"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what needs Spark, whose session takes 10 seconds to start. Each process gets whole files (`--dist loadfile`)."""
+    """Begin with what needs Spark, whose session takes 10 seconds to start."""
     items.sort(key=lambda item: SPARK not in item.path.parents)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process whole files, and all that needs Spark to one of them: its Connect server listens on a port of its own."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "spark" if "spark" in Path(file).parts else file
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,9 @@ Seeds are in hex: the multiaddrs, public key, record and messages of the peer wh
 import contextlib
 from collections.abc import Callable
 
+import trio
+
+from gossiplog.codec.framing import encode_frame
 from gossiplog.errors import ClosedError, DecodeError, RemoteProtocolError
 from gossiplog.pubsub.types import PeerId
 
@@ -59,11 +62,11 @@ def fuzz_record(data: bytes) -> None:
 
 
 def fuzz_identify(data: bytes) -> None:
-    from gossiplog.net.libp2p.identify import _read_identity
+    from gossiplog.net.libp2p.identify import read_identity
 
     try:
-        identity = _read_identity(data, PEER)
-    except DecodeError:
+        identity = trio.run(read_identity, Given(data), PEER)
+    except RemoteProtocolError:
         return
     assert all(address.peer == PEER for address in identity.addresses)
 
@@ -112,7 +115,7 @@ LIBP2P_TARGETS: tuple[tuple[str, Callable[[bytes], None], tuple[bytes, ...]], ..
     ("multiaddr", fuzz_multiaddr, (*MULTIADDRS, b"/ip4/192.0.2.1/tcp/4001/ws", f"/dns4/a.example/tcp/443/wss/p2p/{PEER}".encode())),
     ("public-key", fuzz_public_key, (PUBLIC,)),
     ("peer-record", fuzz_record, (RECORD,)),
-    ("identify", fuzz_identify, (IDENTIFY,)),
+    ("identify", fuzz_identify, (encode_frame(IDENTIFY), encode_frame(IDENTIFY[:38]) + encode_frame(IDENTIFY[38:]))),
     ("kademlia", fuzz_kademlia, (ANSWER, b"\x08\x04\x12\x04abcd")),
     ("noise", fuzz_noise, (b"\0\x20" + bytes(range(32)), b"\0\x60" + bytes(96), b"\0\0")),
 )

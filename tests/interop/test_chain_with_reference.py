@@ -99,8 +99,8 @@ async def line() -> AsyncIterator[list[Place]]:
             link = await stack.enter_async_context(log.connect(url))
             await link.wait_connected()
             await nodes[f"client of {name}"].ask("connect", log=f"client of {name}", url=hub.urls[0])
-            assert log._service is not None
-            neighbours, running = 3 if name == "B" else 2, log._service
+            neighbours, running = 3 if name == "B" else 2, service.service_of(log)
+            assert running is not None
             with trio.fail_after(WAIT_S):
                 while sum(each.is_pushing for each in running.links()) < neighbours:
                     await trio.sleep(0.02)

@@ -45,7 +45,9 @@ async def joined(line: Sequence[str]) -> AsyncIterator[list[GossipLog]]:
                 await stack.enter_async_context(logs[at + 1].connect(urls[at]))
         for at, log in enumerate(logs):
             neighbours = (at > 0) + (at < len(line))
-            await eventually(lambda log=log, neighbours=neighbours: sum(link.is_pushing for link in log._service.links()) == neighbours)
+            await eventually(
+                lambda log=log, neighbours=neighbours: sum(link.is_pushing for link in service.service_of(log).links()) == neighbours
+            )
         yield logs
 
 

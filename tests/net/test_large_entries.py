@@ -14,6 +14,7 @@ from gossiplog.entry.envelope import VALUE_BYTES_LIMIT, next_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
+from gossiplog.net.service.service import service_of
 from gossiplog.sync import serve_plan as answer
 
 SIZES = (70_000, 1_100_000, VALUE_BYTES_LIMIT)
@@ -33,7 +34,7 @@ def large_entries(sizes: Sequence[int] = SIZES) -> list[Entry]:
 
 
 def offences(log: GossipLog) -> dict[str, int]:
-    return dict(log._service.state().offences)
+    return dict(service_of(log).state().offences)
 
 
 @pytest.mark.parametrize("line", [(UP, UP), (MESH, DOWN)], ids="-".join)

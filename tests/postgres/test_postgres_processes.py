@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 WRITER = """
 import random, sys, trio, gossiplog
-from gossiplog.log import Ed25519Signer
+from gossiplog.entry import Ed25519Signer
 url, name, count, shared = sys.argv[1], sys.argv[2], int(sys.argv[3]), [bytes.fromhex(line) for line in sys.stdin.read().split()]
 
 async def main():

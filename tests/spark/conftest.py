@@ -53,7 +53,7 @@ def submitted(damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     folder = tmp_path_factory.mktemp("submitted")
     submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
-    script = str(REPOSITORY / "gossiplog" / "cli" / "submit" / "spark_submit.py")
+    script = str(REPOSITORY / "gossiplog" / "cli" / "spark" / "submit" / "spark_submit.py")
     settings = ["--master", "local[1]", "--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.sql.codegen.wholeStage=false"]
     job = [submit, *settings, script, "verify", damaged.path, "-o", str(folder / "out"), "--json"]
     yield from ended(start(job, folder, **doctor.environment()))

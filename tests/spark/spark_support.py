@@ -85,7 +85,7 @@ def start(arguments: list[str], folder: Path, **extra: str) -> Start:
 CONNECT = """
 import json, sys
 from gossiplog.spark import read_entries, session
-from gossiplog.spark.jobs import Job, diff_job, state_job, tree_job, verify_job
+from gossiplog.spark.jobs.jobs import Job, diff_job, state_job, tree_job, verify_job
 spark = session(remote="local[1]", config={"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"})
 assert type(spark).__module__.startswith("pyspark.sql.connect"), type(spark)
 whole, damaged, out = sys.argv[1:]

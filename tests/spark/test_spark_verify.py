@@ -19,7 +19,7 @@ def plain_verdicts(path: str) -> dict[str, tuple[bool, str | None, str | None]]:
 
     async def run() -> dict[str, tuple[bool, str | None, str | None]]:
         async with gossiplog.open(path, read_only=True, create=False) as log:
-            with Pool(1, log.topic, 1 << 20) as pool:
+            with Pool(1, log.topic) as pool:
                 return {f.id or "": (f.accepted, f.rule, f.reason) async for f in verify_log(log, pool)}
 
     return trio.run(run)

@@ -83,7 +83,7 @@ from .strangers import Strangers, note_refusal
 from .streams import Streams
 from .timers import Timers
 
-__all__ = ["Dialler", "MakeRouter", "Service", "open_service"]
+__all__ = ["Dialler", "MakeRouter", "Service", "open_service", "service_of"]
 
 MakeRouter: TypeAlias = Callable[[random.Random], Router]
 """Makes a router that validates, from its only source of chance."""
@@ -114,6 +114,11 @@ class Dialler(Protocol):
 
 _SERVICES: WeakKeyDictionary[Replica, Service] = WeakKeyDictionary()
 """The service of each log that is on the network."""
+
+
+def service_of(log: Replica) -> Service | None:
+    """Return the service of a log, None if it is not on the network."""
+    return _SERVICES.get(log)
 
 
 @asynccontextmanager
