@@ -14,8 +14,8 @@ from typing import Any
 
 import gossiplog
 from gossiplog.codec import pcf_encode
-from gossiplog.entry.envelope import next_clock
 from gossiplog.entry.message import Entry
+from gossiplog.entry.rules import next_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.store.migrate import load_migrations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .entry.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
+from .entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from .entry.schemes import accepted_schemes
 from .entry.signing import Signer
 from .errors import LocalProtocolError

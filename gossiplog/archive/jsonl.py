@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..codec import CLOCK_MAX, dag_json, pcf
-from ..entry.envelope import PARENTS_MAX, build_value
+from ..entry.envelope import build_value
 from ..entry.message_id import decode_id, is_id
+from ..entry.rules import PARENTS_MAX
 from ..errors import DecodeError, EncodeError
 from .records import BLOCK_BYTES_MAX, LINE_BYTES_MAX, BinaryReader, Record, read_lines
 

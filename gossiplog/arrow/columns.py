@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..entry.envelope import VALUE_BYTES_LIMIT, Envelope, parse_envelope
+from ..entry.envelope import Envelope, parse_envelope
 from ..entry.message_id import ID_CHARS, KEY_BYTES, clock_of, message_key
+from ..entry.rules import VALUE_BYTES_LIMIT
 from ..errors import DecodeError, EncodeError, LocalProtocolError
 from ..tasks.pages import bounded
 from ..tree.node import leaf_hash

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from ..errors import DecodeError
 
-__all__ = ["CLOCK_BYTES_MAX", "CLOCK_MAX", "decode_clock", "encode_clock"]
+__all__ = ["CLOCK_MAX", "decode_clock", "encode_clock"]
 
 CLOCK_MAX = 2**53 - 1
 """The highest clock there is: JavaScript's highest safe integer."""
-CLOCK_BYTES_MAX = 8
 
 
 def encode_clock(clock: int) -> bytes:

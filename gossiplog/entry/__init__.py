@@ -1,20 +1,9 @@
 """Entries and what makes one valid: messages, ids, signatures, and the rules of validation, all of them about one VALUE alone."""
 
-from .envelope import (
-    PARENTS_MAX,
-    VALUE_BYTES_DEFAULT,
-    VALUE_BYTES_LIMIT,
-    Envelope,
-    InvalidEntry,
-    Rule,
-    check_topic,
-    is_topic,
-    next_clock,
-    parse_envelope,
-    signed_bytes,
-)
+from .envelope import Envelope, parse_envelope, signed_bytes
 from .message import Entry, Message, Payload, Signature
 from .message_id import ID_PATTERN, KEY_BYTES, clock_of, decode_id, encode_id, is_id, message_key
+from .rules import PARENTS_MAX, VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT, InvalidEntry, Rule, check_topic, is_topic, next_clock
 from .schemes import DEFAULT_SCHEMES, SignatureScheme, accept_schemes, register_scheme, verify_signature
 from .signing import Ed25519Signer, Signer, sign_entry
 from .validation import Outcome, Verdict, validate, validate_many

@@ -6,52 +6,31 @@
 and the clock rule. Entries of the usual form take `_parse_usual`, which compares fixed bytes; all others take `_parse_any`. Both say
 the same of any bytes that the first understands.
 
-Source: docs/spec/entries.md, "Entry", "Signature", "Portable canonical form"; the limits are those of docs/spec/limits.md.
+Source: docs/spec/entries.md, "Entry", "Signature", "Portable canonical form".
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn
 
 from ..codec import pcf
 from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
-from ..codec.clock import CLOCK_MAX
-from ..codec.framing import VALUE_BYTES_MAX
 from ..codec.link import UnknownLink
 from ..codec.pcf_encode import item_header
-from ..errors import DecodeError, LocalProtocolError
+from ..errors import DecodeError
 from .message_id import KEY_BYTES, clock_of
+from .rules import CLOCK_MAX, NESTING_MAX, PARENTS_MAX, TOPIC_CHARS_MAX, VALUE_BYTES_LIMIT, InvalidEntry, Rule, is_topic, next_clock
 
 __all__ = [
-    "PARENTS_MAX",
-    "TOPIC_CHARS_MAX",
-    "VALUE_BYTES_DEFAULT",
-    "VALUE_BYTES_LIMIT",
     "Envelope",
-    "InvalidEntry",
-    "Rule",
     "build_value",
-    "check_topic",
-    "is_topic",
-    "next_clock",
     "parse_envelope",
     "signature_and_signed_bytes",
     "signed_bytes",
     "skim",
 ]
-
-VALUE_BYTES_DEFAULT = 64 * 1024
-"""The largest VALUE of an append of ours, unless a log is opened otherwise. What others made may have more."""
-VALUE_BYTES_LIMIT = VALUE_BYTES_MAX
-"""The largest VALUE of all: a larger one fits no frame."""
-PARENTS_MAX = 16_384
-TOPIC_CHARS_MAX = 128
-
-_TOPIC = re.compile(r"[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?")
-_CODECS = ("dag-cbor", "dag-json")
 
 _USUAL_HEAD = b"\x85\x83\x68dag-cbor\x78\x38did:key:z6Mk"
 """A tuple of five, a signature tuple of three over dag-cbor, and the beginning of an Ed25519 did:key of 56 characters."""
@@ -60,37 +39,6 @@ _DID_END = 69
 _SIGNATURE_HEAD = b"\x58\x40"
 _SIGNATURE_AT = 71
 _TOPIC_AT = 135
-
-
-class Rule:
-    """The names of the rules, as verdicts give them."""
-
-    SIZE = "size"
-    NESTING = "nesting"
-    CANONICAL = "canonical"
-    SHAPE = "shape"
-    TOPIC = "topic"
-    CLOCK = "clock"
-    KEY = "key"
-    SCHEME = "scheme"
-    SIGNATURE = "signature"
-    PARENTS = "parents"
-    QUARANTINED = "quarantined"
-    STORAGE = "storage"
-
-
-class InvalidEntry(DecodeError):
-    """Bytes that are no entry.
-
-    Attributes:
-        rule: The first rule that they break, one of `Rule`.
-        reason: How, in a few words.
-    """
-
-    def __init__(self, rule: str, reason: str) -> None:
-        super().__init__(f"{rule}: {reason}")
-        self.rule = rule
-        self.reason = reason
 
 
 class Envelope(NamedTuple):
@@ -117,32 +65,6 @@ class Envelope(NamedTuple):
     topic_at: int
     parents_at: int
     payload_at: int
-
-
-def is_topic(topic: str) -> bool:
-    """Say whether a topic has the right form: `[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?`, at most 128 characters, not `.` or `..`."""
-    return len(topic) <= TOPIC_CHARS_MAX and _TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
-
-
-def check_topic(topic: str) -> None:
-    """Refuse a topic of the wrong form; see `is_topic`.
-
-    Raises:
-        LocalProtocolError: The form is wrong.
-    """
-    if not is_topic(topic):
-        shown = repr(topic[: TOPIC_CHARS_MAX + 1])
-        hint = f"use letters, digits, '.' and '-', and optionally '#' with letters and digits; at most {TOPIC_CHARS_MAX} characters"
-        raise LocalProtocolError(f"{shown} is not a topic", hint=hint)
-
-
-def next_clock(parent_keys: Iterable[bytes]) -> int:
-    """Return the clock of an entry with these parents: one more than their highest, 1 without any.
-
-    Raises:
-        DecodeError: A key does not begin with the canonical form of a clock.
-    """
-    return 1 + max((clock_of(key) for key in parent_keys), default=0)
 
 
 def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT, *, trusted: bool = False) -> Envelope:
@@ -315,7 +237,7 @@ def _usual_topic(item: bytes) -> str | None:
 def _parse_any(value: bytes) -> Envelope:
     """Take apart any entry, or say what is wrong with it: first its form, item by item, then its shape, its topic and its clock."""
     try:
-        end = pcf.check(value, 0, pcf.DEPTH_MAX + 1)
+        end = pcf.check(value, 0, NESTING_MAX + 1)
     except DecodeError as error:
         raise _not_canonical(error) from None
     if end != len(value):

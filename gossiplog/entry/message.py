@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..codec import pcf
 from ..codec.base32hex import encode_base32hex
-from .envelope import VALUE_BYTES_LIMIT, Envelope, check_topic, parse_envelope
+from .envelope import Envelope, parse_envelope
 from .message_id import clock_of, message_key
+from .rules import VALUE_BYTES_LIMIT
 
 if TYPE_CHECKING:
     from ..codec.link import Link
 
-__all__ = ["Entry", "Message", "Payload", "Signature", "check_topic"]
+__all__ = ["Entry", "Message", "Payload", "Signature"]
 
 Payload: TypeAlias = "bool | int | float | str | bytes | list[Payload] | dict[str, Payload] | Link | None"
 

@@ -15,9 +15,10 @@ from typing import Protocol
 from ..codec.did import ED25519_CODE, encode_did
 from ..errors import EncodeError, KeyFileError, LocalProtocolError
 from . import ed25519
-from .envelope import VALUE_BYTES_LIMIT, build_value, signed_bytes
+from .envelope import build_value, signed_bytes
 from .message import Entry
 from .message_id import message_key
+from .rules import VALUE_BYTES_LIMIT
 
 __all__ = ["Ed25519Signer", "Signer", "sign_entry"]
 

@@ -31,8 +31,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from ..errors import DecodeError
-from .envelope import VALUE_BYTES_LIMIT, Envelope, InvalidEntry, Rule, parse_envelope, signature_and_signed_bytes
+from .envelope import Envelope, parse_envelope, signature_and_signed_bytes
 from .message import Entry
+from .rules import VALUE_BYTES_LIMIT, InvalidEntry, Rule
 from .schemes import CODECS, SignatureScheme, accepted_schemes, extra_of, is_codec, scheme_of
 
 __all__ = ["CODECS", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "validate", "validate_many"]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
-from ..entry.envelope import VALUE_BYTES_DEFAULT, next_clock
 from ..entry.message import Entry, Message
 from ..entry.message_id import clock_of, encode_id
+from ..entry.rules import VALUE_BYTES_DEFAULT, next_clock
 from ..entry.signing import Signer, sign_entry
 from ..entry.validation import Outcome, Rule, Verdict
 from ..errors import DamagedLog, GossipLogError, NotAuthorised

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..codec.did import decode_did, encode_did
-from ..entry.envelope import VALUE_BYTES_LIMIT, build_value
+from ..entry.envelope import build_value
 from ..entry.message import Entry
 from ..entry.message_id import KEY_BYTES, clock_of, encode_id, message_key
+from ..entry.rules import VALUE_BYTES_LIMIT
 from ..entry.validation import Verdict, validate
 from ..errors import DecodeError
 from ..plan import Plan, ask

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from ..entry.envelope import next_clock
 from ..entry.message import Entry
 from ..entry.message_id import ID_CHARS, decode_id, encode_id
+from ..entry.rules import next_clock
 from ..errors import AmbiguousId, DecodeError, NotFound
 from ..log.ancestry import AncestorQuery, AncestorWalk, children, position
 from ..log.requests import Position, Quarantined, ReadCount, ReadHeads, ReadLeaves, ReadPage, ReadQuarantine, ReadValues

@@ -25,9 +25,9 @@ from starlette.types import Message
 
 from ..archive.jsonl import DEPTH_MAX, entry_to_line, record_to_value
 from ..codec import dag_json, pcf
-from ..entry.envelope import Rule, next_clock
 from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id
+from ..entry.rules import Rule, next_clock
 from ..errors import DecodeError, NotFound, RemoteProtocolError, StoreError
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.admission import Admission

@@ -20,7 +20,7 @@ from gossiplog.codec import pcf
 from gossiplog.codec.framing import encode_frame
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry import sign_entry
-from gossiplog.entry.envelope import next_clock
+from gossiplog.entry.rules import next_clock
 from gossiplog.errors import GossipLogError
 from gossiplog.net import Connection, Stream
 from gossiplog.net.libp2p import Address, Peering, PeerKey, open_host

@@ -15,7 +15,7 @@ from gossiplog.codec import pcf
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry import Entry, sign_entry
-from gossiplog.entry.envelope import next_clock
+from gossiplog.entry.rules import next_clock
 from gossiplog.errors import GossipLogError, StreamReset
 from gossiplog.net import Connection, EndKind, MuxedStream, Stream
 from gossiplog.net.transport.multistream import Proposal

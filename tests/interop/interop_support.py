@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from gossiplog import Ed25519Signer, Entry, GossipLog
-from gossiplog.entry.envelope import next_clock
+from gossiplog.entry.rules import next_clock
 from gossiplog.entry.signing import sign_entry
 
 FOLDER = Path(__file__).parent

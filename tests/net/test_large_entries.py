@@ -10,7 +10,7 @@ from test_chain import DOWN, MESH, UP, joined
 
 from gossiplog import Entry, GossipLog
 from gossiplog.archive import entry_to_line
-from gossiplog.entry.envelope import VALUE_BYTES_LIMIT, next_clock
+from gossiplog.entry.rules import VALUE_BYTES_LIMIT, next_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from ... import errors
-from ...entry.envelope import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
+from ...entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ..exits import ExitCode, Failure
 from ..options import DURABILITIES, key_option, log_argument, output_options
 from ..output import Output

@@ -12,9 +12,10 @@ from typing import Any
 from ...broadcast import InsertEntry, PeerKind
 from ...codec import pcf_encode
 from ...codec.framing import FrameDecoder, encode_frame
-from ...entry.envelope import build_value, next_clock, signed_bytes
+from ...entry.envelope import build_value, signed_bytes
 from ...entry.message import Entry
 from ...entry.message_id import message_key
+from ...entry.rules import next_clock
 from ...entry.signing import Ed25519Signer, sign_entry
 from ...log.requests import ReadHeads
 from ...plan import Request

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ...arrow.columns import arrow_schema
-from ...entry.envelope import VALUE_BYTES_LIMIT
+from ...entry.rules import VALUE_BYTES_LIMIT
 from ...entry.validation import validate
 from ..source.columns import COLUMNS
 

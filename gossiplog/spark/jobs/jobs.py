@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from ...entry.envelope import VALUE_BYTES_LIMIT
+from ...entry.rules import VALUE_BYTES_LIMIT
 from ...plan import Plan, ask
 from ...store.postgres.url import is_postgres_url, without_secrets
 from ..tables.entries import read_entries

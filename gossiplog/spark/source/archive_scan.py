@@ -24,8 +24,9 @@ from ...archive.records import read_lines
 from ...archive.source import EXPANDED_BYTES_MAX, sniff
 from ...archive.values import read_hex_values
 from ...arrow.columns import Page, SourceRow, paged
-from ...entry.envelope import VALUE_BYTES_LIMIT, parse_envelope
+from ...entry.envelope import parse_envelope
 from ...entry.message_id import decode_id, message_key
+from ...entry.rules import VALUE_BYTES_LIMIT
 from ...errors import DecodeError, LocalProtocolError
 from .scan import Part, Selection
 

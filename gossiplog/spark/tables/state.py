@@ -17,8 +17,9 @@ from ...arrow.columns import BATCH_ROWS, ids_of
 from ...arrow.payload import flat_items, joined, value_text
 from ...codec import dag_json, pcf
 from ...codec.link import UnknownLink
-from ...entry.envelope import VALUE_BYTES_LIMIT, parse_envelope, skim
+from ...entry.envelope import parse_envelope, skim
 from ...entry.message_id import encode_id, message_key
+from ...entry.rules import VALUE_BYTES_LIMIT
 from ...errors import DecodeError, EncodeError, LocalProtocolError
 from ..jobs.staging import materialise
 from .ancestry import ancestors

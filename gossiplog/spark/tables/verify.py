@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ...arrow.columns import ids_of
-from ...entry.envelope import VALUE_BYTES_LIMIT, Rule
+from ...entry.rules import VALUE_BYTES_LIMIT, Rule
 from ...entry.validation import Outcome, validate
 from ..jobs.staging import materialise, small
 from .task_function import Work

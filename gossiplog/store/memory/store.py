@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from ...entry.envelope import is_topic
+from ...entry.rules import check_topic
 from ...errors import LocalProtocolError, ReadOnlyLog
 from ...log.requests import (
     WriteCursor,
@@ -34,8 +34,9 @@ class MemoryStore:
     poll_s = 0.0
 
     def __init__(self, topic: str | None, *, read_only: bool = False, state: MemoryState | None = None) -> None:
-        if topic is None or not is_topic(topic):
-            raise LocalProtocolError("a log in memory needs a topic" if topic is None else f"topic {topic!r} is not well formed")
+        if topic is None:
+            raise LocalProtocolError("a log in memory needs a topic")
+        check_topic(topic)
         self.topic = topic
         self.location = ":memory:"
         self.is_read_only = read_only

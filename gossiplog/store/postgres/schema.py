@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from ...entry.envelope import is_topic
+from ...entry.rules import check_topic, is_topic
 from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogNotFound, NewerVersion, ReadOnlyLog, StoreError, TopicMismatch
 from ...version import VERSION
 from ..migrate import load_migrations
@@ -195,9 +195,7 @@ async def _create(connection: Connection, url: PostgresUrl, topic: str | None) -
     """
     if topic is None:
         raise LocalProtocolError("a new log needs a topic")
-    if not is_topic(topic):
-        hint = "letters, digits, dots and hyphens, then maybe # with letters and digits"
-        raise LocalProtocolError(f"topic {topic!r} is not well formed", hint=hint)
+    check_topic(topic)
     await connection.execute(begin_writing("", (_LOCK_CLASS, 0)))
     try:
         if await _is_blank(connection, url):

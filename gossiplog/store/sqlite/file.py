@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
-from ...entry.envelope import is_topic
+from ...entry.rules import check_topic, is_topic
 from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogBusy, LogNotFound, NewerVersion, ReadOnlyLog, TopicMismatch
 from ...version import VERSION
 from ..base import Durability
@@ -186,10 +186,7 @@ def create_log(db: sqlite3.Connection, topic: str | None) -> None:
     """
     if topic is None:
         raise LocalProtocolError("a new log needs a topic")
-    if not is_topic(topic):
-        raise LocalProtocolError(
-            f"topic {topic!r} is not well formed", hint="letters, digits, dots and hyphens, then maybe # with letters and digits"
-        )
+    check_topic(topic)
     db.execute("BEGIN IMMEDIATE")
     try:
         for _, statements in load_migrations("sqlite"):

@@ -16,8 +16,9 @@ from gossiplog import Ed25519Signer, Outcome
 from gossiplog.archive import entry_to_line
 from gossiplog.codec import pcf_encode
 from gossiplog.entry import sign_entry, validate
-from gossiplog.entry.envelope import build_value, next_clock, parse_envelope
+from gossiplog.entry.envelope import build_value, parse_envelope
 from gossiplog.entry.message_id import decode_id
+from gossiplog.entry.rules import next_clock
 from gossiplog.errors import LocalProtocolError
 from gossiplog.ethereum import SCHEME, Eip712Signer, Wallet, is_session_authorised, register
 from gossiplog.ethereum.keys import is_address, keccak

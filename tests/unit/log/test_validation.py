@@ -8,7 +8,8 @@ from gossiplog.codec import pcf
 from gossiplog.codec.base58 import encode_base58
 from gossiplog.codec.framing import FRAME_BYTES_MAX
 from gossiplog.entry import Ed25519Signer, Outcome, sign_entry, validate, validate_many, verify_signature
-from gossiplog.entry.envelope import VALUE_BYTES_LIMIT, build_value
+from gossiplog.entry.envelope import build_value
+from gossiplog.entry.rules import VALUE_BYTES_LIMIT
 from gossiplog.sync.rpc import ValuesResponse
 from gossiplog.sync.wire import encode_response
 

@@ -1,0 +1,103 @@
+"""The rules of one entry: its clock, the form of its topic, and every bound of its size.
+
+An entry of too many bytes, parents or levels is ignored, as it may be good elsewhere; one that breaks another rule is rejected.
+`validation` says in which order they are asked.
+
+Source: docs/spec/entries.md, "Entry", "Acceptance: three verdicts"; docs/spec/limits.md, "parents and heads" and "entry size".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..codec.clock import CLOCK_MAX
+from ..codec.framing import VALUE_BYTES_MAX
+from ..codec.pcf import APPEND_DEPTH_MAX, DEPTH_MAX
+from ..errors import DecodeError, LocalProtocolError
+from .message_id import clock_of
+
+__all__ = [
+    "CLOCK_MAX",
+    "NESTING_DEFAULT",
+    "NESTING_MAX",
+    "PARENTS_MAX",
+    "TOPIC_CHARS_MAX",
+    "VALUE_BYTES_DEFAULT",
+    "VALUE_BYTES_LIMIT",
+    "InvalidEntry",
+    "Rule",
+    "check_topic",
+    "is_topic",
+    "next_clock",
+]
+
+VALUE_BYTES_DEFAULT = 64 * 1024
+"""The largest VALUE of an append of ours, unless a log is opened otherwise. What others made may have more."""
+VALUE_BYTES_LIMIT = VALUE_BYTES_MAX
+"""The largest VALUE of all: a larger one fits no frame."""
+PARENTS_MAX = 16_384
+NESTING_MAX = DEPTH_MAX
+"""Levels of arrays and maps in a payload."""
+NESTING_DEFAULT = APPEND_DEPTH_MAX
+"""The same in an append of ours."""
+TOPIC_CHARS_MAX = 128
+
+_TOPIC = re.compile(r"[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?")
+
+
+class Rule:
+    """The names of the rules, as verdicts give them."""
+
+    SIZE = "size"
+    NESTING = "nesting"
+    CANONICAL = "canonical"
+    SHAPE = "shape"
+    TOPIC = "topic"
+    CLOCK = "clock"
+    KEY = "key"
+    SCHEME = "scheme"
+    SIGNATURE = "signature"
+    PARENTS = "parents"
+    QUARANTINED = "quarantined"
+    STORAGE = "storage"
+
+
+class InvalidEntry(DecodeError):
+    """Bytes that are no entry.
+
+    Attributes:
+        rule: The first rule that they break, one of `Rule`.
+        reason: How, in a few words.
+    """
+
+    def __init__(self, rule: str, reason: str) -> None:
+        super().__init__(f"{rule}: {reason}")
+        self.rule = rule
+        self.reason = reason
+
+
+def is_topic(topic: str) -> bool:
+    """Say whether a topic has the right form: `[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?`, at most 128 characters, not `.` or `..`."""
+    return len(topic) <= TOPIC_CHARS_MAX and _TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a topic of the wrong form; see `is_topic`.
+
+    Raises:
+        LocalProtocolError: The form is wrong.
+    """
+    if not is_topic(topic):
+        shown = repr(topic[: TOPIC_CHARS_MAX + 1])
+        hint = f"use letters, digits, '.' and '-', and optionally '#' with letters and digits; at most {TOPIC_CHARS_MAX} characters"
+        raise LocalProtocolError(f"topic {shown} is not well formed", hint=hint)
+
+
+def next_clock(parent_keys: Iterable[bytes]) -> int:
+    """Return the clock of an entry with these parents: one more than their highest, 1 without any.
+
+    Raises:
+        DecodeError: A key does not begin with the canonical form of a clock.
+    """
+    return 1 + max((clock_of(key) for key in parent_keys), default=0)
