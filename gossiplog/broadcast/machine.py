@@ -2,6 +2,7 @@
 
     pubsub      the router asks to validate → InsertEntry → ACCEPT: it forwards · IGNORE: sync with the source · REJECT: penalty
     push        an insert → InsertEntry → new: published, and pushed to WebSocket clients and hubs · an update → what is missing → sync
+    orphans     an entry without its parents → kept; the last of them comes → InsertEntry again → as if it had come now
     foreseen    an InsertEntry that can only be accepted → passed on at once, by both ways
     sync        StartSync → SyncFinished → with new entries: update(heads) to everybody but the source
     too large   for pubsub: an update(heads) to the mesh in its place, after the commit
@@ -13,7 +14,7 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from random import Random
 from typing import Any, NamedTuple, assert_never
@@ -70,6 +71,7 @@ from .events import (
 )
 from .heads_check import HeadsCheck
 from .offences import Blame, RejectedIds
+from .orphans import ORPHANS_MAX, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
 from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .state import BroadcastState
@@ -78,8 +80,6 @@ from .wanted_syncs import WantedSyncs
 __all__ = ["Broadcast"]
 
 SYNC_TIMER = TimerToken("broadcast.sync")
-ORPHANS_MAX = 4_096
-"""Messages that were ignored and whose further sources we would sync with."""
 PUBLISHED_BYTES_MAX = 2**16 - 256
 """The largest message that is published: with its topic it fits an RPC of 64 KiB, and some implementations take no more in one."""
 DEPARTED_MAX = 1_024
@@ -98,6 +98,7 @@ class _Pending(NamedTuple):
         pusher: The peer that pushed it; None when the router brought it.
         is_usual: The message is the one that we would have published for this entry.
         is_spread: The entry was passed on before it was stored.
+        is_retried: It came before its parents, and is tried again.
     """
 
     source: PeerId
@@ -107,6 +108,7 @@ class _Pending(NamedTuple):
     pusher: Peer | None = None
     is_usual: bool = True
     is_spread: bool = False
+    is_retried: bool = False
 
 
 class Broadcast:
@@ -131,8 +133,8 @@ class Broadcast:
         self._departed: OrderedDict[PeerId, Peer] = OrderedDict()
         self._rejected = RejectedIds()
         self._blamed = Blame()
-        self._orphans: OrderedDict[MessageId, bytes] = OrderedDict()
         self._needs = WantedSyncs(random, self._ask, self._emit)
+        self._orphans = Orphans(self._ask, self._want, self._retry, self._are_coming)
         self._pushes = Pushes(self._peers, self._ask, self._emit, random, tell_again_s)
         self._updates = HeadsCheck(self._rejected, self._ask, self._needs.want)
         self._pending: dict[int, _Pending] = {}
@@ -180,19 +182,19 @@ class Broadcast:
             "offenders": len(self._blamed.peers),
             "banned": self._blamed.peers.banned,
             "suspect_origins": self._blamed.origins.banned,
-            "orphans": len(self._orphans),
+            **self._orphans.sizes(),
             "departed": len(self._departed),
             **self._needs.sizes(),
         }
         sizes_max = {
-            "pending": self.router.state().sizes_max["pending"] + PUSHED_MAX * len(self._peers),
+            "pending": self.router.state().sizes_max["pending"] + PUSHED_MAX * len(self._peers) + ORPHANS_MAX,
             "pushed_per_peer": PUSHED_MAX,
-            "asked": 1 + 2 * len(self._peers),
+            "asked": 2 + 2 * len(self._peers),
             "rejected": self._rejected.size_max,
             "offenders": self._blamed.peers.size_max,
             "banned": self._blamed.peers.size_max,
             "suspect_origins": self._blamed.origins.size_max,
-            "orphans": ORPHANS_MAX,
+            **self._orphans.sizes_max(),
             "departed": DEPARTED_MAX,
             **self._needs.sizes_max(),
         }
@@ -255,9 +257,9 @@ class Broadcast:
             if isinstance(action, Validate):
                 self._on_validate(action)
             elif isinstance(action, AnotherSource):
-                key = self._orphans.get(action.message_id)
-                if key is not None and action.source in self._peers:
-                    self._needs.want(action.source, [key])
+                key = self._orphans.key_in(action.message_id)
+                if key is not None:
+                    self._want(action.source, [key])
             elif isinstance(action, Connect) and self._blamed.peers.banned_until(action.peer, self._now) is not None:
                 self._route(ConnectFailed(action.peer))
             else:
@@ -344,6 +346,7 @@ class Broadcast:
             self._pushes.on_change(1)
             self._publish(data, None)
             self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), None)
+            self._orphans.on_decided(entry.key, is_stored=True)
 
     def _publish(self, data: bytes, source: PeerId | None) -> None:
         if len(data) > PUBLISHED_BYTES_MAX:
@@ -400,6 +403,8 @@ class Broadcast:
         verdict = event.verdict
         if pending.pusher is not None:
             pending.pusher.pushed -= 1
+        if pending.is_retried:
+            self._orphans.on_retried(pending.key)
         if verdict.accepted:
             if verdict.is_new:
                 self._on_brought(pending.source, 1)
@@ -409,11 +414,12 @@ class Broadcast:
             self._on_rejected(pending, verdict)
         elif verdict.rule in (Rule.PARENTS, Rule.STORAGE):
             # What our own disk refused has to come again as well, although nobody is to blame.
-            self._on_orphan(pending)
+            self._on_orphan(pending, verdict)
         if pending.message_id is not None and not (pending.is_spread and pending.is_usual):
             # One entry can be wrapped in any number of ways, each with an id of its own; only one of them is worth forwarding.
             outcome = _OUTCOMES[verdict.outcome] if pending.is_usual or not verdict.accepted else PubsubOutcome.IGNORE
             self._route(Validated(pending.message_id, outcome))
+        self._orphans.on_decided(pending.key, is_stored=verdict.accepted)
 
     def _on_brought(self, source: PeerId, entries: int) -> None:
         peer = self._peers.get(source)
@@ -435,13 +441,24 @@ class Broadcast:
             self._rejected.add(verdict.entry.key)
         self._blame(pending.source, f"{verdict.rule}: {verdict.reason}")
 
-    def _on_orphan(self, pending: _Pending) -> None:
+    def _on_orphan(self, pending: _Pending, verdict: Verdict) -> None:
         if pending.message_id is not None:
-            self._orphans[pending.message_id] = pending.key
-            if len(self._orphans) > ORPHANS_MAX:
-                self._orphans.popitem(last=False)
-        if pending.source in self._peers:
-            self._needs.want(pending.source, [pending.key])
+            self._orphans.remember(pending.message_id, pending.key)
+        if verdict.rule == Rule.PARENTS and verdict.entry is not None and not pending.is_retried:
+            self._orphans.add(pending.source, verdict.entry, pending.digest)
+        else:
+            self._want(pending.source, [pending.key])
+
+    def _want(self, peer_id: PeerId, keys: Sequence[bytes]) -> None:
+        if peer_id in self._peers:
+            self._needs.want(peer_id, keys)
+
+    def _retry(self, orphan: Orphan) -> None:
+        self._insert(Insert(orphan.key, orphan.value), _Pending(orphan.source, orphan.key, orphan.digest, is_retried=True))
+
+    def _are_coming(self, keys: Iterable[bytes]) -> bool:
+        """Whether all of these are being inserted, as far as the keys are true under which they came. O(what is being inserted)."""
+        return {pending.key for pending in self._pending.values()}.issuperset(keys)
 
     # What peers push
 
@@ -492,3 +509,4 @@ class Broadcast:
             self._blame(event.peer, f"{result.rejected} invalid entries in a sync", result.rejected)
         if result.entries:
             self._pushes.heads_to_all_but(event.peer)
+            self._orphans.on_synced()

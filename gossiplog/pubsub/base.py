@@ -294,7 +294,13 @@ class PubSub(Hooks):
 
     def _on_publish(self, message: Message) -> None:
         if message.id in self.seen.entries:
-            self.out.append(Published(message.id, message.topic, (), is_duplicate=True))
+            seen = self.seen.entries[message.id]
+            if seen is not None and seen.outcome is Outcome.IGNORE and seen.source is not None:
+                # It was not forwarded when it came, and is as good as any now.
+                self.seen.entries[message.id] = None
+                self._accept(message, seen.source, seen.hops)
+            else:
+                self.out.append(Published(message.id, message.topic, (), is_duplicate=True))
             return
         held = Held(message, None)
         held.settle(Outcome.ACCEPT, self.now)

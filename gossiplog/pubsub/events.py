@@ -120,7 +120,10 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """The application publishes a message of its own; it needs no validation and is not delivered back."""
+    """The application publishes a message of its own; it needs no validation and is not delivered back.
+
+    One that a peer brought and that was ignored then is delivered and forwarded as if it were accepted now.
+    """
 
     message: Message
 

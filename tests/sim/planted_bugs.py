@@ -142,8 +142,8 @@ def remember_claimed_key(on_rejected: Any) -> Any:
 
 
 def blame_for_orphans(on_orphan: Any) -> Any:
-    def broken(self: Any, pending: Any) -> None:
-        on_orphan(self, pending)
+    def broken(self: Any, pending: Any, verdict: Any) -> None:
+        on_orphan(self, pending, verdict)
         self._blame(pending.source, "orphan")
 
     return broken
@@ -198,9 +198,9 @@ def keep_slot_of_the_gone(self: Any, peer: Any) -> None:
 
 
 def stay_silent_about_other_sources(on_orphan: Any) -> Any:
-    def broken(self: Any, pending: Any) -> None:
-        on_orphan(self, pending)
-        self._orphans.clear()
+    def broken(self: Any, pending: Any, verdict: Any) -> None:
+        on_orphan(self, pending, verdict)
+        self._orphans._messages.clear()
 
     return broken
 
@@ -217,7 +217,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(0, "no heads after sync", "what a sync brought is told to nobody", instead(Pushes, "heads_to_all_but", nothing)),
     PlantedBug(
-        2,
+        9,
         "no heads after a broken sync",
         "what a sync brought before its source left is told to nobody",
         around(Broadcast, "_on_sync_finished", tell_heads_only_while_source_is_here),

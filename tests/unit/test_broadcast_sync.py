@@ -2,8 +2,8 @@ import pytest
 from broadcast_support import BOB, COMPLETE, FRUITFUL, TOPIC, Harness, chain, forged, insert_of, message_of
 
 from gossiplog.broadcast import Ban, Connected, Disconnected, PeerKind, PushReceived, SyncFinished
-from gossiplog.broadcast.machine import ORPHANS_MAX
 from gossiplog.broadcast.offences import Offences, RejectedIds
+from gossiplog.broadcast.orphans import MESSAGES_MAX
 from gossiplog.broadcast.wanted_syncs import DEFER_S
 from gossiplog.codec import pcf_encode
 from gossiplog.entry.signing import sign_entry
@@ -346,9 +346,9 @@ def test_keys_held_for_a_peer_are_bounded():
 
 def test_orphans_are_bounded():
     node = harness("a")
-    for number in range(ORPHANS_MAX + 20):
+    for number in range(MESSAGES_MAX + 20):
         node.receive("a", sign_entry(BOB, TOPIC, 2, [FIRST.key], pcf_encode.encode(number)))
-    assert node.sizes()["orphans"] == ORPHANS_MAX
+    assert node.sizes()["orphan_messages"] == MESSAGES_MAX
 
 
 def test_messages_under_validation_are_bounded_by_the_router():

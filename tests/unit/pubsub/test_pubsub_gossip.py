@@ -334,6 +334,15 @@ def test_publish_reports_each_peer_and_a_duplicate_as_such():
     assert lone.tell(Publish(message("m"))) == [Published(message("m").id, T, ())]
 
 
+def test_message_that_was_ignored_is_forwarded_when_we_publish_it():
+    driver = joined("a", "b", "c")
+    driver.push("a", message("m"), outcome=Outcome.IGNORE)
+    actions = driver.tell(Publish(message("m")))
+    assert of(actions, Deliver) == [Deliver(message("m"), "a")]
+    assert sorted(recipients(actions, message("m"))) == ["b", "c"]
+    assert driver.tell(Publish(message("m"))) == [Published(message("m").id, T, (), is_duplicate=True)]
+
+
 def test_dropped_publish_is_reported_in_a_second_report_and_a_dropped_forward_is_not():
     driver = joined("a", "b")
     driver.tell(Publish(message("own")))

@@ -1,0 +1,214 @@
+"""Entries that came before their parents: kept for a while, and tried again when the last of their parents comes.
+
+A sync with whoever brought an orphan is what makes good for it. But its publisher may speak pubsub alone, or have left, and the message
+is not taken twice: without this room such a child would stay out although all that it descends from is here.
+
+Source: docs/spec/sync.md, "Orphans"; docs/spec/limits.md, "parents missing".
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..entry.message import Entry
+from ..pubsub.types import MessageId, PeerId
+from .wanted_syncs import Asker, missing
+
+__all__ = ["MESSAGES_MAX", "ORPHANS_BYTES_MAX", "ORPHANS_MAX", "PEER_BYTES_MAX", "PEER_ORPHANS_MAX", "Orphan", "Orphans"]
+
+ORPHANS_MAX = 256
+"""Orphans that are kept or being tried again. For one more, the oldest of whoever brought the most bytes is dropped."""
+ORPHANS_BYTES_MAX = 2**20
+"""Bytes of all of them."""
+PEER_ORPHANS_MAX = 64
+"""Orphans kept of those that one peer brought. For one more, its oldest is dropped."""
+PEER_BYTES_MAX = 2**18
+"""Bytes of those; a larger orphan is not kept."""
+MESSAGES_MAX = 4_096
+"""Messages that were ignored and whose further sources we would sync with."""
+_PARENT_BYTES = 128
+"""What a parent that is waited for costs beside the 20 bytes of its key, so that many short-lived names do not cost more than values."""
+
+
+@dataclass(slots=True, eq=False)
+class Orphan:
+    """One entry that waits.
+
+    Attributes:
+        source: Who brought it.
+        key: Its own, checked.
+        value: VALUE.
+        digest: SHA-256 of the message that it came in.
+        absent: Parents that have not come, as far as we know.
+        size: What it counts for, in bytes.
+        is_held: No sync is wanted for it yet, for its parents may be among what is being inserted.
+    """
+
+    source: PeerId
+    key: bytes
+    value: bytes
+    digest: bytes
+    absent: dict[bytes, None]
+    size: int
+    is_held: bool = True
+
+
+class Orphans:
+    """Keep orphans, and say for each what is to be done: try again, or sync.
+
+    An orphan whose missing parents are all being inserted waits for them; for any other a sync is wanted at once. In either case it is
+    tried again when the last of its parents is stored, however that came. Nobody is blamed for one.
+
+    Args:
+        log: Asks our log.
+        want: Told of a peer and the key that it has and we lack.
+        retry: Inserts an orphan again; the caller gives the outcome to `on_retried`.
+        are_coming: Whether all these keys are among the entries that are being inserted.
+    """
+
+    def __init__(
+        self,
+        log: Asker,
+        want: Callable[[PeerId, Sequence[bytes]], None],
+        retry: Callable[[Orphan], None],
+        are_coming: Callable[[Iterable[bytes]], bool],
+    ) -> None:
+        self._ask = log
+        self._want = want
+        self._retry = retry
+        self._are_coming = are_coming
+        self._kept: OrderedDict[bytes, Orphan] = OrderedDict()
+        self._children: dict[bytes, dict[bytes, None]] = {}
+        self._tried: dict[bytes, int] = {}
+        self._bytes = 0
+        self._unchecked: dict[bytes, None] = {}
+        self._is_checking = False
+        self._messages: OrderedDict[MessageId, bytes] = OrderedDict()
+
+    def sizes(self) -> dict[str, int]:
+        """How many are kept or being tried, their bytes, and how many messages are remembered."""
+        return {"orphans": len(self._kept) + len(self._tried), "orphan_bytes": self._bytes, "orphan_messages": len(self._messages)}
+
+    @staticmethod
+    def sizes_max() -> dict[str, int]:
+        """Return the maxima of `sizes`."""
+        return {"orphans": ORPHANS_MAX, "orphan_bytes": ORPHANS_BYTES_MAX, "orphan_messages": MESSAGES_MAX}
+
+    def remember(self, message_id: MessageId, key: bytes) -> None:
+        """Note what was in a message that the router was told to ignore."""
+        self._messages[message_id] = key
+        if len(self._messages) > MESSAGES_MAX:
+            self._messages.popitem(last=False)
+
+    def key_in(self, message_id: MessageId) -> bytes | None:
+        """Return the key of the orphan in such a message."""
+        return self._messages.get(message_id)
+
+    def add(self, source: PeerId, entry: Entry, digest: bytes) -> None:
+        """Take an entry that was ignored because parents are missing. O(parents), and O(orphans) when there is no room."""
+        size = len(entry.value) + _PARENT_BYTES * len(entry.parent_keys)
+        if entry.key in self._kept or entry.key in self._tried or not self._make_room(source, size):
+            self._want(source, [entry.key])
+            return
+        orphan = Orphan(source, entry.key, entry.value, digest, dict.fromkeys(entry.parent_keys), size)
+        self._kept[orphan.key] = orphan
+        self._bytes += size
+        for parent in orphan.absent:
+            self._children.setdefault(parent, {})[orphan.key] = None
+        self._unchecked[orphan.key] = None
+        self._check()
+
+    def on_retried(self, key: bytes) -> None:
+        """Let go of an orphan that was tried again, whatever came of it."""
+        self._bytes -= self._tried.pop(key, 0)
+
+    def on_decided(self, key: bytes, *, is_stored: bool) -> None:
+        """Take the outcome for any entry, after it has ceased to be one that is coming. O(1) if no orphan waits for it."""
+        children = self._children.get(key)
+        if children:
+            waiting = [self._kept[child] for child in children]
+            if is_stored:
+                self._on_arrived(key)
+            self._want_unless_coming(waiting)
+
+    def on_synced(self) -> None:
+        """Look for all parents that are waited for: a sync has brought entries, and does not say which."""
+        self._unchecked.update(dict.fromkeys(self._kept))
+        self._check()
+
+    def _check(self) -> None:
+        """Ask the log which parents are missing; one question at a time, for all orphans that came meanwhile."""
+        if self._is_checking or not self._unchecked:
+            return
+        asked = [self._kept[key] for key in self._unchecked]
+        self._unchecked = {}
+        self._is_checking = True
+        parents = list(dict.fromkeys(parent for orphan in asked for parent in orphan.absent))
+        self._ask(missing(parents), lambda absent: self._on_checked(asked, parents, absent), None)
+
+    def _on_checked(self, asked: Sequence[Orphan], parents: Sequence[bytes], absent: Sequence[bytes]) -> None:
+        self._is_checking = False
+        still = set(absent)
+        for parent in parents:
+            if parent not in still:
+                self._on_arrived(parent)
+        self._want_unless_coming(asked)
+        self._check()
+
+    def _on_arrived(self, parent: bytes) -> None:
+        for key in list(self._children.pop(parent, ())):
+            orphan = self._kept[key]
+            del orphan.absent[parent]
+            if not orphan.absent:
+                self._drop(orphan)
+                self._tried[key] = orphan.size
+                self._bytes += orphan.size
+                self._retry(orphan)
+
+    def _want_unless_coming(self, orphans: Iterable[Orphan]) -> None:
+        for orphan in orphans:
+            is_new = orphan.key in self._unchecked
+            if orphan.is_held and self._kept.get(orphan.key) is orphan and not is_new and not self._are_coming(orphan.absent):
+                orphan.is_held = False
+                self._want(orphan.source, [orphan.key])
+
+    def _make_room(self, source: PeerId, size: int) -> bool:
+        if size > PEER_BYTES_MAX:
+            return False
+        own = [orphan for orphan in self._kept.values() if orphan.source == source]
+        count, total = len(own), sum(orphan.size for orphan in own)
+        for orphan in own:
+            if count < PEER_ORPHANS_MAX and total + size <= PEER_BYTES_MAX:
+                break
+            self._give_up(orphan)
+            count, total = count - 1, total - orphan.size
+        while len(self._kept) + len(self._tried) >= ORPHANS_MAX or self._bytes + size > ORPHANS_BYTES_MAX:
+            if not self._kept:
+                return False
+            self._give_up(self._oldest_of_the_greediest())
+        return True
+
+    def _oldest_of_the_greediest(self) -> Orphan:
+        held: dict[PeerId, int] = {}
+        for orphan in self._kept.values():
+            held[orphan.source] = held.get(orphan.source, 0) + orphan.size
+        greediest = max(held, key=held.__getitem__)
+        return next(orphan for orphan in self._kept.values() if orphan.source == greediest)
+
+    def _give_up(self, orphan: Orphan) -> None:
+        """Keep no more than the wish for a sync."""
+        self._drop(orphan)
+        if orphan.is_held:
+            self._want(orphan.source, [orphan.key])
+
+    def _drop(self, orphan: Orphan) -> None:
+        del self._kept[orphan.key]
+        self._unchecked.pop(orphan.key, None)
+        self._bytes -= orphan.size
+        for parent in orphan.absent:
+            children = self._children[parent]
+            del children[orphan.key]
+            if not children:
+                del self._children[parent]
