@@ -13,7 +13,7 @@ So every query, and the whole commit, is written once, is tested without a datab
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, TypeAlias, TypeVar
 
-__all__ = ["Plan", "Request", "ask", "is_single", "run_plan", "run_plan_async"]
+__all__ = ["Plan", "Request", "Resumable", "ask", "is_single", "run_plan", "run_plan_async"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,33 @@ def ask(request: Request[T]) -> Plan[T]:
 def is_single(plan: Plan[Any]) -> bool:
     """Tell whether a plan that has not begun is one `ask` and no more, so that any snapshot will do for it."""
     return getattr(plan, "gi_code", None) is ask.__code__
+
+
+class Resumable(Generic[T]):
+    """A plan that can be run again where a request of it was not answered; a plan itself is a generator, and runs once.
+
+    Attributes:
+        has_answer: Whether it has had an answer. From then on it goes with the state of the log that the answer came from, unless any part
+            of it may see a later state than the part before it.
+    """
+
+    def __init__(self, plan: Plan[T]) -> None:
+        self.has_answer = False
+        self._plan = plan
+        self._request: Request[Any] | None = None
+
+    def run(self) -> Plan[T]:
+        """Return a plan that goes on from the request that was not answered, at first from the beginning."""
+        try:
+            if self._request is None:
+                self._request = next(self._plan)
+            while True:
+                answer = yield self._request
+                self.has_answer = True
+                self._request = self._plan.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
 
 def run_plan(plan: Plan[T], answer: Callable[[Request[Any]], Any]) -> T:

@@ -22,7 +22,7 @@ ALLOWED: dict[str, str] = {
     "archive": "codec entry errors",
     "arrow": "codec entry errors log plan tasks tree",
     "broadcast": "codec entry errors log plan pubsub sync",
-    "cli": "archive cli/log codec entry errors ethereum gossip_log keyring store/postgres version",
+    "cli": "archive cli/log codec entry errors ethereum gossip_log keyring store/postgres tasks version",
     "cli/log": "archive arrow cli codec entry errors gossip_log graph keyring log plan replica store store/sqlite tasks",
     "cli/net": "cli cli/log entry errors gossip_log net net/hub net/libp2p plan pubsub sync tree web",
     "cli/sim": "cli pubsub sim sim/check sim/measure sim/routing sim/simsub",

@@ -168,7 +168,10 @@ def _accept_schemes(names: str) -> None:
 
 def _report(error: BaseException, *, is_json: bool) -> int:
     """Tell the user, on stderr, why a command ended; return the exit code."""
-    error = _single(error)
+    if isinstance(error, BaseExceptionGroup):
+        from ..tasks.nursery import first_error
+
+        error = first_error(error)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else ExitCode.FAILED
     if isinstance(error, BrokenPipeError):
@@ -196,19 +199,6 @@ def _report(error: BaseException, *, is_json: bool) -> int:
         problem = problem or Problem("internal", f"{type(error).__name__}: {error}{place}", hint, ExitCode.FAILED)
     _complain(problem, is_json=is_json)
     return problem.code
-
-
-def _single(error: BaseException) -> BaseException:
-    """Take an error out of the groups that nurseries wrap it in; of several, an interrupt counts first."""
-    leaves: list[BaseException] = []
-    waiting = [error]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, BaseExceptionGroup):
-            waiting.extend(reversed(each.exceptions))
-        else:
-            leaves.append(each)
-    return next((leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)), leaves[0])
 
 
 def _complain(problem: Problem, *, is_json: bool) -> None:

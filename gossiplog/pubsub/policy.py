@@ -1,6 +1,8 @@
-"""Signature policies: which fields a message must and must not have, what its id is, and its signature.
+"""Signature policies: which fields a message must and must not have, and what its id is.
 
-Source: libp2p pubsub specification, "Message Identification" and "Signature Policy Options"; libp2p peer ids, "Keys".
+Logs use StrictNoSign, as entries are signed themselves: signatures of pubsub's own are neither made nor verified.
+
+Source: libp2p pubsub specification, "Message Identification" and "Signature Policy Options".
 """
 
 from __future__ import annotations
@@ -11,12 +13,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..codec.protobuf import Field, Kind, Schema
-from ..errors import DecodeError
-from .peer_id import peer_id_bytes, peer_id_text
+from .peer_id import peer_id_bytes
 from .rpc import Message
-from .types import MessageId, PeerId, Topic
+from .types import MessageId, Topic
 
-__all__ = ["MESSAGE", "Policy", "SignaturePolicy", "ed25519_peer_id", "hash_data", "is_signature_valid", "sign_message", "signed_bytes"]
+__all__ = ["MESSAGE", "Policy", "SignaturePolicy", "hash_data"]
 
 MESSAGE = Schema(
     "Message",
@@ -27,12 +28,6 @@ MESSAGE = Schema(
     Field(5, "signature", Kind.BYTES, optional=True),
     Field(6, "key", Kind.BYTES, optional=True),
 )
-_PUBLIC_KEY = Schema("PublicKey", Field(1, "type", Kind.UINT32), Field(2, "data", Kind.BYTES))
-_SIGNED_PREFIX = b"libp2p-pubsub:"
-_ED25519 = 1
-_IDENTITY_PREFIX = b"\x00"
-_SHA256_PREFIX = b"\x12\x20"
-_INLINED_KEY_MAX = 42
 
 
 class SignaturePolicy(Enum):
@@ -83,63 +78,3 @@ class Policy:
         if self.signing is SignaturePolicy.STRICT_NO_SIGN or message.origin is None or message.seqno is None:
             return self.anonymous_id(message.topic, message.data)
         return MessageId(peer_id_bytes(message.origin) + message.seqno)
-
-
-def signed_bytes(message: Message) -> bytes:
-    """What a signature is over: a prefix and the message's protobuf without signature and key."""
-    fields = {
-        "from": None if message.origin is None else peer_id_bytes(message.origin),
-        "data": message.data,
-        "seqno": message.seqno,
-        "topic": message.topic,
-    }
-    return _SIGNED_PREFIX + MESSAGE.encode(fields)
-
-
-def sign_message(message: Message, sign: Callable[[bytes], bytes]) -> Message:
-    """Return the message with a signature; its author's id must contain the public key, as Ed25519 ids do.
-
-    Args:
-        message: With origin and seqno.
-        sign: Gives the 64 bytes of an Ed25519 signature.
-    """
-    signature = sign(signed_bytes(message))
-    return Message(message.id, message.topic, message.data, message.origin, message.seqno, signature)
-
-
-def is_signature_valid(message: Message) -> bool:
-    """Whether a signed message's Ed25519 signature is its author's. 60 µs. False for other kinds of keys."""
-    if message.origin is None or message.signature is None:
-        return False
-    try:
-        author = peer_id_bytes(message.origin)
-        encoded = author[2:] if message.key is None else message.key
-        if message.key is None and author[:1] != _IDENTITY_PREFIX:
-            return False
-        if message.key is not None and author != _peer_id_bytes(message.key):
-            return False
-        key = _PUBLIC_KEY.decode(encoded)
-    except DecodeError:
-        return False
-    if key["type"] != _ED25519 or len(key["data"]) != 32 or len(message.signature) != 64:
-        return False
-    from nacl.exceptions import BadSignatureError
-    from nacl.signing import VerifyKey
-
-    try:
-        VerifyKey(key["data"]).verify(signed_bytes(message), message.signature)
-    except BadSignatureError:
-        return False
-    return True
-
-
-def _peer_id_bytes(public_key: bytes) -> bytes:
-    """A peer id from a public key's protobuf: the key itself if it is short, else its hash, as a multihash."""
-    if len(public_key) <= _INLINED_KEY_MAX:
-        return _IDENTITY_PREFIX + bytes((len(public_key),)) + public_key
-    return _SHA256_PREFIX + hashlib.sha256(public_key).digest()
-
-
-def ed25519_peer_id(public_key: bytes) -> PeerId:
-    """The peer id of an Ed25519 public key of 32 bytes."""
-    return PeerId(peer_id_text(_peer_id_bytes(_PUBLIC_KEY.encode({"type": _ED25519, "data": public_key}))))

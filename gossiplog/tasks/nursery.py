@@ -1,4 +1,4 @@
-"""A nursery for tasks that serve the body of a block, and whose end is the body's end."""
+"""A nursery for tasks that serve the body of a block, and whose end is the body's end; and the error in a nursery's group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-__all__ = ["open_service_nursery"]
+__all__ = ["first_error", "open_service_nursery"]
 
 
 @asynccontextmanager
@@ -27,3 +27,16 @@ async def open_service_nursery() -> AsyncIterator[trio.Nursery]:
             nursery.cancel_scope.cancel()
     if raised is not None:
         raise raised
+
+
+def first_error(error: BaseException) -> BaseException:
+    """Take an error out of the groups that nurseries wrap it in; of several, an interrupt counts first."""
+    leaves: list[BaseException] = []
+    waiting = [error]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(reversed(each.exceptions))
+        else:
+            leaves.append(each)
+    return next((leaf for leaf in leaves if isinstance(leaf, KeyboardInterrupt)), leaves[0])

@@ -32,7 +32,6 @@ _CHUNK = 256
 _INLINE_MAX = 4 * _CHUNK
 """So many entries are verified sooner than other processes start."""
 _COLUMNS = (Column("id", style="yellow"), Column("verdict"), Column("rule"), Column("reason"))
-_SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +144,9 @@ def _is_log(path: str) -> bool:
         return format_of_name(path) is None
     if Path(path).is_dir():
         return True
-    with Path(path).open("rb") as file:
-        start = file.read(len(_SQLITE_MAGIC))
-    return start == _SQLITE_MAGIC or not start
+    from ...store.sqlite.file import is_database
+
+    return is_database(Path(path), or_empty=True)
 
 
 def verify_log(log: GossipLog, pool: Pool) -> AsyncGenerator[Finding, None]:

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from ...errors import GossipLogError
-from ...plan import Plan
+from ...plan import Plan, Resumable
 from ...replica.log import Replica
 from ..journal import note
 
@@ -18,35 +18,15 @@ _RETRY_FIRST_S, _RETRY_MOST_S = 1.0, 60.0
 
 
 async def ask_until_answered(log: Replica, plan: Plan[Any]) -> Any:
-    """Run a plan that reads, and return its answer; again, after 1 s to 60 s, where the store fails it or holds what cannot be read."""
-    attempts, pause = _Attempts(plan), _RETRY_FIRST_S
+    """Run a plan that reads, and return its answer; again, after 1 s to 60 s, where the store fails it or holds what cannot be read.
+
+    Any part of the plan may see a later state of the log than the part before it.
+    """
+    resumable, pause = Resumable(plan), _RETRY_FIRST_S
     while True:
         try:
-            return await log.run(attempts.next())
+            return await log.run(resumable.run())
         except GossipLogError as error:
             note("the log does not answer", level=logging.ERROR, reason=str(error))
         await trio.sleep(pause)
         pause = min(2 * pause, _RETRY_MOST_S)
-
-
-class _Attempts:
-    """A plan that is run again where it failed; a plan itself is a generator, and runs once.
-
-    Args:
-        plan: Of which any part may see a later state of the log than the part before it.
-    """
-
-    def __init__(self, plan: Plan[Any]) -> None:
-        self._plan = plan
-        self._request: Any = None
-
-    def next(self) -> Plan[Any]:
-        """Return a plan that goes on from the request that was not answered."""
-        try:
-            if self._request is None:
-                self._request = next(self._plan)
-            while True:
-                answer = yield self._request
-                self._request = self._plan.send(answer)
-        except StopIteration as stop:
-            return stop.value

@@ -14,6 +14,7 @@ from ...errors import StoreError
 from ...plan import Plan, run_plan
 from ...store.base import Durability
 from ...store.postgres.url import is_postgres_url
+from ...tasks.nursery import first_error
 
 __all__ = ["PlanRunner", "is_log", "is_url", "opened_store"]
 
@@ -33,9 +34,6 @@ def is_url(location: str) -> bool:
     return is_postgres_url(location)
 
 
-_SQLITE_MAGIC = b"SQLite format 3\0"
-
-
 def is_log(location: str) -> bool:
     """Say whether a location is a log rather than a file of entries, by what stands there."""
     if is_url(location):
@@ -43,8 +41,9 @@ def is_log(location: str) -> bool:
     path = Path(location.removeprefix("file://"))
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+    from ...store.sqlite.file import is_database
+
+    return is_database(path)
 
 
 @contextlib.contextmanager
@@ -114,7 +113,7 @@ def _awaited(location: str, topic: str | None) -> Iterator[PlanRunner]:
     thread.start()
     ready.wait()
     if "error" in opened:
-        raise _single(opened["error"])
+        raise _store_error(opened["error"])
     try:
         yield partial(trio.from_thread.run, opened["store"].read, trio_token=opened["token"])
     finally:
@@ -122,8 +121,6 @@ def _awaited(location: str, topic: str | None) -> Iterator[PlanRunner]:
         thread.join()
 
 
-def _single(error: BaseException) -> BaseException:
-    """Take a store's error out of the groups that nurseries wrap it in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+def _store_error(error: BaseException) -> BaseException:
+    error = first_error(error)
     return error if isinstance(error, StoreError | OSError | ValueError) else StoreError(f"the store cannot be opened: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -178,8 +178,3 @@ def _left(a: DataFrame, b: DataFrame, names: tuple[str, ...]) -> DataFrame:
     """Join to the left on columns that may be null, without repeating them."""
     kept = [b[name] for name in b.columns if name not in names]
     return a.join(b, _same(a, b, names), "left").select(*[a[name] for name in a.columns], *kept)
-
-
-def as_rows(table: DataFrame, limit: int) -> list[dict[str, Any]]:
-    """Fetch the first rows as plain values, for a report."""
-    return [row.asDict() for row in table.limit(limit).collect()]

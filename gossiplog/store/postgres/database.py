@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import asyncpg
 
 from ...errors import CommitError, ConnectionLost, GossipLogError, LogBusy, NewerVersion, StoreUnavailable
-from ...plan import Plan, is_single
+from ...plan import Plan, Resumable, is_single
 from ..base import Durability
 from ..migrate import load_migrations
 from ..writer_cache import WriterCache
@@ -28,7 +28,6 @@ from .transactions import (
     NOTHING_KNOWN,
     RETURN_S,
     Fetcher,
-    Restartable,
     Writing,
     begin_as_guest,
     begin_reading,
@@ -145,14 +144,14 @@ class Database:
         """Run a plan on a snapshot of its own."""
         # One statement is a snapshot by itself, if nothing has to be set for it.
         script = "" if is_single(plan) and not self._is_pooled else begin_reading(self._settings)
-        restartable = Restartable(plan)
+        resumable = Resumable(plan)
         for _ in range(_ATTEMPTS):
             connection = await self._begin(call, self._readers, script)
             try:
-                return await run_reading(Fetcher(connection, self.url.quoted_schema), restartable.start())
+                return await run_reading(Fetcher(connection, self.url.quoted_schema), resumable.run())
             except Failed as failed:
                 error = failed.error
-                if restartable.has_answer or not is_lost(error) or isinstance(error, TimeoutError):
+                if resumable.has_answer or not is_lost(error) or isinstance(error, TimeoutError):
                     raise translate(self.url.location, error) from error
             finally:
                 # The result is there already; nobody needs to wait for the end of its transaction.

@@ -19,7 +19,6 @@ __all__ = [
     "NOTHING_KNOWN",
     "RETURN_S",
     "Fetcher",
-    "Restartable",
     "WriterLocks",
     "Writing",
     "begin_as_guest",
@@ -105,30 +104,6 @@ def begin_reading(settings: str) -> str:
 def begin_snapshot(settings: str) -> str:
     """Return the script that takes a snapshot; the savepoint is where to go back to after an error, with the same snapshot."""
     return f"{begin_reading(settings)}SELECT 1; SAVEPOINT gossiplog_start"
-
-
-class Restartable:
-    """A plan that can be begun again on another connection, until it has had its first answer.
-
-    Attributes:
-        has_answer: Whether it has; from then on it goes with the snapshot that the answer came from.
-    """
-
-    def __init__(self, plan: Plan[Any]) -> None:
-        self.has_answer = False
-        self._plan = plan
-        self._first: Request[Any] | None = None
-
-    def start(self) -> Plan[Any]:
-        """Begin, or begin again."""
-        try:
-            request = self._first = self._first or next(self._plan)
-            while True:
-                answer = yield request
-                self.has_answer = True
-                request = self._plan.send(answer)
-        except StopIteration as stop:
-            return stop.value
 
 
 async def run_reading(fetch: Fetcher, plan: Plan[T]) -> T:

@@ -25,15 +25,23 @@ __all__ = [
     "create_log",
     "find_pending",
     "is_blank",
+    "is_database",
     "migrate_log",
     "read_version",
 ]
 
 APPLICATION_ID = 0x676C6F67
 """`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
-_SIGNATURE = b"SQLite format 3\0"
+_MAGIC = b"SQLite format 3\0"
 _CACHE_KIB = 16 * 1024
 BUSY_TIMEOUT_S = 5.0
+
+
+def is_database(path: Path, *, or_empty: bool = False) -> bool:
+    """Tell by its first bytes whether a file is one of SQLite's; `or_empty`, or could become one: SQLite makes an empty file first."""
+    with path.open("rb") as file:
+        header = file.read(len(_MAGIC))
+    return header == _MAGIC or (or_empty and not header)
 
 
 def check_file(path: Path, *, create: bool, read_only: bool) -> None:
@@ -53,12 +61,10 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
     if not path.is_file():
         raise ForeignFile(f"{path} is not a file")
     try:
-        with path.open("rb") as file:
-            header = file.read(len(_SIGNATURE))
+        is_foreign = not is_database(path, or_empty=True)
     except OSError as error:
         raise ReadOnlyLog(f"{path} cannot be read: {error.strerror}") from error
-    # SQLite makes an empty file first, so that is what an interrupted creation leaves.
-    if header not in (_SIGNATURE, b""):
+    if is_foreign:
         raise ForeignFile(f"{path} is not a log", hint="it was left as it is; give another path")
     if not read_only and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
         raise ReadOnlyLog(f"{path} cannot be written to", hint="check its permissions, or open it read-only")
