@@ -1,4 +1,7 @@
-"""What a log asks of its store: run plans on a snapshot, and run a plan as one transaction."""
+"""What a log asks of its store: run plans on a snapshot, run a plan as one transaction, and answer every request of theirs.
+
+A new backend is a class as `Store`, with an answer to each of `READS` and `WRITES`; each request's docstring says what the answer is.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,94 @@ from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
-from ..plan import Plan
+from ..log.fsck_requests import (
+    ClearDerived,
+    ReadCursors,
+    ReadDefects,
+    ReadEntryRows,
+    ReadLeafPage,
+    ReadLinkPage,
+    ReadLinkRows,
+    ReadNodePage,
+    ReadPositionPage,
+    ReadPositionRows,
+    ReadTableCounts,
+    TakeEntries,
+)
+from ..log.requests import (
+    ReadBranchTips,
+    ReadCount,
+    ReadCursor,
+    ReadHeads,
+    ReadLeaves,
+    ReadLinksDown,
+    ReadLinksTo,
+    ReadLinksUp,
+    ReadPage,
+    ReadPlace,
+    ReadPositions,
+    ReadQuarantine,
+    ReadQuarantined,
+    ReadSuccessor,
+    ReadTail,
+    ReadValues,
+    WriteCursor,
+    WriteEntries,
+    WriteQuarantine,
+)
+from ..plan import Plan, Request
+from ..tree.node import ReadNodes, ReadRoot, ReadRuns
 
-__all__ = ["Durability", "Reader", "Store", "Transaction"]
+__all__ = ["READS", "WRITES", "Durability", "Reader", "Store", "Transaction"]
 
 T = TypeVar("T")
+
+READS: tuple[type[Request[Any]], ...] = (
+    # Entries, and who follows them.
+    ReadHeads,
+    ReadLeaves,
+    ReadValues,
+    ReadPage,
+    ReadTail,
+    ReadCount,
+    ReadPlace,
+    ReadCursor,
+    # The tree.
+    ReadRoot,
+    ReadNodes,
+    ReadRuns,
+    # The index of branches, by which ancestors are found.
+    ReadBranchTips,
+    ReadPositions,
+    ReadSuccessor,
+    ReadLinksTo,
+    ReadLinksDown,
+    ReadLinksUp,
+    # What was set aside.
+    ReadQuarantine,
+    ReadQuarantined,
+    # All tables as they are, for `fsck`.
+    ReadDefects,
+    ReadTableCounts,
+    ReadEntryRows,
+    ReadLeafPage,
+    ReadNodePage,
+    ReadPositionRows,
+    ReadPositionPage,
+    ReadLinkRows,
+    ReadLinkPage,
+    ReadCursors,
+)
+"""What plans ask of a snapshot, and of a transaction as well."""
+WRITES: tuple[type[Request[Any]], ...] = (
+    WriteEntries,
+    WriteCursor,
+    WriteQuarantine,
+    # Of a repair by `fsck`; a store that cannot be damaged refuses them.
+    ClearDerived,
+    TakeEntries,
+)
+"""What plans ask of a transaction only."""
 
 
 class Durability(Enum):

@@ -36,7 +36,7 @@ from ...plan import Request
 from ...tree.memory import MemoryTree
 from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 
-__all__ = ["MemoryState"]
+__all__ = ["ANSWERS", "WRITES", "MemoryState"]
 
 
 class MemoryState:
@@ -75,26 +75,25 @@ class MemoryState:
 
     def answer(self, request: Request[Any]) -> Any:
         """Answer a request that reads."""
-        if isinstance(request, ReadRuns | ReadNodes | ReadRoot):
-            return self.tree.answer(request)
-        return _ANSWERS[type(request)](self, request)
+        return ANSWERS[type(request)](self, request)
 
     def write(self, request: Request[Any]) -> None:
         """Carry out a request that writes."""
-        if isinstance(request, WriteEntries):
-            self._write_entries(request)
-        elif isinstance(request, WriteQuarantine):
-            for key in request.remove:
-                self._quarantine.pop(key, None)
-            for record in request.add:
-                self._quarantine.setdefault(record.key, record)
-        elif isinstance(request, WriteCursor):
-            if request.seq is None:
-                self.cursors.pop(request.name, None)
-            else:
-                self.cursors[request.name] = max(request.seq, self.cursors.get(request.name, 0))
-        else:
+        if type(request) not in WRITES:
             raise LocalProtocolError(f"{type(request).__name__} does not write")
+        WRITES[type(request)](self, request)
+
+    def _write_quarantine(self, request: WriteQuarantine) -> None:
+        for key in request.remove:
+            self._quarantine.pop(key, None)
+        for record in request.add:
+            self._quarantine.setdefault(record.key, record)
+
+    def _write_cursor(self, request: WriteCursor) -> None:
+        if request.seq is None:
+            self.cursors.pop(request.name, None)
+        else:
+            self.cursors[request.name] = max(request.seq, self.cursors.get(request.name, 0))
 
     def _write_entries(self, request: WriteEntries) -> None:
         for row in request.rows:
@@ -197,12 +196,15 @@ class MemoryState:
         first = bisect_left(links, clock, key=lambda link: link[1])
         return Position(children[index], links[first][0] if first < len(links) else 0)
 
+    def _of_tree(self, request: ReadRoot | ReadNodes | ReadRuns) -> Any:
+        return self.tree.answer(request)
+
     def _read_quarantine(self, request: ReadQuarantine) -> list[Quarantined]:
         keys = sorted(key for key in self._quarantine if request.after is None or key > request.after)
         return [self._quarantine[key] for key in keys[: request.limit]]
 
 
-_ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
+ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadBranchTips: MemoryState._branch_tips,
     ReadCount: MemoryState._count,
     ReadCursor: lambda state, request: state.cursors.get(request.name),
@@ -211,12 +213,20 @@ _ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadLinksDown: MemoryState._links_down,
     ReadLinksTo: lambda state, request: list(state.links_to.get(request.at, [])),
     ReadLinksUp: MemoryState._links_up,
+    ReadNodes: MemoryState._of_tree,
     ReadPage: MemoryState._page,
     ReadPlace: MemoryState._place,
     ReadPositions: MemoryState._positions,
     ReadQuarantine: MemoryState._read_quarantine,
     ReadQuarantined: lambda state, request: {key: state._quarantine[key] for key in request.keys if key in state._quarantine},
+    ReadRoot: MemoryState._of_tree,
+    ReadRuns: MemoryState._of_tree,
     ReadSuccessor: MemoryState._successor,
     ReadTail: MemoryState.tail,
     ReadValues: MemoryState._read_values,
+}
+WRITES: dict[type[Request[Any]], Callable[[MemoryState, Any], None]] = {
+    WriteCursor: MemoryState._write_cursor,
+    WriteEntries: MemoryState._write_entries,
+    WriteQuarantine: MemoryState._write_quarantine,
 }

@@ -12,15 +12,10 @@ import trio
 
 from ...entry.rules import check_topic
 from ...errors import LocalProtocolError, ReadOnlyLog
-from ...log.requests import (
-    WriteCursor,
-    WriteEntries,
-    WriteQuarantine,
-)
 from ...plan import Plan, Request, run_plan
 from ..base import Reader, Transaction
 from .fsck import FSCK_ANSWERS
-from .state import MemoryState
+from .state import WRITES, MemoryState
 
 __all__ = ["MemoryStore"]
 
@@ -103,7 +98,7 @@ class _Transaction:
         raise LocalProtocolError("a log in memory has no tables")
 
     def _answer(self, request: Request[Any]) -> Any:
-        if isinstance(request, WriteEntries | WriteCursor | WriteQuarantine):
+        if type(request) in WRITES:
             self._writes.append(request)
             return None
         return _answer(self._state, request)

@@ -35,7 +35,7 @@ from ..writer_cache import HEADS_MAX, WriterCache
 from .fsck import FSCK_ANSWERS
 from .writes import check_name
 
-__all__ = ["Fetch", "State", "answer", "catch_up"]
+__all__ = ["ANSWERS", "Fetch", "State", "answer", "catch_up"]
 
 Fetch: TypeAlias = Callable[..., Awaitable[list[Any]]]
 """`fetch(statement, *parameters)`: executes a statement, in which `{log}` stands for the log's schema, and returns its rows."""
@@ -51,7 +51,7 @@ async def answer(fetch: Fetch, request: Request[Any]) -> Any:
         asyncpg.PostgresError: As the database has it; the store translates it.
         DamagedLog: A row does not hold what it should.
     """
-    execute = _ANSWERS[type(request)]
+    execute = ANSWERS[type(request)]
     try:
         found = await execute(fetch, request)
         check_answer(request, found)
@@ -230,7 +230,7 @@ def _run(
     return Run(Node(level, key or None, node_hash), children, until)
 
 
-_ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
+ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     ReadBranchTips: _branch_tips,
     ReadCount: _count,
     ReadCursor: _cursor,

@@ -11,7 +11,7 @@ from ...log.fsck_requests import SEQ_USED_MAX, ClearDerived, TakeEntries
 from ...log.requests import WriteCursor, WriteEntries, WriteQuarantine
 from ...plan import Request
 
-__all__ = ["Statement", "as_script", "check_name", "is_write", "statements_of"]
+__all__ = ["WRITES", "Statement", "as_script", "check_name", "is_write", "statements_of"]
 
 Statement: TypeAlias = tuple[str, list[list[Any]]]
 """A statement, in which `{log}` stands for the log's schema, and its parameters, each of which is an array."""
@@ -22,7 +22,7 @@ _SCRIPT_BYTES_MAX = 64 * 1024
 
 def is_write(request: Request[Any]) -> bool:
     """Tell whether a request writes."""
-    return type(request) in _WRITES
+    return type(request) in WRITES
 
 
 def statements_of(request: Request[Any]) -> list[Statement]:
@@ -31,7 +31,7 @@ def statements_of(request: Request[Any]) -> list[Statement]:
     Raises:
         LocalProtocolError: It holds what the server cannot store: a cursor's name with a NUL or half a character.
     """
-    return _WRITES[type(request)](request)
+    return WRITES[type(request)](request)
 
 
 def as_script(statements: Sequence[Statement]) -> str | None:
@@ -138,7 +138,7 @@ def _take_entries(request: TakeEntries) -> list[Statement]:
     ]
 
 
-_WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {
+WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {
     ClearDerived: _clear_derived,
     TakeEntries: _take_entries,
     WriteCursor: _write_cursor,

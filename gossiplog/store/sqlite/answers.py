@@ -38,7 +38,7 @@ from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
 from .fsck import FSCK_ANSWERS
 
-__all__ = ["answer"]
+__all__ = ["ANSWERS", "answer"]
 
 _CHUNKS = (1, 8, 64, 512)
 """Numbers of placeholders in an IN list; few, so that each statement stays prepared."""
@@ -51,7 +51,7 @@ def answer(db: sqlite3.Connection, request: Request[Any]) -> Any:
         sqlite3.Error: As the database has it; the store translates it.
         DamagedLog: A row does not hold what it should, which SQLite itself does not notice.
     """
-    execute = _ANSWERS[type(request)]
+    execute = ANSWERS[type(request)]
     try:
         found = execute(db, request)
         check_answer(request, found)
@@ -296,7 +296,7 @@ def _runs(db: sqlite3.Connection, request: ReadRuns) -> list[Run]:
     return runs
 
 
-_ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
+ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
     ReadBranchTips: _branch_tips,
     ReadCount: _count,
     ReadCursor: _cursor,
