@@ -102,7 +102,7 @@ def _watched_driver(path: str, other: str, events: Path) -> float:
         "spark.eventLog.rolling.enabled": "false",
     }
     spark = session("local-cluster[2,1,1024]", memory="512m", config=config)
-    count_verdicts(settle(JUDGE.at(spark, path, None, 1 << 20)))
+    count_verdicts(settle(JUDGE.at(spark, path, None, 1 << 20, ["ed25519"])))
     build_tree(read_entries(spark, path, LEAF_COLUMNS), folded=FOLD.at(spark, path))
     count_sides(diff(*[read_entries(spark, each, LEAF_COLUMNS[:2]) for each in (path, other)]))
     # The executors are no children of this process' child, so the first JVM is the driver's.

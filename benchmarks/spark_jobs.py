@@ -151,7 +151,7 @@ def _verified(bench: Bench, location: str) -> None:
 
     out = bench.setup.place / "verified"
     shutil.rmtree(out, ignore_errors=True)
-    judged = JUDGE.at(bench.spark, location, None, VALUE_BYTES_LIMIT)
+    judged = JUDGE.at(bench.spark, location, None, VALUE_BYTES_LIMIT, ["ed25519"])
     settle(judged, staging=str(out)).write.parquet(str(out / "verdicts"))
     accepted = bench.spark.read.parquet(str(out / "verdicts")).where("verdict = 'accept'").count()
     assert accepted == bench.size, accepted

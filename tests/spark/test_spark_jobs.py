@@ -292,6 +292,23 @@ def test_what_is_not_there_is_said_before_spark_starts(tmp_path: Path) -> None:
         assert (ran.exit_code, "nothing is at" in ran.stderr, "fault of gossiplog" in ran.stderr) == (1, True, False), ran.stderr
 
 
+def test_unknown_option_of_the_source_is_said_before_spark_starts(whole: Log) -> None:
+    ran = CliRunner().invoke(root, ["spark", "verify", whole.path, "--option", "minClok=7"], prog_name="gossiplog")
+    assert (ran.exit_code, "unknown option minClok of a load; did you mean minClock?" in ran.stderr) == (1, True), ran.stderr
+
+
+def test_small_log_gets_a_hint_at_the_plain_command(spark: Any, whole: Log, foreign: Foreign) -> None:
+    def hints(*arguments: str) -> tuple[int, str]:
+        ran = CliRunner().invoke(root, ["spark", *arguments], prog_name="gossiplog")
+        assert "faster" not in ran.stdout
+        return ran.stderr.count("faster"), ran.stderr
+
+    count, said = hints("verify", whole.path, "--table")
+    assert (count, f"400 entries need no Spark: on one machine this is faster: gossiplog verify {whole.path}" in said) == (1, True), said
+    assert hints("verify", whole.path, "--json")[0] == 0
+    assert hints("verify", foreign.path, "--table")[0] == 0
+
+
 def test_errors_of_ours_come_back_from_spark_as_what_they_are(spark: Any, tmp_path: Path, whole: Log) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(Path(whole.path).read_bytes())

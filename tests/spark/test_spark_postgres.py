@@ -9,8 +9,9 @@ from postgres_support import PostgresServer
 from spark_support import Log
 
 from gossiplog.spark import read_entries
+from gossiplog.spark.source.run_plan import last_seq
 from gossiplog.spark.source.scan import Selection, selection_of
-from gossiplog.spark.source.store_scan import SeqRange, StoreScan, last_seq, read_tail
+from gossiplog.spark.source.store_scan import SeqRange, StoreScan, read_tail
 from gossiplog.spark.tables.tree import LEAF_COLUMNS, build_tree
 
 

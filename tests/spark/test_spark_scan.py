@@ -17,8 +17,9 @@ from gossiplog.entry import Entry, encode_id
 from gossiplog.entry.envelope import parse_envelope, skim
 from gossiplog.errors import DecodeError, LocalProtocolError
 from gossiplog.spark.source.archive_scan import ArchiveScan
+from gossiplog.spark.source.run_plan import last_seq
 from gossiplog.spark.source.scan import Scan, Selection, selection_of
-from gossiplog.spark.source.store_scan import SeqRange, StoreScan, last_seq, read_tail
+from gossiplog.spark.source.store_scan import SeqRange, StoreScan, read_tail
 from gossiplog.tree import leaf_hash
 
 COUNTS = (1, 2, 7, 200)

@@ -1,6 +1,7 @@
 """The data source through Spark: tables, streams and writing."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from spark_support import Foreign, Log
 
 from gossiplog.arrow.columns import DEFAULT_COLUMNS
 from gossiplog.entry import Entry
+from gossiplog.errors import LocalProtocolError
 from gossiplog.spark.source.columns import COLUMNS, schema_of
 from gossiplog.spark.source.source import GossipLogSource
 
@@ -49,6 +51,43 @@ def test_filter_does_not_stick_to_a_table(spark: Any, whole: Log) -> None:
     assert table.count() == 400
     assert table.where("seq > 390").count() == 10
     assert "pushFilters" not in vars(type(GossipLogSource({"path": whole.path}).reader(schema_of(["id"]))))
+
+
+@pytest.mark.parametrize(
+    ("option", "near"),
+    [
+        ("minClok", "did you mean minClock?"),
+        ("MAXSEQS", "did you mean maxSeq?"),
+        ("startSeq", "one of columns, from"),
+        ("quorum", "one of"),
+    ],
+)
+def test_unknown_option_of_a_load_is_named_with_the_nearest_that_is_known(spark: Any, whole: Log, option: str, near: str) -> None:
+    with pytest.raises(Exception, match=rf"unknown option {option.lower()} of a load; .*{re.escape(near)}"):
+        load(spark, whole.path, **{option: "1"}).count()
+    with pytest.raises(Exception, match=rf"unknown option {option.lower()} of a load"):
+        spark.read.format("gossiplog").schema("id string").option(option, "1").load(whole.path).count()
+
+
+def test_unknown_option_of_a_stream_or_a_write_is_an_error(spark: Any, whole: Log, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"unknown option startseqs of a load; did you mean startSeq\?"):
+        spark.readStream.format("gossiplog").option("startSeqs", 1).load(whole.path)
+    with pytest.raises(LocalProtocolError, match=r"unknown option minclock of a stream"):
+        GossipLogSource({"path": whole.path, "minclock": "1"}).streamReader(schema_of(["id"]))
+    table = load(spark, whole.path, columns="value")
+    with pytest.raises(Exception, match=r"unknown option durabilty of a write; did you mean durability\?"):
+        table.write.format("gossiplog").mode("append").options(topic="t.example.com", durabilty="off").save(str(tmp_path / "a.db"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_known_options_work_in_any_case_and_beside_what_spark_adds(spark: Any, whole: Log) -> None:
+    assert load(spark, whole.path, MINSEQ=391, columNs="id").count() == 10
+    spark.sql(f"CREATE TEMPORARY VIEW late USING gossiplog OPTIONS (minSeq 391, path '{whole.path}')")
+    assert spark.table("late").count() == 10
+    with pytest.raises(Exception, match="unknown option minseqq of a load"):
+        spark.sql(f"CREATE TEMPORARY VIEW none USING gossiplog OPTIONS (minSeqq 391, path '{whole.path}')").collect()
+    of_a_table = {"path": "x.db", "location": "file:/x.db", "owner": "me", "provider": "gossiplog", "option.minclock": "7", "minclock": "7"}
+    assert GossipLogSource(of_a_table).schema() == schema_of(DEFAULT_COLUMNS)
 
 
 def test_log_that_is_missing_is_an_error_that_names_it(spark: Any, tmp_path: Path) -> None:

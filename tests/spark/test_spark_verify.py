@@ -1,17 +1,27 @@
 """Verification: the same verdicts as the plain library's, whatever is wrong with the data and however it is cut."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from log_support import SIGNERS
 from spark_support import Foreign, Log
 
 import gossiplog
+from gossiplog.archive import entry_to_line
 from gossiplog.cli.log.verify import Pool, verify_log
-from gossiplog.entry import decode_id
+from gossiplog.codec import pcf_encode
+from gossiplog.entry import decode_id, sign_entry
+from gossiplog.entry.schemes import DEFAULT_SCHEMES, accept_schemes
+from gossiplog.ethereum import Eip712Signer, Wallet
 from gossiplog.spark import read_entries
+from gossiplog.spark.jobs.jobs import Job, import_job, verify_job
 from gossiplog.spark.tables.verify import INPUT_COLUMNS, JUDGE, VERDICT_COLUMNS, count_verdicts, quarantine, settle, verify
+
+FIELDS = {"did": Wallet(bytes([7]) * 32).did, "name": "post", "args": ["hello", 7], "context": {"timestamp": 1}}
+KEY = bytes([9]) * 32
 
 
 def plain_verdicts(path: str) -> dict[str, tuple[bool, str | None, str | None]]:
@@ -32,7 +42,7 @@ def spark_verdicts(table: Any) -> dict[str, tuple[bool, str | None, str | None]]
 @pytest.mark.parametrize("log", ["whole", "skewed"])
 def test_log_gets_the_verdicts_of_the_plain_library(spark: Any, log: str, request: pytest.FixtureRequest) -> None:
     path = request.getfixturevalue(log).path
-    table = settle(JUDGE.at(spark, path, None, 1 << 20))
+    table = settle(JUDGE.at(spark, path, None, 1 << 20, ["ed25519"]))
     assert table.columns == list(VERDICT_COLUMNS)
     assert spark_verdicts(table) == plain_verdicts(path)
 
@@ -78,7 +88,7 @@ def test_topic_is_asked_for_and_other_entries_may_count_as_present(spark: Any, f
 
 
 def test_rows_may_be_judged_where_they_are_read_or_come_from_a_table(spark: Any, foreign: Foreign) -> None:
-    where_read = settle(JUDGE.at(spark, foreign.path, "test.example.com", 1 << 20)).collect()
+    where_read = settle(JUDGE.at(spark, foreign.path, "test.example.com", 1 << 20, ["ed25519"])).collect()
     from_a_table = verify(read_entries(spark, foreign.path, INPUT_COLUMNS), topic="test.example.com").collect()
     assert sorted(map(repr, where_read)) == sorted(map(repr, from_a_table))
 
@@ -97,3 +107,29 @@ def test_parent_that_a_task_has_forgotten_is_found_by_the_join(spark: Any, whole
     without = entries.where(f"key != x'{decode_id(whole.entries[0].id).hex()}'")
     orphans = {entry.id for entry in whole.entries if whole.entries[0].key in entry.parent_keys}
     assert {row["id"] for row in verify(without).where("verdict = 'ignore'").collect()} == orphans
+
+
+def test_schemes_that_this_process_accepts_are_those_of_the_tasks(spark: Any, tmp_path: Path) -> None:
+    values = [
+        sign_entry(signer, "test.example.com", 1, [], pcf_encode.encode({"type": "action", **FIELDS}))
+        for signer in (Eip712Signer(KEY), SIGNERS[0])
+    ]
+    path = tmp_path / "both.jsonl"
+    path.write_bytes(b"\n".join(entry_to_line(entry) for entry in values))
+
+    def failed() -> dict[str, Any]:
+        quarantined = {row["rule"]: row["reason"] for row in quarantine(verify(read_entries(spark, str(path), INPUT_COLUMNS))).collect()}
+        assert verify_job(Job(spark), str(path)).results["failed"] == len(quarantined)
+        assert import_job(Job(spark), str(path), str(tmp_path / f"{len(quarantined)}.db"), topic="test.example.com").results == {
+            "added": 2 - len(quarantined),
+            "known": 0,
+            "failed": len(quarantined),
+        }
+        return quarantined
+
+    assert failed() == {"scheme": "codec canvas-action-eip712 is of signature scheme eip712, which is not accepted here"}
+    accept_schemes({"ed25519", "eip712"})
+    try:
+        assert failed() == {}
+    finally:
+        accept_schemes(DEFAULT_SCHEMES)

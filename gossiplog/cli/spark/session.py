@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...errors import LogNotFound
+from ...errors import GossipLogError, LogNotFound
 from ..exits import ExitCode, Failure
 from ..options import output_options
-from ..output import Output
+from ..output import Output, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +29,17 @@ __all__ = ["RunJob", "Start", "job_options", "opened_session", "out_option", "ru
 R = TypeVar("R")
 Start = Callable[[], AbstractContextManager[Any]]
 RunJob = Callable[[Callable[[Any, "Job"], "Report"]], int]
+
+PLAIN = {
+    "verify": "gossiplog verify {}",
+    "tree": "gossiplog fsck {}",
+    "export": "gossiplog export {} -o FILE.parquet",
+    "state": "gossiplog export {} -o FILE.parquet, and DuckDB or Polars",
+    "stats": "gossiplog export {} -o FILE.parquet, and DuckDB or Polars",
+}
+"""What does the work of a job without Spark, or most of it."""
+PLAIN_ENTRIES_MAX = 300_000
+"""The largest log with which both ways were measured, and still Spark was the slower one: docs/spark.md, "When which is right"."""
 
 out_option = click.option(
     "-o", "--output", "where", metavar="OUT", help="A new folder for the tables and the report; none, only the report."
@@ -88,12 +100,31 @@ def _check_is_there(location: str | None) -> None:
     raise LogNotFound(f"nothing is at {location}", hint=hint)
 
 
+def _note_plain(job: str | None, location: str | None, out: Output) -> None:
+    """Tell the user, before Spark is started, if a log is so small that another command is faster on one machine."""
+    from ...spark.source.run_plan import is_log, last_seq
+
+    if job not in PLAIN or location is None or not Path(location).is_file() or not is_log(location):
+        return
+    try:
+        count = last_seq(location)
+    except GossipLogError:
+        # The job says what is wrong with the log.
+        return
+    if count <= PLAIN_ENTRIES_MAX:
+        command = PLAIN[job].format(shlex.quote(location))
+        out.note(f"{counted(count, 'entry needs', 'entries need')} no Spark: on one machine this is faster: {command}")
+
+
 def source_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add what a job takes about what it reads; the command gets `options` for the data source."""
 
     @functools.wraps(command)
     def run(*args: Any, partitions: int | None, chosen: tuple[str, ...], **rest: Any) -> R:
+        from ...spark.source.options import LOAD_OPTIONS, check_options
+
         options = _pairs(chosen, "--option")
+        check_options(options, LOAD_OPTIONS, "a load")
         if partitions is not None:
             options["partitions"] = str(partitions)
         return command(*args, options=options, **rest)
@@ -116,6 +147,7 @@ def runs_job(command: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(command)
     def run(*args: Any, where: str | None, start: Start, out: Output, options: dict[str, str] | None = None, **rest: Any) -> int:
         def run_job(work: Callable[[Any, Job], Report]) -> int:
+            _note_plain(click.get_current_context().command.name, rest.get("location"), out)
             with start() as spark:
                 from ...spark.jobs import jobs
 

@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from ...arrow.columns import arrow_schema
 from ...entry.rules import VALUE_BYTES_LIMIT
+from ...entry.schemes import accepted_schemes
 from ...entry.validation import validate
 from ..source.columns import COLUMNS
+from ..tables.verify import register_extras
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,11 +66,15 @@ def checked(entries: DataFrame, *, topic: str | None = None, value_bytes_max: in
     """Add `verdict`, `rule` and `reason` to entries, each judged alone; works on streams. The rows have `value`, `fault`, any other
     columns."""
     names = tuple(entries.columns)
+    schemes = accepted_schemes()
     ddl = ", ".join(f"{name} {COLUMNS[name].simpleString()}" for name in names) + ", verdict string, rule string, reason string"
-    return entries.mapInArrow(partial(_check, names, topic, value_bytes_max), ddl)
+    return entries.mapInArrow(partial(_check, names, topic, value_bytes_max, schemes), ddl)
 
 
-def _check(names: tuple[str, ...], topic: str | None, value_bytes_max: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _check(
+    names: tuple[str, ...], topic: str | None, value_bytes_max: int, schemes: frozenset[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    register_extras(schemes)
     schema = pa.schema([*arrow_schema(names), *[(name, pa.string()) for name in ("verdict", "rule", "reason")]])
     for batch in batches:
         verdicts: list[tuple[str, str | None, str | None]] = []
@@ -76,7 +82,7 @@ def _check(names: tuple[str, ...], topic: str | None, value_bytes_max: int, batc
             if value is None:
                 verdicts.append(("reject", "file", fault))
                 continue
-            verdict = validate(value, topic=topic, value_bytes_max=value_bytes_max)
+            verdict = validate(value, topic=topic, schemes=schemes, value_bytes_max=value_bytes_max)
             verdicts.append((verdict.outcome.value, verdict.rule, verdict.reason))
         made = [pa.array([verdict[at] for verdict in verdicts], pa.string()) for at in range(3)]
         arrays = [batch.column(name).cast(schema.field(name).type) for name in names] + made

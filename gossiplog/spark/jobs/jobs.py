@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from ...entry.rules import VALUE_BYTES_LIMIT
+from ...entry.schemes import accepted_schemes
 from ...plan import Plan, ask
 from ...store.postgres.url import is_postgres_url, without_secrets
 from ..tables.entries import read_entries
@@ -75,7 +76,7 @@ def verify_job(
     with job.publishing("verify", location) as (report, draft):
         job.note(f"verifying {_shown(location)}")
         present = None if known is None else job.read(known, ("key",))
-        judged = JUDGE.at(job.spark, location, topic, value_bytes_max, options=job.options)
+        judged = JUDGE.at(job.spark, location, topic, value_bytes_max, sorted(accepted_schemes()), options=job.options)
         verdicts = settle(judged, known=present, staging=draft)
         if draft is not None:
             job.note("writing verdicts")
@@ -187,7 +188,12 @@ def import_job(job: Job, location: str, log: str, *, topic: str | None = None, d
     with job.publishing("import", location, log) as (report, draft), tempfile.TemporaryDirectory() as folder:
         job.note(f"importing {_shown(location)} into {_shown(log)}")
         counts = Path(folder) / "counts.json"
-        options = {"durability": durability, "counts": str(counts), **({} if topic is None else {"topic": topic})}
+        options = {
+            "durability": durability,
+            "schemes": ",".join(sorted(accepted_schemes())),
+            "counts": str(counts),
+            **({} if topic is None else {"topic": topic}),
+        }
         if draft is not None:
             Path(draft).mkdir(parents=True)
             options["quarantine"] = f"{draft}/quarantine.jsonl"

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ...errors import StoreError
-from ...plan import Plan, run_plan
+from ...log.requests import ReadCount
+from ...plan import Plan, ask, run_plan
 from ...store.base import Durability
 from ...store.postgres.url import is_postgres_url
 from ...tasks.nursery import first_error
 
-__all__ = ["PlanRunner", "is_log", "is_url", "opened_store"]
+__all__ = ["PlanRunner", "is_log", "is_url", "last_seq", "opened_store"]
 
 T = TypeVar("T")
 
@@ -73,6 +74,12 @@ def opened_store(location: str, topic: str | None = None) -> Iterator[PlanRunner
             yield partial(_run_on_sqlite, db, answer)
     except sqlite3.Error as error:
         raise translate(path, error) from error
+
+
+def last_seq(location: str, topic: str | None = None) -> int:
+    """Return the insertion number of the last entry of a log, 0 if it is empty."""
+    with opened_store(location, topic) as run:
+        return run(ask(ReadCount(counted=False)))[1]
 
 
 def _run_on_sqlite(db: sqlite3.Connection, answer: Callable[[sqlite3.Connection, Any], Any], plan: Plan[T], /) -> T:

@@ -13,7 +13,8 @@ from ...archive.source import EXPANDED_BYTES_MAX
 from ...arrow.columns import DEFAULT_COLUMNS, to_batches
 from ...errors import LocalProtocolError
 from .columns import COLUMNS, schema_of
-from .run_plan import is_log
+from .options import LOAD_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, check_options
+from .run_plan import is_log, last_seq
 from .scan import Part, Scan, selection_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class GossipLogSource(DataSource):
     database); `columns`, a comma-separated choice of `COLUMNS` where no `.schema(…)` is given; `partitions`; `topic`, `minClock`,
     `maxClock`, `from`, `to` (ids, the first excluded), `ids`, `minSeq`, `maxSeq`; `maxBytes`, what a compressed file may grow to; `work`
     and `workWith`, for `Work.at` alone. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write:
-    `path` or `url`, `topic` to create a log, `durability`, `staging`, `quarantine`.
+    `path` or `url`, `topic` to create a log, `durability`, `schemes`, `staging`, `quarantine`, `counts`. Any other is an error.
 
     It has no `pushFilters` on purpose: in Spark 4.3.0 a filter that was pushed sticks to the DataFrame, and later queries on it answer
     wrong.
@@ -48,6 +49,8 @@ class GossipLogSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the option `columns` names, all usual ones without it."""
+        # Whether they are a load's or a stream's is not known yet.
+        check_options(self.options, LOAD_OPTIONS | STREAM_OPTIONS, "a load")
         if "work" in self.options:
             from ..tables.task_functions import find_work
 
@@ -57,6 +60,7 @@ class GossipLogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads a table."""
+        check_options(self.options, LOAD_OPTIONS, "a load")
         if "work" in self.options:
             return _WorkReader(self.options, schema.fieldNames())
         return _BatchReader(self.options, _names(schema))
@@ -65,6 +69,7 @@ class GossipLogSource(DataSource):
         """Return what reads a stream."""
         from .stream import StreamReader
 
+        check_options(self.options, STREAM_OPTIONS, "a stream")
         location = location_of(self.options)
         if not is_log(location):
             raise LocalProtocolError(f"{location} is no log, and only logs can be followed")
@@ -74,6 +79,7 @@ class GossipLogSource(DataSource):
         """Return what writes a table into a log."""
         from .writing import LogWriter
 
+        check_options(self.options, WRITE_OPTIONS, "a write")
         if overwrite:
             raise LocalProtocolError(
                 "a log cannot be overwritten", hint='use .mode("append"): entries that are there already are passed over'
@@ -136,9 +142,7 @@ class _BatchReader(DataSourceReader):
     def _usual_parts(self) -> int:
         location = location_of(self._options)
         if is_log(location):
-            from .store_scan import last_seq
-
-            rows = last_seq(location, None) - selection_of(self._options).seq_min
+            rows = last_seq(location) - selection_of(self._options).seq_min
             return min(_PARTS_MAX, 1 + max(0, rows) // _ENTRIES_A_PART)
         from .archive_scan import archive_files
 

@@ -24,7 +24,7 @@ from ...tree.node import ReadRoot
 from .run_plan import PlanRunner, is_url, opened_store
 from .scan import Part, Selection
 
-__all__ = ["KeyRange", "SeqRange", "StoreScan", "check_place_of", "cut_evenly", "last_seq", "place_of", "read_tail"]
+__all__ = ["KeyRange", "SeqRange", "StoreScan", "check_place_of", "cut_evenly", "place_of", "read_tail"]
 
 _FIRST_PAGE = 64
 """Nobody knows how large the values are, so pages begin small."""
@@ -131,12 +131,6 @@ def check_place_of(location: str, topic: str | None, place: LogPlace) -> None:
     """
     with opened_store(location, topic) as run:
         run(check_place(place, without_secrets(location) if is_url(location) else location))
-
-
-def last_seq(location: str, topic: str | None) -> int:
-    """Return the insertion number of the last entry of a log, 0 if it is empty."""
-    with opened_store(location, topic) as run:
-        return run(ask(ReadCount(counted=False)))[1]
 
 
 def read_tail(location: str, part: SeqRange) -> Iterator[Page]:

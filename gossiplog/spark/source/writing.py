@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ...entry.message import Entry
+from ...entry.schemes import ED25519
 from ...errors import DecodeError, LocalProtocolError
 from ...tasks.pages import bounded
 from .run_plan import is_url
@@ -51,7 +52,8 @@ class LogWriter(DataSourceArrowWriter):
 
     Args:
         location: The log. It is created if the option `topic` is given.
-        options: `topic`; `durability`, `normal` unless given; `staging`, a folder that tasks and driver share, beside the log unless given;
+        options: `topic`; `durability`, `normal` unless given; `schemes`, the signature schemes to accept, `ed25519` unless given;
+            `staging`, a folder that tasks and driver share, beside the log unless given;
             `quarantine`, the file, beside the log unless given; `counts`, a file for what came of it: added, known,
             failed.
         names: The columns of the table.
@@ -115,6 +117,7 @@ class LogWriter(DataSourceArrowWriter):
             "topic": topic,
             "create": topic is not None,
             "durability": Durability(self._options.get("durability", "normal")),
+            "schemes": frozenset(self._options.get("schemes", ED25519.name).split(",")),
         }
         location = self._location if is_url(self._location) else Path(self._location.removeprefix("file://"))
         counts = {"added": 0, "known": 0, "failed": 0}

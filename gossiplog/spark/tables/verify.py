@@ -3,8 +3,9 @@ seen."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 
 from ...arrow.columns import ids_of
 from ...entry.rules import VALUE_BYTES_LIMIT, Rule
+from ...entry.schemes import accepted_schemes
 from ...entry.validation import Outcome, validate
 from ..jobs.staging import materialise, small
 from .task_function import Work
@@ -19,7 +21,7 @@ from .task_function import Work
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["INPUT_COLUMNS", "JUDGE", "VERDICT_COLUMNS", "count_verdicts", "quarantine", "settle", "verify"]
+__all__ = ["INPUT_COLUMNS", "JUDGE", "VERDICT_COLUMNS", "count_verdicts", "quarantine", "register_extras", "settle", "verify"]
 
 INPUT_COLUMNS = ("key", "value", "place", "fault", "source")
 """What `verify` reads; only `value` has to be there."""
@@ -47,6 +49,7 @@ def verify(
     *,
     topic: str | None = None,
     value_bytes_max: int = VALUE_BYTES_LIMIT,
+    schemes: Collection[str] | None = None,
     known: DataFrame | None = None,
     staging: str | None = None,
 ) -> DataFrame:
@@ -59,6 +62,7 @@ def verify(
             why there is none, and what there is instead. The order does not matter, but in the order of keys less is shuffled.
         topic: What every entry's topic must be; None for each one's own.
         value_bytes_max: The size that a VALUE may have.
+        schemes: The signature schemes that are accepted; by default those that this process accepts.
         known: A table with a column `key` of entries that count as present beside these; for a part of a log.
         staging: A folder to keep the verdicts in meanwhile; without one they stay on the executors' disks.
 
@@ -66,7 +70,8 @@ def verify(
         `VERDICT_COLUMNS`, a row for each row: `accept`, `reject` or `ignore` (parents are missing, nobody's fault), the first rule that
         failed and how. `source` is the VALUE, or what stands there instead, of rows that are not accepted.
     """
-    return settle(JUDGE.on(entries, topic, value_bytes_max), known=known, staging=staging)
+    names = sorted(accepted_schemes() if schemes is None else schemes)
+    return settle(JUDGE.on(entries, topic, value_bytes_max, names), known=known, staging=staging)
 
 
 def settle(judged: DataFrame, *, known: DataFrame | None = None, staging: str | None = None) -> DataFrame:
@@ -89,6 +94,15 @@ def count_verdicts(verdicts: DataFrame) -> list[dict[str, Any]]:
     """Count verdicts by outcome and rule, the most frequent first."""
     counted = verdicts.groupBy("verdict", "rule").count().orderBy(F.col("count").desc(), "verdict", "rule")
     return [row.asDict() for row in counted.collect()]
+
+
+def register_extras(schemes: Collection[str]) -> None:
+    """Make a task's process able to verify these schemes; where it lacks an extra, its verdicts say so."""
+    if "eip712" in schemes:
+        with contextlib.suppress(ModuleNotFoundError):
+            from ...ethereum import register
+
+            register()
 
 
 def _settle(judged: DataFrame, known: DataFrame | None) -> DataFrame:
@@ -115,9 +129,12 @@ def _settle(judged: DataFrame, known: DataFrame | None) -> DataFrame:
     )
 
 
-def _judge(topic: str | None, value_bytes_max: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _judge(
+    topic: str | None, value_bytes_max: int, schemes: Collection[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Decide about each row of a task on its own, and name the parents that the task has not seen."""
-    judge = _Judge(topic, value_bytes_max)
+    register_extras(schemes)
+    judge = _Judge(topic, value_bytes_max, frozenset(schemes))
     for batch in batches:
         made = judge.decide(*[batch.column(name).to_pylist() for name in ("key", "value", "fault", "source")])
         columns = {**made, "id": ids_of(made["key"]), "place": batch.column("place")}
@@ -128,9 +145,10 @@ def _judge(topic: str | None, value_bytes_max: int, batches: Iterator[pa.RecordB
 class _Judge:
     """What one task goes by: the rules, and the keys that it has seen."""
 
-    def __init__(self, topic: str | None, value_bytes_max: int) -> None:
+    def __init__(self, topic: str | None, value_bytes_max: int, schemes: frozenset[str]) -> None:
         self._topic = topic
         self._value_bytes_max = value_bytes_max
+        self._schemes = schemes
         self._seen: set[bytes] = set()
         self._order: deque[bytes] = deque()
 
@@ -151,7 +169,7 @@ class _Judge:
                 refuse(_REJECT, "file", faults[at] or "there is no VALUE", sources[at])
                 self._remember(key)
                 continue
-            verdict = validate(value, topic=self._topic, value_bytes_max=self._value_bytes_max)
+            verdict = validate(value, topic=self._topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
             entry = verdict.entry
             own = None if entry is None else entry.key
             if key is None:
@@ -181,4 +199,4 @@ class _Judge:
 _ACCEPT = Outcome.ACCEPT.value
 _REJECT = Outcome.REJECT.value
 JUDGE = Work("judge", INPUT_COLUMNS, _JUDGED, _judge)
-"""Judges each row on its own, given a topic or None and the size that a VALUE may have; `settle` does the rest."""
+"""Judges each row on its own, given a topic or None, the size that a VALUE may have, and the schemes to accept; `settle` does the rest."""
