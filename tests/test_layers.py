@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from house import PACKAGE, RULES, House, circles, forbidden_edges, impure, planted, private_names, too_large, unreached
@@ -41,3 +42,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     program = "import sys, gossiplog; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
     assert sorted(heavy & set(ran.stdout.split())) == []
+
+
+def test_unit_tests_stand_where_the_package_has_what_they_test() -> None:
+    unit = Path(__file__).parent / "unit"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
+    assert len(folders) > 20
+    assert [str(folder) for folder in sorted(folders) if not (PACKAGE / folder).is_dir()] == []

@@ -2,7 +2,7 @@
 
 A hop through trio-asyncio costs 245–290 µs of CPU on the machine this was measured on, one through trio's own entry queue
 105–135 µs: the difference is a quarter of what an append may cost. Every public method of aiosqlite goes through `_execute`, so
-replacing the three places that make an asyncio future is all it takes; `tests/unit/store/test_sqlite_connection.py` fails if a
+replacing the three places that make an asyncio future is all it takes; `tests/unit/store/sqlite/test_sqlite_connection.py` fails if a
 later aiosqlite adds a fourth.
 """
 

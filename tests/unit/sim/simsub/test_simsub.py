@@ -12,7 +12,7 @@ import pytest
 from gossiplog.sim.simsub.reproduce import CounterReport, Published, as_json, judge, published_runs, reproduce
 from gossiplog.sim.simsub.simsub import RULES_2018, RULES_2022_V10, RULES_2022_V11, SimsubResult, run_simsub
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "simsub.json"
+VECTORS = Path(__file__).parents[3] / "vectors" / "simsub.json"
 
 
 def test_every_message_reaches_every_node_once_under_all_rules() -> None:
@@ -36,7 +36,7 @@ def test_messages_are_forgotten_after_120_heartbeats_and_not_asked_for_again() -
 
 def test_same_seed_gives_the_same_counters_under_any_hash_seed() -> None:
     code = "from gossiplog.sim.simsub.simsub import *; print([run_simsub(r, 50, 20, 0.05, 9).counters for r in RULES.values()])"
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": root}, capture_output=True, check=True

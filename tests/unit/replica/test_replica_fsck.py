@@ -16,7 +16,7 @@ from gossiplog.entry.envelope import build_value
 from gossiplog.errors import DamagedLog, LocalProtocolError, ReadOnlyLog
 from gossiplog.log.fsck import FINDINGS_MAX, Kind
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 HISTORY = make_history(Random(11), 300)
 COUNT = 400
 

@@ -15,7 +15,7 @@ from gossiplog.sim.measure.trace import PARQUET_ROWS, TRACE_SCHEMA, JsonLines, R
 from gossiplog.sim.routing.run import run_scenario
 from gossiplog.sim.scenario import Churn, LinkSpec, PublishSpec, Scenario
 
-ROOT = str(Path(__file__).parents[3])
+ROOT = str(Path(__file__).parents[4])
 SCENARIO = Scenario(
     "busy",
     nodes=15,
