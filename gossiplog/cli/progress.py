@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from .output import say
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
@@ -25,12 +27,16 @@ class Progress:
         what: What is counted, like `entries`.
         total: How many there will be, None if nobody knows.
         is_shown: False silences it, for `--quiet` and `--json`.
+        is_told: It is moved by `tell`, in words, rather than by `step` and `at`, in so many a second.
     """
 
-    def __init__(self, what: str, total: int | None = None, *, is_shown: bool = True) -> None:
+    def __init__(self, what: str, total: float | None = None, *, is_shown: bool = True, is_told: bool = False) -> None:
         self.what = what
         self.total = total
         self.done = 0
+        self._told = 0.0
+        self._detail = ""
+        self._is_told = is_told
         self._begun = time.monotonic()
         self._looked = 0
         self._is_shown = is_shown and sys.stderr.isatty()
@@ -60,7 +66,7 @@ class Progress:
         if self._display is not None and self._task is not None:
             self._display.reset(self._task, description=what, total=self.total)
 
-    def at(self, done: int, total: int | None = None) -> None:
+    def at(self, done: int, total: float | None = None) -> None:
         """Set how many are done, and anew how many there are if that is known better now."""
         self.done = done
         if total is not None:
@@ -68,14 +74,32 @@ class Progress:
         if not self._is_shown or (abs(done - self._looked) < _EVERY and done != self.total):
             return
         self._looked = done
+        self._draw()
+
+    def tell(self, what: str, done: float, detail: str = "") -> None:
+        """Set how much is done, of what, and what else there is to say after the bar; for steps of which each takes long."""
+        self.what, self._told, self._detail = what, done, detail
+        if self._is_shown:
+            self._draw()
+
+    def print(self, text: str) -> None:
+        """Print a finished result to standard output without tearing the line."""
+        if self._display is not None:
+            self._display.stop()
+        say(text)
+        if self._display is not None:
+            self._display.start()
+
+    def _draw(self) -> None:
         if self._display is None and self.seconds >= _DELAY_S:
             self._start()
         if self._display is not None and self._task is not None:
-            self._display.update(self._task, completed=self.done, total=self.total)
+            done = self._told if self._is_told else self.done
+            self._display.update(self._task, description=self.what, completed=done, total=self.total, detail=self._detail)
 
     def _start(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.text import Text
 
         class Rate(ProgressColumn):
@@ -87,10 +111,13 @@ class Progress:
         columns: list[str | ProgressColumn] = [
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.completed:,.0f}"),
         ]
-        columns += [Rate(), TimeRemainingColumn()] if self.total is not None else [Rate()]
+        if self._is_told:
+            columns += [TaskProgressColumn(), TextColumn("{task.fields[detail]}"), TextColumn("left:"), TimeRemainingColumn()]
+        else:
+            columns += [TextColumn("{task.completed:,.0f}"), Rate()]
+            columns += [TimeRemainingColumn()] if self.total is not None else []
         display = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = display.add_task(self.what, total=self.total, completed=self.done)
+        self._task = display.add_task(self.what, total=self.total, completed=self.done, detail=self._detail)
         self._display = display
         display.start()

@@ -10,6 +10,7 @@ import click
 
 from ..exits import ExitCode
 from ..output import say
+from ..progress import Progress
 from .run import processors
 
 __all__ = ["check"]
@@ -30,16 +31,15 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
     """
     from ...sim.check.check import check_seed
     from ...sim.processes import spread_out
-    from .progress import Progress
 
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     failures: list[str] = []
     done, cpu_s, started = 0, 0.0, time.monotonic()
-    with Progress(len(chosen), hidden=as_json) as bar:
+    with Progress("checking", len(chosen), is_shown=not as_json, is_told=True) as bar:
         try:
             for outcome in spread_out(check_seed, chosen, min(jobs or processors(), len(chosen))):
                 done, cpu_s = done + 1, cpu_s + outcome.cpu_s
-                bar.update("checking", done, f"seed {outcome.seed}, {cpu_s / done:.2f} s CPU a seed")
+                bar.tell("checking", done, f"seed {outcome.seed}, {cpu_s / done:.2f} s CPU a seed")
                 if outcome.failure is not None:
                     failures.append(outcome.failure)
                     if not as_json:

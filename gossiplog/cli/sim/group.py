@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..exits import ExitCode
+from ..progress import Progress
 from .check import check
 from .run import compare, processors, run, scenarios, sweep
 
@@ -47,7 +48,6 @@ def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int |
     Exit status 1 when the gate does not hold. Fewer than 100 seeds give a preview only.
     """
     from ...sim.simsub import reproduce as lib
-    from .progress import Progress
 
     runs = lib.published_runs()
     unknown = sorted(set(names) - {run.name for run in runs})
@@ -56,10 +56,10 @@ def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int |
     chosen = [run for run in runs if not names or run.name in names]
     reports: list[RunReport] = []
     workers = min(jobs or processors(), seeds)
-    with Progress(len(chosen) * seeds, hidden=as_json) as bar:
+    with Progress("", len(chosen) * seeds, is_shown=not as_json, is_told=True) as bar:
         try:
             found = lib.reproduce(
-                chosen, range(first, first + seeds), workers, lambda name, done, _: bar.update(name, len(reports) * seeds + done)
+                chosen, range(first, first + seeds), workers, lambda name, done, _: bar.tell(name, len(reports) * seeds + done)
             )
             for report in found:
                 reports.append(report)

@@ -15,7 +15,7 @@ import click
 
 from ...pubsub.registry import ROUTERS
 from ..exits import ExitCode
-from .progress import Progress
+from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...sim.measure.trace import Sink
@@ -125,10 +125,10 @@ def compare(
     names = routers or ROUTERS
     tasks = [(replace(base, router=name), seed) for name in names for seed in range(seeds)]
     rows: list[dict[str, Any]] = []
-    with Progress(len(tasks), hidden=as_json) as bar, contextlib.suppress(KeyboardInterrupt):
+    with Progress("", len(tasks), is_shown=not as_json, is_told=True) as bar, contextlib.suppress(KeyboardInterrupt):
         for row in spread_out(report.run_row, tasks, jobs or processors()):
             rows.append(row)
-            bar.update(row["router"], len(rows))
+            bar.tell(row["router"], len(rows))
     means = [report.mean_rows(part) for name in names if (part := [row for row in rows if row["router"] == name])]
     if as_json:
         for row in means:
@@ -161,10 +161,10 @@ def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
         raise click.BadParameter(f"{out}: expected a name that ends in .jsonl or .csv", param_hint="--out")
     total = len(loaded.points)
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(Progress(total))
+        bar = stack.enter_context(Progress("sweep", total, is_told=True))
         file = stack.enter_context(out.open("w", encoding="utf-8", newline="")) if out is not None else None
         columns: list[str] = []
-        for row in run_sweep(loaded, jobs or processors(), lambda done: bar.update("sweep", done, f"{done} of {total} runs")):
+        for row in run_sweep(loaded, jobs or processors(), lambda done: bar.tell("sweep", done, f"{done} of {total} runs")):
             if out is not None and out.suffix == ".csv":
                 line, columns = _csv_line(row, columns)
             else:
@@ -234,9 +234,9 @@ def _sinks(scenario: Scenario, seed: int, trace: Path | None, transcript: Path |
 def _work(run: Run, *, as_json: bool) -> Any:
     """Run to the end or to Ctrl-C, with a line that shows simulated time, events a second and time left."""
     begun = time.monotonic()
-    with Progress(run.scenario.end_s, hidden=as_json) as bar, contextlib.suppress(KeyboardInterrupt):
+    with Progress(run.scenario.name, run.scenario.end_s, is_shown=not as_json, is_told=True) as bar, contextlib.suppress(KeyboardInterrupt):
         run.work(
-            lambda now, events: bar.update(
+            lambda now, events: bar.tell(
                 run.scenario.name,
                 now,
                 f"{now:.1f} of {run.scenario.end_s:.1f} s, {events / (time.monotonic() - begun + 1e-9):,.0f} events/s",
