@@ -31,15 +31,16 @@ Start = Callable[[], AbstractContextManager[Any]]
 RunJob = Callable[[Callable[[Any, "Job"], "Report"]], int]
 
 PLAIN = {
-    "verify": "gossiplog verify {}",
-    "tree": "gossiplog fsck {}",
-    "export": "gossiplog export {} -o FILE.parquet",
-    "state": "gossiplog export {} -o FILE.parquet, and DuckDB or Polars",
-    "stats": "gossiplog export {} -o FILE.parquet, and DuckDB or Polars",
+    "verify": (300_000, "gossiplog verify {}"),
+    "tree": (100_000, "gossiplog fsck {}"),
+    "export": (300_000, "gossiplog export {} -o FILE.parquet"),
+    "state": (300_000, "gossiplog export {} -o FILE.parquet, and DuckDB or Polars"),
+    "stats": (300_000, "gossiplog export {} -o FILE.parquet, and DuckDB or Polars"),
 }
-"""What does the work of a job without Spark, or most of it."""
-PLAIN_ENTRIES_MAX = 300_000
-"""The largest log with which both ways were measured, and still Spark was the slower one: docs/spark.md, "When which is right"."""
+"""What does the work of a job without Spark, or most of it, and the largest log with which it was measured to be faster.
+
+Source: docs/spark.md, "When which is right".
+"""
 
 out_option = click.option(
     "-o", "--output", "where", metavar="OUT", help="A new folder for the tables and the report; none, only the report."
@@ -111,8 +112,9 @@ def _note_plain(job: str | None, location: str | None, out: Output) -> None:
     except GossipLogError:
         # The job says what is wrong with the log.
         return
-    if count <= PLAIN_ENTRIES_MAX:
-        command = PLAIN[job].format(shlex.quote(location))
+    entries_max, command = PLAIN[job]
+    if count <= entries_max:
+        command = command.format(shlex.quote(location))
         out.note(f"{counted(count, 'entry needs', 'entries need')} no Spark: on one machine this is faster: {command}")
 
 
