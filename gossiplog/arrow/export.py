@@ -9,6 +9,7 @@ from typing import IO, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..log.page import is_last_page
 from ..log.requests import ReadLeaves, ReadPage
 from ..plan import Plan, ask
 from .columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
@@ -58,8 +59,7 @@ class BatchReader:
             return None
         after, before, seq_max = self.bounds
         rows = yield from ask(ReadPage(after, before, False, self._limit, seq_max))
-        # A page that is not full is the last.
-        self._is_over = len(rows) < self._limit
+        self._is_over = is_last_page(rows, self._limit)
         if not rows:
             return None
         keys, values = [key for key, _ in rows], [value for _, value in rows]

@@ -291,7 +291,7 @@ class Audit:
                 verdict = validate(record.value, topic=self._topic, key=record.key, value_bytes_max=VALUE_BYTES_LIMIT)
                 if not verdict.accepted:
                     self.note(Kind.QUARANTINE, encode_id(record.key), f"{verdict.rule}: {verdict.reason}")
-        return page[-1].key if len(page) == _PAGE else None
+        return page[-1].key if page else None
 
     def _check_leaf(self, seq: int, entry: Entry, leaf: Leaf | None, node: Node | None) -> None:
         if leaf is None:

@@ -3,6 +3,9 @@
 Keys are 20 bytes. `seq` is the insertion order in this one replica, 1 for the first entry, never reused. A branch numbers a chain
 of entries each of which has the one before it among its parents; `(branch, clock)` names an entry as well as its key does, in
 a few bytes, which is what keeps the graph's index small.
+
+A page of VALUEs may have fewer rows than its limit although there are more: it ends with the row with which they reach 8 MiB, see
+`page`. It is empty only behind the end.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import trio
 
@@ -15,20 +15,20 @@ from ..entry.signing import Signer
 from ..entry.validation import Verdict, validate_many
 from ..errors import LocalProtocolError, ReadOnlyLog, Reject, Rejected
 from ..log.commit import AppendPayloads, Authorize, Committed, InsertEntries
+from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import ReadCount, ReadCursor, ReadPage, WriteCursor
 from ..plan import ask
 from ..store import Store
 from ..sync import InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
+from ..tasks.pages import bounded
 from .care import LogCare
 from .reader import PAGE
 from .subscription import Subscription
 from .writer import Apply, Writer
 
 __all__ = ["Replica"]
-
-T = TypeVar("T")
 
 _CHUNK = 250
 """Values verified per hop into a worker thread."""
@@ -113,7 +113,7 @@ class Replica(LogCare):
     async def insert_many(self, values: Iterable[bytes]) -> list[Verdict]:
         """Verify VALUEs made elsewhere, on all cores, and insert those that are valid and whose parents are here or before them.
 
-        Commits every 1,000 entries. A cancelled call leaves some of the first entries inserted, each with all its ancestors.
+        Commits every 1,000 entries or 8 MiB. A cancelled call leaves some of the first entries inserted, each with all its ancestors.
 
         Returns:
             A verdict for each value, in order: accepted, and new or not; ignored for missing parents; ignored because it is in the
@@ -122,15 +122,18 @@ class Replica(LogCare):
         Raises:
             StoreError: The store failed; the commits before stay.
         """
-        chunks = _chunked(list(values), _CHUNK)
+        chunks = list(bounded(values, len, count_max=_CHUNK, bytes_max=PAGE_BYTES_MAX // _CHUNKS_PER_COMMIT))
+        sizes = (sum(map(len, chunk)) for chunk in chunks)
         verdicts: list[Verdict] = []
         async with map_ordered(self.verify_many, chunks, ahead=2 * _CHUNKS_PER_COMMIT) as verified:
             group: list[Verdict] = []
+            size = 0
             async for chunk in verified:
                 group += chunk
-                if len(group) >= _CHUNK * _CHUNKS_PER_COMMIT:
+                size += next(sizes)
+                if len(group) >= _CHUNK * _CHUNKS_PER_COMMIT or size >= PAGE_BYTES_MAX:
                     verdicts += await self.insert_verified(group)
-                    group = []
+                    group, size = [], 0
             verdicts += await self.insert_verified(group)
         return verdicts
 
@@ -205,7 +208,7 @@ class Replica(LogCare):
                 self._cursors.discard(cursor)
 
     async def replay(self, *, on_progress: Callable[[int], None] | None = None) -> int:
-        """Call `apply` for every entry, in causal order, in transactions of 1,000, and return how many there were.
+        """Call `apply` for every entry, in causal order, in transactions of 1,000 or 8 MiB, and return how many there were.
 
         The application empties its own tables first, where that is what it wants.
 
@@ -303,7 +306,3 @@ class Replica(LogCare):
     def _wake_followers(self) -> None:
         changed, self.next_commit = self.next_commit, trio.Event()
         changed.set()
-
-
-def _chunked(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [items[low : low + size] for low in range(0, len(items), size)]

@@ -15,6 +15,7 @@ from ..entry.message_id import ID_CHARS, decode_id, encode_id
 from ..entry.rules import next_clock
 from ..errors import AmbiguousId, DecodeError, NotFound
 from ..log.ancestry import AncestorQuery, AncestorWalk, children, position
+from ..log.page import is_last_page
 from ..log.requests import Position, Quarantined, ReadCount, ReadHeads, ReadLeaves, ReadPage, ReadQuarantine, ReadValues
 from ..plan import Plan, ask
 from ..store import Reader, Store
@@ -29,7 +30,7 @@ __all__ = ["PAGE", "LogReader", "Moment"]
 T = TypeVar("T")
 
 PAGE = 256
-"""Entries read per hop into the database's thread: its cost is spread thin, and 256 values of 64 KiB still are only 16 MiB."""
+"""Entries read per hop into the database's thread, of 8 MiB together (`log.page`): its cost is spread thin."""
 _HOP_S = 0.25
 """A query gives the database's thread back after so long, and goes on in another hop: others want to read as well."""
 
@@ -148,8 +149,7 @@ class LogReader:
                 high = page[-1][0]
             elif page:
                 low = page[-1][0]
-            # A page that is not full is the last.
-            remaining = 0 if len(page) < size else None if remaining is None else remaining - size
+            remaining = 0 if is_last_page(page, size) else None if remaining is None else remaining - len(page)
             return [Entry(key, value) for key, value in page]
 
         return Pages(read_page)

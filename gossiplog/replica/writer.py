@@ -29,6 +29,8 @@ that entry and its descendants; any other exception rolls the transaction back a
 """
 
 _GROUP_ENTRIES_MAX = 1_000
+_ENTRY_BYTES = 2**13
+"""A group of entries that are larger than this has fewer of them."""
 _QUEUE_MAX = 1_024
 _ATTEMPTS = 5
 """At one commit, while the connection to its server breaks each time."""
@@ -84,10 +86,12 @@ class _Request:
 
     @property
     def size(self) -> int:
-        """How many entries it may bring."""
+        """How many entries it may bring, or as many as their bytes count for."""
         if isinstance(self.work, AppendPayloads):
-            return len(self.work.payloads)
-        return len(self.work.entries) if isinstance(self.work, InsertEntries) else 1
+            return len(self.work.payloads) + sum(map(len, self.work.payloads)) // _ENTRY_BYTES
+        if isinstance(self.work, InsertEntries):
+            return len(self.work.entries) + sum(len(entry.value) for entry in self.work.entries) // _ENTRY_BYTES
+        return 1
 
 
 class Writer:

@@ -29,6 +29,7 @@ from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id
 from ..entry.rules import Rule, next_clock
 from ..errors import DecodeError, NotFound, RemoteProtocolError, StoreError
+from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.admission import Admission
 from ..net.journal import note
@@ -140,7 +141,7 @@ class ReferenceApi:
                     await write(separator + _with_branch(Entry(key, value), leaves[key].branch))
                     separator = b","
             limit -= len(rows)
-            if len(rows) < wanted_rows:
+            if is_last_page(rows, wanted_rows):
                 break
             chunk = _CHUNK if size <= _CHUNK_BYTES else 1
             if is_reverse:

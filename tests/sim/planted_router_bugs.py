@@ -141,10 +141,10 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(9, "the cache is emptied", "at each heartbeat", around(MessageCache, "shift", forget_on_shift)),
     PlantedBug(0, "messages go back", "to whom they came from", around(Meshsub, "_recipients", answer_nobody)),
     PlantedBug(0, "one peer is left out", "the first of the mesh is not forwarded to", around(Meshsub, "_recipients", forward_to_most)),
-    PlantedBug(14, "trees announce nothing", "lazy links carry nothing", instead(Tree, "flush", nothing)),
+    PlantedBug(34, "trees announce nothing", "lazy links carry nothing", instead(Tree, "flush", nothing)),
     PlantedBug(4, "the timer for missing messages fires once", "and is never set again", instead(Wake, "is_due", fire_once)),
     PlantedBug(
-        9, "answers come for the gone", "a peer's questions outlive it", around(Broadcast, "_on_disconnected", keep_answers_for_the_gone)
+        11, "answers come for the gone", "a peer's questions outlive it", around(Broadcast, "_on_disconnected", keep_answers_for_the_gone)
     ),
     PlantedBug(25, "choking outlives the link", "a pruned peer stays choked", around(Choke, "_on_pruned", keep_choked)),
     PlantedBug(4, "tree prunes are not heeded", "duplicates go on", instead(Tree, "on_prune", nothing)),

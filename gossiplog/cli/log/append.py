@@ -12,6 +12,7 @@ import click
 
 from ... import errors
 from ...entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
+from ...log.page import PAGE_BYTES_MAX
 from ..exits import ExitCode, Failure
 from ..options import DURABILITIES, key_option, log_argument, output_options
 from ..output import Output
@@ -159,6 +160,7 @@ def _batches(file: BinaryIO, size: int) -> Iterator[list[tuple[int, bytes]]]:
     number = 0
     rest = b""
     group: list[tuple[int, bytes]] = []
+    held = 0
     is_over = False
     while not is_over:
         data = _read_some(file)
@@ -171,12 +173,13 @@ def _batches(file: BinaryIO, size: int) -> Iterator[list[tuple[int, bytes]]]:
             number += 1
             if line.strip():
                 group.append((number, line))
-            if len(group) == size:
+                held += len(line)
+            if len(group) == size or held >= PAGE_BYTES_MAX:
                 yield group
-                group = []
+                group, held = [], 0
         if group and (is_over or _pauses(file)):
             yield group
-            group = []
+            group, held = [], 0
 
 
 def _read_some(file: BinaryIO) -> bytes:

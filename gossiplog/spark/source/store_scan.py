@@ -16,6 +16,7 @@ from ...arrow.columns import BATCH_BYTES, BATCH_ROWS, Page, SourceRow, paged
 from ...entry.message import Entry
 from ...errors import DamagedLog, DecodeError
 from ...log.fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadNodePage
+from ...log.page import is_last_page
 from ...log.place import LogPlace, check_place, find_place
 from ...log.requests import Leaf, ReadCount, ReadLeaves, ReadPage
 from ...plan import Plan, ask
@@ -212,7 +213,12 @@ def _leaves_and_values(after: Any, limit: int) -> Plan[tuple[list[LeafRow], list
     last = leaves[-1].key
     if type(last) is not bytes or not (after is None or type(after) is bytes):
         raise DamagedLog("a leaf's key is no blob")
-    found: dict[bytes, Any] = dict((yield from ask(ReadPage(after, last + b"\0", False, limit))))
+    found: dict[bytes, Any] = {}
+    while rows := (yield from ask(ReadPage(after, last + b"\0", False, limit))):
+        found.update(rows)
+        after = rows[-1][0]
+        if is_last_page(rows, len(leaves)) or len(found) >= len(leaves):
+            break
     return leaves, [found.get(leaf.key, _MISSING) for leaf in leaves]
 
 

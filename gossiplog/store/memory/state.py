@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import LocalProtocolError
+from ...log.page import cut_page
 from ...log.requests import (
     Leaf,
     Place,
@@ -149,13 +150,13 @@ class MemoryState:
                     break
                 if leaf.key is not None and self.leaves[leaf.key].seq <= seq_max:
                     keys.append(leaf.key)
-        return [(key, self.values[self.leaves[key].seq - 1]) for key in keys]
+        return cut_page((key, self.values[self.leaves[key].seq - 1]) for key in keys)
 
     def tail(self, request: ReadTail) -> list[tuple[int, bytes]]:
         """Return entries by insertion number, from the one after `seq`."""
         first = max(request.seq, 0)
         end = min(first + request.limit, self._count(ReadCount())[0])
-        return [(seq, self.values[seq - 1]) for seq in range(first + 1, end + 1)]
+        return cut_page((seq, self.values[seq - 1]) for seq in range(first + 1, end + 1))
 
     def _branch_tips(self, request: ReadBranchTips) -> dict[int, int]:
         tips = {branch: self.clocks[branch][-1] for branch in request.branches if branch in self.clocks}
@@ -201,7 +202,7 @@ class MemoryState:
 
     def _read_quarantine(self, request: ReadQuarantine) -> list[Quarantined]:
         keys = sorted(key for key in self._quarantine if request.after is None or key > request.after)
-        return [self._quarantine[key] for key in keys[: request.limit]]
+        return cut_page(self._quarantine[key] for key in keys[: request.limit])
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {

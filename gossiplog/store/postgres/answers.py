@@ -33,6 +33,7 @@ from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
 from ..writer_cache import HEADS_MAX, WriterCache
 from .fsck import FSCK_ANSWERS
+from .pages import TAIL, cut
 from .writes import check_name
 
 __all__ = ["ANSWERS", "Fetch", "State", "answer", "catch_up"]
@@ -75,17 +76,18 @@ async def _values(fetch: Fetch, request: ReadValues) -> dict[bytes, bytes]:
     return dict(rows)
 
 
-_PAGE = "SELECT key, value FROM {log}.entries WHERE key > $1 AND key < $2 AND ($4::bigint IS NULL OR seq <= $4) ORDER BY key"
+_PAGE = "SELECT key, value FROM {log}.entries WHERE key > $1 AND key < $2 AND ($4::bigint IS NULL OR seq <= $4) ORDER BY key LIMIT $3"
+_PAGE_UP, _PAGE_DOWN = cut(_PAGE, "key"), cut(_PAGE.replace("LIMIT", "DESC LIMIT"), "key DESC")
 
 
 async def _page(fetch: Fetch, request: ReadPage) -> list[tuple[bytes, bytes]]:
-    statement = f"{_PAGE} DESC LIMIT $3" if request.reverse else f"{_PAGE} LIMIT $3"
-    return list(map(tuple, await fetch(statement, request.after or b"", request.before or _KEY_END, request.limit, request.seq_max)))
+    statement = _PAGE_DOWN if request.reverse else _PAGE_UP
+    rows = await fetch(statement, request.after or b"", request.before or _KEY_END, request.limit, request.seq_max)
+    return [(key, value) for key, value, _ in rows]
 
 
 async def _tail(fetch: Fetch, request: ReadTail) -> list[tuple[int, bytes]]:
-    rows = await fetch("SELECT seq, value FROM {log}.entries WHERE seq > $1 ORDER BY seq LIMIT $2", request.seq, request.limit)
-    return list(map(tuple, rows))
+    return [(seq, value) for seq, value, _ in await fetch(TAIL, request.seq, request.limit)]
 
 
 _LAST = "greatest((SELECT max(seq) FROM {log}.entries), seq_used)"
@@ -160,8 +162,8 @@ async def _quarantined(fetch: Fetch, request: ReadQuarantined) -> dict[bytes, Qu
 
 
 async def _quarantine(fetch: Fetch, request: ReadQuarantine) -> list[Quarantined]:
-    statement = f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key > $1 ORDER BY key LIMIT $2"
-    return [Quarantined(*row) for row in await fetch(statement, request.after or b"", request.limit)]
+    statement = cut(f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key > $1 ORDER BY key LIMIT $2", "key")
+    return [Quarantined(*row[:-1]) for row in await fetch(statement, request.after or b"", request.limit)]
 
 
 async def _cursor(fetch: Fetch, request: ReadCursor) -> int | None:

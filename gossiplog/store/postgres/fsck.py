@@ -22,6 +22,7 @@ from ...log.fsck_requests import (
 )
 from ...log.requests import BranchLink, Position
 from ...plan import Request
+from .pages import TAIL
 
 __all__ = ["FSCK_ANSWERS"]
 
@@ -51,8 +52,7 @@ async def _defects(fetch: Any, request: ReadDefects) -> list[str]:
 
 
 async def _entry_rows(fetch: Any, request: ReadEntryRows) -> list[tuple[int, Any]]:
-    rows = await fetch("SELECT seq, value FROM {log}.entries WHERE seq > $1 ORDER BY seq LIMIT $2", request.seq, request.limit)
-    return list(map(tuple, rows))
+    return [(seq, value) for seq, value, _ in await fetch(TAIL, request.seq, request.limit)]
 
 
 async def _leaf_page(fetch: Any, request: ReadLeafPage) -> list[LeafRow]:

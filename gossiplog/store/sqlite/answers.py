@@ -8,6 +8,7 @@ from typing import Any
 
 from ...entry.message import Entry
 from ...errors import DamagedLog, DecodeError
+from ...log.page import PAGE_BYTES_MAX, cut_page
 from ...log.requests import (
     Leaf,
     Place,
@@ -83,6 +84,21 @@ def _check_values(rows: Iterable[tuple[Any, ...]]) -> list[Any]:
     return checked
 
 
+def _cut_values(rows: Iterable[tuple[Any, Any]]) -> list[tuple[Any, bytes]]:
+    """`_check_values` and `cut_page` in one loop: every step is noticed here."""
+    page: list[tuple[Any, bytes]] = []
+    add, room = page.append, PAGE_BYTES_MAX
+    for row in rows:
+        value = row[1]
+        if type(value) is not bytes:
+            raise TypeError(f"VALUE is {value!r}")
+        add(row)
+        room -= len(value)
+        if room <= 0:
+            break
+    return page
+
+
 def _heads(db: sqlite3.Connection, request: ReadHeads) -> list[bytes]:
     limit = -1 if request.limit is None else request.limit
     return [key for (key,) in db.execute("SELECT key FROM gossiplog_heads ORDER BY key LIMIT ?", (limit,))]
@@ -110,12 +126,13 @@ _KEY_END = b"\xff" * 21
 def _page(db: sqlite3.Connection, request: ReadPage) -> list[tuple[bytes, bytes]]:
     statement = f"{_PAGE} DESC LIMIT ?" if request.reverse else f"{_PAGE} LIMIT ?"
     seq_max = _SEQ_END if request.seq_max is None else request.seq_max
-    return _check_values(db.execute(statement, (request.after or b"", request.before or _KEY_END, seq_max, request.limit)))
+    rows = db.execute(statement, (request.after or b"", request.before or _KEY_END, seq_max, request.limit))
+    return _cut_values(rows)
 
 
 def _tail(db: sqlite3.Connection, request: ReadTail) -> list[tuple[int, bytes]]:
     statement = "SELECT seq, value FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
-    return _check_values(db.execute(statement, (request.seq, request.limit)))
+    return _cut_values(db.execute(statement, (request.seq, request.limit)))
 
 
 _LAST = "SELECT max(coalesce((SELECT max(seq) FROM gossiplog_entries), 0), (SELECT seq_used FROM gossiplog_generation))"
@@ -205,7 +222,7 @@ def _quarantined(db: sqlite3.Connection, request: ReadQuarantined) -> dict[bytes
 
 def _quarantine(db: sqlite3.Connection, request: ReadQuarantine) -> list[Quarantined]:
     statement = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key > ? ORDER BY key LIMIT ?"
-    return [Quarantined(*row) for row in db.execute(statement, (request.after or b"", request.limit))]
+    return [Quarantined(*row) for row in cut_page(db.execute(statement, (request.after or b"", request.limit)))]
 
 
 def _cursor(db: sqlite3.Connection, request: ReadCursor) -> int | None:

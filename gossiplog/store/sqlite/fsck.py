@@ -24,6 +24,7 @@ from ...log.fsck_requests import (
     TableCounts,
     TakeEntries,
 )
+from ...log.page import cut_page
 from ...log.requests import BranchLink, Position
 from ...plan import Request
 from .schema import has_expressions
@@ -48,7 +49,7 @@ def _defects(db: sqlite3.Connection, request: ReadDefects) -> list[str]:
 def _entry_rows(db: sqlite3.Connection, request: ReadEntryRows) -> list[tuple[int, Any]]:
     value = "CASE typeof(value) WHEN 'text' THEN CAST(value AS BLOB) ELSE value END"
     statement = f"SELECT seq, {value}, typeof(value) FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
-    rows = db.execute(statement, (request.seq, request.limit))
+    rows = cut_page(db.execute(statement, (request.seq, request.limit)))
     # A text that was bytes once may be any bytes; Latin 1 takes them all, and gives them back.
     return [(seq, value.decode("latin-1") if kind == "text" else value) for seq, value, kind in rows]
 
