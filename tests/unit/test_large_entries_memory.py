@@ -35,6 +35,8 @@ COMMANDS = {
     "export": ["export", "LOG", "-o", "TARGET.jsonl"],
     "init": ["init", "TARGET.db", "--topic", TOPIC],
     "import": ["import", "TARGET.db", "TARGET.jsonl"],
+    "verify": ["verify", "TARGET.jsonl"],
+    "verify log": ["verify", "LOG"],
 }
 
 

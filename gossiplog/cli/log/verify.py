@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "Pool", "verify", "verify_log"]
 
 _CHUNK = 256
+_CHUNK_BYTES = 2**20
 _INLINE_MAX = 4 * _CHUNK
 """So many entries are verified sooner than other processes start."""
 _COLUMNS = (Column("id", style="yellow"), Column("verdict"), Column("rule"), Column("reason"))
@@ -179,12 +180,14 @@ def _add(listing: Listing, finding: Finding, out: Output) -> None:
 
 async def _chunks_of_log(log: GossipLog) -> AsyncGenerator[list[Item], None]:
     chunk: list[Item] = []
+    size = 0
     async with aclosing(log.iterate()) as entries:
         async for entry in entries:
             chunk.append(Item(entry.value, entry.key))
-            if len(chunk) == _CHUNK:
+            size += len(entry.value)
+            if len(chunk) == _CHUNK or size >= _CHUNK_BYTES:
                 yield chunk
-                chunk = []
+                chunk, size = [], 0
     yield chunk
 
 
@@ -192,12 +195,14 @@ async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], N
     import trio
 
     chunk: list[Item] = []
+    size = 0
     for record in source.records():
         chunk.append(Item(record.value, None, record.place, record.fault, record.id))
-        if len(chunk) == _CHUNK:
+        size += len(record.value or b"")
+        if len(chunk) == _CHUNK or size >= _CHUNK_BYTES:
             yield chunk
             await trio.lowlevel.checkpoint()
-            chunk = []
+            chunk, size = [], 0
     yield chunk
 
 
