@@ -301,7 +301,7 @@ def defined_names(source: str) -> set[str]:
 
 
 def too_large(house: House) -> list[str]:
-    """Files and functions beyond what can be read at a sitting."""
+    """Files and functions too large to be read in one go."""
     wrong = []
     for path, source in house.sources.items():
         lines = source.count("\n")
