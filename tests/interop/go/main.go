@@ -141,8 +141,8 @@ func (n *node) start(r request) (any, error) {
 
 func (n *node) startPubsub(r request) error {
 	signing := pubsub.StrictNoSign
-	// By default it drops what comes faster than 32 messages at a time.
-	options := []pubsub.Option{pubsub.WithValidateQueueSize(queue), pubsub.WithMessageIdFn(func(m *pb.Message) string {
+	// By default it drops what comes faster than 32 messages at a time, and what is published before a mesh has formed goes to nobody.
+	options := []pubsub.Option{pubsub.WithValidateQueueSize(queue), pubsub.WithFloodPublish(true), pubsub.WithMessageIdFn(func(m *pb.Message) string {
 		id := sha256.Sum256(m.GetData())
 		return string(id[:])
 	})}
