@@ -184,7 +184,7 @@ class Service:
         self._is_acting = False
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._appends = OwnAppends(log, self._on_entries)
-        self._arrivals = InsertQueue(log, self._appends, self._on_foreseen, self._on_decided)
+        self._insert_queue = InsertQueue(log, self._appends, self._on_foreseen, self._on_decided)
         self._banned: OrderedDict[PeerId, float] = OrderedDict()
         self._admissions: list[Admission] = []
         self._counts: dict[str, int] = {}
@@ -330,7 +330,7 @@ class Service:
             async with trio.open_nursery() as self._nursery:
                 await self._nursery.start(self._appends.run)
                 self._nursery.start_soon(self._timers.run)
-                self._nursery.start_soon(self._arrivals.run)
+                self._nursery.start_soon(self._insert_queue.run)
                 self.tell(Start(self.me))
                 task_status.started()
                 await trio.sleep_forever()
@@ -459,7 +459,7 @@ class Service:
         peer = self.peers.get(action.source)
         if peer is not None:
             peer.inserting += 1
-        self._arrivals.put(action)
+        self._insert_queue.put(action)
 
     def _on_foreseen(self, action: InsertEntry, entry: Entry) -> None:
         if len(self.peers) > 1:
@@ -481,7 +481,7 @@ class Service:
     async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
         """Insert what a sync with a peer brought. See `InsertQueue.insert_synced`."""
         await self.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
-        verdicts = await self._arrivals.insert_synced(entries)
+        verdicts = await self._insert_queue.insert_synced(entries)
         for (key, _), verdict in zip(entries, verdicts, strict=True):
             note_refusal(peer, key, verdict)
         return verdicts

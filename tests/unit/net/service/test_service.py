@@ -170,8 +170,8 @@ async def test_messages_of_one_rpc_are_inserted_a_few_at_a_time(monkeypatch: pyt
             muxed_pair({protocol: discard}, mesh.handlers) as (theirs, ours),
             mesh.attached(ours, PeerKind.MESH, pubsub_protocol=protocol),
         ):
-            put = mesh._arrivals.put
-            monkeypatch.setattr(mesh._arrivals, "put", lambda action: (under_way.append(mesh.peers[ours.peer].inserting), put(action)))
+            put = mesh._insert_queue.put
+            monkeypatch.setattr(mesh._insert_queue, "put", lambda action: (under_way.append(mesh.peers[ours.peer].inserting), put(action)))
             events = [encode_event(Insert(entry.key, entry.value)) for entry in await author.append_many(range(1_500))]
             rpc = Rpc(messages=tuple(Message(hash_data(Topic(TOPIC), event), Topic(TOPIC), event) for event in events))
             stream = await theirs.open_stream([protocol])
@@ -218,7 +218,7 @@ async def test_entry_passes_through_a_hub_while_it_is_stored_there(monkeypatch: 
                 return await write(plan)
 
             monkeypatch.setattr(log._store, "write", slow)
-            await eventually(lambda: not hub._arrivals._cut_through.is_blind)
+            await eventually(lambda: not hub._insert_queue._cut_through.is_blind)
             entries = await author.append_many(["one", "two"])
             for entry in entries:
                 await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
@@ -251,7 +251,7 @@ async def test_entry_that_a_rule_may_refuse_waits_for_it() -> None:
         await eventually(lambda: hub.counts.get("entries ignored", 0) == 1)
         await until_has(other, [fine])
         assert await other.count() == 1
-        assert hub._arrivals._cut_through.is_blind
+        assert hub._insert_queue._cut_through.is_blind
 
 
 async def test_entry_that_was_passed_on_and_not_stored_comes_again(
@@ -268,7 +268,7 @@ async def test_entry_that_was_passed_on_and_not_stored_comes_again(
             joined(hub, writer),
         ):
             await until_count(other, 3)
-            await eventually(lambda: not hub._arrivals._cut_through.is_blind)
+            await eventually(lambda: not hub._insert_queue._cut_through.is_blind)
             write, is_full = log._store.write, True
 
             async def full(plan: Any) -> Any:
@@ -283,7 +283,7 @@ async def test_entry_that_was_passed_on_and_not_stored_comes_again(
             await eventually(lambda: hub.counts.get("entries ignored", 0) >= 1)
             is_full = False
             await until_has(log, [entry])
-            await eventually(lambda: not hub._arrivals._cut_through.is_blind)
+            await eventually(lambda: not hub._insert_queue._cut_through.is_blind)
             await until_has(other, [await author.append("and so does the next")])
     assert "not stored" in caplog.text
 
