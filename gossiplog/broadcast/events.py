@@ -123,7 +123,7 @@ class Appended:
 class Foreseen:
     """An `InsertEntry` is being carried out whose verdict is certain but for our own disk: valid, new, and the parents are here.
 
-    The entry is passed on at once. Its `Inserted` follows, as it does where nothing was foreseen. See `foresight`.
+    The entry is passed on at once. Its `Inserted` follows, as it does where nothing was foreseen. See `CertainEntries`.
     """
 
     token: int

@@ -13,18 +13,15 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from random import Random
-from typing import Any, NamedTuple, assert_never
+from typing import assert_never
 
 from ..entry.message import Entry
 from ..entry.validation import Outcome, Rule, Verdict
 from ..errors import DecodeError
-from ..plan import Plan
-from ..pubsub.actions import Action as RouterAction
-from ..pubsub.actions import AnotherSource, Connect, SetTimer, Validate
+from ..pubsub.actions import AnotherSource, Connect, Validate
 from ..pubsub.events import (
     AppScored,
     ConnectFailed,
@@ -49,7 +46,7 @@ from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
 from ..sync.result import Ending
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event, encode_event
-from .actions import Action, Ask, Ban, ClosePush, InsertEntry, Unwelcome
+from .actions import Action, Ban, ClosePush, Unwelcome
 from .events import (
     Answered,
     Appended,
@@ -73,42 +70,17 @@ from .heads_check import HeadsCheck
 from .offences import Blame, RejectedIds
 from .orphans import ORPHANS_MAX, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
+from .pending import Pending, PendingInserts
 from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S, Pushes
+from .questions import Questions
 from .state import BroadcastState
-from .wanted_syncs import WantedSyncs
+from .wanted_syncs import SYNC_TIMER, WantedSyncs
 
 __all__ = ["Broadcast"]
 
-SYNC_TIMER = TimerToken("broadcast.sync")
 PUBLISHED_BYTES_MAX = 2**16 - 256
 """The largest message that is published: with its topic it fits an RPC of 64 KiB, and some implementations take no more in one."""
-DEPARTED_MAX = 1_024
-"""Peers that have left and whose entries may still be judged: leaving in time must not save anybody from the blame."""
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
-
-
-class _Pending(NamedTuple):
-    """An `InsertEntry` that is under way.
-
-    Attributes:
-        source: Who brought it.
-        key: The key that it came under.
-        digest: SHA-256 of the message it came in.
-        message_id: The router's name for that message; None when the entry was pushed.
-        pusher: The peer that pushed it; None when the router brought it.
-        is_usual: The message is the one that we would have published for this entry.
-        is_spread: The entry was passed on before it was stored.
-        is_retried: It came before its parents, and is tried again.
-    """
-
-    source: PeerId
-    key: bytes
-    digest: bytes
-    message_id: MessageId | None = None
-    pusher: Peer | None = None
-    is_usual: bool = True
-    is_spread: bool = False
-    is_retried: bool = False
 
 
 class Broadcast:
@@ -130,17 +102,15 @@ class Broadcast:
         self._now = 0.0
         self._out: list[Action] = []
         self._peers: dict[PeerId, Peer] = {}
-        self._departed: OrderedDict[PeerId, Peer] = OrderedDict()
         self._rejected = RejectedIds()
         self._blamed = Blame()
-        self._needs = WantedSyncs(random, self._ask, self._emit)
-        self._orphans = Orphans(self._ask, self._want, self._retry, self._are_coming)
-        self._pushes = Pushes(self._peers, self._ask, self._emit, random, tell_again_s)
-        self._updates = HeadsCheck(self._rejected, self._ask, self._needs.want)
-        self._pending: dict[int, _Pending] = {}
-        self._asked: dict[int, tuple[PeerId | None, Callable[[Any], None]]] = {}
-        self._tokens = 0
-        self._sync_timer: float | None = None
+        self._questions = Questions(self._emit)
+        self._pending = PendingInserts(self._emit)
+        ask = self._questions.ask
+        self._wanted_syncs = WantedSyncs(random, ask, self._emit)
+        self._orphans = Orphans(ask, self._want, self._retry, self._pending.are_coming)
+        self._pushes = Pushes(self._peers, ask, self._emit, random, tell_again_s)
+        self._heads_check = HeadsCheck(self._rejected, ask, self._wanted_syncs.want)
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -154,9 +124,8 @@ class Broadcast:
             event: What happened.
             now: Seconds on the driver's clock; not less than in the call before.
         """
-        self._now = self._needs.now = self._pushes.now = now
-        out: list[Action] = []
-        self._out = out
+        self._now = self._wanted_syncs.now = self._pushes.now = now
+        self._out = []
         if type(event) is RpcReceived:
             if event.peer in self._peers:
                 self._route(event)
@@ -164,39 +133,29 @@ class Broadcast:
             self._on_inserted(event)
         else:
             self._on_event(event)
-        if self._needs.has_changed:
-            self._needs.has_changed = False
-            wake = self._needs.wake_at
-            if wake is not None and wake != self._sync_timer:
-                self._sync_timer = wake
-                out.append(SetTimer(SYNC_TIMER, wake))
-        return out
+        if self._wanted_syncs.has_changed:
+            self._wanted_syncs.set_timer()
+        return self._out
 
     def state(self) -> BroadcastState:
         """Show the machine as values. O(peers); changes nothing."""
         sizes = {
             "pending": len(self._pending),
             "pushed_per_peer": max((peer.pushed for peer in self._peers.values()), default=0),
-            "asked": len(self._asked),
+            "asked": len(self._questions),
             "rejected": len(self._rejected),
-            "offenders": len(self._blamed.peers),
-            "banned": self._blamed.peers.banned,
-            "suspect_origins": self._blamed.origins.banned,
+            **self._blamed.sizes(),
             **self._orphans.sizes(),
-            "departed": len(self._departed),
-            **self._needs.sizes(),
+            **self._wanted_syncs.sizes(),
         }
         sizes_max = {
             "pending": self.router.state().sizes_max["pending"] + PUSHED_MAX * len(self._peers) + ORPHANS_MAX,
             "pushed_per_peer": PUSHED_MAX,
             "asked": 2 + 2 * len(self._peers),
             "rejected": self._rejected.size_max,
-            "offenders": self._blamed.peers.size_max,
-            "banned": self._blamed.peers.size_max,
-            "suspect_origins": self._blamed.origins.size_max,
+            **self._blamed.sizes_max(),
             **self._orphans.sizes_max(),
-            "departed": DEPARTED_MAX,
-            **self._needs.sizes_max(),
+            **self._wanted_syncs.sizes_max(),
         }
         kinds = {peer.id: peer.kind for peer in self._peers.values()}
         pushing = tuple(peer.id for peer in self._peers.values() if peer.is_push_open)
@@ -207,8 +166,7 @@ class Broadcast:
     def _on_event(self, event: Event) -> None:
         match event:
             case Answered(token, answer):
-                if token in self._asked:
-                    self._asked.pop(token)[1](answer)
+                self._questions.on_answered(token, answer)
             case TimerFired(token):
                 self._on_timer(token, event)
             case Appended(entries):
@@ -244,16 +202,9 @@ class Broadcast:
     def _emit(self, action: Action) -> None:
         self._out.append(action)
 
-    def _ask(self, plan: Plan[Any], then: Callable[[Any], None], peer: PeerId | None) -> None:
-        """Ask our log on behalf of a peer, and go on with the answer unless the peer has left by then; None: of nobody."""
-        self._tokens += 1
-        self._asked[self._tokens] = (peer, then)
-        self._out.append(Ask(self._tokens, plan))
-
     def _route(self, event: PubsubEvent) -> None:
         """Hand an event to the router and take what it asks for."""
-        actions: list[RouterAction] = self.router.handle(event, self._now)
-        for action in actions:
+        for action in self.router.handle(event, self._now):
             if isinstance(action, Validate):
                 self._on_validate(action)
             elif isinstance(action, AnotherSource):
@@ -267,8 +218,7 @@ class Broadcast:
 
     def _on_timer(self, token: TimerToken, event: TimerFired) -> None:
         if token == SYNC_TIMER:
-            self._sync_timer = None
-            self._needs.on_timer()
+            self._wanted_syncs.on_timer()
         elif token == PUSH_TIMER:
             self._pushes.on_timer()
         elif token == AGAIN_TIMER:
@@ -286,7 +236,7 @@ class Broadcast:
             self._emit(Ban(event.peer, until, "banned before"))
             return
         peer = self._peers[event.peer] = Peer(event, self._random)
-        self._needs.on_connected(event.peer, event.address)
+        self._wanted_syncs.on_connected(event.peer, event.address)
         if event.kind is PeerKind.MESH and event.protocol is not None:
             self._route(PeerConnected(event.peer, event.protocol, event.is_outbound, event.address))
         self._pushes.on_connected(peer)
@@ -295,12 +245,9 @@ class Broadcast:
         peer = self._peers.pop(peer_id, None)
         if peer is None:
             return
-        self._departed[peer_id] = peer
-        if len(self._departed) > DEPARTED_MAX:
-            self._departed.popitem(last=False)
-        for token in [token for token, (asker, _) in self._asked.items() if asker == peer_id]:
-            del self._asked[token]
-        self._needs.on_left(peer_id)
+        self._blamed.on_left(peer)
+        self._questions.on_left(peer_id)
+        self._wanted_syncs.on_left(peer_id)
         if peer.kind is PeerKind.MESH:
             self._route(PeerDisconnected(peer_id))
 
@@ -325,7 +272,7 @@ class Broadcast:
             self._pushes.on_dropped(peer)
 
     def _blame(self, peer_id: PeerId, reason: str, number: int = 1) -> None:
-        peer = self._peers.get(peer_id) or self._departed.get(peer_id)
+        peer = self._peers.get(peer_id) or self._blamed.departed.get(peer_id)
         if peer is None:
             return
         until, origin = self._blamed.add(peer, self._peers.values(), self._now, number)
@@ -379,25 +326,20 @@ class Broadcast:
             self._route(Validated(message.id, PubsubOutcome.REJECT))
             return
         is_usual = len(message.data) <= PUBLISHED_BYTES_MAX and encode_event(event) == message.data
-        self._insert(event, _Pending(source, event.key, message.id, message.id, is_usual=is_usual))
-
-    def _insert(self, event: Insert, pending: _Pending) -> None:
-        self._tokens += 1
-        self._pending[self._tokens] = pending
-        self._out.append(InsertEntry(self._tokens, event.key, event.value, pending.source))
+        self._pending.insert(event, Pending(source, event.key, message.id, message.id, is_usual=is_usual))
 
     def _on_foreseen(self, event: Foreseen) -> None:
         pending = self._pending.get(event.token)
         if pending is None or pending.is_spread or len(event.entry.value) > PUBLISHED_BYTES_MAX - 64:
             # A large one may have to travel by heads, which are those of the log as it is stored.
             return
-        self._pending[event.token] = pending._replace(is_spread=True)
+        self._pending.note_spread(event.token)
         self._spread(pending, event.entry)
         if pending.message_id is not None and pending.is_usual:
             self._route(Validated(pending.message_id, PubsubOutcome.ACCEPT))
 
     def _on_inserted(self, event: Inserted) -> None:
-        pending = self._pending.pop(event.token, None)
+        pending = self._pending.pop(event.token)
         if pending is None:
             return
         verdict = event.verdict
@@ -426,7 +368,7 @@ class Broadcast:
         if peer is not None:
             peer.brought += entries
 
-    def _spread(self, pending: _Pending, entry: Entry) -> None:
+    def _spread(self, pending: Pending, entry: Entry) -> None:
         """Pass on a new entry by the ways that the router does not serve by itself."""
         self._pushes.on_change(1)
         data = encode_event(Insert(entry.key, entry.value))
@@ -434,14 +376,14 @@ class Broadcast:
             self._publish(data, pending.source)
         self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), pending.source)
 
-    def _on_rejected(self, pending: _Pending, verdict: Verdict) -> None:
+    def _on_rejected(self, pending: Pending, verdict: Verdict) -> None:
         self._rejected.add(pending.digest)
         if verdict.entry is not None and verdict.rule != Rule.KEY:
             # Under a wrong key the entry itself may be valid.
             self._rejected.add(verdict.entry.key)
         self._blame(pending.source, f"{verdict.rule}: {verdict.reason}")
 
-    def _on_orphan(self, pending: _Pending, verdict: Verdict) -> None:
+    def _on_orphan(self, pending: Pending, verdict: Verdict) -> None:
         if pending.message_id is not None:
             self._orphans.remember(pending.message_id, pending.key)
         if verdict.rule == Rule.PARENTS and verdict.entry is not None and not pending.is_retried:
@@ -451,14 +393,10 @@ class Broadcast:
 
     def _want(self, peer_id: PeerId, keys: Sequence[bytes]) -> None:
         if peer_id in self._peers:
-            self._needs.want(peer_id, keys)
+            self._wanted_syncs.want(peer_id, keys)
 
     def _retry(self, orphan: Orphan) -> None:
-        self._insert(Insert(orphan.key, orphan.value), _Pending(orphan.source, orphan.key, orphan.digest, is_retried=True))
-
-    def _are_coming(self, keys: Iterable[bytes]) -> bool:
-        """Whether all of these are being inserted, as far as the keys are true under which they came. O(what is being inserted)."""
-        return {pending.key for pending in self._pending.values()}.issuperset(keys)
+        self._pending.insert(Insert(orphan.key, orphan.value), Pending(orphan.source, orphan.key, orphan.digest, is_retried=True))
 
     # What peers push
 
@@ -476,16 +414,16 @@ class Broadcast:
             self._blame(peer_id, f"malformed push: {error}")
             return
         if isinstance(event, Update):
-            self._updates.on_update(peer, event.heads)
+            self._heads_check.on_update(peer, event.heads)
             return
         digest = sha256(data).digest()
         if digest in self._rejected or event.key in self._rejected:
             self._blame(peer_id, "an entry that was rejected before")
         elif peer.pushed >= PUSHED_MAX:
-            self._needs.want(peer_id, [event.key])
+            self._wanted_syncs.want(peer_id, [event.key])
         else:
             peer.pushed += 1
-            self._insert(event, _Pending(peer_id, event.key, digest, pusher=peer))
+            self._pending.insert(event, Pending(peer_id, event.key, digest, pusher=peer))
 
     # Syncs
 
@@ -501,7 +439,7 @@ class Broadcast:
             self._rejected.add(key)
         if event.peer in self._peers:
             self._on_brought(event.peer, result.entries)
-            self._needs.on_finished(event.peer, result, event.token)
+            self._wanted_syncs.on_finished(event.peer, result, event.token)
         if result.ending is Ending.VIOLATION:
             self._blame(event.peer, result.reason)
         elif result.rejected:

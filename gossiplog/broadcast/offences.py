@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from ..pubsub.types import PeerId
 from .peers import Peer
 
 __all__ = ["Blame", "Offences", "RejectedIds"]
@@ -13,6 +14,8 @@ REJECTED_MAX = 100_000
 OFFENDERS_MAX = 4_096
 OFFENCES_MAX = 5
 BAN_S = 600.0
+DEPARTED_MAX = 1_024
+"""Peers that have left and whose entries may still be judged: leaving in time must not save anybody from the blame."""
 
 
 class RejectedIds:
@@ -118,6 +121,7 @@ class Blame:
     Attributes:
         peers: Offences by peer id.
         origins: Offences by origin; what is banned there is suspect.
+        departed: Who has left, the latest last.
 
     Source: docs/spec/limits.md, first row.
     """
@@ -125,6 +129,7 @@ class Blame:
     def __init__(self) -> None:
         self.peers = Offences()
         self.origins = Offences()
+        self.departed: OrderedDict[PeerId, Peer] = OrderedDict()
 
     def add(self, peer: Peer, others: Iterable[Peer], now: float, number: int = 1) -> tuple[float | None, str | None]:
         """Count offences of a connected peer.
@@ -149,6 +154,22 @@ class Blame:
         if any(other.origin == origin and other is not peer and other.id not in self.peers for other in others):
             return until, None
         return suspect_until, origin
+
+    def on_left(self, peer: Peer) -> None:
+        """Keep a peer that has left, in place of the one that left first."""
+        self.departed[peer.id] = peer
+        if len(self.departed) > DEPARTED_MAX:
+            self.departed.popitem(last=False)
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many are kept, by what for."""
+        banned = {"banned": self.peers.banned, "suspect_origins": self.origins.banned}
+        return {"offenders": len(self.peers), **banned, "departed": len(self.departed)}
+
+    def sizes_max(self) -> dict[str, int]:
+        """Return the maximum of each."""
+        banned_max = {"banned": self.peers.size_max, "suspect_origins": self.origins.size_max}
+        return {"offenders": self.peers.size_max, **banned_max, "departed": DEPARTED_MAX}
 
     def is_suspect(self, peer: Peer, now: float) -> bool:
         """Whether the peer is a stranger from a place that offended."""

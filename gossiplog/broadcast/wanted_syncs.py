@@ -9,14 +9,17 @@ from typing import Any, TypeAlias
 
 from ..log.requests import ReadLeaves, ReadQuarantined
 from ..plan import Plan, ask
-from ..pubsub.types import PeerId
+from ..pubsub.actions import SetTimer
+from ..pubsub.types import PeerId, TimerToken
 from ..sync.rate import address_group
 from ..sync.result import Ending, SyncResult
 from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
 from ..sync.source import Source
-from .actions import StartSync
+from .actions import Action, StartSync
 
-__all__ = ["KEYS_MAX", "Asker", "WantedSyncs", "missing"]
+__all__ = ["KEYS_MAX", "SYNC_TIMER", "Asker", "WantedSyncs", "missing"]
+
+SYNC_TIMER = TimerToken("broadcast.sync")
 
 KEYS_MAX = 1_000
 """Keys that are remembered as a peer's, as many as one update holds. Any one of them makes a sync bring all."""
@@ -73,33 +76,37 @@ class WantedSyncs:
     Args:
         random: For the delays of `SyncSchedule`.
         log: Asks our log.
-        started: Gets each sync that is to start.
+        emit: Takes an action for the driver: a sync that is to start, or the timer.
 
     Attributes:
         now: Seconds; the caller sets it before any call.
-        has_changed: Set whenever `wake_at` may have changed; the caller clears it.
+        has_changed: Whether the timer may have to be set anew; the caller then calls `set_timer`, once a turn.
 
     Source: docs/spec/sync.md, "Reliable causal broadcast".
     """
 
-    def __init__(self, random: Random, log: Asker, started: Callable[[StartSync], None]) -> None:
+    def __init__(self, random: Random, log: Asker, emit: Callable[[Action], None]) -> None:
         self._schedule = SyncSchedule(random)
         self._ask = log
-        self._started = started
+        self._emit = emit
         self._needs: dict[PeerId, _Need] = {}
         self._groups: dict[PeerId, str] = {}
         self._schedule_wake: float | None = None
         self._sessions = 0
         self.now = 0.0
+        self._timer: float | None = None
         self.has_changed = False
 
-    @property
-    def wake_at(self) -> float | None:
-        """When `on_timer` has something to do; None: never. O(peers)."""
+    def set_timer(self) -> None:
+        """Have the timer go off when `on_timer` has something to do. O(peers)."""
+        self.has_changed = False
         times = [need.deferred_until for need in self._needs.values() if need.deferred_until is not None]
         if self._schedule_wake is not None:
             times.append(self._schedule_wake)
-        return min(times, default=None)
+        at = min(times, default=None)
+        if at is not None and at != self._timer:
+            self._timer = at
+            self._emit(SetTimer(SYNC_TIMER, at))
 
     def sizes(self) -> dict[str, int]:
         """How many peers are being synced with, and how many keys are held for one peer at most."""
@@ -153,6 +160,7 @@ class WantedSyncs:
 
     def on_timer(self) -> None:
         """Start what is due."""
+        self._timer = None
         self._undefer()
         self._tell(Tick())
 
@@ -196,7 +204,7 @@ class WantedSyncs:
     def _start(self, peer: PeerId, need: _Need, source: Source) -> None:
         self._sessions += 1
         need.token = self._sessions
-        self._started(StartSync(peer, source, need.token, need.first_answer_s))
+        self._emit(StartSync(peer, source, need.token, need.first_answer_s))
 
     def _begin_unless_done(self, peer: PeerId, need: _Need, source: Source, absent: list[bytes]) -> None:
         if absent:

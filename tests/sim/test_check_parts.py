@@ -17,7 +17,8 @@ from gossiplog.sim.check.byzantine import Byzantine, Vice
 from gossiplog.sim.check.disk import Crash, Disk
 from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.log_on_disk import TOPIC, Validator
-from gossiplog.sim.check.replica import Replica, ReplicaSpec
+from gossiplog.sim.check.replica import Replica
+from gossiplog.sim.check.replica_spec import ReplicaSpec
 from gossiplog.sim.check.world import LinkFaults, World
 from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync.wire import decode_event

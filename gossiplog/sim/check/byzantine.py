@@ -29,8 +29,8 @@ from ...tree.memory import MemoryTree
 from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 from .log_on_disk import TOPIC
 from .observer import Stream
-from .replica import Replica, Server
-from .sessions import END, ServerSession
+from .replica import Replica
+from .sessions import END, Server, ServerSession
 from .spam import spam
 from .world import Wire
 

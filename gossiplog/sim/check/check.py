@@ -26,7 +26,8 @@ from .byzantine import Byzantine, Vice
 from .disk import Crash
 from .invariants import Invariants, Violation
 from .log_on_disk import Validator
-from .replica import Replica, ReplicaSpec
+from .replica import Replica
+from .replica_spec import ReplicaSpec
 from .world import LinkFaults, World
 
 __all__ = ["CheckReport", "Failure", "SeedOutcome", "check_seed", "run_check"]

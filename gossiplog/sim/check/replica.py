@@ -6,8 +6,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from ...broadcast import (
     Action,
@@ -47,56 +46,23 @@ from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId, TimerToken
 from ...store.memory.state import MemoryState
 from ...sync.client import SyncClient
-from ...sync.limits import ClientLimits, ServerLimits
+from ...sync.limits import ServerLimits
 from ...sync.rate import TokenBucket
 from ...sync.result import SyncResult
 from ...sync.schedule import SessionSlots
 from .disk import Crash, Disk
 from .log_on_disk import TOPIC, LogOnDisk, Validator
 from .observer import Observer, Stream
-from .sessions import ClientSession, ServerSession
+from .replica_spec import ReplicaSpec
+from .sessions import ClientSession, Server, ServerSession
 from .world import Wire, World
 
-__all__ = ["Replica", "ReplicaSpec", "Server"]
+__all__ = ["Replica"]
 
 CUT_SHORT_S = 0.6
 """After how long at most a sync that is cut short breaks."""
 STALL_S = 3.0
 """How late each answer of a server that dawdles comes at most; below the client's patience of 5 s."""
-
-
-class Server(Protocol):
-    """Whoever answers on a sync stream."""
-
-    def receive(self, data: bytes | None) -> None:
-        """Take what arrived; empty or None: the client is done, or the stream broke."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaSpec:
-    """How one replica is made.
-
-    Attributes:
-        number: Its number; `n<number>` is its peer id.
-        is_durable: Commits are synced before they are acknowledged; else once a second.
-        commit_s: How long a commit takes.
-        rate: How fast its clock runs; 1.0 is right.
-        offset_s: What its clock shows at 0.
-        limits: Of the syncs in which it pulls.
-        answer_s: Its log answers questions up to so much later, with what it held somewhere in between.
-        ending_s: It notices the end of a sync up to so much later.
-        timer_s: Its timers fire up to so much too late.
-    """
-
-    number: int
-    is_durable: bool = True
-    commit_s: float = 0.004
-    rate: float = 1.0
-    offset_s: float = 0.0
-    limits: ClientLimits = field(default_factory=ClientLimits)
-    answer_s: float = 0.0
-    ending_s: float = 0.0
-    timer_s: float = 0.0
 
 
 class Replica:
@@ -151,8 +117,8 @@ class Replica:
             on_signed=lambda entries: self._observer.on_signed(self, entries),
             on_commit=self._on_commit,
         )
-        self._foresight = CertainEntries()
-        self._foresight.learn(self.state.answer(ReadHeads()))
+        self._certain_entries = CertainEntries()
+        self._certain_entries.learn(self.state.answer(ReadHeads()))
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         # What must not be lost must not need to be told again just because time has passed.
         self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
@@ -362,10 +328,10 @@ class Replica:
         def answer(verdicts: list[Verdict]) -> None:
             self._observer.on_verdict(self, action.source, verdicts[0])
             self.tell(Inserted(action.token, verdicts[0]))
-            self._foresight.on_decided(verdicts[0])
+            self._certain_entries.on_decided(verdicts[0])
 
         def foresee(entry: Entry) -> None:
-            if self._foresight.foresees(entry):
+            if self._certain_entries.foresees(entry):
                 self._observer.on_foreseen(self, action.source, entry)
                 self.tell(Foreseen(action.token, entry))
 
@@ -373,7 +339,7 @@ class Replica:
 
     def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
         self._observer.on_commit(self, entries)
-        self._foresight.on_commit(entry for _, entry in entries)
+        self._certain_entries.on_commit(entry for _, entry in entries)
 
     def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
         """Validate and insert what a sync brought, and give the verdicts."""

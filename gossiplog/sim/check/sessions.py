@@ -33,7 +33,7 @@ from ...sync.rate import TokenBucket
 from ...sync.result import SyncResult
 from ...sync.server import SyncServer
 
-__all__ = ["END", "ClientSession", "Host", "ServerSession"]
+__all__ = ["END", "ClientSession", "Host", "Server", "ServerSession"]
 
 END = b""
 """Sent on a stream: the sender closes its side."""
@@ -157,6 +157,13 @@ class ClientSession:
         if deadline is not None and self._host.local_now() >= deadline:
             self._give(TimedOut())
         self._set_alarm()
+
+
+class Server(Protocol):
+    """Whoever answers on a sync stream."""
+
+    def receive(self, data: bytes | None) -> None:
+        """Take what arrived; empty or None: the client is done, or the stream broke."""
 
 
 class ServerSession:

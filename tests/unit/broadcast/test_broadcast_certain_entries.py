@@ -83,52 +83,52 @@ def test_entry_that_was_passed_on_and_not_stored_is_asked_for_again(node: Harnes
 
 
 def knowing(log: Log) -> CertainEntries:
-    foresight = CertainEntries()
-    foresight.learn(log.state.answer(ReadHeads()))
-    return foresight
+    certain = CertainEntries()
+    certain.learn(log.state.answer(ReadHeads()))
+    return certain
 
 
 def test_children_of_heads_are_foreseen_one_upon_the_other() -> None:
     log, entries = Log(), chain(4)
     log.insert(entries[0])
-    foresight = knowing(log)
-    assert [foresight.foresees(entry) for entry in entries[1:]] == [True, True, True]
-    foresight.on_commit(entries[1:])
-    assert not foresight.foresees(entries[3])
+    certain = knowing(log)
+    assert [certain.foresees(entry) for entry in entries[1:]] == [True, True, True]
+    certain.on_commit(entries[1:])
+    assert not certain.foresees(entries[3])
 
 
 def test_nothing_is_foreseen_that_may_be_known_or_an_orphan() -> None:
     log, entries = Log(), chain(4)
     for entry in entries[:2]:
         log.insert(entry)
-    foresight = knowing(log)
+    certain = knowing(log)
     root = Log().append("a log's first entry has no parents")
     for entry in (entries[0], entries[1], entries[3], root):
-        assert not foresight.foresees(entry)
-        foresight.on_decided(Verdict(Outcome.ACCEPT, entry=entry))
-    assert foresight.foresees(entries[2])
-    assert not foresight.foresees(entries[2])
+        assert not certain.foresees(entry)
+        certain.on_decided(Verdict(Outcome.ACCEPT, entry=entry))
+    assert certain.foresees(entries[2])
+    assert not certain.foresees(entries[2])
 
 
 def test_blind_until_it_learns_and_after_one_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     log, entries = Log(), chain(3)
-    foresight = CertainEntries()
-    foresight.on_commit(entries[:1])
-    assert foresight.is_blind and not foresight.foresees(entries[1])
-    foresight = knowing(log)
-    foresight.on_commit(entries[:1])
-    assert foresight.foresees(entries[1])
+    certain = CertainEntries()
+    certain.on_commit(entries[:1])
+    assert certain.is_blind and not certain.foresees(entries[1])
+    certain = knowing(log)
+    certain.on_commit(entries[:1])
+    assert certain.foresees(entries[1])
     for verdict in (accepted(entries[1]), Verdict(Outcome.IGNORE, Rule.PARENTS, entry=entries[2]), Verdict(Outcome.REJECT, Rule.SHAPE)):
-        foresight.on_decided(verdict)
-        assert not foresight.is_blind
-    foresight.on_decided(Verdict(Outcome.IGNORE, Rule.STORAGE, entry=entries[1]))
-    assert foresight.is_blind and not foresight.foresees(entries[2])
+        certain.on_decided(verdict)
+        assert not certain.is_blind
+    certain.on_decided(Verdict(Outcome.IGNORE, Rule.STORAGE, entry=entries[1]))
+    assert certain.is_blind and not certain.foresees(entries[2])
     monkeypatch.setattr(foresight_module, "HEADS_MAX", 2)
-    foresight.learn([bytes(20), bytes(19) + b"\1", bytes(19) + b"\2"])
-    assert foresight.is_blind
-    foresight.learn([bytes(20), bytes(19) + b"\1"])
-    foresight.on_commit([Log().append("a third head")])
-    assert foresight.is_blind
+    certain.learn([bytes(20), bytes(19) + b"\1", bytes(19) + b"\2"])
+    assert certain.is_blind
+    certain.learn([bytes(20), bytes(19) + b"\1"])
+    certain.on_commit([Log().append("a third head")])
+    assert certain.is_blind
 
 
 @st.composite
@@ -146,24 +146,24 @@ def arrivals(draw: st.DrawFn) -> list[Entry]:
 
 
 def test_child_of_an_entry_that_is_stored_and_not_yet_passed_on_waits_for_it() -> None:
-    foresight = knowing(Log())
+    certain = knowing(Log())
     first, second, third = chain(3)
-    assert not foresight.foresees(first)
-    foresight.on_commit([first])
-    assert not foresight.foresees(second)
-    foresight.on_commit([second])
-    foresight.on_decided(accepted(first))
-    assert not foresight.foresees(third)
-    foresight.on_decided(accepted(second))
-    foresight.on_decided(accepted(third))
-    assert foresight.foresees(third)
+    assert not certain.foresees(first)
+    certain.on_commit([first])
+    assert not certain.foresees(second)
+    certain.on_commit([second])
+    certain.on_decided(accepted(first))
+    assert not certain.foresees(third)
+    certain.on_decided(accepted(second))
+    certain.on_decided(accepted(third))
+    assert certain.foresees(third)
 
 
 @given(arrivals(), st.lists(st.sampled_from(["", "store", "decide"]), min_size=60, max_size=60))
 def test_what_is_foreseen_is_accepted_as_new_and_all_is_passed_on_in_causal_order(order: list[Entry], steps: list[str]) -> None:
     """Entries are asked about, stored and decided upon one after the other, while others are at an earlier one of these steps."""
     log = Log()
-    foresight = knowing(log)
+    certain = knowing(log)
     asked: list[tuple[Entry, bool]] = []
     stored: list[tuple[Verdict, bool]] = []
     passed_on: set[bytes] = set()
@@ -177,7 +177,7 @@ def test_what_is_foreseen_is_accepted_as_new_and_all_is_passed_on_in_causal_orde
         verdict = log.insert(entry)
         assert verdict.is_new or not was_foreseen
         if verdict.is_new:
-            foresight.on_commit([entry])
+            certain.on_commit([entry])
         stored.append((verdict, was_foreseen))
 
     def decide() -> None:
@@ -185,10 +185,10 @@ def test_what_is_foreseen_is_accepted_as_new_and_all_is_passed_on_in_causal_orde
         if verdict.is_new and not was_foreseen:
             assert verdict.entry is not None
             pass_on(verdict.entry)
-        foresight.on_decided(verdict)
+        certain.on_decided(verdict)
 
     for entry in order:
-        was_foreseen = foresight.foresees(entry)
+        was_foreseen = certain.foresees(entry)
         if was_foreseen:
             pass_on(entry)
         asked.append((entry, was_foreseen))
@@ -202,5 +202,5 @@ def test_what_is_foreseen_is_accepted_as_new_and_all_is_passed_on_in_causal_orde
     while stored:
         decide()
     assert passed_on == set(log.state.answer(ReadLeaves([entry.key for entry in order])))
-    assert foresight._heads == set(log.state.answer(ReadHeads()))
-    assert not foresight._waiting and not foresight._foreseen
+    assert certain._heads == set(log.state.answer(ReadHeads()))
+    assert not certain._waiting and not certain._foreseen

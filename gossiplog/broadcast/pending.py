@@ -1,0 +1,75 @@
+"""Entries that are being inserted, and how each of them came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ..pubsub.types import MessageId, PeerId
+from ..sync.rpc import Insert
+from .actions import Action, InsertEntry
+from .peers import Peer
+
+__all__ = ["Pending", "PendingInserts"]
+
+
+class Pending(NamedTuple):
+    """An `InsertEntry` that is under way.
+
+    Attributes:
+        source: Who brought it.
+        key: The key that it came under.
+        digest: SHA-256 of the message it came in.
+        message_id: The router's name for that message; None when the entry was pushed.
+        pusher: The peer that pushed it; None when the router brought it.
+        is_usual: The message is the one that we would have published for this entry.
+        is_spread: The entry was passed on before it was stored.
+        is_retried: It came before its parents, and is tried again.
+    """
+
+    source: PeerId
+    key: bytes
+    digest: bytes
+    message_id: MessageId | None = None
+    pusher: Peer | None = None
+    is_usual: bool = True
+    is_spread: bool = False
+    is_retried: bool = False
+
+
+class PendingInserts:
+    """The inserts under way, by token.
+
+    Args:
+        emit: Takes an action for the driver.
+    """
+
+    def __init__(self, emit: Callable[[Action], None]) -> None:
+        self._emit = emit
+        self._pending: dict[int, Pending] = {}
+        self._tokens = 0
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def insert(self, event: Insert, pending: Pending) -> None:
+        """Have an entry inserted."""
+        self._tokens += 1
+        self._pending[self._tokens] = pending
+        self._emit(InsertEntry(self._tokens, event.key, event.value, pending.source))
+
+    def get(self, token: int) -> Pending | None:
+        """Return what is under way by a token, None if it has ended."""
+        return self._pending.get(token)
+
+    def pop(self, token: int) -> Pending | None:
+        """Note that an insert has ended, and return what it was; None if it had ended before."""
+        return self._pending.pop(token, None)
+
+    def note_spread(self, token: int) -> None:
+        """Note that an entry was passed on before it is stored."""
+        self._pending[token] = self._pending[token]._replace(is_spread=True)
+
+    def are_coming(self, keys: Iterable[bytes]) -> bool:
+        """Whether all of these are being inserted, as far as the keys are true under which they came. O(what is being inserted)."""
+        return {pending.key for pending in self._pending.values()}.issuperset(keys)
