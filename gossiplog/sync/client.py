@@ -19,15 +19,13 @@ source's all that follows is Done.
 
 from collections import deque
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Final, NamedTuple, assert_never
 
-from ..codec.clock import decode_clock
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_frame
 from ..entry.validation import UNSUPPORTED
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
-from ..tree.check import ChildrenCheck, check_children, check_root
-from ..tree.node import KEY_BYTES, Node, leaf_hash
+from ..tree.node import Node
+from .checked import checked_children, checked_entries, checked_root
 from .compare_plan import Compared, compare
 from .events import (
     Answered,
@@ -50,14 +48,11 @@ from .result import KEYS_REPORTED_MAX, Ending, SyncResult
 from .rpc import (
     KEYS_MAX,
     AbortResponse,
-    ChildrenResponse,
     GetChildren,
     GetRoot,
     GetValues,
     Request,
     Response,
-    RootResponse,
-    ValuesResponse,
 )
 from .source import Source
 from .wire import decode_response, encode_request
@@ -65,9 +60,6 @@ from .wire import decode_response, encode_request
 __all__ = ["SyncClient"]
 
 COOLDOWN_S_MAX: Final = 300.0
-PARTS_CHILDREN_MAX: Final = 2**20
-"""Children of a node above level 1. They are looked into before the last part shows whether they have their parent's hash, which leaves
-need not prove: their values do. To grind so many honest nodes takes 34 million signatures."""
 
 
 class _Sent(NamedTuple):
@@ -227,51 +219,23 @@ class SyncClient:
             self._on_values(sent, response)
         elif sent.span is not None:
             self._expansions -= 1
-            if not isinstance(response, ChildrenResponse):
-                raise RemoteProtocolError(f"{type(response).__name__} in answer to getChildren")
-            children = self._checked_children(sent.span, response)
+            children = checked_children(sent.span, response, in_parts=self._in_parts)
             self._arrived.append((sent.span, children))
             self._held += len(children)
             if self._frontier.size + self._held > self._limits.held:
                 self._end(Ending.LIMIT, f"more than {self._limits.held} nodes of the source's tree to hold")
         else:
-            if not isinstance(response, RootResponse):
-                raise RemoteProtocolError(f"{type(response).__name__} in answer to getRoot")
-            check_root(response.root)
-            if response.root.level:
-                self._arrived.append((None, [response.root]))
-
-    def _checked_children(self, span: Span, response: ChildrenResponse) -> list[Node]:
-        """Check a whole answer, or the next part of one; the child that a next part starts with is left to that."""
-        children = response.children
-        if not self._in_parts:
-            if response.has_more:
-                raise RemoteProtocolError("a part of an answer, in a session that is not in parts")
-            check_children(span.node, children, span.upper)
-            return children
-        if span.check is None:
-            span.check = ChildrenCheck(span.node, span.upper, None if span.node.level == 1 else PARTS_CHILDREN_MAX)
-        if span.start is not None and children and children[0].key != span.start:
-            raise RemoteProtocolError("a part of an answer that does not start where the one before ended")
-        if response.has_more:
-            if len(children) < 2:
-                raise RemoteProtocolError("a part of an answer that is empty")
-            span.rest = children[-1].key
-            children = children[:-1]
-        span.check.take(children, is_last=not response.has_more)
-        return children
+            root = checked_root(response)
+            if root.level:
+                self._arrived.append((None, [root]))
 
     def _on_values(self, sent: _Sent, response: Response) -> None:
         self._value_requests -= 1
         self._value_bytes_expected -= sent.expected
-        if not isinstance(response, ValuesResponse):
-            raise RemoteProtocolError(f"{type(response).__name__} in answer to getValues")
-        if len(response.values) != len(sent.leaves):
-            raise RemoteProtocolError(f"{len(response.values)} values for {len(sent.leaves)} keys")
-        for leaf, value in zip(sent.leaves, response.values, strict=True):
-            self._ready.append((_checked_key(leaf, value), value))
+        entries = checked_entries(sent.leaves, response)
+        self._ready.extend(entries)
         self._has_values = True
-        size = sum(map(len, response.values))
+        size = sum(len(value) for _, value in entries)
         self._ready_bytes += size
         self._source.on_values(len(sent.leaves), size)
 
@@ -470,16 +434,3 @@ class SyncClient:
         self._ready.clear()
         self._is_done = True
         return [Done(self.result)] if self._is_finished else [Finish(), Done(self.result)]
-
-
-def _checked_key(leaf: Node, value: bytes) -> bytes:
-    """Check that a value belongs to a leaf, and return the leaf's key."""
-    key = leaf.key
-    assert key is not None
-    _, clock_bytes = decode_clock(key)
-    # A key is a clock, then as much of the value's SHA-256 as fits.
-    if sha256(value).digest()[: KEY_BYTES - clock_bytes] != key[clock_bytes:]:
-        raise RemoteProtocolError(f"a value that is not that of key {key.hex()}")
-    if leaf_hash(key, value) != leaf.hash:
-        raise RemoteProtocolError(f"leaf {key.hex()} with a hash that is not its value's")
-    return key
