@@ -41,7 +41,8 @@ from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
 from .newcomers import Newcomers
 from .protocol_ids import push_protocol
-from .service.service import Service, open_service
+from .service.registry import open_service
+from .service.service import Service
 from .transport.stream import Handler
 
 __all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh"]

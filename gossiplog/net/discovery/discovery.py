@@ -25,8 +25,9 @@ from ...pubsub.events import ConnectFailed, PeerRecordLearned, Probed
 from ...pubsub.types import PeerId
 from ..journal import note
 from ..libp2p.addresses import Address
-from ..libp2p.host import Host, Peering
+from ..libp2p.host import Host
 from ..libp2p.identify import measure_ping
+from ..libp2p.peerings import Peering
 from ..libp2p.reach import Teller
 from ..libp2p.records import open_record
 from ..protocol_ids import kad_protocol

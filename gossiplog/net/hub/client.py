@@ -23,7 +23,8 @@ from ...sync.rate import Backoff
 from ...tasks.nursery import open_service_nursery
 from ..journal import note
 from ..service.peers import PeerConnection, PeerConnectionState
-from ..service.service import Service, open_service
+from ..service.registry import open_service
+from ..service.service import Service
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket

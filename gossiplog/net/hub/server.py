@@ -26,7 +26,8 @@ from ...tasks.nursery import open_service_nursery
 from ..admission import Admission, HubLimits, Place, Refused, client_address
 from ..journal import note
 from ..service.peers import PeerConnectionState
-from ..service.service import Service, open_service
+from ..service.registry import open_service
+from ..service.service import Service
 from ..transport.http_head import Head, read_head, refuse
 from ..transport.muxed import open_muxed
 from ..transport.tcp import TcpStream

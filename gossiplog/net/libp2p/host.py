@@ -1,4 +1,4 @@
-"""Our end of a libp2p network: it listens, dials, shakes hands, and keeps the table of connections.
+"""Our end of a libp2p network: it listens, dials, shakes hands, and serves the connections.
 
 py-libp2p's own host, swarm and dialler are not used. What is left of them once the muxer, the routers, the guards and the reconnecting
 are ours is this file, and owning it spares their defects (see docs/spec/libp2p.md): handlers whose exceptions end the host, binds that fail
@@ -40,11 +40,12 @@ from .identify import (
     read_identity,
 )
 from .identity import PeerKey
+from .peerings import Peering, Peerings
 from .records import seal_record
-from .transport import bind, dial, local_addresses, open_websocket
+from .transport import bind, dial, local_addresses, open_websocket, remote_address, socket_below
 from .upgrade import upgrade_inbound, upgrade_outbound
 
-__all__ = ["Host", "Peering", "open_host"]
+__all__ = ["Host", "open_host"]
 
 CONNECTIONS_MAX = 512
 PEER_CONNECTIONS_MAX = 3
@@ -52,25 +53,6 @@ PEER_CONNECTIONS_MAX = 3
 DIAL_S = 5.0
 """For one address, until the peer has introduced itself."""
 INTRODUCTION_S = 5.0
-
-
-@dataclass(eq=False, slots=True)
-class Peering:
-    """One connection that is past its handshake and its introduction.
-
-    Attributes:
-        connection: The muxed connection.
-        identity: What the peer said of itself last.
-        opened_at: Seconds on trio's clock.
-        dialled: The address that we dialled; None if the peer did.
-        is_counted: Its address counts against peers that share it; not for loopback and exempt ones.
-    """
-
-    connection: MuxedConnection
-    identity: Identity
-    opened_at: float
-    dialled: Address | None
-    is_counted: bool
 
 
 @dataclass(slots=True)
@@ -169,9 +151,8 @@ class Host:
         own.update(dict.fromkeys(IDENTIFY_PUSH_PROTOCOLS, self._take_identity))
         own.update(dict.fromkeys(PING_PROTOCOLS, answer_ping))
         self._handlers: Mapping[str, Handler] = ChainMap(own, handlers)  # type: ignore[arg-type]  # only the first is written to
-        self._peerings: dict[PeerId, list[Peering]] = {}
+        self._table = Peerings()
         self._remotes: dict[Connection, Address] = {}
-        self._introduced = trio.Event()
         self._dials: dict[PeerId, _Dial] = {}
         self._outbound = 0
         self._nursery: trio.Nursery | None = None
@@ -194,16 +175,16 @@ class Host:
     @property
     def peerings(self) -> list[Peering]:
         """All connections that are ready, those with one peer side by side."""
-        return [peering for peerings in self._peerings.values() for peering in peerings]
+        return self._table.all()
 
     @property
     def peers(self) -> list[PeerId]:
         """Those that we are connected with, in the order in which they came."""
-        return list(self._peerings)
+        return self._table.peers()
 
     def connection_with(self, peer: PeerId) -> MuxedConnection | None:
         """Return the oldest connection with a peer, None if there is none."""
-        peerings = self._peerings.get(peer)
+        peerings = self._table.with_peer(peer)
         return peerings[0].connection if peerings else None
 
     async def connect(self, peer: PeerId | None, addresses: Sequence[Address]) -> MuxedConnection:
@@ -279,7 +260,7 @@ class Host:
     async def _accept(self, socket_stream: trio.SocketStream) -> None:
         """Serve one inbound connection; nothing that the other side does raises here."""
         try:
-            place = _remote(socket_stream)
+            place = remote_address(socket_stream)
         except OSError:
             return
         remote = place.host
@@ -341,7 +322,7 @@ class Host:
                 upgraded, found = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
                 if found == self.id:
                     raise CannotConnect("this is ourselves")
-                await self._run(upgraded, found, _remote(_below(stream)), address, on_ready)
+                await self._run(upgraded, found, remote_address(socket_below(stream)), address, on_ready)
                 if not ready:
                     raise CannotConnect("the peer did not introduce itself")
             finally:
@@ -361,7 +342,7 @@ class Host:
         async with open_muxed(stream, is_client=dialled is not None, peer=peer, address=remote, handlers=self._handlers) as connection:
             self._remotes[connection] = place
             try:
-                if len(self._peerings.get(peer, ())) >= PEER_CONNECTIONS_MAX:
+                if len(self._table.with_peer(peer)) >= PEER_CONNECTIONS_MAX:
                     note("refused a connection", level=logging.DEBUG, peer=peer, reason="the peer has others")
                     return
                 identity = await self._introduce(connection)
@@ -386,21 +367,15 @@ class Host:
         """Hold a connection in the table while it is served."""
         connection, address = peering.connection, str(peering.dialled or peering.connection.address)
         peer = connection.peer
-        others = self._peerings.setdefault(peer, [])
         assert self._nursery is not None
-        for older in others:
+        for older in self._table.with_peer(peer):
             self._nursery.start_soon(self._check, older.connection)
-        others.append(peering)
-        introduced, self._introduced = self._introduced, trio.Event()
-        introduced.set()
         try:
-            on_ready(connection)
-            note("connected", peer=peer, address=address, agent=peering.identity.agent, outbound=peering.dialled is not None)
-            await self._serve_until_end(peering)
+            with self._table.holding(peering):
+                on_ready(connection)
+                note("connected", peer=peer, address=address, agent=peering.identity.agent, outbound=peering.dialled is not None)
+                await self._serve_until_end(peering)
         finally:
-            self._peerings[peer].remove(peering)
-            if not self._peerings[peer]:
-                del self._peerings[peer]
             note("disconnected", peer=peer, address=address, reason=connection.end.reason if connection.end else None)
 
     async def _serve_until_end(self, peering: Peering) -> None:
@@ -429,15 +404,10 @@ class Host:
     async def _take_identity(self, connection: Connection, stream: Stream) -> None:
         """A peer says what is new about it, perhaps before it has introduced itself."""
         with trio.move_on_after(INTRODUCTION_S):
-            while (peering := self._peering_on(connection)) is None:
-                await self._introduced.wait()
+            peering = await self._table.wait_for(connection)
             peering.identity = await read_identity(stream, connection.peer, peering.identity)
             if self._on_identity is not None:
                 self._on_identity(peering)
-
-    def _peering_on(self, connection: Connection) -> Peering | None:
-        peerings = self._peerings.get(connection.peer, ())
-        return next((peering for peering in peerings if peering.connection is connection), None)
 
 
 def _nobody(connection: MuxedConnection) -> None:
@@ -452,14 +422,3 @@ def _why(error: OSError | GossipLogError) -> str:
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
         return os.strerror(cause.errno)
     return str(error)
-
-
-def _below(stream: TcpStream) -> trio.SocketStream:
-    return stream.stream.transport_stream if isinstance(stream.stream, trio.SSLStream) else stream.stream
-
-
-def _remote(stream: trio.SocketStream) -> Address:
-    """Where a connection comes from or goes to."""
-    host, port = stream.socket.getpeername()[:2]
-    host = str(host).partition("%")[0]
-    return Address("ip6" if ":" in host else "ip4", host, int(port))

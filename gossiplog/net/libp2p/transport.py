@@ -15,7 +15,7 @@ from ..transport.tcp import TcpStream, dial_tcp
 from ..transport.websocket import connect_websocket
 from .addresses import Address
 
-__all__ = ["Resumed", "bind", "dial", "local_addresses", "open_websocket"]
+__all__ = ["Resumed", "bind", "dial", "local_addresses", "open_websocket", "remote_address", "socket_below"]
 
 _BACKLOG = 256
 _FAMILIES = {"dns4": socket.AF_INET, "dns6": socket.AF_INET6}
@@ -86,6 +86,22 @@ async def open_websocket(stream: TcpStream, address: Address) -> ByteStream:
         return stream
     host = f"[{address.host}]" if address.family == "ip6" else address.host
     return await connect_websocket(stream, f"{host}:{address.port}", "/")
+
+
+def socket_below(stream: TcpStream) -> trio.SocketStream:
+    """Return the socket that a stream goes through, below TLS if there is any."""
+    return stream.stream.transport_stream if isinstance(stream.stream, trio.SSLStream) else stream.stream
+
+
+def remote_address(stream: trio.SocketStream) -> Address:
+    """Return where a connection comes from or goes to.
+
+    Raises:
+        OSError: It is closed already.
+    """
+    host, port = stream.socket.getpeername()[:2]
+    host = str(host).partition("%")[0]
+    return Address("ip6" if ":" in host else "ip4", host, int(port))
 
 
 async def _resolve(address: Address) -> str:

@@ -22,13 +22,12 @@ import logging
 import random
 import secrets
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeAlias, assert_never
-from weakref import WeakKeyDictionary
+from typing import TypeAlias, assert_never
 
 import trio
 
@@ -60,11 +59,8 @@ from ...broadcast import (
 from ...codec.framing import encode_frame
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Verdict
-from ...errors import LocalProtocolError
 from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
 from ...pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
-from ...pubsub.params import GossipsubParams
-from ...pubsub.registry import make_router
 from ...pubsub.router import Router, ScoreParts
 from ...pubsub.types import PeerId
 from ...pubsub.wire.rpc_codec import WireLimits
@@ -76,6 +72,8 @@ from ..admission import Admission
 from ..journal import note
 from ..transport.stream import Connection, Handler
 from .ask_log import ask_until_answered
+from .bans import Bans
+from .dialler import Dialler
 from .insert_queue import InsertQueue
 from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
@@ -83,78 +81,20 @@ from .strangers import Strangers, note_refusal
 from .streams import Streams
 from .timers import Timers
 
-__all__ = ["Dialler", "MakeRouter", "Service", "open_service", "service_of"]
+__all__ = ["MakeRouter", "Service"]
 
 MakeRouter: TypeAlias = Callable[[random.Random], Router]
 """Makes a router that validates, from its only source of chance."""
 
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
-BANNED_MAX = 4_096
 SLOWED_SYNCED = 10
 """Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
 _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 
 
-class Dialler(Protocol):
-    """Who makes connections for the router. Each call returns at once; the answers come through `Service.tell`."""
-
-    def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
-        """Dial a peer that another one may have named, then attach the connection, or tell `ConnectFailed`."""
-        ...
-
-    def disconnect(self, peer: PeerId) -> None:
-        """The router has no more use for the connection."""
-        ...
-
-    def probe(self, peer: PeerId) -> None:
-        """Measure the round trip, and tell `Probed`."""
-        ...
-
-
-_SERVICES: WeakKeyDictionary[Replica, Service] = WeakKeyDictionary()
-"""The service of each log that is on the network."""
-
-
-def service_of(log: Replica) -> Service | None:
-    """Return the service of a log, None if it is not on the network."""
-    return _SERVICES.get(log)
-
-
-@asynccontextmanager
-async def open_service(
-    log: Replica, *, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None
-) -> AsyncIterator[Service]:
-    """Use the log's service for the length of a block: the one that runs, or one that is started here. It stops with its last user.
-
-    Args:
-        log: Which must stay open longer.
-        me: Our peer id; None where no peer will ask.
-        make_router: How a mesh spreads entries; gossipsub unless given.
-        wire: Limits of pubsub's frames.
-
-    Raises:
-        LocalProtocolError: It runs already, with another peer id or router than these.
-    """
-    service = _SERVICES.get(log)
-    if service is None:
-        service = Service(log, me or PeerId(f"local-{secrets.token_hex(8)}"), make_router or _make_gossipsub, wire or WireLimits())
-        _SERVICES[log] = service
-        await log.tasks.start(service.run)
-    elif (me is not None and me != service.me) or make_router is not None:
-        raise LocalProtocolError(f"the log is on the network already, as {service.me}", hint="join the mesh before listening or connecting")
-    service.users += 1
-    try:
-        yield service
-    finally:
-        service.users -= 1
-        if not service.users:
-            del _SERVICES[log]
-            service.stop()
-
-
 class Service:
-    """The service of one log; see the module's docstring. Made by `open_service`.
+    """The service of one log; see the module's docstring. Made by `open_service` in registry.py.
 
     Attributes:
         log: The log.
@@ -185,8 +125,7 @@ class Service:
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._appends = OwnAppends(log, self._on_entries)
         self._insert_queue = InsertQueue(log, self._appends, self._on_foreseen, self._on_decided)
-        self._banned: OrderedDict[PeerId, float] = OrderedDict()
-        self._admissions: list[Admission] = []
+        self._bans = Bans()
         self._counts: dict[str, int] = {}
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
@@ -282,16 +221,12 @@ class Service:
     @contextmanager
     def guarded_by(self, admission: Admission) -> Iterator[None]:
         """Have a listener refuse whom the machine bans, for the length of a block."""
-        self._admissions.append(admission)
-        try:
+        with self._bans.told_to(admission):
             yield
-        finally:
-            self._admissions.remove(admission)
 
     def banned_until(self, peer: PeerId) -> float | None:
         """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
-        until = self._banned.get(peer)
-        return until if until is not None and until > trio.current_time() else None
+        return self._bans.until(peer, trio.current_time())
 
     # For whoever watches
 
@@ -409,19 +344,12 @@ class Service:
             self._nursery.start_soon(link.connection.aclose)
 
     def _ban(self, action: Ban) -> None:
-        id, until = action.peer, action.until
-        seconds = round(until - trio.current_time())
-        note("peer banned", level=logging.WARNING, peer=id, seconds=seconds, reason=action.reason, address=action.origin)
-        if action.origin is not None:
-            # Before the connection is closed and its peer, who hears of that, dials again.
-            for admission in self._admissions:
-                admission.ban(action.origin, until)
-        self._banned[id] = until
-        self._banned.move_to_end(id)
-        if len(self._banned) > BANNED_MAX:
-            self._banned.popitem(last=False)
-        if id in self.peers:
-            self._close(self.peers[id])
+        seconds = round(action.until - trio.current_time())
+        note("peer banned", level=logging.WARNING, peer=action.peer, seconds=seconds, reason=action.reason, address=action.origin)
+        # Before the connection is closed and its peer, who hears of that, dials again.
+        self._bans.add(action.peer, action.until, action.origin)
+        if action.peer in self.peers:
+            self._close(self.peers[action.peer])
 
     def _dial(self, action: Connect | Disconnect | Probe) -> None:
         match action:
@@ -494,7 +422,3 @@ class Service:
         else:
             # As after a sync: from a source that is no peer.
             self.tell(SyncFinished(self.me, SyncResult(entries=len(entries)), 0))
-
-
-def _make_gossipsub(rng: random.Random) -> Router:
-    return make_router("gossipsub", GossipsubParams(), rng)

@@ -1,18 +1,3 @@
-"""From bytes to streams: TCP, WebSocket, the muxer, and the agreement on a stream's protocol."""
+"""From bytes to streams: TCP, WebSocket, the muxer, and the agreement on a stream's protocol; `gossiplog.net` exports the names."""
 
-from .muxed import ConnectionEnd, Counters, EndKind, MuxedConnection, open_muxed
-from .muxed_stream import MuxedStream
-from .stream import ByteStream, Connection, Handler, Stream
-
-__all__ = [
-    "ByteStream",
-    "Connection",
-    "ConnectionEnd",
-    "Counters",
-    "EndKind",
-    "Handler",
-    "MuxedConnection",
-    "MuxedStream",
-    "Stream",
-    "open_muxed",
-]
+__all__: list[str] = []

@@ -15,7 +15,8 @@ from network_support import TOPIC, eventually, memory_log
 from gossiplog.broadcast import PeerKind
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
-from gossiplog.net.service.service import Service, open_service
+from gossiplog.net.service.registry import open_service
+from gossiplog.net.service.service import Service
 from gossiplog.net.service.streams import REOPEN_S_MAX
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.policy import hash_data

@@ -23,7 +23,8 @@ from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
 from gossiplog.net.service import cut_through
 from gossiplog.net.service.push_stream import STALLED_S
-from gossiplog.net.service.service import Service, open_service
+from gossiplog.net.service.registry import open_service
+from gossiplog.net.service.service import Service
 from gossiplog.net.service.streams import PUBLISHED_INSERTING_MAX
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
