@@ -1,0 +1,124 @@
+"""What two sets differ in, peeled out of the difference of their sketches, window by window.
+
+Source: docs/spec/reconcile.md, "Decoding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import NamedTuple
+
+from ..tree.node import KEY_BYTES
+from .sketch import CHECK_BITS, STATE_MASK, STEP_FACTOR, STEP_SUMMAND, Sketch, key_of
+
+__all__ = ["Contradiction", "Decoder", "Difference"]
+
+
+class Contradiction(Exception):
+    """The symbols are no sketch of any set: an element was found where it does not belong, or twice."""
+
+
+class Difference(NamedTuple):
+    """Keys, ascending, which is a causal order.
+
+    Attributes:
+        theirs: That the other side has and we lack.
+        ours: That we have and the other side lacks.
+    """
+
+    theirs: list[bytes]
+    ours: list[bytes]
+
+
+class Decoder:
+    """Subtracts our sketch from the symbols of another, and peels.
+
+    However the symbols were made, it ends: each element found must be in the symbol where it was found, and is found once, so there
+    are no more of them than symbols.
+
+    Args:
+        ours: A sketch that does not change meanwhile.
+    """
+
+    def __init__(self, ours: Sketch) -> None:
+        self._ours = ours
+        self._sums: list[int] = []
+        self._counts: list[int] = []
+        # What the counts were before anything was peeled.
+        self._claimed: list[int] = []
+        # Each element that was found: its sign, and where its walk over the symbols stands.
+        self._found: dict[int, tuple[int, int, int]] = {}
+
+    @property
+    def symbols(self) -> int:
+        """How many symbols were taken."""
+        return len(self._sums)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is found: nothing is left in any symbol. Every element is in the first one."""
+        return bool(self._sums) and not self._sums[0] and not self._counts[0] and not any(self._sums) and not any(self._counts)
+
+    def add(self, window: Sequence[tuple[int, int]]) -> None:
+        """Take the next `(sum, count)` of the other side, at most as many as our sketch has left, and peel.
+
+        Raises:
+            Contradiction: See there.
+        """
+        start = len(self._sums)
+        end = start + len(window)
+        self._sums += [sum_ ^ own for (sum_, _), own in zip(window, self._ours.sums[start:end], strict=True)]
+        self._counts += [count - own for (_, count), own in zip(window, self._ours.counts[start:end], strict=True)]
+        self._claimed += self._counts[start:]
+        for element, (sign, index, state) in self._found.items():
+            self._found[element] = (sign, *self._take_out(element, sign, index, state, []))
+        pure = [index for index in range(start, end) if self._counts[index] in (1, -1)]
+        while pure:
+            self._peel(pure.pop(), pure)
+
+    def _peel(self, at: int, pure: list[int]) -> None:
+        sign, element = self._counts[at], self._sums[at]
+        if sign not in (1, -1) or key_of(element) is None:
+            return
+        if element in self._found:
+            raise Contradiction(f"an element in symbol {at} that was found before")
+        self._found[element] = (sign, *self._take_out(element, sign, 0, element & STATE_MASK, pure))
+        if self._sums[at]:
+            raise Contradiction(f"an element in symbol {at} that does not belong there")
+
+    def _take_out(self, element: int, sign: int, index: int, state: int, pure: list[int]) -> tuple[int, int]:
+        """Subtract an element from the symbols from `index` on, note those that may be pure now; return where its walk stands."""
+        sums, counts = self._sums, self._counts
+        end = len(sums)
+        while index < end:
+            sums[index] ^= element
+            counts[index] = count = counts[index] - sign
+            if -2 < count < 2 and count:
+                pure.append(index)
+            state = (state * STEP_FACTOR + STEP_SUMMAND) & STATE_MASK
+            index += int((index + 1.5) * (67108864.0 / sqrt((state >> 12) + 1) - 1.0)) + 1
+        return index, state
+
+    def estimate(self) -> int:
+        """Guess how many elements differ: within a third from 32 symbols, at least as many as are known to.
+
+        The count of symbol i is a sum of signs, each there with probability p = 2 / (i + 2): with d of them that add up to D, its
+        square is on average d (p - p²) + D² p².
+        """
+        if not self._claimed:
+            return 0
+        surplus = self._claimed[0]
+        above = below = 0.0
+        for index in range(1, len(self._claimed)):
+            p = 2 / (index + 2)
+            above += self._claimed[index] ** 2 - (surplus * p) ** 2
+            below += p - p * p
+        guessed = int(above / below) if below else 0
+        return max(guessed, abs(surplus), len(self._found), 1)
+
+    def difference(self) -> Difference:
+        """Return what was found."""
+        found = sorted(self._found.items())
+        keys = [((element >> CHECK_BITS).to_bytes(KEY_BYTES), sign) for element, (sign, _, _) in found]
+        return Difference([key for key, sign in keys if sign > 0], [key for key, sign in keys if sign < 0])
