@@ -7,13 +7,14 @@ pair of branches that are linked, however many entries lie on them, and a log wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from ..entry.message import Entry
 from ..entry.message_id import clock_of, encode_id
 from ..errors import DamagedLog, NotFound
 from ..plan import Plan, ask
+from .page import PAGE_BYTES_MAX
 from .requests import Position, ReadLeaves, ReadLinksDown, ReadLinksTo, ReadLinksUp, ReadPositions, ReadSuccessor, ReadValues
 
 __all__ = ["AncestorQuery", "AncestorWalk", "children", "position"]
@@ -90,16 +91,18 @@ class _Walk:
         if not self._frontier:
             return False
         clock = max(self._frontier)
-        for entry in (yield from _read_entries(sorted(self._frontier.pop(clock)))):
-            for parent in entry.parent_keys:
-                if parent == self._ancestor:
-                    return True
-                # Keys sort in causal order, so below the ancestor's no path leads to it.
-                if parent > self._ancestor:
-                    if clock_of(parent) >= clock:
-                        # Only damage can do that, and the walk would go round for ever.
-                        raise DamagedLog(f"entry {entry.id} holds the bytes of another: it names a parent that is no older")
-                    self._frontier.setdefault(clock_of(parent), set()).add(parent)
+        left = sorted(self._frontier.pop(clock))
+        while left:
+            for entry in (yield from _read_entries(left)):
+                for parent in entry.parent_keys:
+                    if parent == self._ancestor:
+                        return True
+                    # Keys sort in causal order, so below the ancestor's no path leads to it.
+                    if parent > self._ancestor:
+                        if clock_of(parent) >= clock:
+                            # Only damage can do that, and the walk would go round for ever.
+                            raise DamagedLog(f"entry {entry.id} holds the bytes of another: it names a parent that is no older")
+                        self._frontier.setdefault(clock_of(parent), set()).add(parent)
         return None
 
 
@@ -184,13 +187,14 @@ def children(at: Position) -> Plan[list[bytes]]:
     return sorted(set(keys.values()))
 
 
-def _read_entries(keys: Sequence[bytes]) -> Plan[list[Entry]]:
-    """Read entries that must be there."""
-    values = yield from ask(ReadValues(keys))
-    for key in keys:
-        if key not in values:
-            raise DamagedLog(f"entry {encode_id(key)} is missing, though others descend from it")
-    return [Entry(key, values[key]) for key in keys]
+def _read_entries(left: list[bytes]) -> Plan[list[Entry]]:
+    """Read entries that must be there, as many as one answer holds, and take their keys away from those that are left."""
+    values = yield from ask(ReadValues(left))
+    if not values:
+        raise DamagedLog(f"entry {encode_id(left[0])} is missing, though others descend from it")
+    found = [Entry(key, values[key]) for key in left if key in values]
+    left[:] = [key for key in left if key not in values]
+    return found
 
 
 _COMPLEMENT = bytes(255 - byte for byte in range(256))
@@ -206,14 +210,16 @@ class AncestorWalk:
         self._queued = set(self._heap)
 
     def page(self, limit: int) -> Plan[list[Entry]]:
-        """Return the next ancestors, at most `limit`; none when the walk is over. One read each."""
+        """Return the next ancestors, at most `limit` and `PAGE_BYTES_MAX`; none when the walk is over. One read each."""
         found: list[Entry] = []
-        while self._heap and len(found) < limit:
+        room = PAGE_BYTES_MAX
+        while self._heap and len(found) < limit and room > 0:
             turned = heappop(self._heap)
             self._queued.discard(turned)
             key = turned.translate(_COMPLEMENT)
             (entry,) = yield from _read_entries([key])
             found.append(entry)
+            room -= len(entry.value)
             for parent in entry.parent_keys:
                 if parent >= key:
                     # Only damage can do that, and the walk would go round for ever.

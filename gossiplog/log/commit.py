@@ -22,6 +22,7 @@ from ..plan import Plan, ask
 from ..tree.node import Node, leaf_hash
 from ..tree.writer import update
 from .requests import (
+    Aside,
     BranchLink,
     Leaf,
     Position,
@@ -158,7 +159,7 @@ class _Batch:
         self._refused = refused
         self._value_bytes_max = value_bytes_max
         self._leaves: dict[bytes, Leaf] = {}
-        self._quarantined: dict[bytes, Quarantined] = {}
+        self._quarantined: dict[bytes, Aside] = {}
         self._released: list[bytes] = []
         self._set_aside: list[Quarantined] = []
         self._tips: dict[int, int] = {}
@@ -276,8 +277,8 @@ class _Batch:
             return Verdict(Outcome.IGNORE, Rule.PARENTS, _describe_missing(missing), entry)
         if record is not None:
             self._released.append(key)
-        aside = Quarantined(key, entry.value, refusal.rule, refusal.reason, self._now if record is None else record.since)
-        self._set_aside.append(aside)
+        aside = Aside(refusal.rule, refusal.reason, self._now if record is None else record.since)
+        self._set_aside.append(Quarantined(key, entry.value, *aside))
         self._quarantined[key] = aside
         return Verdict(Outcome.IGNORE, Rule.QUARANTINED, refusal.reason, entry)
 

@@ -5,7 +5,7 @@ of entries each of which has the one before it among its parents; `(branch, cloc
 a few bytes, which is what keeps the graph's index small.
 
 A page of VALUEs may have fewer rows than its limit although there are more: it ends with the row with which they reach 8 MiB, see
-`page`. It is empty only behind the end.
+`page`. It is empty only behind the end. VALUEs by key are bounded in the same way.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..plan import Request
 from ..tree.node import TreeChange
 
 __all__ = [
+    "Aside",
     "BranchLink",
     "Leaf",
     "Place",
@@ -103,6 +104,14 @@ class Quarantined(NamedTuple):
     since: float
 
 
+class Aside(NamedTuple):
+    """What the quarantine says of an entry, without the entry; see `Quarantined`."""
+
+    rule: str
+    reason: str
+    since: float
+
+
 class Place(NamedTuple):
     """What a follower compares with what it remembers of the place it has got to.
 
@@ -133,7 +142,10 @@ class ReadLeaves(Request[dict[bytes, Leaf]]):
 
 @dataclass(frozen=True, slots=True)
 class ReadValues(Request[dict[bytes, bytes]]):
-    """VALUE for each of these keys that is in the log."""
+    """VALUE for each of these keys that is in the log, up to the one with which they reach 8 MiB: whoever wants the others asks again.
+
+    The answer is empty only if none of the keys is in the log.
+    """
 
     keys: Sequence[bytes]
 
@@ -226,18 +238,19 @@ class ReadLinksUp(Request[Position | None]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadQuarantined(Request[dict[bytes, Quarantined]]):
-    """The quarantine's records for those of these keys that are in it."""
+class ReadQuarantined(Request[dict[bytes, Aside]]):
+    """Which of these keys are in the quarantine, and why."""
 
     keys: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadQuarantine(Request[list[Quarantined]]):
-    """The quarantine in key order, from after `after`; at most `limit` records."""
+    """The quarantine in key order, from after `after`; at most `limit` records. With `keys` only those, a page of them at most."""
 
     after: bytes | None
     limit: int
+    keys: Sequence[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ..entry.message_id import decode_id
 from ..entry.validation import Verdict
 from ..errors import LocalProtocolError, ReadOnlyLog
 from ..log.fsck import FsckReport
-from ..log.requests import Quarantined, ReadQuarantine, ReadQuarantined, WriteQuarantine
+from ..log.requests import Quarantined, ReadQuarantine, WriteQuarantine
 from ..plan import ask
 from ..store import Store
 from ..tasks.pages import Pages
@@ -81,13 +81,16 @@ class LogCare(LogReader):
 
         async def read_records() -> list[Quarantined]:
             nonlocal after, keys
-            if keys is not None:
-                wanted, keys = keys[:PAGE], keys[PAGE:]
-                found = await self.run(ask(ReadQuarantined(wanted)))
-                return [found[key] for key in wanted if key in found]
-            page = await self.run(ask(ReadQuarantine(after, PAGE)))
-            if page:
-                after = page[-1].key
+            page: list[Quarantined] = []
+            while not page and keys != []:
+                wanted = None if keys is None else keys[:PAGE]
+                page = await self.run(ask(ReadQuarantine(after, PAGE, wanted)))
+                if page:
+                    after = page[-1].key
+                elif keys is None:
+                    break
+                else:
+                    keys = keys[PAGE:]
             return page
 
         async def retry_page() -> list[tuple[Quarantined, Verdict]]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..codec.framing import FRAME_BYTES_MAX, encode_frame
+from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import ReadValues
 from ..plan import Plan, ask
 from ..tree.node import KEY_BYTES, LEVEL_MAX, Node, ReadNodes, ReadRoot, ReadRuns
@@ -139,6 +140,9 @@ def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits) -> Pl
     while len(values) < len(request.keys):
         keys = request.keys[len(values) : len(values) + chunk]
         found: dict[bytes, bytes] = yield from ask(ReadValues(keys))
+        if sum(map(len, found.values())) >= PAGE_BYTES_MAX:
+            reply.fail(f"more than {FRAME_BYTES_MAX} bytes of values in one answer", is_violation=False)
+            return
         for key in keys:
             value = found.get(key)
             if value is None:

@@ -1,14 +1,23 @@
 """A page of entries ends after 8 MiB, whatever number of them was asked for, and nothing is lost between two pages."""
 
 import pytest
-from log_support import all_of, make
+from log_support import SIGNERS, all_of, make
 
+from gossiplog.log.ancestry import AncestorQuery
 from gossiplog.log.fsck_requests import ReadEntryRows
 from gossiplog.log.page import PAGE_BYTES_MAX
-from gossiplog.log.requests import Quarantined, ReadPage, ReadQuarantine, ReadTail, WriteQuarantine
+from gossiplog.log.requests import Aside, Quarantined, ReadPage, ReadQuarantine, ReadQuarantined, ReadTail, ReadValues, WriteQuarantine
 from gossiplog.plan import ask
 
 COUNT = 12
+
+
+class NeverEnding:
+    """A search that finds nothing."""
+
+    def step(self):
+        return None
+        yield
 
 
 def large_entries():
@@ -47,3 +56,39 @@ async def test_page_ends_with_the_entry_with_which_it_has_8_mib(open_log, entrie
         await log._store.write(ask(WriteQuarantine(records, [])))
         assert await read_all(log, lambda after: ReadQuarantine(after, 1_000), lambda record: record.key) == (sizes, records)
         assert [record.key async for record in log.quarantine()] == [record.key for record in records]
+        chosen = [record.key for record in records[1:]]
+        expected_sizes = [fit, COUNT - 1 - fit]
+        assert await read_all(log, lambda after: ReadQuarantine(after, 1_000, chosen), lambda record: record.key) == (
+            expected_sizes,
+            records[1:],
+        )
+        aside = await log.run(ask(ReadQuarantined([*chosen, bytes(20)])))
+        assert aside == {key: Aside("apply", "no", 0.0) for key in chosen}
+
+
+async def test_values_by_key_are_given_up_to_8_mib_and_the_others_when_they_are_asked_for(open_log, entries) -> None:
+    fit = -(-PAGE_BYTES_MAX // len(entries[0].value))
+    async with open_log(signer=SIGNERS[0]) as log:
+        await log.insert_many([entry.value for entry in entries])
+        found, left = {}, [bytes(20), *[entry.key for entry in entries]]
+        while page := await log.run(ask(ReadValues(left))):
+            assert len(page) <= fit
+            found |= page
+            left = [key for key in left if key not in page]
+        assert found == {entry.key: entry.value for entry in entries} and left == [bytes(20)]
+        tip = await log.append("the child of all")
+        assert [entry.key async for entry in log.ancestors(tip.id)] == sorted(found, reverse=True)
+        walk = AncestorQuery((int.from_bytes(min(found)) - 1).to_bytes(20), tip.key)
+        walk._search = NeverEnding()
+        assert await log.run(walk.run()) is False
+
+
+async def test_large_entries_leave_the_quarantine_by_their_ids(open_log, entries) -> None:
+    is_open = False
+    async with open_log(authorize=lambda *_: is_open) as log:
+        await log.insert_many([entry.value for entry in entries])
+        is_open = True
+        chosen = sorted(entries, key=lambda entry: entry.key)[:-1]
+        retried = [(record.key, verdict.is_new) async for record, verdict in log.retrying([entry.id for entry in chosen])]
+        assert retried == [(entry.key, True) for entry in chosen]
+        assert await log.count() == COUNT - 1

@@ -5,19 +5,27 @@ import sys
 
 import pytest
 import trio
-from log_support import TOPIC, make
+from log_support import SIGNERS, TOPIC, make
 
 import gossiplog
 
-COUNT = 200
+COUNT = 201
 GROWTH_MIB = 100
 """Of the 200 MiB that the log has. A page has 8 to 12 MiB, and exists as rows, as entries, and as what is written."""
 
 OPERATIONS = {
     "iterate": "n = sum([1 async for _ in log.iterate()])",
-    "subscribe": "async with log.subscribe() as events: n = sum([bool(await anext(events)) for _ in range(200)])",
+    "subscribe": "async with log.subscribe() as events: n = sum([bool(await anext(events)) for _ in range(201)])",
     "fsck": "report = await log.fsck(); assert report.is_clean; n = report.entries",
     "copy": "async with gossiplog.open(target, topic=log.topic) as other: n = (await other.copy_from(log)).entries",
+    "ancestors": "(tip,) = await log.heads(); n = 1 + len([1 async for _ in log.ancestors(tip)])",
+    "retry": (
+        "async with gossiplog.open(target, topic=log.topic, authorize=lambda *_: False) as other:\n"
+        "            await other.copy_from(log)\n"
+        "            before = peak()\n"
+        "            ids = [entry.id async for entry in log.iterate()]\n"
+        "            n = len([1 async for _ in other.retrying(ids)])"
+    ),
     "sync": "async with gossiplog.open(target, topic=log.topic) as other: n = (await other.sync(log)).entries",
 }
 MEASURE = """
@@ -45,10 +53,11 @@ def large_log(tmp_path_factory):
     path = tmp_path_factory.mktemp("large") / "log.db"
 
     async def fill():
-        async with gossiplog.open(path, topic=TOPIC) as log:
-            for low in range(0, COUNT, 20):
+        async with gossiplog.open(path, topic=TOPIC, signer=SIGNERS[0]) as log:
+            for low in range(0, COUNT - 1, 20):
                 verdicts = await log.insert_many([make([number, bytes(2**20)]).value for number in range(low, low + 20)])
                 assert all(verdict.is_new for verdict in verdicts)
+            await log.append("the parent of none")
 
     trio.run(fill)
     return path

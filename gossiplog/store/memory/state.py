@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import LocalProtocolError
 from ...log.page import cut_page
 from ...log.requests import (
+    Aside,
     Leaf,
     Place,
     Position,
@@ -135,7 +136,7 @@ class MemoryState:
         return None if leaf is None or (self._seq_max is not None and leaf.seq > self._seq_max) else leaf
 
     def _read_values(self, request: ReadValues) -> dict[bytes, bytes]:
-        return {key: self.values[leaf.seq - 1] for key in request.keys if (leaf := self._leaf(key)) is not None}
+        return dict(cut_page((key, self.values[leaf.seq - 1]) for key in request.keys if (leaf := self._leaf(key)) is not None))
 
     def _page(self, request: ReadPage) -> list[tuple[bytes, bytes]]:
         keys: list[bytes] = []
@@ -201,7 +202,8 @@ class MemoryState:
         return self.tree.answer(request)
 
     def _read_quarantine(self, request: ReadQuarantine) -> list[Quarantined]:
-        keys = sorted(key for key in self._quarantine if request.after is None or key > request.after)
+        wanted = self._quarantine if request.keys is None else self._quarantine.keys() & request.keys
+        keys = sorted(key for key in wanted if request.after is None or key > request.after)
         return cut_page(self._quarantine[key] for key in keys[: request.limit])
 
 
@@ -219,7 +221,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadPlace: MemoryState._place,
     ReadPositions: MemoryState._positions,
     ReadQuarantine: MemoryState._read_quarantine,
-    ReadQuarantined: lambda state, request: {key: state._quarantine[key] for key in request.keys if key in state._quarantine},
+    ReadQuarantined: lambda state, request: {key: Aside(*state._quarantine[key][2:]) for key in request.keys if key in state._quarantine},
     ReadRoot: MemoryState._of_tree,
     ReadRuns: MemoryState._of_tree,
     ReadSuccessor: MemoryState._successor,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import DamagedLog, DecodeError
 from ...log.requests import (
+    Aside,
     Leaf,
     Place,
     Position,
@@ -71,9 +72,12 @@ async def _leaves(fetch: Fetch, request: ReadLeaves) -> dict[bytes, Leaf]:
     return {key: Leaf(seq, branch) for key, seq, branch in rows}
 
 
+_VALUES = cut("SELECT key, value FROM {log}.entries WHERE key = ANY($1::bytea[])", "key")
+
+
 async def _values(fetch: Fetch, request: ReadValues) -> dict[bytes, bytes]:
-    rows = await fetch("SELECT key, value FROM {log}.entries WHERE key = ANY($1::bytea[])", request.keys)
-    return dict(rows)
+    rows = await fetch(_VALUES, request.keys)
+    return {key: value for key, value, _ in rows}
 
 
 _PAGE = "SELECT key, value FROM {log}.entries WHERE key > $1 AND key < $2 AND ($4::bigint IS NULL OR seq <= $4) ORDER BY key LIMIT $3"
@@ -156,14 +160,22 @@ async def _links_up(fetch: Fetch, request: ReadLinksUp) -> Position | None:
 _RECORD = "key, value, rule, reason, since"
 
 
-async def _quarantined(fetch: Fetch, request: ReadQuarantined) -> dict[bytes, Quarantined]:
-    rows = await fetch(f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key = ANY($1::bytea[])", request.keys)
-    return {row[0]: Quarantined(*row) for row in rows}
+async def _quarantined(fetch: Fetch, request: ReadQuarantined) -> dict[bytes, Aside]:
+    rows = await fetch("SELECT key, rule, reason, since FROM {log}.quarantine WHERE key = ANY($1::bytea[])", request.keys)
+    return {key: Aside(*record) for key, *record in rows}
+
+
+_QUARANTINE = cut(f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key > $1 ORDER BY key LIMIT $2", "key")
+_QUARANTINE_OF = _QUARANTINE.replace("key > $1", "key > $1 AND key = ANY($3::bytea[])")
 
 
 async def _quarantine(fetch: Fetch, request: ReadQuarantine) -> list[Quarantined]:
-    statement = cut(f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key > $1 ORDER BY key LIMIT $2", "key")
-    return [Quarantined(*row[:-1]) for row in await fetch(statement, request.after or b"", request.limit)]
+    after = request.after or b""
+    if request.keys is None:
+        rows = await fetch(_QUARANTINE, after, request.limit)
+    else:
+        rows = await fetch(_QUARANTINE_OF, after, request.limit, request.keys)
+    return [Quarantined(*row[:-1]) for row in rows]
 
 
 async def _cursor(fetch: Fetch, request: ReadCursor) -> int | None:

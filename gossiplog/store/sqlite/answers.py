@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 from ...entry.message import Entry
 from ...errors import DamagedLog, DecodeError
 from ...log.page import PAGE_BYTES_MAX, cut_page
 from ...log.requests import (
+    Aside,
     Leaf,
     Place,
     Position,
@@ -111,7 +113,7 @@ def _leaves(db: sqlite3.Connection, request: ReadLeaves) -> dict[bytes, Leaf]:
 
 def _values(db: sqlite3.Connection, request: ReadValues) -> dict[bytes, bytes]:
     select = "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key IN"
-    return dict(_check_values(_select_in(db, select, request.keys)))
+    return dict(_cut_values(_select_in(db, select, request.keys)))
 
 
 _PAGE = (
@@ -215,14 +217,21 @@ def _links_up(db: sqlite3.Connection, request: ReadLinksUp) -> Position | None:
     return Position(child_branch, row[0] if row else 0)
 
 
-def _quarantined(db: sqlite3.Connection, request: ReadQuarantined) -> dict[bytes, Quarantined]:
-    rows = _select_in(db, "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key IN", request.keys)
-    return {row[0]: Quarantined(*row) for row in rows}
+def _quarantined(db: sqlite3.Connection, request: ReadQuarantined) -> dict[bytes, Aside]:
+    rows = _select_in(db, "SELECT key, rule, reason, since FROM gossiplog_quarantine WHERE key IN", request.keys)
+    return {key: Aside(*record) for key, *record in rows}
+
+
+_RECORD = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key"
 
 
 def _quarantine(db: sqlite3.Connection, request: ReadQuarantine) -> list[Quarantined]:
-    statement = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key > ? ORDER BY key LIMIT ?"
-    return [Quarantined(*row) for row in cut_page(db.execute(statement, (request.after or b"", request.limit)))]
+    after = request.after or b""
+    rows: Iterable[Any] = db.execute(f"{_RECORD} > ? ORDER BY key LIMIT ?", (after, request.limit))
+    if request.keys is not None:
+        wanted = sorted(key for key in request.keys if key > after)
+        rows = islice((row for key in wanted for row in db.execute(f"{_RECORD} = ?", (key,))), request.limit)
+    return [Quarantined(*row) for row in cut_page(rows)]
 
 
 def _cursor(db: sqlite3.Connection, request: ReadCursor) -> int | None:
