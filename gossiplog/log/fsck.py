@@ -17,6 +17,7 @@ from ..entry.rules import VALUE_BYTES_LIMIT
 from ..entry.validation import Verdict, validate
 from ..errors import DecodeError
 from ..plan import Plan, ask
+from ..reconcile.sketch import Sketch, element_of
 from ..tree.builder import StreamBuilder
 from ..tree.node import FANOUT, HASH_BYTES, Node, ReadNodes, ReadRoot, boundary_limit, leaf_hash
 from .fsck_requests import (
@@ -33,7 +34,7 @@ from .fsck_requests import (
     ReadTableCounts,
     TableCounts,
 )
-from .requests import BranchLink, Leaf, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadValues
+from .requests import BranchLink, Leaf, Position, ReadCount, ReadHeads, ReadLeaves, ReadPositions, ReadQuarantine, ReadSketch, ReadValues
 
 __all__ = ["FINDINGS_MAX", "Audit", "Finding", "FsckReport", "Kind"]
 
@@ -63,6 +64,8 @@ class Kind:
     """A follower's cursor is beyond the end of the log."""
     QUARANTINE = "quarantine"
     """A record of the quarantine is damaged, or of an entry that is in the log."""
+    SKETCH = "sketch"
+    """The sketch that reconciliation begins with is damaged, or not that of the entries."""
     FILE = "file"
     """The database finds its own structure wrong."""
     UNREADABLE = "unreadable"
@@ -133,6 +136,8 @@ class Audit:
         self._builder = StreamBuilder()
         self._root: Node | None = None
         self._twins: dict[bytes, str] = {}
+        # The sum of the elements up to the place at which the sketch was kept, and their number.
+        self._sketch_seq, self._sketch_sum, self._sketch_count = -1, 0, 0
         # The pair of branches whose links are being read, and how far they reached so far.
         self._pair = (-1, -1)
         self._reach = 0
@@ -160,6 +165,10 @@ class Audit:
             else:
                 self.note(Kind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
         self._valid += len(valid)
+        for seq, entry in valid:
+            if seq <= self._sketch_seq:
+                self._sketch_sum ^= element_of(entry.key)
+                self._sketch_count += 1
         for _, entry in valid:
             self._sinks.difference_update(entry.parent_keys)
             self._sinks.add(entry.key)
@@ -193,6 +202,26 @@ class Audit:
             if (child, parent) not in linked:
                 self.note(Kind.LINK, _edge(child, parent), "missing")
         yield from self._check_duplicates([entry for _, entry in valid])
+
+    def begin(self) -> Plan[None]:
+        """Read what the sums over the entries will be compared with."""
+        kept = yield from ask(ReadSketch())
+        if kept is not None:
+            self._sketch_seq = kept.seq
+
+    def check_sketch(self) -> Plan[None]:
+        """Check the sketch by its checksum and its first symbol, which all entries are in."""
+        kept = yield from ask(ReadSketch())
+        if kept is None:
+            return
+        _, last = yield from ask(ReadCount(counted=False))
+        try:
+            sketch = Sketch.from_bytes(kept.symbols)
+        except DecodeError as error:
+            self.note(Kind.SKETCH, f"seq {kept.seq}", str(error))
+            return
+        if kept.seq > last or (sketch.sums[0], sketch.counts[0]) != (self._sketch_sum, self._sketch_count):
+            self.note(Kind.SKETCH, f"seq {kept.seq}", f"of {sketch.counts[0]} entries; up to there are {self._sketch_count}, or others")
 
     def check_file(self) -> Plan[None]:
         """Ask the database what it finds wrong with itself."""

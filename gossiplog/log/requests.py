@@ -20,6 +20,7 @@ from ..tree.node import TreeChange
 __all__ = [
     "Aside",
     "BranchLink",
+    "KeptSketch",
     "Leaf",
     "Place",
     "Position",
@@ -37,6 +38,7 @@ __all__ = [
     "ReadPositions",
     "ReadQuarantine",
     "ReadQuarantined",
+    "ReadSketch",
     "ReadSuccessor",
     "ReadTail",
     "ReadValues",
@@ -44,6 +46,7 @@ __all__ = [
     "WriteCursor",
     "WriteEntries",
     "WriteQuarantine",
+    "WriteSketch",
 ]
 
 
@@ -124,6 +127,18 @@ class Place(NamedTuple):
     generation: str
     last: int
     key: bytes | None
+
+
+class KeptSketch(NamedTuple):
+    """The sketch of the log's keys as it was kept last; see `gossiplog.reconcile`.
+
+    Attributes:
+        seq: The last insertion number in it.
+        symbols: As `Sketch.to_bytes` writes them. A damaged row may have anything.
+    """
+
+    seq: int
+    symbols: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +273,18 @@ class ReadCursor(Request[int | None]):
     """The `seq` up to which the follower of this name has acknowledged; None if nobody has used the name."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSketch(Request[KeptSketch | None]):
+    """The sketch that was kept last; None if none was."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSketch(Request[None]):
+    """Keep a sketch, unless one that is as new is kept already. `kept` None forgets the one that is kept."""
+
+    kept: KeptSketch | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node, ReadRoot, ReadRu
 from .fsck_requests import LeafRow, ReadEntryRows, ReadLeafPage, ReadLinkPage, ReadNodePage, ReadPositionPage
 from .requests import (
     BranchLink,
+    KeptSketch,
     Leaf,
     Position,
     Quarantined,
@@ -26,6 +27,7 @@ from .requests import (
     ReadLeaves,
     ReadPage,
     ReadQuarantine,
+    ReadSketch,
     ReadTail,
 )
 
@@ -96,6 +98,13 @@ def _check_count(request: ReadCount, counts: tuple[int, int]) -> None:
     _check_numbers(counts)
 
 
+def _check_sketch(request: ReadSketch, kept: KeptSketch | None) -> None:
+    if kept is not None:
+        _check_numbers([kept.seq])
+        if type(kept.symbols) is not bytes:
+            raise DecodeError(f"the sketch is {_show(kept.symbols)}")
+
+
 def _check_root(request: ReadRoot, root: Node) -> None:
     _check_nodes([root])
     if not 0 <= root.level <= LEVEL_MAX:
@@ -122,6 +131,7 @@ _CHECKS: dict[type[Request[Any]], Callable[[Any, Any], None]] = {
     ReadQuarantine: _check_quarantine,
     ReadRoot: _check_root,
     ReadRuns: _check_runs,
+    ReadSketch: _check_sketch,
     ReadTail: _check_tail,
 }
 

@@ -148,9 +148,13 @@ class LogCare(LogReader):
             return await integrity.check(self._store, self.verify_many, on_progress)
         if self.read_only:
             raise ReadOnlyLog(f"{self.location} is open read-only")
-        return await integrity.check_and_repair(
-            self._store, self.verify_many, on_progress, aside_max=set_aside_max, is_rehearsal=dry_run, on_phase=on_phase
-        )
+        try:
+            return await integrity.check_and_repair(
+                self._store, self.verify_many, on_progress, aside_max=set_aside_max, is_rehearsal=dry_run, on_phase=on_phase
+            )
+        finally:
+            # What was set aside is in it no longer.
+            self._sketches.drop()
 
     async def salvage_from(
         self, source: Store | None, pages: Iterable[bytes], *, on_progress: Callable[[int], None] | None = None

@@ -43,7 +43,9 @@ async def check(store: Store, verify: Verify, on_progress: Callable[[int], None]
     """
     audit = Audit(store.topic)
     async with store.snapshot() as reader:
+        await _try(audit, reader, "the sketch", audit.begin())
         await _check_entries(audit, reader, verify, on_progress)
+        await _try(audit, reader, "the sketch", audit.check_sketch())
         await _try(audit, reader, "the file", audit.check_file())
         await _try(audit, reader, "the tables", audit.count_rows())
         await _check_pages(audit, reader, "leaves", audit.leaf_page)

@@ -21,6 +21,7 @@ from ..plan import Plan, ask
 from ..store import Reader, Store
 from ..tasks.pages import Pages
 from ..tree.node import Node, ReadRoot
+from .sketching import SketchKeeper, SketchView
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +62,7 @@ class LogReader:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._sketches = SketchKeeper(store)
 
     @property
     def topic(self) -> str:
@@ -261,6 +263,20 @@ class LogReader:
             return page
 
         return Pages(read_page)
+
+    async def sketch(self) -> SketchView:
+        """Return the sketch of the log's keys, up to date. Costs about 15 µs of CPU for each entry since the last call, in a thread.
+
+        A cancelled call keeps what it has done for the next one.
+
+        Raises:
+            StoreError: The store failed, or an entry is damaged.
+        """
+        return await self._sketches.view()
+
+    async def forget_sketch(self) -> None:
+        """Have the sketch built anew from the entries when it is needed next: something shows that it is wrong."""
+        await self._sketches.forget()
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that reads, on one snapshot, in one hop."""

@@ -38,12 +38,14 @@ from ..log.requests import (
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
+    ReadSketch,
     ReadSuccessor,
     ReadTail,
     ReadValues,
     WriteCursor,
     WriteEntries,
     WriteQuarantine,
+    WriteSketch,
 )
 from ..plan import Plan, Request
 from ..tree.node import ReadNodes, ReadRoot, ReadRuns
@@ -76,6 +78,8 @@ READS: tuple[type[Request[Any]], ...] = (
     # What was set aside.
     ReadQuarantine,
     ReadQuarantined,
+    # What reconciliation begins with.
+    ReadSketch,
     # All tables as they are, for `fsck`.
     ReadDefects,
     ReadTableCounts,
@@ -93,6 +97,7 @@ WRITES: tuple[type[Request[Any]], ...] = (
     WriteEntries,
     WriteCursor,
     WriteQuarantine,
+    WriteSketch,
     # Of a repair by `fsck`; a store that cannot be damaged refuses them.
     ClearDerived,
     TakeEntries,

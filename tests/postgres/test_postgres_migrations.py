@@ -18,7 +18,7 @@ LATER = [
     ("0098_fine", "CREATE TABLE fine (a INTEGER);\nINSERT INTO fine VALUES (1);"),
     ("0099_more", "ALTER TABLE fine ADD b TEXT;"),
 ]
-UNDONE = ["ALTER TABLE {log}.log DROP COLUMN generation, DROP COLUMN seq_used"]
+UNDONE = ["ALTER TABLE {log}.log DROP COLUMN generation, DROP COLUMN seq_used", "DROP TABLE {log}.sketch"]
 """What takes each of our migrations from the second on back, as no other program is here to make a log of an earlier version."""
 BROKEN = [*LATER, ("0100_broken", "CREATE TABLE never (a INTEGER); nonsense;")]
 
@@ -121,6 +121,7 @@ async def test_fsck_finds_what_somebody_changed_by_hand_and_a_repair_puts_it_rig
         "link": f"INSERT INTO {schema}.links VALUES (5, 6, 7, 8, 9)",
         "entry": f"UPDATE {schema}.entries SET value = set_byte(value, 60, 255 - get_byte(value, 60)) WHERE seq = 60",
         "cursor": f"INSERT INTO {schema}.cursors VALUES ('x', 999)",
+        "sketch": f"INSERT INTO {schema}.sketch VALUES (1, 20, '\\x00')",
     }
     async with opened(url) as log:
         await log.append_many(range(60))

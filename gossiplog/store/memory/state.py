@@ -10,6 +10,7 @@ from ...errors import LocalProtocolError
 from ...log.page import cut_page
 from ...log.requests import (
     Aside,
+    KeptSketch,
     Leaf,
     Place,
     Position,
@@ -27,12 +28,14 @@ from ...log.requests import (
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
+    ReadSketch,
     ReadSuccessor,
     ReadTail,
     ReadValues,
     WriteCursor,
     WriteEntries,
     WriteQuarantine,
+    WriteSketch,
 )
 from ...plan import Request
 from ...tree.memory import MemoryTree
@@ -63,6 +66,7 @@ class MemoryState:
         self._children: dict[int, list[int]] = {}
         self.links_to: dict[Position, list[Position]] = {}
         self.cursors: dict[str, int] = {}
+        self._sketch: KeptSketch | None = None
         self._quarantine: dict[bytes, Quarantined] = {}
         self._seq_max: int | None = None
 
@@ -96,6 +100,10 @@ class MemoryState:
             self.cursors.pop(request.name, None)
         else:
             self.cursors[request.name] = max(request.seq, self.cursors.get(request.name, 0))
+
+    def _write_sketch(self, request: WriteSketch) -> None:
+        if request.kept is None or self._sketch is None or self._sketch.seq < request.kept.seq:
+            self._sketch = request.kept
 
     def _write_entries(self, request: WriteEntries) -> None:
         for row in request.rows:
@@ -224,6 +232,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadQuarantined: lambda state, request: {key: Aside(*state._quarantine[key][2:]) for key in request.keys if key in state._quarantine},
     ReadRoot: MemoryState._of_tree,
     ReadRuns: MemoryState._of_tree,
+    ReadSketch: lambda state, request: state._sketch,
     ReadSuccessor: MemoryState._successor,
     ReadTail: MemoryState.tail,
     ReadValues: MemoryState._read_values,
@@ -232,4 +241,5 @@ WRITES: dict[type[Request[Any]], Callable[[MemoryState, Any], None]] = {
     WriteCursor: MemoryState._write_cursor,
     WriteEntries: MemoryState._write_entries,
     WriteQuarantine: MemoryState._write_quarantine,
+    WriteSketch: MemoryState._write_sketch,
 }

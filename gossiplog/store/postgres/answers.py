@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from ...errors import DamagedLog, DecodeError
 from ...log.requests import (
     Aside,
+    KeptSketch,
     Leaf,
     Place,
     Position,
@@ -25,6 +26,7 @@ from ...log.requests import (
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
+    ReadSketch,
     ReadSuccessor,
     ReadTail,
     ReadValues,
@@ -107,6 +109,11 @@ async def _place(fetch: Fetch, request: ReadPlace) -> Place:
     statement = f"SELECT generation, {_LAST}, (SELECT key FROM {{log}}.entries WHERE seq = $1) FROM {{log}}.log"
     (row,) = await fetch(statement, request.seq)
     return Place(*row)
+
+
+async def _sketch(fetch: Fetch, request: ReadSketch) -> KeptSketch | None:
+    rows = await fetch("SELECT seq, symbols FROM {log}.sketch")
+    return KeptSketch(*rows[0]) if rows else None
 
 
 async def _branch_tips(fetch: Fetch, request: ReadBranchTips) -> dict[int, int]:
@@ -261,6 +268,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     ReadQuarantined: _quarantined,
     ReadRoot: _root,
     ReadRuns: _runs,
+    ReadSketch: _sketch,
     ReadSuccessor: _successor,
     ReadTail: _tail,
     ReadValues: _values,

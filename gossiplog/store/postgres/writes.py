@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ...errors import LocalProtocolError
 from ...log.fsck_requests import SEQ_USED_MAX, ClearDerived, TakeEntries
-from ...log.requests import WriteCursor, WriteEntries, WriteQuarantine
+from ...log.requests import WriteCursor, WriteEntries, WriteQuarantine, WriteSketch
 from ...plan import Request
 
 __all__ = ["WRITES", "Statement", "as_script", "check_name", "is_write", "statements_of"]
@@ -122,11 +122,20 @@ def _write_cursor(request: WriteCursor) -> list[Statement]:
     return [(statement, [[request.name], [request.seq]])]
 
 
+def _write_sketch(request: WriteSketch) -> list[Statement]:
+    if request.kept is None:
+        return [("DELETE FROM {log}.sketch", [])]
+    statement = """
+        INSERT INTO {log}.sketch AS s SELECT 1, * FROM unnest($1::bigint[], $2::bytea[])
+        ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, symbols = excluded.symbols WHERE excluded.seq > s.seq"""
+    return [(statement, [[request.kept.seq], [request.kept.symbols]])]
+
+
 def _clear_derived(request: ClearDerived) -> list[Statement]:
     return [
         ("UPDATE {log}.log SET epoch = epoch + 1", []),
         ("UPDATE {log}.entries SET clock = NULL, branch = NULL, key = NULL, hash = NULL", []),
-        *[(f"DELETE FROM {{log}}.{table}", []) for table in ("nodes", "heads", "links")],
+        *[(f"DELETE FROM {{log}}.{table}", []) for table in ("nodes", "heads", "links", "sketch")],
     ]
 
 
@@ -144,6 +153,7 @@ WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {
     WriteCursor: _write_cursor,
     WriteEntries: _write_entries,
     WriteQuarantine: _write_quarantine,
+    WriteSketch: _write_sketch,
 }
 
 

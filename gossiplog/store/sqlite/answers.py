@@ -12,6 +12,7 @@ from ...errors import DamagedLog, DecodeError
 from ...log.page import PAGE_BYTES_MAX, cut_page
 from ...log.requests import (
     Aside,
+    KeptSketch,
     Leaf,
     Place,
     Position,
@@ -29,12 +30,14 @@ from ...log.requests import (
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
+    ReadSketch,
     ReadSuccessor,
     ReadTail,
     ReadValues,
     WriteCursor,
     WriteEntries,
     WriteQuarantine,
+    WriteSketch,
 )
 from ...log.row_checks import check_answer
 from ...plan import Request
@@ -239,6 +242,21 @@ def _cursor(db: sqlite3.Connection, request: ReadCursor) -> int | None:
     return None if row is None else row[0]
 
 
+def _sketch(db: sqlite3.Connection, request: ReadSketch) -> KeptSketch | None:
+    row = db.execute("SELECT seq, symbols FROM gossiplog_sketch").fetchone()
+    return None if row is None else KeptSketch(*row)
+
+
+def _write_sketch(db: sqlite3.Connection, request: WriteSketch) -> None:
+    if request.kept is None:
+        db.execute("DELETE FROM gossiplog_sketch")
+        return
+    statement = """
+        INSERT INTO gossiplog_sketch VALUES (1, ?, ?)
+        ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, symbols = excluded.symbols WHERE excluded.seq > seq"""
+    db.execute(statement, request.kept)
+
+
 def _write_cursor(db: sqlite3.Connection, request: WriteCursor) -> None:
     if request.seq is None:
         db.execute("DELETE FROM gossiplog_cursors WHERE name = ?", (request.name,))
@@ -339,11 +357,13 @@ ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
     ReadQuarantined: _quarantined,
     ReadRoot: _root,
     ReadRuns: _runs,
+    ReadSketch: _sketch,
     ReadSuccessor: _successor,
     ReadTail: _tail,
     ReadValues: _values,
     WriteCursor: _write_cursor,
     WriteEntries: _write_entries,
     WriteQuarantine: _write_quarantine,
+    WriteSketch: _write_sketch,
     **FSCK_ANSWERS,
 }

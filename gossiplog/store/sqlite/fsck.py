@@ -114,6 +114,7 @@ def _cursors(db: sqlite3.Connection, request: ReadCursors) -> list[tuple[str, in
 def _clear_derived(db: sqlite3.Connection, request: ClearDerived) -> None:
     for table in _DERIVED:
         db.execute(f"DELETE FROM gossiplog_{table}")
+    db.execute("DELETE FROM gossiplog_sketch")
 
 
 def _take_entries(db: sqlite3.Connection, request: TakeEntries) -> None:

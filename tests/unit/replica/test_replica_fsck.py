@@ -94,6 +94,8 @@ DAMAGES = {
     "a wrong reach": ("UPDATE gossiplog_links SET reach = reach + 1", {Kind.LINK}),
     "no links": ("DELETE FROM gossiplog_links", {Kind.LINK}),
     "a cursor beyond the end": ("INSERT INTO gossiplog_cursors VALUES ('late', 99999)", {Kind.CURSOR}),
+    "a sketch of other bytes": ("INSERT INTO gossiplog_sketch VALUES (1, 9, zeroblob(589856))", {Kind.SKETCH}),
+    "a sketch of another type": ("INSERT INTO gossiplog_sketch VALUES (1, 'nine', 'text')", {Kind.UNREADABLE}),
     "a quarantined entry that is in the log": (
         "INSERT INTO gossiplog_quarantine SELECT key, value, 'apply', '', 0 "
         "FROM gossiplog_leaves JOIN gossiplog_entries USING (seq) WHERE seq = 100",
