@@ -211,8 +211,8 @@ class Broadcast:
                 key = self._orphans.key_in(action.message_id)
                 if key is not None:
                     self._want(action.source, [key])
-            elif isinstance(action, Connect) and self._blamed.peers.banned_until(action.peer, self._now) is not None:
-                self._route(ConnectFailed(action.peer))
+            elif isinstance(action, Connect) and (action.peer in self._peers or self._blamed.peers.banned_until(action.peer, self._now)):
+                self._route(ConnectFailed(action.peer))  # one that is there has no pubsub, or the router would know it
             else:
                 self._out.append(action)
 

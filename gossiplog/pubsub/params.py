@@ -247,6 +247,7 @@ class EpisubParams(CommonParams):
         links_ticks: Heartbeats between two NEIGHBOR messages that tell neighbours our links; a change is told at once.
         silence_ticks: A neighbour not heard of for so many heartbeats is dropped.
         request_ticks: An unanswered request to become neighbours is given up after so many.
+        dial_ticks: A dial that nobody answered is given up after so many.
         shuffle_ticks: Heartbeats between two shuffles.
         probe_ticks: Heartbeats between two probes, each of one active and one passive peer.
         improve_ticks: Heartbeats between two attempts to swap a near link.
@@ -285,6 +286,7 @@ class EpisubParams(CommonParams):
     links_ticks: int = 5
     silence_ticks: int = 20
     request_ticks: int = 3
+    dial_ticks: int = 10
     shuffle_ticks: int = 10
     probe_ticks: int = 1
     improve_ticks: int = 10
@@ -314,6 +316,7 @@ class EpisubParams(CommonParams):
             self.links_ticks,
             self.silence_ticks,
             self.request_ticks,
+            self.dial_ticks,
             self.shuffle_ticks,
             self.probe_ticks,
             self.improve_ticks,

@@ -8,11 +8,13 @@ from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.log.commit import AppendPayloads, commit
 from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask, run_plan
+from gossiplog.pubsub.overlay.messages import TreePrune
 from gossiplog.pubsub.params import EpisubParams, FloodsubParams, GossipsubParams
 from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.rpc import Rpc
+from gossiplog.pubsub.rpc import Message, Rpc
+from gossiplog.pubsub.types import MessageId
 from gossiplog.sim.check.byzantine import Byzantine, Vice
 from gossiplog.sim.check.disk import Crash, Disk
 from gossiplog.sim.check.invariants import Invariants
@@ -211,6 +213,24 @@ def test_router_keeps_its_limits_and_its_peers_under_spam_and_echoes(make_router
         watch.check_limits(replicas[second % 2])
     world.run(14.0)
     assert watch.has_converged() and len(replicas[0].state.values) >= 11
+
+
+def test_what_is_said_in_the_turn_that_bans_a_peer_goes_nowhere_and_is_no_failure():
+    world, watch, validator = World(1, LinkFaults()), Invariants(), Validator()
+    honest, evil = (Replica(world, ReplicaSpec(number), lambda rng: Episub(EpisubParams(), rng), validator, watch, 1) for number in (0, 1))
+    watch.correct[honest.id] = honest
+    honest.start()
+    evil.start()
+    world.link(evil, honest, (PeerKind.MESH, PeerKind.MESH))
+    world.run(5.0)
+    wire = honest.wires[evil.id]
+    for number in range(30):
+        honest.append([pcf_encode.encode(number)])
+        world.run(world.now + 0.02)
+        if evil.id in honest.wires:
+            honest.on_rpc(wire, Rpc(overlay=(TreePrune(TOPIC),)))  # what was appended is to be announced to it, once it is made eager
+            honest.on_rpc(wire, Rpc((Message(MessageId(bytes([number]) * 32), TOPIC, b"\xd6b\x92"),)))
+    assert evil.id not in honest.wires
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.3])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..actions import Connect, Disconnect
 from ..base import PubSub
+from ..params import EpisubParams
 from ..types import PeerId
 from .messages import OverlayMessage
 
@@ -14,63 +15,99 @@ __all__ = ["Dialler"]
 _WAITING_MAX = 16
 
 
+class _Dial:
+    """A connection that was asked for.
+
+    Attributes:
+        named_by: The peer on whose word we dial; None: nobody's.
+        waiting: What is said once it stands.
+        age: Heartbeats since.
+    """
+
+    __slots__ = ("age", "named_by", "waiting")
+
+    def __init__(self, named_by: PeerId | None) -> None:
+        self.named_by = named_by
+        self.waiting: list[OverlayMessage] = []
+        self.age = 0
+
+
 class Dialler:
     """Hold overlay messages for peers that are being dialled, and let go of connections that served their turn.
 
+    One peer may make us dial a quarter of `dials_max` others at a time, all together three quarters: whoever names peers that
+    are not there must not keep us from those that are.
+
     Args:
         core: The router.
-        dials_max: Peers with messages waiting; further ones are not dialled.
+        params: Its parameters.
     """
 
-    __slots__ = ("_core", "_dialled", "_dials_max", "_waiting")
+    __slots__ = ("_core", "_dialled", "_dials", "_params")
 
-    def __init__(self, core: PubSub, dials_max: int) -> None:
+    def __init__(self, core: PubSub, params: EpisubParams) -> None:
         self._core = core
-        self._dials_max = dials_max
-        self._waiting: dict[PeerId, list[OverlayMessage]] = {}
+        self._params = params
+        self._dials: dict[PeerId, _Dial] = {}
         self._dialled: dict[PeerId, int] = {}  # connections that we opened, and how many heartbeats they have been idle
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._dials)
 
-    def say(self, peer: PeerId, message: OverlayMessage) -> bool:
+    def say(self, peer: PeerId, message: OverlayMessage, *, named_by: PeerId | None = None) -> bool:
         """Say something now or once connected. False if it cannot even be tried."""
-        core = self._core
-        if peer in core.peers:
-            core.draft(peer).overlay.append(message)
+        if peer in self._core.peers:
+            self._core.draft(peer).overlay.append(message)
             return True
-        waiting = self._waiting.get(peer)
-        if waiting is None:
-            if len(self._waiting) >= self._dials_max:
-                return False
-            self._waiting[peer] = waiting = []
-            core.out.append(Connect(peer))
+        if not self.dial(peer, named_by):
+            return False
+        waiting = self._dials[peer].waiting
         if len(waiting) < _WAITING_MAX:
             waiting.append(message)
         return True
 
+    def dial(self, peer: PeerId, named_by: PeerId | None) -> bool:
+        """Have a peer dialled that is not connected, unless it is being. False if too many are."""
+        if peer not in self._dials:
+            if not self._has_room(named_by):
+                return False
+            self._dials[peer] = _Dial(named_by)
+            self._core.out.append(Connect(peer))
+        return True
+
+    def _has_room(self, named_by: PeerId | None) -> bool:
+        most = self._params.dials_max
+        if named_by is None or len(self._dials) >= most:
+            return len(self._dials) < most
+        named = [dial.named_by for dial in self._dials.values() if dial.named_by is not None]
+        return len(named) < max(1, most * 3 // 4) and named.count(named_by) < max(1, most // 4)
+
     def on_connected(self, peer: PeerId) -> None:
         """Say what waited."""
-        waiting = self._waiting.pop(peer, None)
-        if waiting:
+        dial = self._dials.pop(peer, None)
+        if dial is not None:
             self._dialled[peer] = 0
-            self._core.draft(peer).overlay += waiting
+            self._core.draft(peer).overlay += dial.waiting
 
     def on_failed(self, peer: PeerId) -> None:
         """Give up what waited."""
-        self._waiting.pop(peer, None)
+        self._dials.pop(peer, None)
 
     def on_closed(self, peer: PeerId) -> None:
         """A connection closed."""
         self._dialled.pop(peer, None)
 
-    def release(self, used: Callable[[PeerId], bool], ticks: int) -> None:
-        """Let go of what we dialled and nobody has used for `ticks` heartbeats; once a heartbeat."""
+    def heartbeat(self, used: Callable[[PeerId], bool]) -> list[PeerId]:
+        """Let go of what we dialled and nobody has used for `request_ticks`, and say which dials came to nothing in `dial_ticks`."""
+        params = self._params
         for peer, idle in list(self._dialled.items()):
             if used(peer):
                 self._dialled[peer] = 0
-            elif idle < ticks:
+            elif idle < params.request_ticks:
                 self._dialled[peer] = idle + 1
             else:
                 del self._dialled[peer]
                 self._core.out.append(Disconnect(peer))
+        for dial in self._dials.values():
+            dial.age += 1
+        return [peer for peer, dial in self._dials.items() if dial.age > params.dial_ticks]

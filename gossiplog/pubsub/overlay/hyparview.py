@@ -4,7 +4,8 @@ Source: "HyParView" (DSN 2007), algorithm 1; "Episub" (r1), "Membership Manageme
 optimisation it follows.
 
 Deviations, all against a peer that lies or a crowd that joins at once: the active view has a hard maximum (a JOIN that finds it
-full is answered with NODES); an ACCEPT that we did not ask for counts as a REQUEST; a LEAVE removes a peer from an active view
+full is answered with NODES); a peer that somebody else says is joining becomes a neighbour once a connection with it
+stands, and is told on not before; an ACCEPT that we did not ask for counts as a REQUEST; a LEAVE removes a peer from an active view
 only if that peer sent it itself; of the links to neighbours with more than C_rand random links, those between common neighbours
 are dropped first, so that no drop can split the overlay while there is a choice; a link is given up, for a nearer peer or as
 surplus, only while the tree does not use it. That cost the subtree below it up to 1.2 s and 5 hops, and a near link is worth
@@ -37,12 +38,14 @@ class View:
     Attributes:
         active: Neighbours; symmetric in steady state.
         passive: Other members, to replace neighbours and to improve on them.
-        rtts: Smoothed round trips to members of both.
+        joining: Peers whose JOIN came by way of others and who are dialled, to become neighbours.
+        rtts: Smoothed round trips to members of both views.
     """
 
     def __init__(self, core: PubSub, me: PeerId, topic: Topic, params: EpisubParams, tree: Tree, dialler: Dialler) -> None:
         self.active: dict[PeerId, ActiveLink] = {}
         self.passive: dict[PeerId, None] = {}
+        self.joining: dict[PeerId, None] = {}
         self.rtts = RoundTrips(params.rtt_gain)
         self._core = core
         self._me = me
@@ -82,8 +85,11 @@ class View:
 
     def on_get_nodes(self, sender: PeerId) -> None:
         """Answer with a sample of both views."""
-        peers = [peer for peer in (*self.active, *self.passive) if peer != sender]
-        self._dialler.say(sender, Nodes(self._topic, tuple(choose(peers, _NODES_MAX, self._core.rng))))
+        self._dialler.say(sender, self._sample_for(sender))
+
+    def _sample_for(self, peer: PeerId) -> Nodes:
+        peers = [other for other in (*self.active, *self.passive) if other != peer]
+        return Nodes(self._topic, tuple(choose(peers, _NODES_MAX, self._core.rng)))
 
     def on_nodes(self, sender: PeerId, peers: tuple[PeerId, ...]) -> None:
         """Take in members; if we are joining, send C_rand JOINs."""
@@ -104,16 +110,32 @@ class View:
         if not self._is_candidate(peer):
             return
         steps = [other for other in self.active if other not in (sender, peer)]
-        if peer not in self.active and (len(self.active) < params.active_size or ttl <= 0 or not steps):
-            if len(self.active) < params.active_max:
-                self._link(peer, is_random=True)
-                self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=True)
-                for other in choose([other for other in self.active if other != peer], 1, self._core.rng):
-                    self._dialler.say(other, ForwardJoin(self._topic, peer, params.forward_join_ttl))
-            else:
-                self.on_get_nodes(peer)
+        links = len(self.active) + len(self.joining)
+        if peer not in self.active and (links < params.active_size or ttl <= 0 or not steps):
+            if peer in self._core.peers:
+                self._welcome(peer)
+            elif links >= params.active_max:
+                self._dialler.say(peer, self._sample_for(peer), named_by=sender)
+            elif self._dialler.dial(peer, sender):
+                self.joining[peer] = None
         elif ttl > 0 and steps:
             self._dialler.say(choose(steps, 1, self._core.rng)[0], WalkJoin(self._topic, peer, ttl - 1))
+
+    def on_connected(self, peer: PeerId) -> None:
+        """A connection stands; if that was for a JOIN, it is answered."""
+        if peer in self.joining:
+            del self.joining[peer]
+            self._welcome(peer)
+
+    def _welcome(self, peer: PeerId) -> None:
+        """Take a joining peer that is connected."""
+        if len(self.active) >= self._params.active_max:
+            self.on_get_nodes(peer)
+            return
+        self._link(peer, is_random=True)
+        self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=True)
+        for other in choose([other for other in self.active if other != peer], 1, self._core.rng):
+            self._dialler.say(other, ForwardJoin(self._topic, peer, self._params.forward_join_ttl))
 
     def on_forward_join(self, sender: PeerId, join: ForwardJoin) -> None:
         """Remember the new member and send the news on."""
@@ -218,6 +240,7 @@ class View:
         """The peer could not be reached or left the topic: it is neither neighbour nor, for now, member."""
         self._asked.pop(peer, None)
         self._suitors.pop(peer, None)
+        self.joining.pop(peer, None)
         self._forget_passive(peer)
         if peer in self.active:
             self._unlink(peer)
@@ -238,7 +261,8 @@ class View:
             return
         sample = [peer for peer in self.passive if peer != shuffle.peer]
         count = min(len(shuffle.peers) + 1, _NODES_MAX)
-        self._dialler.say(shuffle.peer, ShuffleReply(self._topic, tuple(choose(sample, count, self._core.rng))))
+        reply = ShuffleReply(self._topic, tuple(choose(sample, count, self._core.rng)))
+        self._dialler.say(shuffle.peer, reply, named_by=sender)
         self._add_many((shuffle.peer, *shuffle.peers))
 
     def on_shuffle_reply(self, peers: tuple[PeerId, ...]) -> None:
@@ -333,6 +357,7 @@ class View:
         return self._dialler.say(peer, Neighbor(self._topic, kind, is_random, count_random(self.active), tuple(self.active)))
 
     def _link(self, peer: PeerId, *, is_random: bool) -> None:
+        assert peer in self._core.peers
         if peer not in self.active:
             self.passive.pop(peer, None)
             self.active[peer] = ActiveLink(self._tick, is_random=is_random)

@@ -235,9 +235,8 @@ class Tree:
         if not self._queue:
             return
         summary, self._queue = tuple(self._queue), []
-        peers = [peer for peer in self.lazy if peer in self._core.peers]
-        if peers:
-            self._core.out.append(SendRpc(peers, Rpc(overlay=(TreeIHave(self._topic, summary),)), True))
+        if self.lazy:
+            self._core.out.append(SendRpc(tuple(self.lazy), Rpc(overlay=(TreeIHave(self._topic, summary),)), True))
 
     def touch(self) -> None:
         """Ask for what is missing since the last touch or longer."""

@@ -61,7 +61,7 @@ class Episub(PubSub):
         self.me = PeerId("")
         self.views: dict[Topic, View] = {}
         self.trees: dict[Topic, Tree] = {}
-        self._dialler = Dialler(self, params.dials_max)
+        self._dialler = Dialler(self, params)
         self._flush = Wake(self, FLUSH, params.flush_s)
         self._missing = Wake(self, MISSING, params.missing_s)
         self._due = 0.0
@@ -73,16 +73,15 @@ class Episub(PubSub):
         if tree is None:
             return []
         origin = message.origin
-        return [peer for peer in (*tree.eager, *self._flooded(message.topic)) if peer != source and peer != origin and peer in self.peers]
+        return [peer for peer in (*tree.eager, *self._flooded(message.topic)) if peer != source and peer != origin]
 
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
         members = self.topics.get(message.topic, {})
         tree = self.trees.get(message.topic)
         fates = dict.fromkeys(members, Fate.GOSSIP)
         fates.update(dict.fromkeys(self._flooded(message.topic), Fate.FLOODSUB))
-        eager = [peer for peer in tree.eager if peer in self.peers] if tree is not None else []
-        if eager:
-            fates.update(dict.fromkeys(eager, Fate.MESH))
+        if tree is not None and tree.eager:
+            fates.update(dict.fromkeys(tree.eager, Fate.MESH))
         else:
             others = [peer.id for peer in members.values() if peer.has_overlay]
             fates.update(dict.fromkeys(choose(others, self.params.C_rand, self.rng), Fate.FANOUT))
@@ -172,6 +171,8 @@ class Episub(PubSub):
     def _on_connected(self, peer: Peer, address: str | None) -> None:
         if peer.has_overlay:
             self._dialler.on_connected(peer.id)
+            for view in self.views.values():
+                view.on_connected(peer.id)
         else:
             self._on_unreachable(peer.id)
 
@@ -215,7 +216,8 @@ class Episub(PubSub):
             self.seen.expire(self.now)
             for view in self.views.values():
                 view.heartbeat()
-            self._dialler.release(self._is_used, self.params.request_ticks)
+            for peer in self._dialler.heartbeat(self._is_used):
+                self._on_unreachable(peer)
             for tree in self.trees.values():
                 tree.shift()
 
@@ -252,9 +254,11 @@ class Episub(PubSub):
         sizes["passive"] = max((len(view.passive) for view in self.views.values()), default=0)
         sizes["missing"] = max((missing for missing, _ in trees), default=0)
         sizes["cache"] = max((cached for _, cached in trees), default=0)
+        sizes["joining"] = max((len(view.joining) for view in self.views.values()), default=0)
         sizes["dials"] = len(self._dialler)
         sizes_max |= {
             "active": params.active_max,
+            "joining": params.active_max,
             "passive": params.passive_max,
             "missing": params.missing_max,
             "cache": params.cache_max,

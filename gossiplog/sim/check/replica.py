@@ -175,7 +175,11 @@ class Replica:
 
     def tell(self, event: Event) -> None:
         """Hand an event to the machine and carry out what it asks for, in order."""
-        self._todo.extend(self.machine.handle(event, self.local_now()))
+        actions = self.machine.handle(event, self.local_now())
+        for action in actions:
+            # Now, while what it knows is so: an earlier action of this turn may close a connection that a later one sends on.
+            self._observer.on_action(self, action)
+        self._todo.extend(actions)
         if self._is_acting:
             return
         self._is_acting = True
@@ -248,7 +252,6 @@ class Replica:
     # What the machine asks for
 
     def _act(self, action: Action) -> None:
-        self._observer.on_action(self, action)
         match action:
             case SendRpc(peers, rpc, _):
                 for peer in peers:

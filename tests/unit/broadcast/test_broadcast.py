@@ -1,8 +1,11 @@
+from random import Random
+
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of, message_of
 
 from gossiplog.broadcast import (
     Answered,
     Appended,
+    Broadcast,
     Connected,
     Disconnected,
     Inserted,
@@ -10,6 +13,7 @@ from gossiplog.broadcast import (
     PeerKind,
     Push,
     PushReceived,
+    Start,
     StartSync,
     Unwelcome,
 )
@@ -18,6 +22,10 @@ from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.actions import Connect, Deliver, SendRpc, SetTimer
 from gossiplog.pubsub.events import AppScored, RpcReceived, TimerFired
+from gossiplog.pubsub.overlay.messages import WalkJoin
+from gossiplog.pubsub.params import EpisubParams
+from gossiplog.pubsub.protocol_ids import EPISUB
+from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.rpc import Rpc
 from gossiplog.sync.rpc import Update
 from gossiplog.sync.wire import encode_event
@@ -234,6 +242,20 @@ def test_websocket_peers_are_no_business_of_the_router():
     assert [peer.peer for peer in node.machine.state().router.peers] == ["a"]
     node.tell(Disconnected("browser"))
     assert node.machine.state().kinds == {"a": PeerKind.MESH}
+
+
+def test_peer_that_is_there_without_pubsub_is_no_neighbour_and_keeps_no_dial_open():
+    node = Harness()
+    node.machine = Broadcast(Episub(EpisubParams(), Random(1)), TOPIC, Random(2))
+    node.tell(Start("me"))
+    node.tell(Connected("a", PeerKind.MESH, False, EPISUB))
+    node.connect("browser", PeerKind.CLIENT)
+    node.tell(Connected("mute", PeerKind.MESH, False, None))
+    for peer in ("browser", "mute"):
+        assert not node.tell(RpcReceived("a", Rpc(overlay=(WalkJoin(TOPIC, peer, 0),))))
+    state = node.machine.state().router
+    assert (state.sizes["dials"], state.sizes["joining"]) == (0, 0)
+    assert node.tell(RpcReceived("a", Rpc(overlay=(WalkJoin(TOPIC, "new", 0),)))) == [Connect("new")]
 
 
 def test_state_shows_peers_by_kind_and_open_push_streams():

@@ -2,14 +2,16 @@
 
 import pytest
 from unit.pubsub.episub_driver import ACCEPT, LINKS, REQUEST, hear, linked, overlays, request, solo, tree, view
-from unit.pubsub.network import T, names, of
+from unit.pubsub.network import Network, T, names, of, said
 
-from gossiplog.pubsub import Topic
+from gossiplog.pubsub import EpisubParams, Topic
 from gossiplog.pubsub.actions import Connect, Disconnect, Probe
 from gossiplog.pubsub.events import (
     ConnectFailed,
+    PeerConnected,
     PeerDisconnected,
     Probed,
+    RpcReceived,
     Unsubscribe,
 )
 from gossiplog.pubsub.overlay.messages import (
@@ -26,6 +28,8 @@ from gossiplog.pubsub.overlay.messages import (
 )
 from gossiplog.pubsub.overlay.neighbours import count_random
 from gossiplog.pubsub.overlay.proximity import RoundTrips
+from gossiplog.pubsub.protocol_ids import EPISUB
+from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.rpc import Rpc, Subscription
 
 # Joining
@@ -65,6 +69,8 @@ def test_join_walks_on_from_a_full_view_and_ends_with_its_ttl():
     (walk,) = overlays(hear(driver, "p00", WalkJoin(T, "new", 3)), WalkJoin)
     assert walk == WalkJoin(T, "new", 2)
     assert of(hear(driver, "p00", WalkJoin(T, "new", 0)), Connect) == [Connect("new")]
+    assert len(view(driver).active) == 7
+    driver.connect("new", outbound=True)
     assert len(view(driver).active) == 8
     assert hear(driver, "p00", WalkJoin(T, "me", 3)) == []
     (walk,) = overlays(hear(driver, "p00", WalkJoin(T, "p03", 10**6)), WalkJoin)
@@ -77,6 +83,69 @@ def test_join_into_a_view_at_its_maximum_is_answered_with_nodes():
     driver.connect("new")
     assert overlays(hear(driver, "p00", WalkJoin(T, "new", 0)), Nodes, "new")
     assert len(view(driver).active) == 7
+
+
+def test_joining_peer_is_linked_and_told_on_when_its_connection_stands():
+    driver = linked("a")
+    assert said(hear(driver, "a", WalkJoin(T, "new", 3))) == []
+    assert "new" not in view(driver).active
+    actions = driver.tell(PeerConnected("new", EPISUB, True))
+    assert overlays(actions, Neighbor, "new") == [Neighbor(T, ACCEPT, True, 2, ("a", "new"))]
+    assert overlays(actions, ForwardJoin, "a") == [ForwardJoin(T, "new", 3)]
+
+
+def test_joining_peer_that_cannot_be_reached_or_speaks_something_else_is_never_linked():
+    driver = linked("a")
+    hear(driver, "a", *(WalkJoin(T, peer, 3) for peer in ("dead", "flood", "mute")))
+    driver.tell(ConnectFailed("dead"))
+    driver.tell(PeerConnected("flood", "/floodsub/1.0.0", True))
+    assert list(view(driver).joining) == ["mute"]
+    driver.run(12.6)
+    assert set(view(driver).active) == {"a"}
+    assert not view(driver).joining and len(driver.router._dialler) == 0
+
+
+def test_view_that_filled_while_a_joining_peer_was_dialled_answers_with_nodes():
+    driver = linked("a", active_max=7)
+    hear(driver, "a", WalkJoin(T, "new", 0))
+    for peer in names(6):
+        driver.connect(peer)
+        hear(driver, peer, request(0, is_random=True))
+    assert overlays(driver.tell(PeerConnected("new", EPISUB, True)), Nodes, "new")
+    assert len(view(driver).active) == 7
+
+
+def test_one_peer_that_names_ghosts_leaves_room_for_dialling_others():
+    driver = linked("liar", "a", dials_max=16)
+    ghosts = names(40, "ghost")
+    lies = [lie for ghost in ghosts for lie in (WalkJoin(T, ghost, 0), Shuffle(T, ghost, (), 0))]
+    dialled = of(hear(driver, "liar", *lies), Connect)
+    assert len(dialled) == 4
+    assert len(view(driver).joining) <= 4
+    assert of(hear(driver, "a", WalkJoin(T, "new", 0)), Connect) == [Connect("new")]
+    for ghost in dialled:
+        driver.tell(ConnectFailed(ghost.peer))
+    assert set(view(driver).active) == {"liar", "a"}
+
+
+def test_no_view_ever_holds_one_of_the_ghosts_that_a_liar_names():
+    network = Network(lambda rng: Episub(EpisubParams(), rng), 12)
+    network.connect_some(4)
+    network.subscribe()
+    network.run(5)
+    honest, ghosts = network.names[1:], names(10, "ghost")
+    liar = network.names[0]
+    for second in range(20):
+        for victim in network.links[liar]:
+            network.tell(victim, RpcReceived(liar, Rpc(overlay=tuple(WalkJoin(T, ghost, second % 3) for ghost in ghosts))))
+            network.tell(victim, RpcReceived(liar, Rpc(overlay=(Shuffle(T, ghosts[second % 10], tuple(ghosts), 0),))))
+        network.run(0.05)
+        assert not any(ghost in network.routers[name].views[T].active for name in honest for ghost in ghosts)
+        network.run(0.95)
+    assert any(one.peer in ghosts for name in honest for one in of(network.events[name], Connect))
+    published = network.publish(honest[0], "still here")
+    network.run(5)
+    assert network.receivers(published) >= set(honest) - {honest[0]}
 
 
 def test_forward_join_is_remembered_and_walks_until_its_ttl():
