@@ -8,7 +8,8 @@ a server is asked at the beginning of each transaction.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 from ..entry.message_id import clock_of
@@ -16,6 +17,7 @@ from ..log.fsck_requests import ClearDerived
 from ..log.requests import Leaf, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, WriteEntries
 from ..plan import Request
 from ..tree.node import SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run
+from ..tree.siblings import Siblings
 
 __all__ = ["HEADS_MAX", "UNKNOWN", "WriterCache"]
 
@@ -40,7 +42,7 @@ class WriterCache:
         self._leaves: dict[bytes, Leaf] = {}
         # For each level its last node with that node's children; the levels that are not known are missing.
         self._runs: dict[int, Run] = {}
-        # By level and first key, the runs read last that are so long that reading them again is most of a commit: somebody ground them.
+        # By level and first key, the runs used last that are so long that reading them again is most of a commit: somebody ground them.
         self._wide: dict[tuple[int, bytes | None], Run] = {}
 
     def known(self, request: Request[Any]) -> Any:
@@ -104,11 +106,18 @@ class WriterCache:
         if runs and runs[-1].until is None:
             self._runs[level] = runs[-1]
         for run in runs:
-            if SIBLINGS_WARN < len(run.children) <= WIDE_MAX:
-                self._wide.pop(run.parent[:2], None)
-                self._wide[run.parent[:2]] = run
-                if len(self._wide) > WIDE_RUNS_MAX:
-                    del self._wide[next(iter(self._wide))]
+            self._learn_wide(run)
+
+    def _learn_wide(self, run: Run) -> None:
+        if SIBLINGS_WARN < len(run.children) <= WIDE_MAX:
+            at = run.parent[:2]
+            self._wide.pop(at, None)
+            self._wide[at] = run if isinstance(run.children, Siblings) else run._replace(children=Siblings(run.children))
+            if self._runs.get(run.parent.level, run).parent.key == run.parent.key:
+                # Once is enough.
+                self._runs.pop(run.parent.level, None)
+            if len(self._wide) > WIDE_RUNS_MAX:
+                del self._wide[next(iter(self._wide))]
 
     def _known_runs(self, request: ReadRuns) -> Any:
         if request.keys:
@@ -145,13 +154,7 @@ class WriterCache:
         for node in change.put:
             written.setdefault(node.level, []).append(node)
         removed = set(change.remove)
-        for at, run in list(self._wide.items()):
-            level = at[0]
-            kept = None if level > change.root.level else _widen(run, written.get(level, []), written.get(level - 1, []), change.remove)
-            if kept is None:
-                del self._wide[at]
-            else:
-                self._wide[at] = kept
+        self._wide = {at: run for at, run in self._wide.items() if at[0] <= change.root.level and not _is_changed(run, written, removed)}
         for level, run in list(self._runs.items()):
             if level > change.root.level or (level, run.parent.key) in removed:
                 del self._runs[level]
@@ -159,45 +162,24 @@ class WriterCache:
             parents = {run.parent.key or b"": run.parent} | {node.key or b"": node for node in written.get(level, [])}
             begin = max(parents)
             self._runs[level] = Run(parents[begin], _merge(run.children, written.get(level - 1, []), begin, removed), None)
+        for run in change.wide:
+            self._learn_wide(run)
 
 
 def _is_within(run: Run, key: bytes) -> bool:
     return key >= (run.parent.key or b"") and (run.until is None or key < run.until)
 
 
-def _widen(run: Run, parents: list[Node], written: list[Node], removed: list[tuple[int, bytes | None]]) -> Run | None:
-    """Return a run after nodes were put into it; None where it was cut, merged, or lost any."""
-    level, begin = run.parent.level, run.parent.key or b""
-    for at, gone in removed:
-        key = gone or b""
-        if (at == level and key in (begin, run.until)) or (at == level - 1 and _is_within(run, key)):
-            return None
-    parent = run.parent
-    for node in parents:
-        key = node.key or b""
-        if key == begin:
-            parent = node
-        elif _is_within(run, key):
-            return None
-    inside = [node for node in written if _is_within(run, node.key or b"")]
-    if not inside:
-        return run._replace(parent=parent)
-    children = run.children.copy()
-    for node in inside:
-        key = node.key or b""
-        index = bisect_left(children, key, key=_key_of)
-        if index < len(children) and _key_of(children[index]) == key:
-            children[index] = node
-        else:
-            children.insert(index, node)
-    return Run(parent, children, run.until) if len(children) <= WIDE_MAX else None
+def _is_changed(run: Run, written: dict[int, list[Node]], removed: set[tuple[int, bytes | None]]) -> bool:
+    """Whether a commit changed anything of a run."""
+    level = run.parent.level
+    children = chain(written.get(level - 1, ()), (Node(at, key, b"") for at, key in removed if at == level - 1))
+    return any(_is_within(run, node.key or b"") for node in children) or not removed.isdisjoint(
+        [(level, run.parent.key), (level, run.until)]
+    )
 
 
-def _key_of(node: Node) -> bytes:
-    return node.key or b""
-
-
-def _merge(children: list[Node], written: list[Node], begin: bytes, removed: set[tuple[int, bytes | None]]) -> list[Node]:
+def _merge(children: Sequence[Node], written: list[Node], begin: bytes, removed: set[tuple[int, bytes | None]]) -> list[Node]:
     """Return the last nodes of a level, from the key `begin` on, after some were written and some removed."""
     last = children[-1]
     if not removed and len(written) == 1 and begin == (children[0].key or b""):

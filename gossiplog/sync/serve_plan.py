@@ -128,7 +128,7 @@ def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLim
             reply.fail(f"a node with more than {most} children does not fit a frame", is_violation=False)
             return
         if request.key not in framed:
-            framed[request.key] = encode_frame(encode_response(ChildrenResponse(children[:most], has_more)))
+            framed[request.key] = encode_frame(encode_response(ChildrenResponse(list(children[:most]), has_more)))
         reply.add(framed[request.key])
 
 

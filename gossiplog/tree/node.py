@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import MutableSequence, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from blake3 import blake3
@@ -60,12 +60,13 @@ class Run(NamedTuple):
 
     Attributes:
         parent: The node.
-        children: The nodes of the level below from the parent's key up to, not including, `until`, in key order.
+        children: The nodes of the level below from the parent's key up to, not including, `until`, in key order. Whoever reads runs
+            does not change them: they may be what a store remembers.
         until: The key of the parent's next sibling; None when it is the last of its level.
     """
 
     parent: Node
-    children: list[Node]
+    children: MutableSequence[Node]
     until: bytes | None
 
 
@@ -78,12 +79,14 @@ class TreeChange:
         put: Nodes to insert or overwrite.
         remove: `(level, key)` of the nodes that are gone; `key` None for an anchor.
         siblings_max: Children of the widest node that was looked at; above `SIBLINGS_WARN` somebody is grinding hashes.
+        wide: The runs above that width among those that changed, as they will be: whoever remembers them need not read them again.
     """
 
     root: Node
     put: list[Node]
     remove: list[tuple[int, bytes | None]]
     siblings_max: int = 0
+    wide: list[Run] = field(default_factory=list, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

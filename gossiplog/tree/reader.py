@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..plan import Plan, ask
 from .node import Node, ReadNodes, ReadRoot, ReadRuns, Run
 
@@ -36,7 +38,7 @@ def read_run(level: int, key: bytes | None) -> Plan[Run | None]:
     return runs[0] if runs and runs[0].parent.key == key else None
 
 
-def read_children(level: int, key: bytes | None) -> Plan[list[Node] | None]:
+def read_children(level: int, key: bytes | None) -> Plan[Sequence[Node] | None]:
     """Read the children of the node at `(level, key)`, in key order; None where no such node has children. One read.
 
     Source: docs/spec/tree.md, rule 5.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import MutableSequence, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -11,17 +11,18 @@ from blake3 import blake3
 
 from ..errors import DamagedLog, LocalProtocolError
 from ..plan import Plan, ask
-from .node import FANOUT, HASH_BYTES, Node, ReadRoot, ReadRuns, Run, TreeChange, boundary_limit
+from .node import FANOUT, HASH_BYTES, SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run, TreeChange, boundary_limit
+from .siblings import Siblings
 
 __all__ = ["update"]
 
 _Changes: TypeAlias = dict[bytes | None, Node | None]
 """What changes on one level: the node as it will be, None for one that will be gone."""
-_Group: TypeAlias = tuple[bytes | None, list[Node]]
+_Group: TypeAlias = tuple[bytes | None, MutableSequence[Node]]
 """The key of a node to be, and its children to be."""
 
 _SCATTERED = 4
-"""Up to this many changes of a run are made one by one, which is cheaper than to sort it."""
+"""Up to this many changes of a run, or one in a hundred nodes, are made one by one, which is cheaper than to sort it."""
 
 
 class _Span(NamedTuple):
@@ -35,7 +36,7 @@ class _Span(NamedTuple):
     """
 
     key: bytes | None
-    nodes: list[Node]
+    nodes: MutableSequence[Node]
     starts: list[int]
     until: bytes | None
 
@@ -103,31 +104,36 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
 class _Draft:
     """A TreeChange in the making."""
 
-    __slots__ = ("_put", "_remove", "_siblings_max")
+    __slots__ = ("_put", "_remove", "_siblings_max", "_wide")
 
     def __init__(self) -> None:
         self._put: list[Node] = []
         self._remove: list[tuple[int, bytes | None]] = []
         self._siblings_max = 0
+        self._wide: list[Run] = []
 
     def change(self, level: int, runs: Sequence[Run], groups: Sequence[_Group]) -> _Changes:
         """Replace the parents of `runs` by the nodes over `groups`; return what that changes on `level`."""
         old = {run.parent.key: run.parent.hash for run in runs}
         changes: _Changes = {}
-        for key, children in groups:
-            node = self._make(level, key, children)
-            if old.pop(key, None) != node.hash:
+        nodes = [self._make(level, key, children) for key, children in groups]
+        for node in nodes:
+            if old.pop(node.key, None) != node.hash:
                 self._put.append(node)
-                changes[key] = node
+                changes[node.key] = node
         for key in old:
             self._remove.append((level, key))
             changes[key] = None
+        if self._siblings_max > SIBLINGS_WARN:
+            self._note_wide(nodes, groups, {run.parent.key or b"": run.until for run in runs})
         return changes
 
     def add(self, level: int, groups: Sequence[_Group]) -> list[Node]:
         """Put the nodes over `groups` on a level that did not exist."""
         nodes = [self._make(level, key, children) for key, children in groups]
         self._put += nodes
+        if self._siblings_max > SIBLINGS_WARN:
+            self._note_wide(nodes, groups, {b"": None})
         return nodes
 
     def remove(self, runs: Sequence[Run]) -> None:
@@ -135,12 +141,26 @@ class _Draft:
         self._remove += [(run.parent.level, run.parent.key) for run in runs]
 
     def finish(self, root: Node) -> TreeChange:
-        return TreeChange(root, self._put, self._remove, self._siblings_max)
+        return TreeChange(root, self._put, self._remove, self._siblings_max, self._wide)
 
-    def _make(self, level: int, key: bytes | None, children: list[Node]) -> Node:
+    def _make(self, level: int, key: bytes | None, children: MutableSequence[Node]) -> Node:
         if len(children) > self._siblings_max:
             self._siblings_max = len(children)
-        return Node(level, key, blake3(b"".join([child[2] for child in children])).digest(HASH_BYTES))
+        hashes = children.hashes if isinstance(children, Siblings) else b"".join([child[2] for child in children])
+        return Node(level, key, blake3(hashes).digest(HASH_BYTES))
+
+    def _note_wide(self, nodes: Sequence[Node], groups: Sequence[_Group], ends: dict[bytes, bytes | None]) -> None:
+        """Note which nodes are over wide `groups`, given where the runs that those were cut from ended, by where they began."""
+        begins, kept = sorted(ends), {key or b"" for key, _ in groups}
+        for node, (_, children), (after, _) in zip(nodes, groups, [*groups[1:], (None, [])], strict=True):
+            if len(children) > SIBLINGS_WARN:
+                until = ends[begins[bisect_right(begins, children[-1].key or b"") - 1]]
+                # What ended at a node that is gone goes on to where that one ended.
+                while until in ends and until not in kept:
+                    until = ends[until]
+                if after is not None and (until is None or after < until):
+                    until = after
+                self._wide.append(Run(node, children if isinstance(children, Siblings) else Siblings(children), until))
 
 
 def _leaf_changes(put: Sequence[Node], remove: Sequence[bytes]) -> _Changes:
@@ -176,7 +196,8 @@ def _overlay(runs: Sequence[Run], changes: _Changes, keys: list[bytes], limit: b
         if begin is None:
             anchor = changes.get(None)
             if anchor is not None:
-                nodes = [anchor, *nodes[1:]]
+                nodes = nodes[:]
+                nodes[0] = anchor
         # As stored, a run has no boundary but the one it begins with.
         starts = [0]
         high = len(keys) if until is None else bisect_left(keys, until, low)
@@ -192,7 +213,7 @@ def _overlay(runs: Sequence[Run], changes: _Changes, keys: list[bytes], limit: b
             else:
                 changed = keys[low:high]
                 nodes = _merge(nodes, changes, changed)
-                if len(changed) > _SCATTERED:
+                if not _is_scattered(nodes, changed):
                     starts = [index for index, node in enumerate(nodes) if node[2] < limit]
                 else:
                     # Only these and the first can be boundaries.
@@ -205,16 +226,20 @@ def _overlay(runs: Sequence[Run], changes: _Changes, keys: list[bytes], limit: b
     return spans
 
 
-def _merge(nodes: list[Node], changes: _Changes, keys: list[bytes]) -> list[Node]:
+def _is_scattered(nodes: Sequence[Node], keys: Sequence[bytes]) -> bool:
+    return len(keys) <= max(_SCATTERED, len(nodes) // 100)
+
+
+def _merge(nodes: MutableSequence[Node], changes: _Changes, keys: list[bytes]) -> MutableSequence[Node]:
     """Merge the changes of these keys into a run, anywhere but before an anchor."""
-    if len(keys) > _SCATTERED:
+    if not _is_scattered(nodes, keys):
         merged: dict[bytes | None, Node | None] = {node[1]: node for node in nodes}
         for key in keys:
             merged[key] = changes[key]
         head = [anchor] if (anchor := merged.pop(None, None)) is not None else []
         # The level is the same for all, so the tuples compare by their keys, which are distinct.
         return head + sorted([node for node in merged.values() if node is not None])
-    nodes = nodes.copy()
+    nodes = nodes[:]
     for key in keys:
         index = bisect_left(nodes, key, key=_node_key)
         is_stored = index < len(nodes) and nodes[index][1] == key
@@ -277,7 +302,7 @@ def _cut(spans: Sequence[_Span]) -> list[_Group]:
             key, open_nodes = groups[-1]
             if not is_copy:
                 # The list may be the store's own.
-                open_nodes = open_nodes.copy()
+                open_nodes = open_nodes[:]
                 groups[-1] = (key, open_nodes)
                 is_copy = True
             open_nodes += nodes[:end]

@@ -10,7 +10,7 @@ from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLea
 from gossiplog.store import writer_cache as tail
 from gossiplog.store.sqlite.answers import answer
 from gossiplog.store.sqlite.store import _answer_writing
-from gossiplog.tree import ReadRoot, ReadRuns
+from gossiplog.tree import ReadRoot, ReadRuns, writer
 
 
 def compare(db, known, keys: list[bytes]) -> None:
@@ -40,7 +40,8 @@ def compare(db, known, keys: list[bytes]) -> None:
 @pytest.mark.parametrize("siblings_warn", [2_000, 20])
 async def test_the_tail_is_the_end_of_the_database_after_any_transaction(tmp_path, monkeypatch, siblings_warn) -> None:
     # With 20, many runs are as wide as those that somebody ground.
-    monkeypatch.setattr(tail, "SIBLINGS_WARN", siblings_warn)
+    for module in (tail, writer):
+        monkeypatch.setattr(module, "SIBLINGS_WARN", siblings_warn)
     random = Random(4)
 
     async def apply(entries, tx) -> None:
