@@ -1,5 +1,7 @@
 """Its place makes the modules beside it importable from every test."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,19 @@ import pytest
 from postgres_support import PostgresServer, find_binaries, running_server
 
 SPARK = Path(__file__).parent / "spark"
+
+# The processes that tests start would compile the whole package again, each of them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell script starts what runs in its background deaf to Ctrl-C, and so would be the processes to which tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: whoever waits for a JVM, a server or a process of its own leaves a core idle."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -34,7 +34,7 @@ def test_rule_holds(rule: Callable[[House], list[str]]) -> None:
 )
 def test_planted_violation_is_noticed(path: str, line: str, rules: set[Callable[[House], list[str]]]) -> None:
     broken = planted(HOUSE, path, line)
-    assert {rule for rule in RULES if rule(broken)} >= rules
+    assert [rule.__name__ for rule in rules if not rule(broken)] == []
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

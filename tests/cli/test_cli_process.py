@@ -98,19 +98,19 @@ def test_help_imports_no_heavy_library(environment: dict[str, str]) -> None:
         ([], 2),
     ],
 )
-def test_exit_codes(shell: Run, app: str, args: list[str], code: int) -> None:
+def test_exit_codes(cli: Run, app: str, args: list[str], code: int) -> None:
     Path("bad.hex").write_text("00\n")
-    assert "Traceback" not in shell(*args, code=code).err
+    assert "Traceback" not in cli(*args, code=code).err
 
 
-def test_errors_under_json_are_one_object_on_stderr(shell: Run, app: str) -> None:
+def test_errors_under_json_are_one_object_on_stderr(cli: Run, app: str) -> None:
     for args in (["stat", "missing.db", "--json"], ["stat", "--json", "--nonsense"], ["show", app, "0", "--json"]):
-        ran = shell(*args, code=2 if "--nonsense" in args else 1)
+        ran = cli(*args, code=2 if "--nonsense" in args else 1)
         assert ran.out == ""
         assert set(ran.error) == {"kind", "message", "hint"}
 
 
-def test_errors_are_at_most_two_lines(shell: Run, app: str) -> None:
+def test_errors_are_at_most_two_lines(cli: Run, app: str) -> None:
     for args in (
         ["stat", "missing.db"],
         ["show", app, "0"],
@@ -118,11 +118,11 @@ def test_errors_are_at_most_two_lines(shell: Run, app: str) -> None:
         ["key", "show", "nobody"],
         ["import", app, "nothing.car"],
     ):
-        assert len(shell(*args, code=1).err.splitlines()) <= 2
+        assert len(cli(*args, code=1).err.splitlines()) <= 2
 
 
-def test_unknown_command_suggests_the_one_that_was_meant(shell: Run) -> None:
-    assert "'append'" in shell("apend", code=2).err
+def test_unknown_command_suggests_the_one_that_was_meant(cli: Run) -> None:
+    assert "'append'" in cli("apend", code=2).err
 
 
 def test_json_in_a_pipe_and_a_table_on_a_terminal(shell: Run, environment: dict[str, str], app: str) -> None:
@@ -295,20 +295,20 @@ def test_single_key_file_is_used(shell: Run, app: str, tmp_path: Path) -> None:
     assert shell("show", app, id).record["signature"]["publicKey"] == did
 
 
-def test_demo_does_what_it_says(shell: Run) -> None:
-    record = shell("demo", "--json").record
+def test_demo_does_what_it_says(cli: Run) -> None:
+    record = cli("demo", "--json").record
     assert record["equal"] is True
     assert record["forgeryFound"] is True
-    out = shell("demo", "--dir", "d").out
+    out = cli("demo", "--dir", "d").out
     assert "├─╮" in out
     assert "FAILED" in out
     assert Path("d/alice.db").exists()
-    shell("demo", "--dir", "d", code=1)
-    assert shell("demo").out == out.rpartition("\n\nkept in")[0] + "\n"
+    cli("demo", "--dir", "d", code=1)
+    assert cli("demo").out == out.rpartition("\n\nkept in")[0] + "\n"
 
 
-def test_bench_measures_every_step(shell: Run) -> None:
-    ran = shell("bench", "--entries", "200", "--durability", "off")
+def test_bench_measures_every_step(cli: Run) -> None:
+    ran = cli("bench", "--entries", "200", "--durability", "off")
     assert [line["what"].split(",")[0] for line in ran.lines] == [
         "append",
         "append",

@@ -1,4 +1,4 @@
-"""`gossiplog serve` and `gossiplog sync` with a hub, as processes."""
+"""`gossiplog serve` as a process, and the commands that talk to it."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def count_of(path: str) -> int:
     return trio.run(count)
 
 
-def ran(*args: str, code: int = 0, input: str = "") -> list[Any]:
-    """Run a command to its end; return the lines of JSON that it printed."""
-    done = subprocess.run(command(*args), input=input, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert done.returncode == code, f"{args}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+def ran(*args: str, code: int = 0) -> list[Any]:
+    """Run a command to its end, in this process; return the lines of JSON that it printed."""
+    done = CliRunner().invoke(root, args, prog_name="gossiplog")
+    assert done.exit_code == code, f"{args}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
     return [json.loads(line) for line in done.stdout.splitlines()] if code == 0 else [json.loads(done.stderr.splitlines()[-1])]
 
 
@@ -283,8 +283,8 @@ def test_hub_that_is_damaged_is_said_to_be_with_advice_that_can_be_followed(fold
     with serving("hub.db", "--listen", "127.0.0.1:0") as server:
         (url,) = server["urls"]
         for _ in range(2):
-            done = subprocess.run(command("sync", "empty.db", url, "--json"), capture_output=True, text=True, timeout=WAIT_S, check=False)
-            assert done.returncode in (3, 5)
+            done = CliRunner().invoke(root, ["sync", "empty.db", url, "--json"], prog_name="gossiplog")
+            assert done.exit_code in (3, 5)
             told = json.loads(done.stdout or "{}").get("leftOut") or json.loads(done.stderr)["error"]
             assert told.get("reason") or told["message"]
             assert f"verify {url}" not in done.stdout + done.stderr
@@ -292,7 +292,7 @@ def test_hub_that_is_damaged_is_said_to_be_with_advice_that_can_be_followed(fold
 
 def test_log_that_is_served_cannot_be_appended_to_and_what_can_be_done_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(folder / "keys"))
-    assert subprocess.run(command("key", "new", "me"), capture_output=True, check=False).returncode == 0
+    ran("key", "new", "me", "--json")
     with serving("hub.db", "--listen", "127.0.0.1:0") as server:
         (refused,) = ran("append", "hub.db", "1", "--json", code=1)
         assert (refused["error"]["kind"], str(server["pid"]) in refused["error"]["message"]) == ("busy", True)

@@ -1,6 +1,7 @@
 """What `fsck` finds, what a repair makes of it, and what it leaves alone."""
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from random import Random
@@ -29,14 +30,24 @@ async def write_log(path: Path, count: int) -> Path:
     return path
 
 
-@pytest.fixture
-async def path(tmp_path: Path) -> Path:
-    return await write_log(tmp_path / "app.db", COUNT - len(HISTORY))
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A shorter and a longer log, of which each test gets a copy."""
+    folder = tmp_path_factory.mktemp("originals")
+    return (
+        trio.run(write_log, folder / "short.db", COUNT - len(HISTORY)),
+        trio.run(write_log, folder / "long.db", 1_300),
+    )
 
 
 @pytest.fixture
-async def long_path(tmp_path: Path) -> Path:
-    return await write_log(tmp_path / "app.db", 1_300)
+def path(tmp_path: Path, originals: tuple[Path, Path]) -> Path:
+    return Path(shutil.copy(originals[0], tmp_path / "app.db"))
+
+
+@pytest.fixture
+def long_path(tmp_path: Path, originals: tuple[Path, Path]) -> Path:
+    return Path(shutil.copy(originals[1], tmp_path / "app.db"))
 
 
 def damage(path: Path, *statements: str) -> None:
