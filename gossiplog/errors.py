@@ -1,5 +1,7 @@
 """Every exception that GossipLog raises, in one tree under `GossipLogError`."""
 
+from typing import ClassVar
+
 __all__ = [
     "AmbiguousId",
     "CannotConnect",
@@ -40,15 +42,28 @@ class GossipLogError(Exception):
     """The root of the tree.
 
     Attributes:
-        hint: What the user can do about it, in one sentence, or None.
+        hint_default: The hint of those of a class that are given no other.
     """
 
-    hint: str | None = None
+    hint_default: ClassVar[str | None] = None
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
+        self._hint: str | None = None
+        self.hint = hint or self.hint_default
+
+    @property
+    def hint(self) -> str | None:
+        """What the user can do about it, in one sentence, or None. Tracebacks show it, as one of the exception's notes."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str | None) -> None:
+        if self._hint is not None:
+            self.__notes__.remove(f"hint: {self._hint}")
+        self._hint = hint
         if hint is not None:
-            self.hint = hint
+            self.add_note(f"hint: {hint}")
 
 
 class LocalProtocolError(GossipLogError):
@@ -181,7 +196,7 @@ class DamagedLog(StoreError):
     """
 
     location: str | None = None
-    hint = "run `gossiplog fsck` to see what is affected; reading what is whole goes on"
+    hint_default = "run `gossiplog fsck` to see what is affected; reading what is whole goes on"
 
 
 class LogReplaced(StoreError):
@@ -225,7 +240,7 @@ class SnapshotExpired(StoreError):
 class StorageFull(StoreError):
     """The disk or a quota is full; the transaction was rolled back whole."""
 
-    hint = "free some space and try again; nothing that was acknowledged is affected"
+    hint_default = "free some space and try again; nothing that was acknowledged is affected"
 
 
 class StoreUnavailable(StoreError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import trio
 
@@ -28,7 +30,32 @@ if TYPE_CHECKING:
 
 __all__ = ["GossipLog", "open"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
+
+def _needs_trio(function: Callable[P, T]) -> Callable[P, T]:
+    """Say which way in is the right one where trio does not run, before anything is taken that only trio could give back."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> T:
+        if not trio.lowlevel.in_trio_task():
+            hint = "gossiplog.aio.open is for asyncio" if _is_in_asyncio() else "gossiplog.blocking.open is for code without an event loop"
+            raise LocalProtocolError("gossiplog.open needs a task of trio", hint=f"{hint}; in trio, begin with trio.run(main)")
+        return function(*args, **options)
+
+    return call
+
+
+def _is_in_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@_needs_trio
 @asynccontextmanager
 async def open(
     location: str | os.PathLike[str],
@@ -66,9 +93,6 @@ async def open(
         LocalProtocolError: An argument is wrong.
         StoreError: One of its subclasses, by what is wrong with the file.
     """
-    if not trio.lowlevel.in_trio_task():
-        # Before anything is taken that only trio could give back.
-        raise LocalProtocolError("a log is opened in a task of trio", hint="start the program with trio.run(main), not asyncio.run")
     if not 0 < value_bytes_max <= VALUE_BYTES_LIMIT:
         raise LocalProtocolError(f"value_bytes_max {value_bytes_max}, expected 1 to {VALUE_BYTES_LIMIT}")
     try:

@@ -1,17 +1,27 @@
-"""The program of the library's guide does what the guide says it does."""
+"""The programs of the guides do what the guides say they do."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-GUIDE = Path(__file__).parent.parent / "docs" / "library.md"
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+_PROGRAM = re.compile(r"^```python\n((?:(?!^```).)*)^```\n\n(?:It prints:\n\n)?```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PROGRAMS = [
+    pytest.param(*found, id=f"{page.stem}-{number}")
+    for page in (DOCS / "library.md", DOCS / "asyncio.md")
+    for number, found in enumerate(_PROGRAM.findall(page.read_text("utf-8")))
+]
 
 
-def test_program_of_the_guide_prints_what_it_says(tmp_path: Path) -> None:
-    text = GUIDE.read_text()
-    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (expected,) = re.findall(r"^It prints:\n\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+def test_guides_have_their_programs() -> None:
+    assert [param.id for param in PROGRAMS] == ["library-0", "asyncio-0", "asyncio-1", "asyncio-2"]
+
+
+@pytest.mark.parametrize(("program", "expected"), PROGRAMS)
+def test_program_of_a_guide_prints_what_it_says(program: str, expected: str, tmp_path: Path) -> None:
     ran = subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert ran.stderr == ""
     assert ran.stdout == expected

@@ -192,7 +192,10 @@ def _report(error: BaseException, *, is_json: bool) -> int:
         import traceback
 
         if os.environ.get("GOSSIPLOG_DEBUG"):
-            traceback.print_exception(error)
+            shown = traceback.TracebackException.from_exception(error)
+            # The hint among them follows in a line of its own.
+            shown.__notes__ = None
+            print("".join(shown.format()), end="", file=sys.stderr)
         where = traceback.extract_tb(error.__traceback__)[-1:]
         place = f" at {where[0].name}:{where[0].lineno}" if where else ""
         hint = "this is a fault of gossiplog; GOSSIPLOG_DEBUG=1 shows where it comes from"

@@ -46,7 +46,7 @@ async def opened(log: str, *, read_only: bool = True, **options: Any) -> AsyncIt
             yield opened_log
     except errors.DamagedLog as error:
         # Where two logs are open, it may be the other one's.
-        if error.hint == errors.DamagedLog.hint and error.location in (None, str(path)):
+        if error.hint == errors.DamagedLog.hint_default and error.location in (None, str(path)):
             error.hint = damage_hint(path)
         raise
     except errors.DecodeError as error:

@@ -15,11 +15,12 @@ from hashlib import sha256
 from ..codec.base32hex import decode_base32hex, encode_base32hex
 from ..codec.clock import decode_clock, encode_clock
 
-__all__ = ["ID_CHARS", "ID_PATTERN", "KEY_BYTES", "clock_of", "decode_id", "encode_id", "is_id", "message_key"]
+__all__ = ["ID_CHARS", "ID_PATTERN", "KEY_BYTES", "clock_of", "decode_id", "encode_id", "is_id", "is_prefix", "message_key"]
 
 KEY_BYTES = 20
 ID_CHARS = 32
 ID_PATTERN = re.compile(r"[0-9a-v]{32}")
+_PREFIX_PATTERN = re.compile(r"[0-9a-v]{1,32}")
 
 
 def message_key(clock: int, value: bytes) -> bytes:
@@ -46,6 +47,11 @@ def decode_id(entry_id: str) -> bytes:
 def is_id(text: str) -> bool:
     """Say whether a text has the form of an id."""
     return ID_PATTERN.fullmatch(text) is not None
+
+
+def is_prefix(text: str) -> bool:
+    """Say whether an id may begin with a text: 1 to 32 characters of its alphabet."""
+    return _PREFIX_PATTERN.fullmatch(text) is not None
 
 
 def clock_of(key: bytes) -> int:

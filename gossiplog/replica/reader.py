@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from ..entry.message import Entry
-from ..entry.message_id import ID_CHARS, decode_id, encode_id
+from ..entry.message_id import ID_CHARS, decode_id, encode_id, is_prefix
 from ..entry.rules import next_clock
 from ..errors import AmbiguousId, DecodeError, NotFound
 from ..log.ancestry import AncestorQuery, AncestorWalk, children, position
@@ -106,11 +106,13 @@ class LogReader:
         """Return the one id that begins with these characters.
 
         Raises:
+            DecodeError: These are no characters of an id: 1 to 32 of `0-9a-v`.
             NotFound: There is none.
             AmbiguousId: There are several.
         """
-        if not 0 < len(prefix) <= ID_CHARS:
-            raise DecodeError(f"an id has 1 to {ID_CHARS} characters, not {len(prefix)}")
+        if not is_prefix(prefix):
+            hint = f"give 1 to {ID_CHARS} of the characters 0-9 and a-v, from the beginning of the id"
+            raise DecodeError(f"no id begins with {prefix[: ID_CHARS + 1]!r}", hint=hint)
         low, high = decode_id(prefix.ljust(ID_CHARS, "0")), decode_id(prefix.ljust(ID_CHARS, "v"))
         below = (int.from_bytes(low) - 1).to_bytes(len(low)) if any(low) else None
         page = await self.run(ask(ReadPage(below, high + b"\0", False, 3)))

@@ -33,6 +33,11 @@ class Pages(Generic[T]):
                 raise StopAsyncIteration
         return self._page.popleft()
 
+    async def next_page(self) -> Sequence[T]:
+        """Return what is left of the page, or read the next one; empty if there are no more."""
+        page, self._page = self._page, deque()
+        return page or await self._read_page()
+
     async def aclose(self) -> None:
         """Do nothing, for those who close whatever they iterate over."""
 

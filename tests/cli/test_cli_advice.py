@@ -49,11 +49,18 @@ def test_log_that_is_opened_outside_of_trio_is_not_left_locked(tmp_path: Path) -
         async with gossiplog.open(path, topic="a.example"):
             pass
 
+    def open_without_a_loop() -> None:
+        with gossiplog.open(path, topic="a.example"):  # type: ignore[attr-defined]
+            pass
+
     for _ in range(2):
-        with pytest.raises(LocalProtocolError, match="in a task of trio") as caught:
+        with pytest.raises(LocalProtocolError, match="needs a task of trio") as caught:
             asyncio.run(open_once())
-        assert caught.value.hint is not None
-        assert "trio.run" in caught.value.hint
+        assert "gossiplog.aio.open" in (caught.value.hint or "")
+        with pytest.raises(LocalProtocolError, match="needs a task of trio") as caught:
+            open_without_a_loop()
+        assert "gossiplog.blocking.open" in (caught.value.hint or "")
+    assert not path.exists()
     trio.run(open_once)
 
 

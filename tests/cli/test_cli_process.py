@@ -269,6 +269,12 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(environment: dict[str,
     assert b"2,000 entries, all valid" in shown
 
 
+def test_hint_is_printed_once_beside_a_traceback(shell: Run) -> None:
+    ran = shell("key", "show", "nobody", code=1, GOSSIPLOG_DEBUG="1")
+    assert "Traceback" in ran.err
+    assert ran.err.count("hint: ") == 1
+
+
 def test_completion_offers_commands_options_and_keys(shell: Run) -> None:
     def complete(line: str) -> list[str]:
         words = {"_GOSSIPLOG_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}

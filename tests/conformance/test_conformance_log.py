@@ -137,9 +137,11 @@ async def test_entries_are_found_by_id_and_by_prefix(open_log) -> None:
         with pytest.raises(AmbiguousId) as caught:
             await log.resolve("0")
         assert caught.value.matches == sorted(caught.value.matches) and len(caught.value.matches) > 1
-        for wrong in ("", "z", "0" * 33):
-            with pytest.raises(DecodeError):
+        for wrong in ("", "zz", "0" * 33, "0" * 10**6, "0A", "0\n", "é"):
+            with pytest.raises(DecodeError, match="no id begins with") as refused:
                 await log.resolve(wrong)
+            assert "1 to 32 of the characters 0-9 and a-v" in (refused.value.hint or "")
+            assert len(str(refused.value)) < 80
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,0 +1,142 @@
+"""An `async with` block that a task of the thread holds open for somebody outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+import trio
+
+from ..errors import ClosedError
+from .call import Call
+from .thread import TrioThread
+
+__all__ = ["Host"]
+
+T = TypeVar("T")
+
+
+class _Left(Exception):
+    """What the body of a block seems to raise here, when it raised something out there."""
+
+
+class Host(Generic[T]):
+    """A block, the blocks within it, and the calls on what they opened. All of it belongs to the thread.
+
+    Attributes:
+        is_closed: Whether its calls are refused: it is about to end, or has.
+    """
+
+    def __init__(self, thread: TrioThread, parent: Host[Any] | None, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        """Take what makes the context manager, which is called in the thread."""
+        self.is_closed = False
+        self._calls: set[Call[Any]] = set()
+        self._thread = thread
+        self._parent = parent
+        self._make = make
+        self._siblings: set[Any] = thread.hosts if parent is None else parent._children
+        self._children: set[Host[Any]] = set()
+        self._scope = trio.CancelScope()
+        self._opened = trio.Event()
+        self._leaving = trio.Event()
+        self._ended = trio.Event()
+        self._is_quiet = trio.Event()
+        self._value: T
+        self._has_failed = False
+        self._error: BaseException | None = None
+
+    async def enter(self) -> T:
+        """Open the block, in a task of its own, and return what it gives. A cancelled call leaves nothing open."""
+        self._siblings.add(self)
+        self._thread.nursery.start_soon(self._run)
+        try:
+            await self._opened.wait()
+        except trio.Cancelled:
+            await self._end_at_once()
+            raise
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    async def leave(self, has_failed: bool) -> None:
+        """End the block, and raise what that raises. A cancelled call has ended it as well, as a cancelled block ends.
+
+        Args:
+            has_failed: Whether the body raised, or was cancelled.
+        """
+        self._has_failed = has_failed
+        self._leaving.set()
+        try:
+            await self._ended.wait()
+        except trio.Cancelled:
+            await self._end_at_once()
+            raise
+        if self._error is not None:
+            raise self._error
+
+    def on_call_begun(self, call: Call[Any]) -> None:
+        """Take note of a call that runs."""
+        self._calls.add(call)
+
+    def on_call_ended(self, call: Call[Any]) -> None:
+        """Forget a call."""
+        self._calls.discard(call)
+        if self.is_closed and not self._calls:
+            self._is_quiet.set()
+
+    async def _end_at_once(self) -> None:
+        self._scope.cancel()
+        with trio.CancelScope(shield=True):
+            await self._ended.wait()
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                await self._hold()
+        except _Left:
+            pass
+        except trio.Cancelled:
+            raise
+        except BaseException as error:
+            # The edge of this task: what opening or closing raises belongs to whoever asked for it.
+            self._error = error
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._close_calls()
+            self._siblings.discard(self)
+            self._opened.set()
+            self._ended.set()
+
+    async def _hold(self) -> None:
+        if self._parent is not None and self._parent.is_closed:
+            raise ClosedError("the log is closed")
+        async with self._make() as self._value:
+            self._opened.set()
+            try:
+                await self._leaving.wait()
+            finally:
+                self.is_closed = True
+                with trio.CancelScope(shield=True):
+                    await self._close_children()
+            if self._has_failed:
+                raise _Left
+
+    async def _close_children(self) -> None:
+        """End what was opened within, as if its bodies had raised, and with it the calls that wait there."""
+        async with trio.open_nursery() as nursery:
+            for child in list(self._children):
+                nursery.start_soon(child._abandon)
+
+    async def _abandon(self) -> None:
+        self._has_failed = True
+        self._leaving.set()
+        await self._ended.wait()
+
+    async def _close_calls(self) -> None:
+        """End the calls that the end of the block has not ended."""
+        self.is_closed = True
+        if self._calls:
+            for call in self._calls:
+                call.close()
+            await self._is_quiet.wait()

@@ -1,0 +1,181 @@
+"""One call on its way through the thread: begun there, waited for elsewhere, and cancelled from either end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+import trio
+
+from ..errors import ClosedError, LocalProtocolError
+from .thread import TrioThread
+
+__all__ = ["Call", "Owner"]
+
+T = TypeVar("T")
+
+
+class Owner(Protocol):
+    """What a call belongs to, and ends with."""
+
+    is_closed: bool
+
+    def on_call_begun(self, call: Call[Any]) -> None:
+        """Take note of a call that runs."""
+        ...
+
+    def on_call_ended(self, call: Call[Any]) -> None:
+        """Forget a call."""
+        ...
+
+
+class Call(Generic[T]):
+    """A function of trio's that is called for somebody outside, who waits for it in exactly one of two ways.
+
+    Whoever waits and is cancelled, or interrupted, cancels the call, and goes on when it has ended: what a cancelled call of trio's
+    leaves behind, or does not, holds here as well.
+    """
+
+    __slots__ = (
+        "_context",
+        "_error",
+        "_function",
+        "_has_begun",
+        "_is_done",
+        "_on_done",
+        "_owner",
+        "_result",
+        "_scope",
+        "_thread",
+        "_waiter",
+    )
+
+    def __init__(self, thread: TrioThread, owner: Owner | None, function: Callable[[], Awaitable[T]]) -> None:
+        """Take what is to be called, and the block that it belongs to; a call of none belongs to the thread."""
+        self._thread = thread
+        self._owner = owner
+        self._function = function
+        self._context = contextvars.copy_context()
+        self._scope = trio.CancelScope()
+        self._result: T
+        self._error: BaseException | None = None
+        self._has_begun = False
+        self._is_done = False
+        self._on_done: Callable[[], object]
+        self._waiter: asyncio.Future[None] | None = None
+
+    def wait(self) -> T:
+        """Call the function, and wait for it without an event loop.
+
+        Ctrl-C cancels it; another one, while that takes its time, is not waited for.
+        """
+        self._thread.check_outside()
+        # Unlike an event, a lock that is waited for costs nothing to make, and Ctrl-C ends the wait.
+        done = threading.Lock()
+        done.acquire()
+
+        def wake() -> None:
+            self._is_done = True
+            done.release()
+
+        self._on_done = wake
+        try:
+            self._thread.hand_over(self._begin)
+            done.acquire()
+        except ClosedError:
+            raise
+        except BaseException:
+            self._thread.hand_over(self._cancel)
+            if not self._is_done:
+                done.acquire()
+            raise
+        return self._outcome()
+
+    async def wait_in_asyncio(self) -> T:
+        """Call the function, and wait for it in a task of asyncio's.
+
+        Raises:
+            LocalProtocolError: This is no task of asyncio's.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            hint = "gossiplog.open in trio, gossiplog.blocking without an event loop"
+            raise LocalProtocolError("gossiplog.aio is for tasks of asyncio", hint=hint) from None
+        self._on_done = lambda: loop.call_soon_threadsafe(self._wake)
+        self._waiter = loop.create_future()
+        self._thread.hand_over(self._begin)
+        try:
+            await self._waiter
+        except BaseException as error:
+            self._thread.hand_over(self._cancel)
+            # A coroutine that is thrown away cannot wait.
+            while isinstance(error, asyncio.CancelledError) and not self._is_done:
+                self._waiter = loop.create_future()
+                # It was told to end; being told again changes nothing.
+                try:
+                    await self._waiter
+                except asyncio.CancelledError:
+                    continue
+            raise
+        return self._outcome()
+
+    def close(self) -> None:
+        """End it with a ClosedError, as the block that it belongs to has ended. In the thread."""
+        self._error = ClosedError("the log, or what was open of it, was closed during the call")
+        self._scope.cancel()
+
+    def _outcome(self) -> T:
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                # An error that is raised refers to this frame, and the frame would to the error.
+                self._error = None
+        return self._result
+
+    def _wake(self) -> None:
+        self._is_done = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _begin(self) -> None:
+        self._has_begun = True
+        if self._owner is not None and self._owner.is_closed:
+            self._error = ClosedError("the log, or what was open of it, is closed")
+            self._finish()
+            return
+        if self._owner is not None:
+            self._owner.on_call_begun(self)
+        self._context.run(self._thread.nursery.start_soon, self._run)
+
+    def _cancel(self) -> None:
+        self._scope.cancel()
+        if not self._has_begun:
+            # The interrupt came before the call was handed over.
+            self._finish()
+
+    async def _run(self) -> None:
+        try:
+            with self._scope:
+                self._result = await self._function()
+                self._error = None
+        except trio.Cancelled:
+            self._error = ClosedError("the process is ending")
+            raise
+        except BaseException as error:
+            self._error = error
+        finally:
+            if self._owner is not None:
+                self._owner.on_call_ended(self)
+            self._finish()
+
+    def _finish(self) -> None:
+        try:
+            self._on_done()
+        except RuntimeError:
+            # The caller's event loop was closed under the call: nobody waits any more.
+            return

@@ -1,0 +1,88 @@
+"""The façades have what GossipLog has: nothing is missing, and nothing is said or asked for differently."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import derive_blocking
+import pytest
+
+import gossiplog
+from gossiplog import aio, blocking
+from gossiplog.gossip_log import GossipLog
+from gossiplog.net.hub.client import HubLink
+from gossiplog.net.hub.server import Hub
+from gossiplog.replica.subscription import Subscription
+
+INTERNAL = {
+    GossipLog: {
+        "running": "runs the writer, which open does",
+        "watch_commits": "calls back in the writer's task",
+        "write_cursor": "what ack does",
+        "salvage_from": "takes a store of trio's; `gossiplog salvage` calls it",
+        "poll_s": "of followers in trio",
+        "sketch": "what peers compare",
+        "forget_sketch": "what peers compare",
+    },
+    Subscription: {},
+    Hub: {"serve": "takes sockets of trio's", "service_at": "gives what runs in trio"},
+    HubLink: {"run": "is run by connect"},
+}
+"""What a façade does not have, and why."""
+PAIRS = [
+    (original, getattr(module, original.__name__)) for module in (aio, blocking) for original in (GossipLog, Subscription, Hub, HubLink)
+]
+
+
+def public(owner: type) -> set[str]:
+    return {name for name in dir(owner) if not name.startswith("_")}
+
+
+def documented(owner: type) -> Iterator[tuple[str, Any]]:
+    for name in sorted(public(owner)):
+        member = inspect.getattr_static(owner, name)
+        yield name, member.fget if isinstance(member, property) else member
+
+
+def test_blocking_is_derived_from_aio() -> None:
+    text = Path(blocking.__file__).read_text("utf-8")
+    assert text == derive_blocking.derive(Path(aio.__file__).read_text("utf-8")), "run `python tests/derive_blocking.py`"
+
+
+@pytest.mark.parametrize(("original", "facade"), PAIRS, ids=lambda each: f"{each.__module__}.{each.__name__}")
+def test_nothing_is_missing(original: type, facade: type) -> None:
+    missing = public(original) - public(facade) - set(INTERNAL[original])
+    assert missing == set(), f"give {facade.__module__}.{facade.__name__} a line like `append = _call(_Log.append)` for each"
+
+
+@pytest.mark.parametrize(("original", "facade"), PAIRS, ids=lambda each: f"{each.__module__}.{each.__name__}")
+def test_nothing_is_said_or_asked_for_differently(original: type, facade: type) -> None:
+    assert facade.__doc__ is not None
+    if original in (GossipLog, Subscription):
+        assert facade.__doc__ == original.__doc__
+    originals = dict(documented(original))
+    for name, member in documented(facade):
+        if name not in originals:
+            assert f"{name}: " in (original.__doc__ or ""), f"{name} is the façade's own"
+            continue
+        assert inspect.getdoc(member) == inspect.getdoc(originals[name]), name
+        ours, theirs = inspect.signature(member).parameters, inspect.signature(originals[name]).parameters
+        assert [(each.name, each.kind, each.default) for each in ours.values()] == [
+            (each.name, each.kind, each.default) for each in theirs.values()
+        ], name
+
+
+@pytest.mark.parametrize("module", [aio, blocking], ids=lambda module: module.__name__)
+def test_open_is_gossiplogs(module: ModuleType) -> None:
+    assert inspect.signature(module.open).parameters == inspect.signature(gossiplog.open).parameters
+    assert module.open.__doc__ == gossiplog.open.__doc__
+
+
+def test_async_methods_are_async_in_asyncio_and_nowhere_else() -> None:
+    for name, member in documented(GossipLog):
+        if name not in INTERNAL[GossipLog]:
+            is_async = inspect.iscoroutinefunction(member)
+            assert inspect.iscoroutinefunction(inspect.getattr_static(aio.GossipLog, name)) == is_async, name
+            assert not inspect.iscoroutinefunction(inspect.getattr_static(blocking.GossipLog, name)), name
