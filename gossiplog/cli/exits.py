@@ -88,7 +88,7 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
 
 _ARROW = {"pyarrow", "numpy"}
 """What the extra `arrow` brings."""
-_WEB = {"h11", "wsproto", "starlette"}
+_WEB = {"h11", "wsproto", "starlette", "prometheus_client"}
 """What the extra `web` brings."""
 
 

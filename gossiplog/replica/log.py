@@ -70,6 +70,11 @@ class Replica(LogCare):
         self.tasks: trio.Nursery
 
     @property
+    def writer(self) -> Writer:
+        """The task that writes, for whoever watches how it does."""
+        return self._writer
+
+    @property
     def has_rules(self) -> bool:
         """Whether the application may refuse an entry that is valid: there is an `apply`, or an access rule."""
         return self._has_rules

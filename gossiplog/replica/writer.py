@@ -15,6 +15,7 @@ from ..errors import ClosedError, CommitError, ConnectionLost, DecodeError, Goss
 from ..log.commit import AppendPayloads, Authorize, Committed, InsertEntries, Refusal, commit
 from ..log.requests import WriteCursor
 from ..plan import Plan, ask
+from ..tasks.timings import Timings
 
 if TYPE_CHECKING:
     from ..store import Store, Transaction
@@ -98,6 +99,11 @@ class Writer:
     """Commits what callers submit, one group at a time.
 
     While a group is being committed the next one gathers, so 64 callers at once share the cost of a commit that is durable.
+
+    Attributes:
+        commits: How long each commit took.
+        failures: Commits that the store failed, by the name of the error.
+        failure: The last of these, with its time of `time.monotonic`; None after a commit that went well.
     """
 
     def __init__(
@@ -114,6 +120,9 @@ class Writer:
         self._authorize = authorize
         self._value_bytes_max = value_bytes_max
         self._on_commit = on_commit
+        self.commits = Timings()
+        self.failures: dict[str, int] = {}
+        self.failure: tuple[float, StoreError] | None = None
         self._send, self._receive = trio.open_memory_channel[_Request](_QUEUE_MAX)
 
     async def submit(self, work: AppendPayloads | InsertEntries | WriteCursor) -> list[Verdict]:
@@ -135,6 +144,11 @@ class Writer:
         except (trio.ClosedResourceError, trio.BrokenResourceError):
             raise ClosedError("the log is closed") from None
         return await request.wait()
+
+    @property
+    def waiting(self) -> int:
+        """Pieces of work that wait for the commit after this one."""
+        return self._receive.statistics().current_buffer_used
 
     def close(self) -> None:
         """Take no more work; what was submitted is still committed."""
@@ -171,9 +185,14 @@ class Writer:
             return None
 
     async def _commit_group(self, group: Sequence[_Request]) -> None:
+        began = time.monotonic()
         try:
             committed = await self._commit_patiently(group)
         except Exception as error:
+            if isinstance(error, StoreError):
+                name = type(error).__name__
+                self.failures[name] = self.failures.get(name, 0) + 1
+                self.failure = time.monotonic(), error
             # The edge of this task: whatever the store, the signer or the application raises belongs to the callers.
             if len(group) == 1 or (isinstance(error, StoreError) and not isinstance(error, CommitError)):
                 for request in group:
@@ -183,6 +202,8 @@ class Writer:
                 for request in group:
                     await self._commit_group([request])
             return
+        self.commits.add(time.monotonic() - began)
+        self.failure = None
         self._on_commit(committed)
         works = iter(committed.outcomes)
         for request in group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,8 +17,11 @@ from ..net.hub.server import Hub
 from ..net.service.service import Service
 from ..version import VERSION
 from .budget import Memory
-from .own_api import OwnApi, metrics
+from .guard import Guard
+from .metrics import Metrics
+from .own_api import OwnApi
 from .parameters import without_parameters
+from .readiness import show_alive, show_ready
 from .reference_api import ReferenceApi
 
 __all__ = ["make_app"]
@@ -29,19 +33,18 @@ def make_app(hub: Hub) -> Starlette:
     async def index(request: Request) -> Response:
         return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls})
 
-    async def show_metrics(request: Request) -> Response:
-        return metrics(hub)
-
-    memory = Memory()
-    routes: list[BaseRoute] = [Route("/", index), Route("/metrics", show_metrics)]
+    memory, metrics = Memory(), Metrics(hub)
+    watch = [Route("/metrics", metrics.show), Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
+    routes: list[BaseRoute] = [Route("/", index), *watch]
     for topic, service in hub.services.items():
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
-        routes += [Mount(path, routes=_api(service, hub, memory)) for path in paths]
+        guarded = [Middleware(Guard, health=service.health)]
+        routes += [Mount(path, routes=_api(service, hub, memory), middleware=guarded) for path in paths]
     return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
 
 
 def _api(service: Service, hub: Hub, memory: Memory) -> Sequence[BaseRoute]:
-    messages, watch = ReferenceApi(service.log, hub.admission, memory), OwnApi(service, memory.answers)
+    messages, watch = ReferenceApi(service, hub.admission, memory), OwnApi(service, memory.answers)
     return [
         Route("/clock", without_parameters(messages.clock)),
         Route("/messages", messages.messages, methods=["GET", "POST"]),

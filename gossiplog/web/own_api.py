@@ -1,25 +1,22 @@
-"""What we serve beside the reference's API: heads, root, connections, a stream of new entries, and figures for Prometheus.
+"""What we serve of a log beside the reference's API: heads, root, connections, and a stream of new entries.
 
 GET  heads           {"heads": […]}
 GET  root            {"level": …, "hash": "…"}: equal roots mean equal logs
 GET  connections     [{"peer": …, "kind": …, "since": …, …}, …]; the reference's has `peer` alone
 GET  events          server-sent events: `entry`, a line of dag-json, for each new entry, from `Last-Event-ID` on where that is sent
-GET  /metrics        of the whole server
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import trio
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from ..errors import ClosedError, LogReplaced
-from ..net.hub.server import Hub
 from ..net.service.peers import PeerConnectionState
 from ..net.service.service import Service
 from ..pubsub.router import ScoreParts
@@ -27,7 +24,7 @@ from .budget import Budget
 from .feed import Feed
 from .streamed import Streamed, Write
 
-__all__ = ["OwnApi", "metrics"]
+__all__ = ["OwnApi"]
 
 HEARTBEAT_S = 15.0
 """A stream of events says something at least so often, or proxies would end it."""
@@ -89,48 +86,6 @@ class OwnApi:
                 with self._feed.sending(event):
                     await write(event.data)
                 place = event.place
-
-
-def metrics(hub: Hub) -> Response:
-    """Show what the whole server does, as Prometheus reads it."""
-    lines = [
-        "# TYPE gossiplog_connections gauge",
-        *[
-            f'gossiplog_connections{{topic="{topic}",kind="{kind}"}} {count}'
-            for topic, service in hub.services.items()
-            for kind, count in sorted(Counter(link.kind for link in service.links()).items())
-        ],
-        "# TYPE gossiplog_open_sockets gauge",
-        f"gossiplog_open_sockets {hub.admission.open}",
-        "# TYPE gossiplog_half_open_sockets gauge",
-        f"gossiplog_half_open_sockets {hub.admission.half_open}",
-        "# TYPE gossiplog_queued_bytes gauge",
-        *[
-            f'gossiplog_queued_bytes{{topic="{topic}"}} {sum(link.queued_bytes for link in service.links())}'
-            for topic, service in hub.services.items()
-        ],
-        "# HELP gossiplog_mesh_scores Peers in the mesh by score; of those that are ignored nothing is read.",
-        "# TYPE gossiplog_mesh_scores gauge",
-        *[
-            f'gossiplog_mesh_scores{{topic="{topic}",score="{name}"}} {count}'
-            for topic, service in hub.services.items()
-            for name, count in _score_classes(service).items()
-        ],
-        "# TYPE gossiplog_events_total counter",
-        *[
-            f'gossiplog_events_total{{topic="{topic}",event="{what}"}} {number}'
-            for topic, service in hub.services.items()
-            for what, number in sorted(service.counts.items())
-        ],
-    ]
-    return PlainTextResponse("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
-
-
-def _score_classes(service: Service) -> dict[str, int]:
-    counts = {"good": 0, "negative": 0, "ignored": 0}
-    for peer, score in service.scores().items():
-        counts["good" if score.total >= 0 else "negative" if service.is_heeded(peer) else "ignored"] += 1
-    return counts
 
 
 def _link_record(link: PeerConnectionState, score: ScoreParts | None) -> dict[str, Any]:

@@ -33,8 +33,8 @@ from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.admission import Admission
 from ..net.journal import note
+from ..net.service.service import Service
 from ..plan import ask
-from ..replica.log import Replica
 from .budget import GaveWay, Holder, Memory
 from .forgeries import Forgeries
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
@@ -62,13 +62,14 @@ class ReferenceApi:
     """Serves one log.
 
     Args:
-        log: Open.
+        service: Of the log.
         admission: Who is let in.
         memory: What bodies and pages may take of it.
     """
 
-    def __init__(self, log: Replica, admission: Admission, memory: Memory) -> None:
-        self._log = log
+    def __init__(self, service: Service, admission: Admission, memory: Memory) -> None:
+        self._log = service.log
+        self._figures = service.figures
         self._memory = memory
         self._forgeries = Forgeries(admission)
         self._decoding = trio.CapacityLimiter(1)
@@ -120,6 +121,7 @@ class ReferenceApi:
         except StoreError as error:
             note("posted entry not stored", level=logging.ERROR, reason=str(error))
             raise HTTPException(503, "the entry could not be stored, through no fault of yours") from None
+        self._figures.count("post", verdict)
         if verdict.rule == Rule.SIGNATURE:
             self._forgeries.count(address)
         if not verdict.accepted or verdict.entry is None:

@@ -30,16 +30,6 @@ async def test_connections_show_who_is_there_and_what_they_did() -> None:
         await eventually(lambda: hub.links() == [])
 
 
-async def test_metrics_are_lines_that_prometheus_reads() -> None:
-    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0") as hub, client.connect(hub.urls[0]):
-        await eventually(lambda: hub.links() and hub.links()[0].is_pushing)
-        answer = await fetch(hub, "/metrics")
-        assert answer.headers["content-type"].startswith("text/plain")
-        text = answer.body.decode()
-        assert f'gossiplog_connections{{topic="{log.topic}",kind="client"}} 1\n' in text
-        assert all(line.startswith("# ") or len(line.rsplit(" ", 1)) == 2 for line in text.splitlines())
-
-
 async def test_events_bring_each_new_entry() -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
         await log.append("before")

@@ -53,6 +53,10 @@ class InsertQueue:
         self._queue: deque[InsertEntry] = deque()
         self._more = trio.Event()
 
+    def __len__(self) -> int:
+        """How many entries wait to be verified."""
+        return len(self._queue)
+
     def put(self, entry: InsertEntry) -> None:
         """Take an entry."""
         self._queue.append(entry)

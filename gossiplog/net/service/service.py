@@ -70,10 +70,12 @@ from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
 from ..admission import Admission
 from ..journal import note
-from ..transport.stream import Connection, Handler
+from ..transport.stream import Connection, Handler, Traffic
 from .ask_log import ask_until_answered
 from .bans import Bans
 from .dialler import Dialler
+from .figures import Figures
+from .health import Health
 from .insert_queue import InsertQueue
 from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
@@ -107,6 +109,8 @@ class Service:
         hubs: URLs of the hubs that it is kept connected to.
         peers: Who is connected.
         strangers: Whom of them has to wait.
+        health: Whether the log answers.
+        figures: What it has done so far.
     """
 
     def __init__(self, log: Replica, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
@@ -118,6 +122,8 @@ class Service:
         self.users = 0
         self.hubs: set[str] = set()
         self.peers: dict[PeerId, Peer] = {}
+        self.health = Health(log)
+        self.figures = Figures()
         self._machine = Broadcast(make_router(rng), log.topic, rng)
         self.protocols = self._machine.protocols
         self._todo: deque[Action] = deque()
@@ -181,6 +187,7 @@ class Service:
                     del self.peers[peer.id]
                     self.tell(Disconnected(peer.id))
                 self._streams.on_detached(link)
+                self.figures.on_detached(connection)
                 nursery.cancel_scope.cancel()
 
     def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
@@ -247,6 +254,19 @@ class Service:
         """What has happened since the start, by name."""
         return self._counts
 
+    @property
+    def waiting(self) -> int:
+        """Entries that peers sent and that wait to be verified."""
+        return len(self._insert_queue)
+
+    def traffic(self) -> dict[str, Traffic]:
+        """Sum up what streams carried so far, by protocol."""
+        return self.figures.traffic(link.connection for peer in self.peers.values() for link in peer.links)
+
+    def has_caught_up(self) -> bool:
+        """Whether all is here that any of the hubs had that we are a client of; once it was, it stays so. True without any."""
+        return not self.hubs or self.health.has_caught_up(self.peers.values(), self._machine.state())
+
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""
         self._counts[what] = self._counts.get(what, 0) + number
@@ -261,11 +281,12 @@ class Service:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until `stop`."""
-        with self._scope:
+        with self._scope, self.log.watch_commits(self.figures.on_commit):
             async with trio.open_nursery() as self._nursery:
                 await self._nursery.start(self._appends.run)
                 self._nursery.start_soon(self._timers.run)
                 self._nursery.start_soon(self._insert_queue.run)
+                self._nursery.start_soon(self.health.run)
                 self.tell(Start(self.me))
                 task_status.started()
                 await trio.sleep_forever()
@@ -334,6 +355,7 @@ class Service:
                 peer.count("pushed")
             else:
                 peer.count("dropped")
+                self.count("pushes dropped")
                 self.tell(PushDropped(id))
             if push.is_stalled():
                 note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
@@ -346,6 +368,7 @@ class Service:
     def _ban(self, action: Ban) -> None:
         seconds = round(action.until - trio.current_time())
         note("peer banned", level=logging.WARNING, peer=action.peer, seconds=seconds, reason=action.reason, address=action.origin)
+        self.figures.bans += 1
         # Before the connection is closed and its peer, who hears of that, dials again.
         self._bans.add(action.peer, action.until, action.origin)
         if action.peer in self.peers:
@@ -397,6 +420,7 @@ class Service:
     def _on_decided(self, action: InsertEntry, verdict: Verdict) -> None:
         self.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
         peer = self.peers.get(action.source)
+        self.figures.count("gossip" if peer is not None and peer.kind is PeerKind.MESH else "push", verdict)
         if peer is not None:
             # Of a peer that went and came back, what it sent before may be decided upon now.
             peer.inserting = max(0, peer.inserting - 1)
@@ -412,6 +436,7 @@ class Service:
         verdicts = await self._insert_queue.insert_synced(entries)
         for (key, _), verdict in zip(entries, verdicts, strict=True):
             note_refusal(peer, key, verdict)
+            self.figures.count("sync", verdict)
         return verdicts
 
     def _on_entries(self, entries: Sequence[Entry]) -> None:

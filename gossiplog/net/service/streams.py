@@ -39,6 +39,7 @@ from ...tree.node import ReadRoot
 from ..journal import note
 from ..protocol_ids import is_in_parts, push_protocol, sync_protocols
 from ..transport.stream import Connection, Handler, Stream
+from .figures import Figures
 from .peers import Peer, PeerConnection
 from .pubsub_stream import Encoder, RpcSender, read_rpcs
 from .pull_session import PullSession
@@ -78,9 +79,11 @@ class Owner(Protocol):
         protocols: The protocols of pubsub that its router speaks, the preferred one first.
         peers: Who is connected.
         strangers: Whom of them has to wait.
+        figures: What it has done so far.
     """
 
     log: Replica
+    figures: Figures
     topic: str
     peers: dict[PeerId, Peer]
     strangers: Strangers
@@ -305,6 +308,7 @@ class Streams:
         """Run a sync as its client; whatever happens, the machine gets its result."""
         session: PullSession | None = None
         result = SyncResult(reason="no stream could be opened")
+        began = trio.current_time()
         try:
             # Who lacks our protocol would be asked for it in vain each time, which takes a round trip.
             protocols = self._sync_protocols[not link.syncs_in_parts :]
@@ -316,6 +320,7 @@ class Streams:
                 result = session.result
                 await session.run()
         finally:
+            self._service.figures.syncs.add(trio.current_time() - began)
             self._on_pulled(link.peer, result)
             self._service.tell(SyncFinished(action.peer, result, action.token))
         if session is not None:

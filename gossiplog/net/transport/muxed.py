@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import trio
@@ -25,7 +25,7 @@ from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
 from .multistream import Proposal
 from .muxed_stream import MuxedStream
-from .stream import ByteStream, Handler
+from .stream import ByteStream, Handler, Traffic
 from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, Readable, StreamEnded, StreamState, Writable, Yamux
 
 __all__ = ["ConnectionEnd", "Counters", "EndKind", "MuxedConnection", "open_muxed"]
@@ -84,6 +84,7 @@ class Counters:
         streams_opened: Streams that we opened.
         streams_accepted: Streams that the peer opened.
         handlers_failed: Handlers that ended with an exception.
+        traffic: What streams carried, by protocol; under the empty name what agreeing on one took.
     """
 
     bytes_in: int = 0
@@ -91,6 +92,7 @@ class Counters:
     streams_opened: int = 0
     streams_accepted: int = 0
     handlers_failed: int = 0
+    traffic: dict[str, Traffic] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -172,6 +174,16 @@ class MuxedConnection:
         return self.muxer.round_trip_s
 
     @property
+    def traffic(self) -> dict[str, Traffic]:
+        """What its streams carried so far, by protocol."""
+        return self.counters.traffic
+
+    @property
+    def streams_open(self) -> int:
+        """How many of its streams are not over."""
+        return len(self._streams)
+
+    @property
     def streams(self) -> list[MuxedStream]:
         """The streams that are not over."""
         return list(self._streams.values())
@@ -248,6 +260,10 @@ class MuxedConnection:
     def forget(self, stream: StreamState) -> None:
         """Say that nothing will happen on a stream any more."""
         self._streams.pop(stream, None)
+
+    def counted(self, protocol: str) -> Traffic:
+        """Return where what streams of a protocol carry is counted."""
+        return self.counters.traffic.setdefault(protocol, Traffic())
 
     # Its tasks.
 

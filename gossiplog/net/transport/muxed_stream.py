@@ -10,6 +10,7 @@ import trio
 from ...errors import LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...pubsub.types import PeerId
 from .multistream import Offer, Proposal
+from .stream import Traffic
 from .yamux import StreamState, Yamux
 
 __all__ = ["MuxedStream"]
@@ -41,6 +42,10 @@ class Carrier(Protocol):
         """Say that a stream is over."""
         ...
 
+    def counted(self, protocol: str) -> Traffic:
+        """Return where what streams of a protocol carry is counted."""
+        ...
+
 
 class MuxedStream:
     """A `Stream`; made by `MuxedConnection.open_stream` or for a handler. One task may read while another writes."""
@@ -56,6 +61,7 @@ class MuxedStream:
         self._is_sending = False
         self._is_receiving = False
         self._protocol = ""
+        self._traffic = connection.counted("")
 
     @property
     def protocol(self) -> str:
@@ -146,7 +152,7 @@ class MuxedStream:
         self._proposal = proposal
         await self.send_all(proposal.start())
         if is_lazy:
-            self._protocol = proposal.first
+            self._agree(proposal.first)
         else:
             await self._conclude(proposal)
 
@@ -167,8 +173,7 @@ class MuxedStream:
                 raise ProtocolNotSupported(f"the peer asked for {offer.refused[:160]!r}, which is not served here") from None
         if scope.cancelled_caught or offer.protocol is None:
             raise RemoteProtocolError("no protocol was agreed upon in time", peer=self._connection.peer)
-        self._early = offer.take_rest()
-        self._protocol = offer.protocol
+        self._agree(offer.protocol, offer.take_rest())
         return offer.protocol
 
     async def _conclude(self, proposal: Proposal) -> None:
@@ -187,9 +192,16 @@ class MuxedStream:
         if scope.cancelled_caught:
             self.reset()
             raise StreamReset("the peer did not answer to a protocol in time")
-        self._early = proposal.take_rest()
         self._proposal = None
-        self._protocol = proposal.protocol or ""
+        self._agree(proposal.protocol or "", proposal.take_rest())
+
+    def _agree(self, protocol: str, early: bytes = b"") -> None:
+        """Take a protocol, and what came after it in the same piece."""
+        self._protocol = protocol
+        self._early = early
+        self._traffic.bytes_in -= len(early)
+        self._traffic = self._connection.counted(protocol)
+        self._traffic.bytes_in += len(early)
 
     async def _receive(self, bytes_max: int) -> bytes:
         while True:
@@ -198,6 +210,7 @@ class MuxedStream:
                 return data
             data = self._muxer.read(self._state, bytes_max, trio.current_time())
             if data:
+                self._traffic.bytes_in += len(data)
                 if self._muxer.queued_bytes:
                     self._connection.wake_writer()
                 return data
@@ -207,6 +220,7 @@ class MuxedStream:
 
     def _write(self, data: memoryview) -> int:
         sent = self._muxer.write(self._state, data)
+        self._traffic.bytes_out += sent
         self._connection.wake_writer()
         return sent
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ...pubsub.types import PeerId
 
-__all__ = ["ByteStream", "Connection", "Handler", "Stream"]
+__all__ = ["ByteStream", "Connection", "Handler", "Stream", "Traffic"]
 
 
 class ByteStream(Protocol):
@@ -71,6 +72,19 @@ class Stream(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Traffic:
+    """Bytes that the streams of one protocol carried.
+
+    Attributes:
+        bytes_in: That were read.
+        bytes_out: That were written.
+    """
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
 class Connection(Protocol):
     """A connection with one peer, carrying many streams."""
 
@@ -92,6 +106,16 @@ class Connection(Protocol):
     @property
     def is_over(self) -> bool:
         """It has ended, or begun to, and all of its streams with it."""
+        ...
+
+    @property
+    def streams_open(self) -> int:
+        """How many of its streams are not over."""
+        ...
+
+    @property
+    def traffic(self) -> Mapping[str, Traffic]:
+        """What its streams carried so far, by protocol."""
         ...
 
     async def open_stream(self, protocols: Sequence[str], *, is_lazy: bool = False) -> Stream:

@@ -1,0 +1,145 @@
+"""Whether a log answers, and whether it has caught up: what `/readyz` says, and whom a store that has gone away keeps waiting.
+
+While all is well nothing is asked. Once somebody has waited for a while, the log is asked something cheap; if it does not answer either,
+all who wait are let go, and nobody has to begin to wait until it answers again, which is looked for all the time.
+
+Source: docs/operations.md, "Health".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from ...broadcast import BroadcastState, PeerKind
+from ...errors import GossipLogError, StorageFull
+from ...log.requests import ReadHeads
+from ...plan import ask
+from ...replica.log import Replica
+from ..journal import note
+from .peers import Peer
+
+__all__ = ["ANSWER_S", "Away", "Health"]
+
+SUSPECT_S = 0.25
+"""Whoever waits for longer makes us look."""
+ANSWER_S = 0.35
+"""What a log has for an answer of which nothing depends; with two of the above it is less than a second."""
+FULL_S = 30.0
+"""How long a full disk is believed to be full, if nobody writes; then a write has to show."""
+CAUGHT_UP_S = 2.0
+"""A hub that has said nothing for so long, and of which nothing is wanted, has nothing that we lack."""
+
+
+class Away(Exception):
+    """The log does not answer. The message says why."""
+
+
+class Health:
+    """Watches one log.
+
+    Args:
+        log: Open.
+
+    Attributes:
+        trouble: Why the log does not answer; None while it does, as far as we know.
+        failures: Reads that the store failed or did not answer, by the name of the error.
+    """
+
+    def __init__(self, log: Replica) -> None:
+        self.trouble: str | None = None
+        self.failures: dict[str, int] = {}
+        self._log = log
+        self._waiting: dict[trio.CancelScope, float] = {}
+        self._wanted = trio.Event()
+        self._checking = trio.Lock()
+        self._checked_at = -1.0
+        self._has_caught_up = False
+
+    @contextmanager
+    def patience(self) -> Iterator[trio.CancelScope]:
+        """Wait for the log within the block no longer than it is there.
+
+        The scope may be told, by `relieve`, that what remains does not wait for the log.
+
+        Raises:
+            Away: It is not, or went away meanwhile; the block was cancelled.
+        """
+        if self.trouble is not None:
+            raise Away(self.trouble)
+        with trio.CancelScope() as scope:
+            self._waiting[scope] = trio.current_time()
+            self._wanted.set()
+            try:
+                yield scope
+            finally:
+                self._waiting.pop(scope, None)
+        if scope.cancelled_caught:
+            raise Away(self.trouble or "the log does not answer")
+
+    def relieve(self, scope: trio.CancelScope) -> None:
+        """Let a block run on whatever becomes of the log: its answer is on its way."""
+        self._waiting.pop(scope, None)
+
+    async def check(self) -> str | None:
+        """Ask the log something cheap; say why it does not answer, None if it does. Those who ask at once share one answer."""
+        asked_at = trio.current_time()
+        async with self._checking:
+            if self._checked_at < asked_at:
+                self._conclude(await self._look())
+                self._checked_at = trio.current_time()
+        return self.trouble
+
+    async def run(self) -> None:
+        """Look after those who wait, for ever."""
+        while True:
+            if self.trouble is None and not self._waiting:
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+            await trio.sleep(SUSPECT_S)
+            oldest = min(self._waiting.values(), default=trio.current_time())
+            if self.trouble is None and trio.current_time() - oldest < SUSPECT_S:
+                continue
+            if await self.check() is not None:
+                for scope in list(self._waiting):
+                    scope.cancel()
+
+    def full(self) -> str | None:
+        """Say that the disk is full, if the last commit failed for that, not long ago; None otherwise."""
+        failure = self._log.writer.failure
+        if failure is None or not isinstance(failure[1], StorageFull) or time.monotonic() - failure[0] > FULL_S:
+            return None
+        return "the disk is full"
+
+    def has_caught_up(self, peers: Iterable[Peer], state: BroadcastState) -> bool:
+        """Say whether all is here that any of the hubs among the peers had; once it was, it stays so."""
+        if not self._has_caught_up and not (state.sizes["syncs"] or state.sizes["keys_per_peer"] or state.sizes["asked"]):
+            settled = time.time() - CAUGHT_UP_S
+            hubs = [peer for peer in peers if peer.kind is PeerKind.HUB and peer.push is not None]
+            self._has_caught_up = any(peer.counts.get("received") or peer.links[0].since < settled for peer in hubs)
+        return self._has_caught_up
+
+    async def _look(self) -> str | None:
+        with trio.move_on_after(ANSWER_S):
+            try:
+                await self._log.run(ask(ReadHeads(1)))
+            except GossipLogError as error:
+                name = type(error).__name__
+                self.failures[name] = self.failures.get(name, 0) + 1
+                return str(error)
+            return None
+        self.failures["TimeoutError"] = self.failures.get("TimeoutError", 0) + 1
+        return "the store does not answer"
+
+    def _conclude(self, trouble: str | None) -> None:
+        before, self.trouble = self.trouble, trouble
+        if trouble is not None:
+            self._wanted.set()
+            if before is None:
+                note("store away", level=logging.ERROR, topic=self._log.topic, reason=trouble)
+        elif before is not None:
+            note("store back", level=logging.WARNING, topic=self._log.topic, reason="it answers again")
