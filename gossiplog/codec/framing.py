@@ -51,6 +51,12 @@ class FrameDecoder:
         """Bytes that are here and not yet part of a frame that was returned."""
         return len(self._buffer) - self._start
 
+    def is_completed(self, more: int, longer_than: int) -> bool:
+        """Whether so many bytes more complete a frame of more than `longer_than` bytes; maybe, if none has begun and they are that many."""
+        if self._end is None:
+            return self.buffered_bytes + more > longer_than
+        return self._end - self._start > longer_than and self._end <= len(self._buffer) + more
+
     def feed(self, data: bytes) -> None:
         """Take what arrived. O(len(data)) amortised."""
         self._buffer += data

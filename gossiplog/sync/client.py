@@ -60,6 +60,8 @@ from .wire import decode_response, encode_request
 __all__ = ["SyncClient"]
 
 COOLDOWN_S_MAX: Final = 300.0
+_LONG_BYTES, _LONG_NODES = 256 * 1024, 5_000
+"""Of nodes, about 15 ms to decode and check; of values, 3. More takes longer than a hop into a thread is worth sparing."""
 
 
 class _Sent(NamedTuple):
@@ -127,6 +129,16 @@ class SyncClient:
     def wants_input(self) -> bool:
         """Whether the driver should read now; False while it should first insert what has arrived, and at the end."""
         return not self._is_ending and not self._is_closed and self._ready_bytes < self._limits.ready_bytes
+
+    def takes_long(self, event: ClientEvent) -> bool:
+        """Whether `handle` may take more than a few milliseconds, which a driver with others to serve spends in a thread."""
+        match event:
+            case Answered():
+                return sum(len(nodes) for _, nodes in self._comparing or ()) > _LONG_NODES
+            case Received():
+                return self._frames.is_completed(len(event.data), _LONG_BYTES)
+            case _:
+                return self._frames.is_completed(0, _LONG_BYTES)
 
     @property
     def deadline(self) -> float | None:

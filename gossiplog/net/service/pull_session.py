@@ -57,6 +57,8 @@ class PullSession:
         self._outgoing: deque[bytes] = deque()
         self._is_finishing = False
         self._moved = trio.Event()
+        # Held while the machine is at work, which may be in a thread: a frame may have 91,000 nodes.
+        self._turn = trio.Lock()
         self._reading = trio.CancelScope()
         self._nursery: trio.Nursery
         self._is_done = False
@@ -87,8 +89,12 @@ class PullSession:
         finally:
             self._stream.reset()
 
-    def _give(self, event: ClientEvent) -> None:
-        self._perform(self._client.handle(event, trio.current_time()))
+    async def _give(self, event: ClientEvent) -> None:
+        async with self._turn:
+            if self._client.takes_long(event):
+                self._perform(await trio.to_thread.run_sync(self._client.handle, event, trio.current_time()))
+            else:
+                self._perform(self._client.handle(event, trio.current_time()))
 
     def _perform(self, actions: Sequence[ClientAction]) -> None:
         for action in actions:
@@ -113,15 +119,18 @@ class PullSession:
         self._reading.deadline = float("inf") if deadline is None else deadline
 
     async def _read(self) -> None:
-        while not self._is_done:
-            if not self._client.wants_input:
-                await self._moved.wait()
+        while True:
+            async with self._turn:
+                moved, is_wanted, deadline = self._moved, self._client.wants_input, self._client.deadline
+            if self._is_done:
+                return
+            if not is_wanted:
+                await moved.wait()
                 continue
-            deadline = self._client.deadline
+            event: Received | Closed | TimedOut = TimedOut()
             with trio.CancelScope(deadline=float("inf") if deadline is None else deadline) as self._reading:
-                self._give(await self._receive())
-            if self._reading.cancelled_caught:
-                self._give(TimedOut())
+                event = await self._receive()
+            await self._give(event)
 
     async def _receive(self) -> Received | Closed:
         try:
@@ -151,12 +160,12 @@ class PullSession:
             self.result.ending, self.result.reason = Ending.STORAGE, str(error)
             self._is_done = True
             self._reading.cancel()
+            self._moved.set()
             return
-        self._give(Answered(answer))
+        await self._give(Answered(answer))
 
     async def _insert_entries(self, action: InsertEntries) -> None:
         # What has begun is finished and counted; what has not is left to the next session.
         await trio.lowlevel.checkpoint_if_cancelled()
         with trio.CancelScope(shield=True):
-            verdicts = await self._insert(action.entries)
-        self._give(Inserted(verdicts))
+            await self._give(Inserted(await self._insert(action.entries)))
