@@ -9,6 +9,7 @@ hashed can be built again from a line. The id says whether that worked.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..codec import CLOCK_MAX, dag_json, pcf
@@ -21,10 +22,13 @@ from .records import BLOCK_BYTES_MAX, LINE_BYTES_MAX, BinaryReader, Record, read
 if TYPE_CHECKING:
     from ..entry.message import Entry
 
-__all__ = ["DEPTH_MAX", "entry_to_line", "line_to_value", "read_json_lines", "record_to_value"]
+__all__ = ["DEPTH_MAX", "cbor_to_value", "entry_to_line", "line_to_value", "read_json_lines", "record_to_value"]
 
 DEPTH_MAX = pcf.DEPTH_MAX + 2
 """The line's own two levels come on top of the payload's."""
+_SMALL = frozenset({"clock", "codec", "parents", "publicKey", "signature", "topic"})
+_SMALL_BYTES_MAX = 64 * PARENTS_MAX
+"""The parents are the largest of these, with 34 bytes each."""
 
 
 def entry_to_line(entry: Entry) -> bytes:
@@ -61,22 +65,55 @@ def line_to_value(line: bytes) -> tuple[bytes, str | None]:
 
 def record_to_value(record: Any) -> bytes:
     """Build the VALUE of `{"message": {…}, "signature": {…}}`, a decoded line. Checks and raises as `line_to_value`."""
-    message, signature = _field(record, "message", dict), _field(record, "signature", dict)
+    message = _field(record, "message", dict)
+    if "payload" not in message:
+        raise DecodeError("payload is missing")
+    try:
+        payload = pcf.encode(message["payload"], depth_max=pcf.DEPTH_MAX, bytes_max=BLOCK_BYTES_MAX)
+    except EncodeError as error:
+        raise DecodeError(f"the payload has no canonical form: {error}") from error
+    return _join(message, _field(record, "signature", dict), payload)
+
+
+def cbor_to_value(data: bytes) -> bytes:
+    """Build the VALUE of the same record in PCF. The payload is checked and copied, and nothing is built of it.
+
+    Raises:
+        DecodeError: It is not in PCF, lacks a field, or has one of another type.
+    """
+    found: dict[str, dict[str, bytes]] = {"": {}, "message": {}, "signature": {}}
+
+    def check_value(within: str, key: str, start: int) -> int:
+        if not within and key in found:
+            return pcf.check_map(data, start, partial(check_value, key))
+        end = pcf.check(data, start)
+        found[within][key] = data[start:end]
+        return end
+
+    end = pcf.check_map(data, 0, partial(check_value, ""))
+    if end != len(data):
+        raise DecodeError(f"{len(data) - end} bytes follow the record")
+    payload = found["message"].pop("payload", None)
+    if payload is None:
+        raise DecodeError("payload is missing")
+    message, signature = [
+        {key: pcf.decode(item) for key, item in found[name].items() if key in _SMALL and len(item) <= _SMALL_BYTES_MAX}
+        for name in ("message", "signature")
+    ]
+    return _join(message, signature, payload)
+
+
+def _join(message: dict[str, Any], signature: dict[str, Any], payload: bytes) -> bytes:
     parents = _field(message, "parents", list)
     if len(parents) > PARENTS_MAX:
         raise DecodeError(f"{len(parents)} parents, at most {PARENTS_MAX}")
     clock = _field(message, "clock", int)
     if not 0 <= clock <= CLOCK_MAX:
         raise DecodeError(f"clock {clock} is out of range")
-    if "payload" not in message:
-        raise DecodeError("payload is missing")
     keys = [_parent_key(parent) for parent in parents]
     codec, did, raw = _field(signature, "codec", str), _field(signature, "publicKey", str), _field(signature, "signature", bytes)
     try:
-        payload = pcf.encode(message["payload"], depth_max=pcf.DEPTH_MAX, bytes_max=BLOCK_BYTES_MAX)
         return build_value(codec, did, raw, _field(message, "topic", str), clock, keys, payload)
-    except EncodeError as error:
-        raise DecodeError(f"the payload has no canonical form: {error}") from error
     except UnicodeEncodeError as error:
         raise DecodeError("a text contains half a surrogate pair") from error
 

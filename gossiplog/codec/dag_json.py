@@ -59,6 +59,9 @@ def encode(value: Any, *, depth_max: int = DEPTH_MAX) -> bytes:
             continue
         if len(walk) > depth_max:
             raise EncodeError(f"more than {depth_max} levels of nesting")
+        if not value:
+            out.append("{}" if isinstance(value, dict) else "[]")
+            continue
         if isinstance(value, dict):
             out.append("{")
             walk.append((_map_items(value), "}"))

@@ -17,7 +17,7 @@ Source: docs/spec/entries.md, "Portable canonical form (PCF)".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ from .javascript import SAFE_INTEGER_MAX, reserved_map
 from .link import UnknownLink, check_cid, link_from_bytes
 from .pcf_encode import APPEND_DEPTH_MAX, encode
 
-__all__ = ["APPEND_DEPTH_MAX", "DEPTH_MAX", "TooDeep", "check", "decode", "encode"]
+__all__ = ["APPEND_DEPTH_MAX", "DEPTH_MAX", "TooDeep", "check", "check_map", "decode", "decode_shared", "encode"]
 
 DEPTH_MAX = 1024
 """Levels of arrays and maps in a payload; a stated deviation, the reference's limit is its stack."""
@@ -98,6 +98,11 @@ def _check(data: bytes, start: int, depth_max: int) -> int:
             position = after
         elif 0x40 <= byte < 0x58:
             position += byte - 0x3F
+        elif byte == 0x80 or byte == 0xA0:
+            # Empty: millions of them fit into an entry, and nothing has to be remembered of what is around them.
+            if len(enclosing) >= depth_max:
+                raise TooDeep(f"more than {depth_max} levels of nesting at byte {position}")
+            position += 1
         elif byte == 0xFB:
             _check_float(data, position)
             position += 9
@@ -125,11 +130,18 @@ def _check(data: bytes, start: int, depth_max: int) -> int:
             _refuse(position, f"byte {byte:#04x} begins no item of PCF")
 
 
-def decode(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX, *, link: Callable[[bytes], Any] = link_from_bytes) -> Any:
+def decode(
+    data: bytes,
+    start: int = 0,
+    depth_max: int = DEPTH_MAX,
+    *,
+    link: Callable[[bytes], Any] = link_from_bytes,
+    empty: Sequence[Callable[[], Any]] = (list, dict),
+) -> Any:
     """Check the one item in PCF from `start` to the end of `data` and build its value.
 
     Arrays become lists, maps dicts in the order of the bytes, links what `link` makes of a CID's bytes: `multiformats.CID` (or
-    `UnknownLink`). About 0.7 µs an item, and 10 µs a link.
+    `UnknownLink`), empty arrays and maps what the two of `empty` make. About 0.7 µs an item, and 10 µs a link.
 
     Raises:
         DecodeError: As `check`, or something follows the item.
@@ -137,11 +149,47 @@ def decode(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX, *, link: Cal
     end = check(data, start, depth_max)
     if end != len(data):
         raise DecodeError(f"{len(data) - end} bytes follow the item")
-    return _build(data, start, link)
+    return _build(data, start, link, empty)
 
 
-def _build(data: bytes, start: int, link: Callable[[bytes], Any]) -> Any:
-    """Build the value of an item that `check` has accepted."""
+def check_map(data: bytes, start: int, check_value: Callable[[str, int], int]) -> int:
+    """Prove that a map in PCF begins at `start`, leaving its values to the caller, and return the offset behind it.
+
+    For whoever wants to know where the values are, and not what they are. The map itself is not looked at for what is reserved.
+
+    Args:
+        data: Has the map.
+        start: Where it begins.
+        check_value: Given each key and where its value begins, proves that it is in PCF, as `check` does, and returns the offset behind it.
+
+    Raises:
+        DecodeError: It is no map, or as `check`.
+    """
+    try:
+        if data[start] >> 5 != 5:
+            _refuse(start, "a map was expected")
+        count, position = _argument(data, start)
+        previous = b""
+        for _ in range(count):
+            if data[position] >> 5 != 3:
+                _refuse(position, "a map's key is not a string")
+            after = check(data, position)
+            item = data[position:after]
+            if item <= previous:
+                _refuse(position, "map keys repeat or are out of order")
+            previous, position = item, check_value(item[_header_bytes(item[0]) :].decode(), after)
+    except IndexError:
+        raise DecodeError("the item is cut short") from None
+    return position
+
+
+def decode_shared(data: bytes, start: int = 0) -> Any:
+    """Decode as `decode` does, for whoever changes nothing of it: all that is empty is one object, and links are `UnknownLink`."""
+    return decode(data, start, link=UnknownLink, empty=_SHARED)
+
+
+def _build(data: bytes, start: int, link: Callable[[bytes], Any], empty: Sequence[Callable[[], Any]]) -> Any:
+    """Build the value of an item that `check` has accepted; what is empty is what `empty` makes of it, by its kind."""
     position = start
     top: list[Any] = []
     enclosing: list[tuple[int, Any]] = []
@@ -189,6 +237,8 @@ def _build(data: bytes, start: int, link: Callable[[bytes], Any]) -> Any:
                 if kind == 3:
                     value = value.decode()
                 position += argument
+            elif not argument:
+                value = empty[kind - 4]()
             else:
                 value = {} if kind == 5 else []
                 enclosing.append((left, container))
@@ -274,22 +324,28 @@ def _check_reserved_maps(data: bytes, start: int, end: int) -> None:
 
     A second pass for the few payloads that may have the key `/`: building the value is simplest, and it is bounded by the first pass.
     """
-    waiting = [_build(data[:end], start, UnknownLink)]
+    waiting = [_build(data[:end], start, UnknownLink, _SHARED)]
     while waiting:
         value = waiting.pop()
-        if type(value) is list:
-            waiting.extend(value)
-        elif type(value) is dict:
+        if type(value) is dict:
             if "/" in value:
                 reason = reserved_map(value)
                 if reason is not None:
                     _refuse(start, reason)
-            waiting.extend(value.values())
+            value = value.values()
+        if type(value) in _WITH_ITEMS:
+            # Not the millions of scalars and empty arrays that there may be.
+            waiting.extend([item for item in value if type(item) in _CONTAINERS and item])
 
 
 def _refuse(position: int, reason: str) -> NoReturn:
     raise DecodeError(f"at byte {position}: {reason}")
 
 
+_CONTAINERS = (list, dict)
+_NO_ITEMS: list[Any] = []
+_NO_KEYS: dict[str, Any] = {}
+_WITH_ITEMS: tuple[type, ...] = (list, type(_NO_KEYS.values()))
+_SHARED = (lambda: _NO_ITEMS, lambda: _NO_KEYS)
 _ARGUMENT_MIN = (24, 1 << 8, 1 << 16, 1 << 32)
 _SIMPLE = (False, True, None)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from ..codec import pcf
 from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
-from ..codec.link import UnknownLink
 from ..codec.pcf_encode import item_header
 from ..errors import DecodeError
 from .message_id import KEY_BYTES, clock_of
@@ -146,7 +145,7 @@ def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes
 
         parents = [encode_base32hex(key) for key in parent_keys]
         # The text of a link needs its bytes only.
-        decoded = pcf.decode(payload, link=UnknownLink)
+        decoded = pcf.decode_shared(payload)
         return dag_json.encode({"clock": clock, "parents": parents, "payload": decoded, "topic": topic})
     return b"%b%b\x65topic%b\x67parents%b%b\x67payload%b" % (
         b"\xa4\x65clock",

@@ -23,8 +23,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message
 
-from ..archive.jsonl import DEPTH_MAX, entry_to_line, record_to_value
-from ..codec import dag_json, pcf
+from ..archive.jsonl import DEPTH_MAX, cbor_to_value, entry_to_line, record_to_value
+from ..codec import dag_json
 from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id
 from ..entry.rules import Rule, next_clock
@@ -218,9 +218,12 @@ async def _receive(request: Request) -> Message:
 
 def _decode_body(kind: str, body: bytes) -> bytes:
     try:
-        return record_to_value(_DECODERS[kind](body, depth_max=DEPTH_MAX))
+        return _DECODERS[kind](body)
     except DecodeError as error:
         raise HTTPException(400, f"the body is no entry: {error}") from None
 
 
-_DECODERS: Mapping[str, Callable[..., object]] = {"application/json": dag_json.decode, "application/cbor": pcf.decode}
+_DECODERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "application/json": lambda body: record_to_value(dag_json.decode(body, depth_max=DEPTH_MAX)),
+    "application/cbor": cbor_to_value,
+}
