@@ -172,6 +172,7 @@ class Subscription(SubscriptionFacade):
         return await self._pages.next_page()
 
     ack = _call(TrioSubscription.ack)
+    flush = _call(TrioSubscription.flush)
 
 
 class Hub(HubFacade):

@@ -175,6 +175,7 @@ class Subscription(SubscriptionFacade):
         return self._pages.next_page()
 
     ack = _call(TrioSubscription.ack)
+    flush = _call(TrioSubscription.flush)
 
 
 class Hub(HubFacade):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import trio
@@ -13,7 +13,7 @@ from ..codec import pcf_encode
 from ..entry.message import Entry
 from ..entry.signing import Signer
 from ..entry.validation import Verdict, validate_many
-from ..errors import LocalProtocolError, ReadOnlyLog, Reject, Rejected
+from ..errors import GossipLogError, LocalProtocolError, ReadOnlyLog, Reject, Rejected
 from ..log.commit import AppendPayloads, Authorize, Committed, InsertEntries
 from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import ReadCount, ReadCursor, ReadPage, WriteCursor
@@ -34,6 +34,8 @@ _CHUNK = 250
 """Values verified per hop into a worker thread."""
 _CHUNKS_PER_COMMIT = 4
 _SMALL_BYTES = 4096
+_FLUSH_S = 1.0
+"""What was acknowledged has so long to be kept when a subscription's block raises or is cancelled."""
 
 
 class Replica(LogCare):
@@ -184,7 +186,8 @@ class Replica(LogCare):
         """Follow the log: every entry in the order in which this replica got it, then wait for more.
 
         Args:
-            cursor: A name under which `ack` keeps the place: at least once, each entry until it is acknowledged. None keeps none.
+            cursor: A name under which `ack` keeps the place: at least once, each entry until it is acknowledged. None keeps none. At the
+                end of the block, however it ends, what was acknowledged is kept.
             from_now: Begin with the next entry, unless the cursor has a place already. Otherwise begin with the first.
 
         Raises:
@@ -207,7 +210,20 @@ class Replica(LogCare):
                 seq = await self.run(ask(ReadCursor(cursor)))
             if seq is None:
                 seq = (await self.run(ask(ReadCount(counted=False))))[1] if from_now else 0
-            yield Subscription(self, cursor, seq)
+            events = Subscription(self, cursor, seq)
+            if cursor is None:
+                yield events
+                return
+            async with open_service_nursery() as nursery:
+                nursery.start_soon(events.keep_acks)
+                try:
+                    yield events
+                except BaseException:
+                    with trio.move_on_after(_FLUSH_S, shield=True), suppress(GossipLogError):
+                        await events.flush()
+                    raise
+                await events.flush()
+                nursery.cancel_scope.cancel()
         finally:
             if cursor is not None:
                 self._cursors.discard(cursor)

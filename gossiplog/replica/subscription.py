@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
+from itertools import takewhile
 from typing import Protocol, TypeVar
 
 import trio
 
 from ..entry.message import Entry
-from ..errors import LocalProtocolError
+from ..errors import GossipLogError, LocalProtocolError
 from ..log.place import LogPlace, check_place
 from ..log.requests import ReadTail, WriteCursor
 from ..plan import Plan, ask
@@ -19,6 +20,7 @@ __all__ = ["UNACKED_MAX", "Subscription", "look_behind"]
 UNACKED_MAX = 10_000
 """Entries that a named follower may take without acknowledging any."""
 _PAGE = 256
+_ACK_S = 0.05
 
 T = TypeVar("T")
 
@@ -70,6 +72,9 @@ class Subscription:
         self._page: deque[tuple[int, Entry]] = deque()
         # In the order of delivery, so that an acknowledgement covers all before it.
         self._unacked: dict[bytes, int] = {}
+        self._acked = self._kept = seq
+        self._is_acked = trio.Event()
+        self._failure: GossipLogError | None = None
 
     def __aiter__(self) -> Subscription:
         return self
@@ -104,19 +109,51 @@ class Subscription:
         return entries
 
     async def ack(self, entry: Entry) -> None:
-        """Say that this entry and all before it are dealt with: after a crash the cursor goes on behind it. One durable commit.
+        """Say that this entry and all before it are dealt with: after a crash the cursor goes on behind it.
+
+        It does not wait for the disk: the cursor is kept within 50 ms, in one commit for all acknowledgements of that time, and at the end
+        of the block. A crash before that delivers again what was acknowledged last; `flush` waits.
 
         Raises:
             LocalProtocolError: The subscription has no cursor, or did not deliver the entry, or it was acknowledged before.
+            StoreError: The cursor could not be kept after an earlier call; it is tried again.
         """
         if self._cursor is None:
             raise LocalProtocolError("a subscription without a cursor has nothing to acknowledge", hint="subscribe(cursor=NAME)")
         seq = self._unacked.get(entry.key)
         if seq is None:
             raise LocalProtocolError(f"entry {entry.id} is not waiting for an ack")
-        await self._log.write_cursor(WriteCursor(self._cursor, seq))
-        for key in [key for key, delivered in self._unacked.items() if delivered <= seq]:
+        for key, _ in list(takewhile(lambda delivered: delivered[1] <= seq, self._unacked.items())):
             del self._unacked[key]
+        self._acked = seq
+        self._is_acked.set()
+        await trio.lowlevel.checkpoint()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    async def flush(self) -> None:
+        """Wait until what was acknowledged is kept, as durably as the log was opened for.
+
+        Raises:
+            StoreError: It could not be kept.
+        """
+        await trio.lowlevel.checkpoint()
+        seq = self._acked
+        if self._cursor is not None and seq > self._kept:
+            await self._log.write_cursor(WriteCursor(self._cursor, seq))
+            self._kept = max(self._kept, seq)
+
+    async def keep_acks(self) -> None:
+        """Keep the cursor as it moves on, at most once in 50 ms. For `GossipLog.subscribe`."""
+        while True:
+            await self._is_acked.wait()
+            self._is_acked = trio.Event()
+            try:
+                await self.flush()
+            except GossipLogError as error:
+                self._failure = error
+            await trio.sleep(_ACK_S)
 
     async def _fill(self) -> None:
         self._place, entries = await look_behind(self._log, self._place, _PAGE)

@@ -1,13 +1,17 @@
 """Following a log: subscriptions and durable cursors."""
 
+from contextlib import suppress
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
 from log_support import make
 
 from gossiplog.entry import Entry
-from gossiplog.errors import LocalProtocolError
-from gossiplog.replica.subscription import UNACKED_MAX
+from gossiplog.errors import LocalProtocolError, StorageFull, StoreError
+from gossiplog.log.requests import WriteCursor
+from gossiplog.replica.subscription import UNACKED_MAX, Subscription
 
 
 async def take(events, count: int) -> list[Entry]:
@@ -70,6 +74,76 @@ async def test_a_cursor_survives_the_end_of_the_process(open_durable) -> None:
             await events.ack(got[2])
     async with open_durable() as log, log.subscribe(cursor="indexer", from_now=True) as events:
         assert [entry.key for entry in await take(events, 3)] == [entry.key for entry in entries[3:]]
+
+
+class Counted:
+    """A log that counts how often a cursor is written to it."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+        self.writes = 0
+        self.failure: StoreError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def write_cursor(self, request: WriteCursor) -> None:
+        self.writes += 1
+        if self.failure is not None:
+            raise self.failure
+        await self._log.write_cursor(request)
+
+
+async def test_many_acks_are_one_commit(open_log, mock_clock) -> None:
+    async with open_log() as log, trio.open_nursery() as nursery:
+        await log.append_many(range(1_000))
+        counted = Counted(log)
+        events = Subscription(counted, "indexer", 0)
+        nursery.start_soon(events.keep_acks)
+        for _ in range(1_000):
+            await events.ack(await anext(events))
+        # The first, and, as the clock stands still, all others when they are waited for.
+        await events.flush()
+        assert counted.writes <= 2
+        await events.flush()
+        assert counted.writes <= 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_acks_are_kept_however_the_block_ends(open_log) -> None:
+    async with open_log() as log:
+        entries = await log.append_many(range(20))
+        for number in range(6):
+            with trio.CancelScope() as scope, suppress(ZeroDivisionError):
+                async with log.subscribe(cursor="indexer") as events:
+                    got = await take(events, 3)
+                    assert got[0].key == entries[3 * number].key
+                    await events.ack(got[1])
+                    await events.ack(got[2])
+                    if number % 3 == 0:
+                        scope.cancel()
+                        await trio.sleep_forever()
+                    assert number % 3 == 1 or 1 / 0
+
+
+async def test_ack_that_could_not_be_kept_is_told_and_tried_again(open_log, autojump_clock) -> None:
+    async with open_log() as log, trio.open_nursery() as nursery:
+        await log.append_many(range(4))
+        counted = Counted(log)
+        counted.failure = StorageFull("no space")
+        events = Subscription(counted, "indexer", 0)
+        nursery.start_soon(events.keep_acks)
+        await events.ack(await anext(events))
+        await trio.sleep(1)
+        with pytest.raises(StorageFull):
+            await events.ack(await anext(events))
+        with pytest.raises(StorageFull):
+            await events.flush()
+        counted.failure = None
+        await events.flush()
+        nursery.cancel_scope.cancel()
+        async with log.subscribe(cursor="indexer") as again:
+            assert (await take(again, 1))[0].message.payload == 2
 
 
 async def test_a_name_that_is_new_begins_with_now_if_that_is_wanted(open_log) -> None:

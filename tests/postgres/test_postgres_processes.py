@@ -126,11 +126,13 @@ async def test_a_cursor_goes_on_in_another_process_and_never_back(postgres) -> N
         async with a.subscribe(cursor="indexer") as events:
             got = [await anext(events) for _ in range(6)]
             await events.ack(got[3])
+            await events.flush()
             async with b.subscribe(cursor="indexer") as others:
                 assert (await anext(others)).key == entries[4].key
                 await others.ack(await anext(others))
             # Behind the other one's place by now.
             await events.ack(got[4])
+            await events.flush()
         async with b.subscribe(cursor="indexer") as events:
             assert (await anext(events)).key == entries[6].key
 

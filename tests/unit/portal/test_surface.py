@@ -52,6 +52,14 @@ def test_everything_that_is_documented_is_there(module: ModuleType) -> None:
     assert missing == set(), "give each a line like `append = _call(_Log.append)` in aio.py, and run `python tests/derive_blocking.py`"
 
 
+@pytest.mark.parametrize("module", [aio, blocking], ids=lambda module: module.__name__)
+def test_subscriptions_hubs_and_links_have_what_theirs_have(module: ModuleType) -> None:
+    # The others take or give what only trio can use.
+    assert public(Subscription) - public(module.Subscription) == {"keep_acks"}
+    assert public(Hub) - public(module.Hub) <= {"serve", "service_at"}
+    assert public(HubLink) - public(module.HubLink) == {"run"}
+
+
 @pytest.mark.parametrize(("original", "facade"), PAIRS, ids=lambda each: f"{each.__module__}.{each.__name__}")
 def test_nothing_is_said_or_asked_for_differently(original: type, facade: type) -> None:
     assert facade.__doc__ is not None
