@@ -11,7 +11,8 @@ So every query, and the whole commit, is written once, is tested without a datab
 """
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 __all__ = ["Plan", "Request", "Resumable", "ask", "is_single", "run_plan", "run_plan_async"]
 
@@ -50,19 +51,34 @@ class Resumable(Generic[T]):
         self.has_answer = False
         self._plan = plan
         self._request: Request[Any] | None = None
+        self._outcome: Callable[[], T] | None = None
 
     def run(self) -> Plan[T]:
-        """Return a plan that goes on from the request that was not answered, at first from the beginning."""
-        try:
+        """Return a plan that goes on from the request that was not answered, at first from the beginning.
+
+        One that has come to its end, be it a result or an error of its own, comes to the same end again.
+        """
+        while self._outcome is None:
             if self._request is None:
-                self._request = next(self._plan)
-            while True:
+                self._advance(None)
+            else:
                 answer = yield self._request
                 self.has_answer = True
-                self._request = self._plan.send(answer)
+                self._advance(answer)
+        return self._outcome()
+
+    def _advance(self, answer: Any) -> None:
+        try:
+            self._request = self._plan.send(answer)
         except StopIteration as stop:
             result: T = stop.value
-            return result
+            self._outcome = lambda: result
+        except Exception as error:
+            self._outcome = partial(_fail, error)
+
+
+def _fail(error: Exception) -> NoReturn:
+    raise error
 
 
 def run_plan(plan: Plan[T], answer: Callable[[Request[Any]], Any]) -> T:
