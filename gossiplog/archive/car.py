@@ -11,8 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ..codec.link import link_from_bytes
 from ..errors import DecodeError
+from .foreign import describe_foreign
 from .records import BLOCK_BYTES_MAX, BinaryReader, Record
 
 __all__ = ["CAR_PREFIX", "CID_BYTES", "CarHeader", "car_block", "car_cid", "car_header", "read_car", "read_car_header"]
@@ -22,6 +25,8 @@ CAR_PREFIX = b"\xa2eroots"
 """How the dag-cbor of a header with roots begins: a map of two, the key "roots" first, as it is the shorter one."""
 _CID_PREFIX = b"\x01\x71\x12\x20"
 _VERSION_1 = b"\x67version\x01"
+_LINK_BYTES = 5 + CID_BYTES
+"""Of a root in the header: tag 42, the head of a byte string, a zero, and the CID."""
 _HEADER_BYTES_MAX = 4 * 1024 * 1024
 _SECTION_BYTES_MAX = 256 * 1024 * 1024
 """A block that claims more than this is taken for garbage in its length, not for a large block of somebody else's."""
@@ -48,8 +53,7 @@ def car_cid(digest: bytes) -> bytes:
 
 def car_header(roots: Sequence[bytes]) -> bytes:
     """Encode a header, with its length in front, whose roots are the values with these sha2-256 digests, in the order given."""
-    links = b"".join([b"\xd8\x2a\x58\x25\x00" + car_cid(digest) for digest in roots])
-    body = CAR_PREFIX + _cbor_head(0x80, len(roots)) + links + _VERSION_1
+    body = _header_body(roots)
     return _varint(len(body)) + body
 
 
@@ -74,20 +78,12 @@ def read_car_header(file: BinaryReader) -> CarHeader:
     body = file.read(length)
     if len(body) < length:
         raise DecodeError(f"the file ends inside its header, after {len(body)} of {length} bytes")
-    if not body.startswith(CAR_PREFIX) or not body.endswith(_VERSION_1):
-        raise DecodeError("not a CAR v1 header with roots")
-    links = body[len(CAR_PREFIX) : -len(_VERSION_1)]
-    link_bytes = 5 + CID_BYTES
-    count = len(links) // link_bytes
-    head = _cbor_head(0x80, count)
-    if len(links) != len(head) + count * link_bytes or not links.startswith(head):
-        raise DecodeError("not a CAR v1 header whose roots are CIDs of entries (dag-cbor, sha2-256)")
-    roots = []
-    for start in range(len(head), len(links), link_bytes):
-        link = links[start : start + link_bytes]
-        if not link.startswith(b"\xd8\x2a\x58\x25\x00" + _CID_PREFIX):
-            raise DecodeError("not a CAR v1 header whose roots are CIDs of entries (dag-cbor, sha2-256)")
-        roots.append(link[-32:])
+    # The roots stand one after the other up to the version, each the last 32 bytes of its link. Decoding a link takes the library 180 µs
+    # and encoding one 5, so they are taken from where they have to be, and the header is good if they are encoded to the same bytes.
+    end = length - len(_VERSION_1)
+    roots = [body[at - 32 : at] for at in range(end, len(CAR_PREFIX) + _LINK_BYTES, -_LINK_BYTES)][::-1]
+    if _header_body(roots) != body:
+        raise DecodeError(f"not a CAR v1 header whose roots are CIDs of entries (dag-cbor, sha2-256), but {_described(body)}")
     return CarHeader(tuple(roots), taken + length)
 
 
@@ -117,6 +113,17 @@ def read_car(file: BinaryReader, header: CarHeader) -> Iterator[Record]:
             return
         yield _block(place, body)
         offset += taken + length
+
+
+def _header_body(roots: Sequence[bytes]) -> bytes:
+    import dag_cbor
+
+    links: list[Any] = [link_from_bytes(car_cid(digest)) for digest in roots]
+    return dag_cbor.encode({"roots": links, "version": 1})
+
+
+def _described(body: bytes) -> str:
+    return describe_foreign(body) or "bytes that are no dag-cbor"
 
 
 def _block(place: str, body: bytes | None) -> Record:
@@ -158,13 +165,3 @@ def _skip(file: BinaryReader, length: int) -> int:
     while left and (chunk := file.read(min(left, _SKIP_BYTES))):
         left -= len(chunk)
     return length - left
-
-
-def _cbor_head(kind: int, count: int) -> bytes:
-    """Encode a dag-cbor head in its shortest form; `kind` is the major type in the top three bits."""
-    if count < 24:
-        return bytes([kind | count])
-    for code, width in ((24, 1), (25, 2), (26, 4)):
-        if count < 1 << (8 * width):
-            return bytes([kind | code]) + count.to_bytes(width, "big")
-    return bytes([kind | 27]) + count.to_bytes(8, "big")

@@ -36,7 +36,7 @@ from .message import Entry
 from .rules import VALUE_BYTES_LIMIT, InvalidEntry, Rule
 from .schemes import CODECS, SignatureScheme, accepted_schemes, extra_of, is_codec, scheme_of
 
-__all__ = ["CODECS", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "validate", "validate_many"]
+__all__ = ["CODECS", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judge", "validate", "validate_many"]
 
 UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.SCHEME})
 """Rules that an entry may break which is good elsewhere."""
@@ -112,6 +112,25 @@ def validate_many(
     accepted = accepted_schemes() if schemes is None else schemes
     examined = [_examine(value, topic, None, accepted, value_bytes_max) for value in values]
     return [each if isinstance(each, Verdict) else _verify(each) for each in examined]
+
+
+def judge(
+    value: bytes,
+    key: bytes | None = None,
+    *,
+    topic: str | None = None,
+    schemes: Collection[str] | None = None,
+    value_bytes_max: int = VALUE_BYTES_LIMIT,
+) -> Verdict:
+    """Decide about a VALUE that is kept somewhere, as every `verify` does: under a key, or under none. Takes what `validate` takes.
+
+    Where the bytes hash to another key than theirs, that is what is said of them, whatever rule they break besides: they were changed.
+    """
+    verdict = validate(value, topic=topic, schemes=schemes, value_bytes_max=value_bytes_max)
+    entry = verdict.entry
+    if key is None or entry is None or entry.key == key:
+        return verdict
+    return Verdict(Outcome.REJECT, Rule.KEY, f"its bytes were changed: they hash to {entry.id}", entry)
 
 
 class _Claim(NamedTuple):

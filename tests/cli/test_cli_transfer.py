@@ -5,9 +5,12 @@ import json
 import sqlite3
 from pathlib import Path
 
+import dag_cbor
 import pytest
 from cli_support import SEEDS, TOPIC, Run
+from multiformats import CID
 
+from gossiplog.archive import car_block
 from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer, sign_entry
 
@@ -173,6 +176,18 @@ def test_verify_values_takes_each_topic_as_it_is(cli: Run, app: str) -> None:
         "topic",
         "topic",
     ]
+
+
+def test_verify_says_what_a_block_of_somebody_elses_is(cli: Run, app: str) -> None:
+    cli("export", app, "-o", "app.car")
+    foreign = dag_cbor.encode({"name": "a file", "size": 7})
+    Path("mixed.car").write_bytes(Path("app.car").read_bytes() + car_block(foreign))
+    *good, bad = cli("verify", "mixed.car", "--json", code=3).lines
+    assert [line["accepted"] for line in good] == [True] * 5
+    assert bad["rule"] == "shape" and bad["reason"].endswith('; it is a dag-cbor map with the keys "name", "size"')
+    header = dag_cbor.encode({"roots": [CID("base32", 1, "raw", ("sha2-256", bytes(32)))], "version": 2})
+    Path("other.car").write_bytes(bytes([len(header)]) + header)
+    assert 'but a dag-cbor map with the keys "roots", "version"' in cli("verify", "other.car", "--json", code=3).record["reason"]
 
 
 def test_verify_agrees_with_every_vector(cli: Run) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...archive.foreign import describe_foreign
 from ...errors import DecodeError, NotFound
 from ..entries import ENTRY_COLUMNS, ID_CHARACTERS, add_entry, entry_cells, payload_text
 from ..exits import ExitCode
@@ -119,20 +120,17 @@ def explain(log: str, entry_id: str, out: Output) -> int:
 
 
 async def _explain(log: GossipLog, id: str, out: Output) -> int:
-    from ...entry import validate
+    from ...entry.validation import judge
 
     entry = await log.get(id)
-    verdict = validate(entry.value, topic=log.topic)
-    is_own = verdict.entry is None or verdict.entry.key == entry.key
-    accepted = verdict.accepted and is_own
-    rule = verdict.rule if is_own else "key"
-    reason = verdict.reason if is_own or verdict.entry is None else f"its bytes belong to {verdict.entry.id}"
-    parents = list(dict.fromkeys(entry.message.parents)) if verdict.accepted else []
+    verdict = judge(entry.value, entry.key, topic=log.topic)
+    accepted, rule, reason = verdict.accepted, verdict.rule, verdict.reason
+    parents = list(dict.fromkeys(entry.message.parents)) if accepted else []
     present = {parent: await log.has(parent) for parent in parents}
     children = await log.children(id)
     position = await log.position(id)
     is_head = id in await log.heads()
-    author = entry.signature.public_key if verdict.accepted else None
+    author = entry.signature.public_key if accepted else None
     record = {
         "id": id,
         "clock": entry.clock,
@@ -152,7 +150,7 @@ async def _explain(log: GossipLog, id: str, out: Output) -> int:
     shown += [("clock", f"{entry.clock:,}, on branch {position.branch}")]
     shown += _list("parents", states, _PARENTS_SHOWN, "none: a beginning")
     shown += _list("children", children, _CHILDREN_SHOWN, "none: a head" if is_head else "none")
-    shown += [("payload", payload_text(entry))] if verdict.accepted else []
+    shown += [("payload", payload_text(entry))] if accepted else []
     out.fields(record, shown)
     return ExitCode.DONE if accepted and not missing else ExitCode.INTEGRITY
 
@@ -177,7 +175,8 @@ def _explain_quarantined(held: Quarantined, out: Output) -> int:
     try:
         author, parents, payload = entry.signature.public_key, list(entry.message.parents), payload_text(entry)
     except DecodeError as error:
-        shown.append(("payload", f"unreadable: {clean(str(error))}"))
+        foreign = describe_foreign(held.value)
+        shown.append(("payload", f"unreadable: {clean(str(error))}" + ("" if foreign is None else f"; it is {clean(foreign)}")))
     else:
         record |= {"clock": entry.clock, "author": author, "parents": [{"id": parent} for parent in parents]}
         shown += [("signed by", out.style(clean(author), "cyan")), ("clock", f"{entry.clock:,}")]

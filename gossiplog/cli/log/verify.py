@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
+from ...errors import DecodeError
 from ..exits import ExitCode
 from ..location import LOG, Location
 from ..options import archive_options, output_options
@@ -197,13 +198,23 @@ async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], N
     chunk: list[Item] = []
     size = 0
     for record in source.records():
-        chunk.append(Item(record.value, None, record.place, record.fault, record.id))
+        chunk.append(Item(record.value, _key_of(record.id), record.place, record.fault, record.id))
         size += len(record.value or b"")
         if len(chunk) == _CHUNK or size >= _CHUNK_BYTES:
             yield chunk
             await trio.lowlevel.checkpoint()
             chunk, size = [], 0
     yield chunk
+
+
+def _key_of(id: str | None) -> bytes | None:
+    """Return the key that a file claims for an entry; None if it claims none, or what is no id."""
+    from ...entry import decode_id
+
+    try:
+        return None if id is None else decode_id(id)
+    except DecodeError:
+        return None
 
 
 async def _check_file_parents(findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
@@ -317,19 +328,21 @@ def verify_items(items: Iterable[Item], topic: str | None) -> list[Finding]:
 
 
 def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[Finding]:
-    from ...entry import encode_id, validate
+    from ...archive.foreign import describe_foreign
+    from ...entry import encode_id
+    from ...entry.validation import judge
 
     for item in items:
-        expected_id = encode_id(item.key) if item.key is not None else item.claimed_id
+        claimed_id = item.claimed_id if item.key is None else encode_id(item.key)
         if item.value is None:
-            yield Finding(expected_id, False, "file", item.fault, place=item.place)
+            yield Finding(claimed_id, False, "file", item.fault, place=item.place)
             continue
-        verdict = validate(item.value, topic=topic)
-        entry = verdict.entry
-        own_id = entry.id if entry is not None else None
-        if expected_id is not None and own_id is not None and expected_id != own_id:
-            yield Finding(expected_id, False, "key", f"its bytes were changed: they hash to {own_id}", place=item.place)
+        verdict = judge(item.value, item.key, topic=topic)
+        entry, reason = verdict.entry, verdict.reason
+        if entry is None:
+            foreign = describe_foreign(item.value)
+            yield Finding(claimed_id, False, verdict.rule, reason if foreign is None else f"{reason}; it is {foreign}", place=item.place)
         elif verdict.accepted:
-            yield Finding(own_id, True, parents=entry.parent_keys if entry is not None else (), place=item.place)
+            yield Finding(entry.id, True, parents=entry.parent_keys, place=item.place)
         else:
-            yield Finding(expected_id or own_id, False, verdict.rule, verdict.reason, place=item.place)
+            yield Finding(claimed_id or entry.id, False, verdict.rule, reason, place=item.place)

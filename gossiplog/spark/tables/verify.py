@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ...arrow.columns import ids_of
 from ...entry.rules import VALUE_BYTES_LIMIT, Rule
 from ...entry.schemes import accepted_schemes
-from ...entry.validation import Outcome, validate
+from ...entry.validation import Outcome, judge
 from ..jobs.staging import materialise, small
 from .task_function import Work
 
@@ -169,15 +169,12 @@ class _Judge:
                 refuse(_REJECT, "file", faults[at] or "there is no VALUE", sources[at])
                 self._remember(key)
                 continue
-            verdict = validate(value, topic=self._topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
+            verdict = judge(value, key, topic=self._topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
             entry = verdict.entry
-            own = None if entry is None else entry.key
-            if key is None:
-                key = keys[at] = own
+            if key is None and entry is not None:
+                key = keys[at] = entry.key
             self._remember(key)
-            if entry is not None and own != key:
-                refuse(_REJECT, Rule.KEY, f"its bytes were changed: they hash to {entry.id}", value)
-            elif entry is None or not verdict.accepted:
+            if entry is None or not verdict.accepted:
                 refuse(verdict.outcome.value, verdict.rule, verdict.reason, value)
             else:
                 made["parents"][at] = len(entry.parent_keys)
