@@ -102,7 +102,7 @@ def measure(folder: Path, durability: str, turns: int) -> list[Figure]:
 
 def main() -> None:
     """Print each figure, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.facades", description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--turns", type=int, default=40)
     parser.add_argument("--out", type=Path, default=None, help="where to write facades.md and facades.json; nowhere unless given")
     arguments = parser.parse_args()

@@ -278,7 +278,9 @@ BENCHMARKS: dict[str, Callable[[Options], Awaitable[list[Figure]]]] = {
 
 def main() -> None:
     """Run what the command line names, print each figure as it comes, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.hub", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=list(BENCHMARKS), default=list(BENCHMARKS))
     parser.add_argument("--clients", type=int, default=500)
     parser.add_argument("--rate", type=int, default=100, help="appends a second")

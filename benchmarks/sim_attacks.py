@@ -1,18 +1,17 @@
-"""The attacks of the ready scenarios against the same runs without attackers: `python benchmarks/sim_attacks.py [SEEDS]`.
+"""The attacks of the ready scenarios against the same runs without attackers: `python -m benchmarks.sim_attacks [SEEDS]`.
 
 100 honest nodes, 300 messages. The results are written after every seed, so that a run that is cut short leaves those it has done.
 """
 
 from __future__ import annotations
 
-import sys
 from statistics import fmean
 from typing import Any
 
-from sim_record import write
-
 from gossiplog.sim.measure.report import run_row, without_attack
 from gossiplog.sim.scenario_file import load_scenario, set_key
+
+from .sim_record import parse, write
 
 ATTACKS = ("sybil", "eclipse", "cold-boot", "covert-flash", "degradation")
 
@@ -52,7 +51,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    seeds = parse(__doc__, seeds=5).seeds
     rows: list[dict[str, Any]] = []
     for seed in range(seeds):
         rows += measure(seed)

@@ -1,4 +1,4 @@
-"""The whole log under faults on many seeds, and the planted bugs: `python benchmarks/sim_check.py [SEEDS [JOBS]]`.
+"""The whole log under faults on many seeds, and the planted bugs: `python -m benchmarks.sim_check [SEEDS [JOBS]]`.
 
 The result is written every 100 seeds, and once more when it is interrupted, so that a run that is ended early leaves what it has.
 """
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sim_record import write
-
 from gossiplog.pubsub.registry import ROUTERS
 from gossiplog.sim.check.check import SeedOutcome, check_seed
 from gossiplog.sim.measure.metrics import percentile
 from gossiplog.sim.processes import spread_out
+
+from .sim_record import parse, write
 
 WRITE_EVERY = 100
 PARTS = ("crashes", "partitions", "bad links", "skewed clocks", "Byzantine", "clients", "a guest", "calm")
@@ -72,8 +72,8 @@ def record(outcomes: list[SeedOutcome], asked: int, jobs: int, wall_s: float) ->
 
 
 def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    jobs = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    given = parse(__doc__, seeds=10_000, jobs=1)
+    seeds, jobs = given.seeds, given.jobs
     outcomes: list[SeedOutcome] = []
     started_s = time.monotonic()
     try:

@@ -1,4 +1,4 @@
-"""Choke beside gossipsub, while it decides: `python benchmarks/sim_choke.py [SEEDS]`.
+"""Choke beside gossipsub, while it decides: `python -m benchmarks.sim_choke [SEEDS]`.
 
 Its first decision falls at heartbeat 45, one more every 15 heartbeats, each about at most one link of a node. So 100 nodes publish in
 turn from 30 s to 100 s, five messages a second; what is published before the first decision goes by gossipsub's rules.
@@ -6,18 +6,16 @@ turn from 30 s to 100 s, five messages a second; what is published before the fi
 
 from __future__ import annotations
 
-import sys
-
-from sim_record import write
-
 from gossiplog.sim.measure.report import compare_table, mean_rows, run_row
 from gossiplog.sim.scenario import PublishSpec, Scenario
+
+from .sim_record import parse, write
 
 PUBLISH = PublishSpec(messages=350, interval_s=0.2, start_s=30.0)
 
 
 def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    seeds = parse(__doc__, seeds=5).seeds
     found = {}
     for router in ("gossipsub", "choke"):
         scenario = Scenario("comparison", router=router, nodes=100, publish=PUBLISH)

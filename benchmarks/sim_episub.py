@@ -1,4 +1,4 @@
-"""Episub's goals (spec: the table in episub.md), measured: `python benchmarks/sim_episub.py [SEEDS]`.
+"""Episub's goals (spec: the table in episub.md), measured: `python -m benchmarks.sim_episub [SEEDS]`.
 
 1,000 nodes, each dials 10 others, latency U[10, 150] ms, 60 s for the overlay to form and its links to settle, a message every half second.
 One warm-up serves all runs of a seed that differ only in what is published and who is killed: each is a fork of it.
@@ -18,14 +18,14 @@ from heapq import heappop, heappush
 from statistics import fmean
 from typing import Any
 
-from sim_record import write
-
 from gossiplog.sim.measure.metrics import Metrics, percentile
 from gossiplog.sim.routing.faults import Script
 from gossiplog.sim.routing.network import Network
 from gossiplog.sim.routing.run import Run
 from gossiplog.sim.scenario import Fault, Kill, LatencySpec, PublishSpec, Scenario, TopologySpec
 from gossiplog.sim.scenario_file import load_scenario
+
+from .sim_record import parse, write
 
 START_S = 60.0
 SPREAD_S = 30.0
@@ -246,7 +246,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    seeds = parse(__doc__, seeds=5).seeds
     rows: list[dict[str, Any]] = []
     for seed in range(seeds):
         rows.append(measure(seed))

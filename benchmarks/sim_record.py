@@ -1,12 +1,12 @@
 """Write a benchmark's result with the machine, the versions and the command that made it.
 
-`python benchmarks/sim_record.py` writes each `results/sim-*.md` anew from its JSON, and the guide's tables.
+`python -m benchmarks.sim_record` writes each `results/sim-*.md` anew from its JSON, and the guide's tables.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
 import platform
 import re
 import resource
@@ -14,22 +14,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .measure import machine
+
 RESULTS = Path(__file__).parent / "results"
 GUIDE = Path(__file__).parent.parent / "docs" / "simulator.md"
 
 
-def machine() -> dict[str, Any]:
-    model = "unknown"
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        model = next((line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")), model)
-    return {
-        "cpu": model,
-        "processors": os.cpu_count(),
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "load": round(os.getloadavg()[0], 1),
-    }
+def parse(about: str | None, **defaults: Any) -> argparse.Namespace:
+    """Read a benchmark's arguments, each of which may be left out and is of its default's type."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in defaults.items():
+        parser.add_argument(name, metavar=name.upper(), nargs="?", type=type(default), default=default)
+    return parser.parse_args()
 
 
 def peak_mib() -> int:
@@ -40,8 +38,16 @@ def peak_mib() -> int:
 def write(name: str, about: str, rows: list[dict[str, Any]], table: str) -> None:
     """Write `results/NAME.json` and print the table."""
     RESULTS.mkdir(exist_ok=True)
-    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
-    record = {"about": about, "command": command, "machine": machine(), "rows": rows, "table": table.splitlines()}
+    command = " ".join([f"python -m benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+    here = machine()
+    made = {
+        "cpu": here["cpu"],
+        "processors": here["cores"],
+        "python": platform.python_version(),
+        "system": here["system"],
+        "load": here["load_average"][0],
+    }
+    record = {"about": about, "command": command, "machine": made, "rows": rows, "table": table.splitlines()}
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     (RESULTS / f"{name}.md").write_text(as_markdown(record), encoding="utf-8")
     print(f"{about}\n{command}\n\n{table}")
@@ -76,6 +82,7 @@ def fill_in(readme: str) -> str:
 
 
 def main() -> None:
+    parse(__doc__)
     for path in sorted(RESULTS.glob("sim-*.json")):
         path.with_suffix(".md").write_text(as_markdown(json.loads(path.read_text(encoding="utf-8"))), encoding="utf-8")
     GUIDE.write_text(fill_in(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,20 +1,19 @@
-"""The routers side by side at 100 and 1,000 nodes: `python benchmarks/sim_routers.py [SEEDS AT 100 [SEEDS AT 1000]]`.
+"""The routers side by side at 100 and 1,000 nodes: `python -m benchmarks.sim_routers [SEEDS AT 100 [SEEDS AT 1000]]`.
 
 Each node dials 10 others, latency U[10, 150] ms; 30 s for meshes and overlays to form, then 50 messages at fresh random nodes, and once
 more from one source. The results are written after every table, so that a run that is cut short leaves those it has done. Choke, which
-decides nothing before that is over, has `sim_choke.py`.
+decides nothing before that is over, has `sim_choke`.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import Any
-
-from sim_record import write
 
 from gossiplog.pubsub.registry import ROUTERS
 from gossiplog.sim.measure.report import compare_table, mean_rows, run_row
 from gossiplog.sim.scenario import PublishSpec, Scenario
+
+from .sim_record import parse, write
 
 
 def spread(by_router: dict[str, list[dict[str, Any]]]) -> str:
@@ -27,10 +26,10 @@ def spread(by_router: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def main() -> None:
-    counts = [int(word) for word in sys.argv[1:]] or [5, 3]
+    given = parse(__doc__, seeds_at_100=5, seeds_at_1000=3)
     rows: list[dict[str, Any]] = []
     tables = []
-    for nodes, seeds in zip((100, 1000), (counts[0], counts[-1]), strict=True):
+    for nodes, seeds in ((100, given.seeds_at_100), (1000, given.seeds_at_1000)):
         for sources, said in ((0, "every message from another source"), (1, "all messages from one source")):
             publish = PublishSpec(messages=50, interval_s=0.2, sources=sources, start_s=30.0)
             by_router: dict[str, list[dict[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""How fast the engines are and how cost grows: `python benchmarks/sim_speed.py [ENGINE]`. Each row is a process of its own; CPU seconds.
+"""How fast the engines are and how cost grows: `python -m benchmarks.sim_speed [ENGINE]`. Each row is a process of its own; CPU seconds.
 
 An event is one item of the calendar worked off: an RPC that arrives, a timer, a dial, a connection that stands, a publish. The time is
 that from building the network to the end of the run, so that runs with few messages are mostly the making of connections; a publish
@@ -14,9 +14,9 @@ import sys
 import time
 from typing import Any
 
-from sim_record import peak_mib, write
-
 from gossiplog.pubsub.registry import ROUTERS
+
+from .sim_record import parse, peak_mib, write
 
 CASES: list[tuple[str, int, int, float]] = [
     ("simsub 2018", 100, 1000, 0.1),
@@ -55,8 +55,9 @@ def main() -> None:
         return
     rows: list[dict[str, Any]] = []
     lines = [f"{'engine':<20}{'nodes':>7}{'messages':>10}{'events':>12}{'CPU s':>8}{'events/CPU s':>14}{'peak MiB':>10}"]
-    for case in [case for case in CASES if len(sys.argv) < 2 or case[0] == sys.argv[1]]:
-        done = subprocess.run([sys.executable, __file__, json.dumps(case)], capture_output=True, text=True, check=True)
+    engine = parse(__doc__, engine="").engine
+    for case in [case for case in CASES if not engine or case[0] == engine]:
+        done = subprocess.run([sys.executable, "-m", "benchmarks.sim_speed", json.dumps(case)], capture_output=True, text=True, check=True)
         row = json.loads(done.stdout)
         rows.append(row)
         lines.append(

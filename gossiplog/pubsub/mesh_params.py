@@ -1,6 +1,6 @@
 """What `gossiplog serve` runs in a mesh unless told otherwise; the simulator's attacks run the same.
 
-Source: chosen by measurement, `benchmarks/sim_attacks.py`; see docs/network.md, "Scores".
+Source: chosen by measurement, `python -m benchmarks.sim_attacks`; see docs/network.md, "Scores".
 """
 
 from __future__ import annotations

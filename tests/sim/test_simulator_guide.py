@@ -15,9 +15,9 @@ from gossiplog.sim.scenario import FAULTS, Attack, LatencySpec, LinkSpec, Publis
 from gossiplog.sim.scenario_file import parse_scenario
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT))
 
-import sim_record  # noqa: E402
+from benchmarks import sim_record  # noqa: E402
 
 GUIDE = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
 GRID, SCENARIO = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
@@ -25,7 +25,7 @@ GRID, SCENARIO = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOT
 
 def test_tables_of_the_guide_are_those_that_the_benchmarks_recorded() -> None:
     assert len(re.findall(r"<!-- sim-", GUIDE)) >= 5
-    assert sim_record.fill_in(GUIDE) == GUIDE, "run `python benchmarks/sim_record.py`"
+    assert sim_record.fill_in(GUIDE) == GUIDE, "run `python -m benchmarks.sim_record`"
 
 
 def test_scenario_of_the_guide_is_one_and_names_every_key() -> None:
