@@ -91,7 +91,7 @@ def read_car(file: BinaryReader, header: CarHeader) -> Iterator[Record]:
     """Yield a record for every block after the header; `place` is the offset at which the block begins.
 
     A block's hash is checked against its CID here; the values are not validated otherwise. A block that is damaged, too large or
-    of another kind is a fault, and reading goes on behind it. A length that makes no sense, and the end of the file inside a
+    of another kind is a fault, and reading goes on after it. A length that makes no sense, and the end of the file inside a
     block, are faults with `is_truncated`, after which nothing can be read. Memory stays within one block.
     """
     offset = header.size
@@ -104,7 +104,7 @@ def read_car(file: BinaryReader, header: CarHeader) -> Iterator[Record]:
             yield Record(place, fault="a block's length is malformed or cut off", is_truncated=True)
             return
         if not CID_BYTES <= length <= _SECTION_BYTES_MAX:
-            yield Record(place, fault=f"a block of {length} bytes makes no sense; nothing behind it can be read", is_truncated=True)
+            yield Record(place, fault=f"a block of {length} bytes makes no sense; nothing after it can be read", is_truncated=True)
             return
         body = file.read(length) if length <= CID_BYTES + BLOCK_BYTES_MAX else None
         size = len(body) if body is not None else _skip(file, length)

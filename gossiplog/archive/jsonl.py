@@ -119,7 +119,7 @@ def _join(message: dict[str, Any], signature: dict[str, Any], payload: bytes) ->
 
 
 def read_json_lines(file: BinaryReader) -> Iterator[Record]:
-    """Yield a record for every line that is not blank; a line that is no entry is a fault, and reading goes on behind it."""
+    """Yield a record for every line that is not blank; a line that is no entry is a fault, and reading goes on after it."""
     for number, line in read_lines(file, LINE_BYTES_MAX):
         place = f"line {number}"
         if line is None:

@@ -25,7 +25,7 @@ class BinaryReader(Protocol):
         ...
 
     def readline(self, size: int, /) -> bytes:
-        """Read up to and with the next newline, at most `size` bytes."""
+        """Read up to and including the next newline, at most `size` bytes."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Raw values in hexadecimal, one a line: the barest form in which another implementation can hand over entries."""
+"""Raw values in hexadecimal, one per line: the barest form in which another implementation can hand over entries."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _before_value(key: str) -> str:
 
 
 def _length(data: bytes, at: int, info: int) -> tuple[int, int]:
-    """Read the argument behind a header of 24 to 27; a KeyError if it is written longer than it needs to be."""
+    """Read the argument after a header of 24 to 27; a KeyError if it is written longer than it needs to be."""
     width = 1 << (info - 24)
     argument = int.from_bytes(data[at : at + width], "big")
     if argument < _ARGUMENT_MIN[width]:

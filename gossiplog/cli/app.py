@@ -180,7 +180,7 @@ def _report(error: BaseException, *, is_json: bool) -> int:
         sys.stdout.flush()
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         if sys.stderr.isatty():
-            # Behind the ^C that the terminal shows.
+            # After the ^C that the terminal shows.
             click.echo(err=True)
         _complain(Problem("interrupted", "interrupted; whatever was acknowledged is kept", None, ExitCode.INTERRUPTED), is_json=is_json)
         return ExitCode.INTERRUPTED

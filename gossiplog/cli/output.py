@@ -111,7 +111,7 @@ class Output:
     Attributes:
         is_json: JSON lines rather than tables.
         is_strict: `--json` was asked for, rather than following from a pipe: nothing but JSON goes to stderr either.
-        is_quiet: Only ids go to stdout, one a line, and no notes to stderr.
+        is_quiet: Only ids go to stdout, one per line, and no notes to stderr.
     """
 
     is_json: bool

@@ -17,7 +17,7 @@ __all__ = ["Progress"]
 
 _DELAY_S = 1.0
 _EVERY = 64
-"""The clock is read once in so many steps."""
+"""The clock is read once in this many steps."""
 
 
 class Progress:
@@ -27,7 +27,7 @@ class Progress:
         what: What is counted, like `entries`.
         total: How many there will be, None if nobody knows.
         is_shown: False silences it, for `--quiet` and `--json`.
-        is_told: It is moved by `tell`, in words, rather than by `step` and `at`, in so many a second.
+        is_told: It is moved by `tell`, in words, rather than by `step` and `at`, in entries per second.
     """
 
     def __init__(self, what: str, total: float | None = None, *, is_shown: bool = True, is_told: bool = False) -> None:
@@ -103,7 +103,7 @@ class Progress:
         from rich.text import Text
 
         class Rate(ProgressColumn):
-            """So many a second."""
+            """How many per second."""
 
             def render(self, task: Task) -> Text:
                 return Text(f"{task.speed or 0:,.0f}/s", style="progress.data.speed")

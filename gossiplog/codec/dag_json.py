@@ -218,7 +218,7 @@ def _string(text: str, position: int) -> tuple[str, int]:
 
 
 def _key(text: str, position: int, container: dict[str, Any]) -> tuple[str, int]:
-    """Read a key and the colon behind it; return the key and where its value begins."""
+    """Read a key and the colon after it; return the key and where its value begins."""
     key, after = _string(text, position)
     if key in container:
         _refuse(position, "a key repeats")

@@ -1,4 +1,4 @@
-"""Frames: messages behind an unsigned varint of their length, cut out of a stream of bytes.
+"""Frames: messages after an unsigned varint of their length, cut out of a stream of bytes.
 
 Source: docs/spec/sync.md, "Messages"; docs/spec/pubsub.md, "Protobuf": each prefixed with an unsigned-varint length, at most 4 MiB.
 """

@@ -42,9 +42,9 @@ class TooDeep(DecodeError):
 
 
 def check(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> int:
-    """Prove that one item in PCF begins at `start` and return the offset behind it.
+    """Prove that one item in PCF begins at `start` and return the offset after it.
 
-    Bytes behind the item are the caller's business. About 0.3 µs an item.
+    Bytes after the item are the caller's business. About 0.3 µs an item.
 
     Raises:
         DecodeError: The item is not in PCF, is cut short, or has more than `depth_max` levels of arrays and maps.
@@ -255,7 +255,7 @@ def _build(data: bytes, start: int, link: Callable[[bytes], Any], empty: Sequenc
 
 
 def _argument(data: bytes, position: int) -> tuple[int, int]:
-    """Read an item's header; return its argument and the offset behind the header."""
+    """Read an item's header; return its argument and the offset after the header."""
     info = data[position] & 0x1F
     if info < 24:
         return info, position + 1
@@ -272,7 +272,7 @@ def _argument(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _key_end(data: bytes, position: int) -> int:
-    """Return the offset behind a map's key of 24 bytes or more."""
+    """Return the offset after a map's key of 24 bytes or more."""
     if data[position] >> 5 != 3:
         _refuse(position, "a map's key is not a string")
     size, position = _argument(data, position)
@@ -306,7 +306,7 @@ def _check_float(data: bytes, position: int) -> None:
 
 
 def _check_link(data: bytes, position: int) -> int:
-    """Check tag 42 and the CID in it; return the offset behind."""
+    """Check tag 42 and the CID in it; return the offset after."""
     if data[position + 1] != 42 or data[position + 2] >> 5 != 2:
         _refuse(position, "a tag other than 42 around bytes")
     size, begin = _argument(data, position + 2)

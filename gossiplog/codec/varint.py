@@ -26,7 +26,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: bytes, start: int = 0) -> tuple[int, int]:
-    """Decode the varint at `start`; return it and the offset behind it.
+    """Decode the varint at `start`; return it and the offset after it.
 
     Raises:
         DecodeError: `data` ends within it, it has more than 9 bytes, or a shorter form exists.

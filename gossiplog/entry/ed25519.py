@@ -51,7 +51,7 @@ def verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def verify_signed(public_key: bytes, signed: bytes) -> bool:
-    """As `verify`, of a signature and the message behind it in one piece. Releases the interpreter's lock."""
+    """As `verify`, of a signature and the message after it in one piece. Releases the interpreter's lock."""
     if len(public_key) != PUBLIC_KEY_BYTES or len(signed) < SIGNATURE_BYTES:
         return False
     try:

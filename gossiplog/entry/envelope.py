@@ -70,7 +70,7 @@ def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT, *, tr
     """Prove that VALUE is well formed and take it apart. About 6 µs and 0.4 µs per item of the payload.
 
     Args:
-        value: VALUE, and nothing behind it.
+        value: VALUE, and nothing after it.
         value_bytes_max: The size it may have; above `VALUE_BYTES_LIMIT` has no effect.
         trusted: Skip the check of the payload's form, for bytes that have passed it before.
 
@@ -158,7 +158,7 @@ def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes
 
 
 def signature_and_signed_bytes(value: bytes, envelope: Envelope) -> bytes:
-    """Return the signature and, right behind it, what it is over, sliced out of VALUE where the codec allows it."""
+    """Return the signature and, right after it, what it is over, sliced out of VALUE where the codec allows it."""
     codec, _, signature, topic, clock, parent_keys, topic_at, parents_at, payload_at = envelope
     if codec == "dag-json":
         return signature + signed_bytes(codec, topic, clock, parent_keys, value[payload_at:])

@@ -57,8 +57,8 @@ class Signature:
 class Entry:
     """One entry of a log: a signed message, its bytes, and the key that follows from them.
 
-    `Entry(key, value)` believes that the two belong together and costs next to nothing; everything else is decoded when it is first asked
-    for and then kept. `Entry.decode(value)` believes nothing. Entries are equal when their VALUEs are.
+    `Entry(key, value)` trusts that the two belong together and costs next to nothing; everything else is decoded when it is first asked
+    for and then kept. `Entry.decode(value)` trusts nothing. Entries are equal when their VALUEs are.
 
     Attributes:
         key: 20 bytes.

@@ -40,7 +40,7 @@ class SignatureScheme:
     Attributes:
         name: Like `ed25519`; several may share it that a log accepts together.
         code: The multicodec that its did:key begins with.
-        verify_signed: Takes a raw public key, and a signature with the signed bytes right behind it, both of any length; says whether
+        verify_signed: Takes a raw public key, and a signature with the signed bytes right after it, both of any length; says whether
             the signature is valid, or None where it cannot say, which makes an entry unsupported rather than invalid. Raises nothing,
             keeps no state, and may run on any thread.
         signature_bytes: The length of a signature, which is where the signed bytes begin.

@@ -39,7 +39,7 @@ def _hash_struct(kind: str, types: Fields, value: Mapping[str, Any]) -> bytes:
 
 
 def _describe(kind: str, types: Fields) -> bytes:
-    """The type in words, and behind it those that it refers to, by name. Here no type refers to one that refers back."""
+    """The type in words, and after it those that it refers to, by name. Here no type refers to one that refers back."""
     used = [field for _, field in types[kind] if field in types]
     for one in used:
         used += [field for _, field in types[one] if field in types and field not in used]

@@ -85,7 +85,7 @@ class Committed:
 
     Attributes:
         entries: The new entries with their `seq`, in that order.
-        outcomes: For each piece of work its verdicts, one an entry, or the error that its caller gets.
+        outcomes: For each piece of work its verdicts, one per entry, or the error that its caller gets.
         owners: For each new key the index of the piece of work it came from.
         siblings_max: The widest node of the tree that was touched.
     """

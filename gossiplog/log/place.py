@@ -20,7 +20,7 @@ __all__ = ["LogPlace", "check_place", "find_place"]
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A place in the order of insertion: everything up to and with `seq` has been read.
+    """A place in the order of insertion: everything up to and including `seq` has been read.
 
     Attributes:
         seq: The insertion number; 0 before the first.

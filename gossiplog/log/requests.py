@@ -5,7 +5,7 @@ of entries each of which has the one before it among its parents; `(branch, cloc
 a few bytes, which is what keeps the graph's index small.
 
 A page of VALUEs may have fewer rows than its limit although there are more: it ends with the row with which they reach 8 MiB, see
-`page`. It is empty only behind the end. VALUEs by key are bounded in the same way.
+`page`. It is empty only after the end. VALUEs by key are bounded in the same way.
 """
 
 from __future__ import annotations

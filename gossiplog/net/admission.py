@@ -234,7 +234,7 @@ def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[st
     Args:
         remote: The remote IP address.
         forwarded: What `X-Forwarded-For` lists, in its order.
-        proxies: Whose list is believed.
+        proxies: Whose list is trusted.
     """
     address = remote
     for name in reversed(forwarded):

@@ -157,7 +157,7 @@ class GossipsubParams(MeshsubParams):
         ihave_ids_max: Ids announced to a peer in one IHAVE, and ids asked of one peer, a heartbeat.
         ihave_messages_max: RPCs with gossip taken from one peer a heartbeat.
         iwant_follow_up_s: An announced message we asked for must come within this; else P7 + 1 for the announcer.
-        promise_ids: Of so many ids asked for at once one is tracked as such a promise, at random.
+        promise_ids: Of this many ids asked for at once one is tracked as such a promise, at random.
         promises_max: Requests tracked at most; beyond it requests are made and not tracked.
         idontwant_bytes_min: Messages from this size on are announced with IDONTWANT to the mesh when they arrive.
         idontwant_ids_max: Ids of one peer that are heeded at a time.
@@ -245,9 +245,9 @@ class EpisubParams(CommonParams):
         rtt_gain: Weight of a new sample in the smoothed round trip.
         heartbeat_s: Period of the membership's timer, ± a quarter at random each time.
         links_ticks: Heartbeats between two NEIGHBOR messages that tell neighbours our links; a change is told at once.
-        silence_ticks: A neighbour not heard of for so many heartbeats is dropped.
-        request_ticks: An unanswered request to become neighbours is given up after so many.
-        dial_ticks: A dial that nobody answered is given up after so many.
+        silence_ticks: A neighbour not heard of for this many heartbeats is dropped.
+        request_ticks: An unanswered request to become neighbours is given up after this many.
+        dial_ticks: A dial that nobody answered is given up after this many.
         shuffle_ticks: Heartbeats between two shuffles.
         probe_ticks: Heartbeats between two probes, each of one active and one passive peer.
         improve_ticks: Heartbeats between two attempts to swap a near link.
@@ -256,17 +256,17 @@ class EpisubParams(CommonParams):
         missing_s: Period of the one timer for missing messages: marked at the first touch, asked for from the second on.
         missing_max: Missing messages tracked at most; announcements beyond it are ignored.
         announcers_max: Announcers remembered for each.
-        graft_attempts: After so many requests a message is taken for lost.
-        hop_threshold: An announcement that beats the eager path by so many hops or more makes its link eager too.
+        graft_attempts: After this many requests a message is taken for lost.
+        hop_threshold: An announcement that beats the eager path by this many hops or more makes its link eager too.
         early_hop_threshold: The same for an announcement that came before the message. With 1,000 nodes that publish in turn, 4
             gave an RMR of 0.61 on the worst of five seeds, 5 gives 0.57.
-        useful_messages: A duplicate prunes its link unless that was of use to one of its ends for one of so many messages; 1 is
+        useful_messages: A duplicate prunes its link unless that was of use to one of its ends for one of this many messages; 1 is
             nearly Plumtree's rule. Measured with 1,000 nodes that publish in turn: 2 gave RMR 0.43 and 17.8 hops for the last receipt;
             3: 0.52, 16.4; 4: 0.64, 15.1; 5: 0.71, 14.3. With 100 nodes and 20 messages a second, 2 made trees fall apart (p99 1.1 s).
         cache_ticks: Heartbeats that a message can be asked for.
         cache_max: Messages held at most.
-        recent_ticks: A new neighbour is told of the messages of so many heartbeats.
-        recent_max: And of so many at most.
+        recent_ticks: A new neighbour is told of the messages of this many heartbeats.
+        recent_max: And of this many at most.
         retransmissions: How often one peer is sent one message on request.
     """
 

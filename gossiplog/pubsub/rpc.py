@@ -87,7 +87,7 @@ class Control:
     """The control part of an RPC. Treat it as frozen.
 
     Attributes:
-        ihave: Gossip, one a topic.
+        ihave: Gossip, one per topic.
         iwant: Ids of messages the sender asks for.
         graft: Topics into whose mesh the sender took us.
         prune: Topics from whose mesh the sender removed us.

@@ -29,7 +29,7 @@ _DOMAIN: Final = b"gossiplog/sketch/1"
 
 
 def element_of(key: bytes) -> int:
-    """Return a key with its check behind it, as a number of 224 bits: what is summed up."""
+    """Return a key with its check after it, as a number of 224 bits: what is summed up."""
     return int.from_bytes(key + sha256(_DOMAIN + key).digest()[:8])
 
 

@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def spread_out(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[R]:
-    """Map a module's function over tasks in so many processes, results in order. The processes end with the iterator."""
+    """Map a module's function over tasks in several processes, results in order. The processes end with the iterator."""
     if jobs <= 1 or len(tasks) <= 1:
         yield from map(work, tasks)
         return

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 __all__ = ["CalendarQueue", "Event"]
 
 Event: TypeAlias = tuple[Any, ...]
-"""`(time, seq, …)`: seconds, then a number that no other event of the run has, so that nothing behind it is ever compared."""
+"""`(time, seq, …)`: seconds, then a number that no other event of the run has, so that nothing after it is ever compared."""
 
 
 class CalendarQueue:

@@ -151,7 +151,7 @@ class PublishSpec:
         messages: How many.
         interval_s: Seconds from one to the next.
         bytes: Of each message's data.
-        sources: So many nodes take turns at random; 0: each message at a fresh random node.
+        sources: How many nodes take turns at random; 0: each message at a fresh random node.
         start_s: When the first is published; meshes form before.
         linger_s: How long the run goes on after the last.
         validation_s: How long a node takes to validate a message; 0: at once.
@@ -324,7 +324,7 @@ class Scenario:
         about: What it shows, in a sentence or two.
         router: One of `pubsub.registry.ROUTERS`.
         nodes: Honest nodes.
-        start_spread_s: Nodes start within so many seconds, uniformly.
+        start_spread_s: Nodes start within this many seconds, uniformly.
         clock_drift: Each node's clock runs faster or slower by up to this share.
         topology: Who dials whom.
         latency: How long it takes.

@@ -35,12 +35,12 @@ class Holder:
         self._scope = scope
 
     def take(self, size: int) -> None:
-        """Hold so many bytes from now on, more or fewer than before."""
+        """Hold this many bytes from now on, more or fewer than before."""
         self._budget._take(self, size)
 
 
 class Budget:
-    """So many bytes for all.
+    """A number of bytes for all.
 
     Args:
         bytes_max: How many. The only holder left may have more: what one may hold is limited where it is taken.

@@ -122,7 +122,7 @@ class Exchange:
         if message["type"] == "http.response.start":
             headers = [*message.get("headers", ()), *_ALWAYS, (b"date", formatdate(usegmt=True).encode())]
             if not self._body.is_complete:
-                # What is left of it is not read, and what lies behind it not found.
+                # What is left of it is not read, and what lies after it not found.
                 headers.append((b"connection", b"close"))
             self._answer = h11.Response(status_code=message["status"], headers=headers)
             return

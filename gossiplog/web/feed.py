@@ -36,7 +36,7 @@ class Event(NamedTuple):
 
     Attributes:
         before: The insertion number in front of it.
-        place: The place behind it.
+        place: The place after it.
         data: What goes out.
     """
 
@@ -65,7 +65,7 @@ class Feed:
         self._sending: dict[int, set[trio.CancelScope]] = {}
 
     async def find(self, id: str) -> LogPlace | None:
-        """Return the place behind an entry; None if the log does not have it."""
+        """Return the place after an entry; None if the log does not have it."""
         try:
             key = decode_id(id)
         except DecodeError:
@@ -74,7 +74,7 @@ class Feed:
         return None if leaf is None else LogPlace(leaf.seq, key=key)
 
     async def after(self, place: LogPlace) -> Event:
-        """Return the event behind a place, waiting for it if need be.
+        """Return the event after a place, waiting for it if need be.
 
         Raises:
             LogReplaced: Somebody else put another log in the place of this one.

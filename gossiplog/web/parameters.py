@@ -1,4 +1,4 @@
-"""What stands behind the `?` of a request. A parameter that is unknown or cannot be read is refused by its name, with what was sent."""
+"""What stands after the `?` of a request. A parameter that is unknown or cannot be read is refused by its name, with what was sent."""
 
 from __future__ import annotations
 

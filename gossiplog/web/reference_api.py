@@ -45,7 +45,7 @@ __all__ = ["BODY_BYTES_MAX", "ReferenceApi"]
 BODY_BYTES_MAX = 6 * 2**20
 """An entry of 4 MiB, the most that goes over the network, as dag-json, in which bytes take a third more."""
 BODY_PIECE_BYTES, BODY_PIECE_S = 64 * 1024, 5.0
-"""A body brings so many bytes in so many seconds, or ends within them."""
+"""A body brings this many bytes in this many seconds, or ends within them."""
 _INLINE_BYTES_MAX = 16 * 1024
 """A larger body is decoded in a thread, for the event loop would stand still for as long as that takes."""
 COUNTED_MAX = 100_000

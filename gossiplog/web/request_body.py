@@ -30,12 +30,12 @@ class ChunkedDecoder:
     def __init__(self) -> None:
         self.is_complete = False
         self._line = bytearray()
-        # Bytes of the chunk that are still to come, with the CRLF behind them; 0 where a line is read.
+        # Bytes of the chunk that are still to come, with the CRLF after them; 0 where a line is read.
         self._left = 0
         self._trailers: int | None = None
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return what the data adds to the body, and what lies behind the body's end.
+        """Return what the data adds to the body, and what lies after the body's end.
 
         Raises:
             RemoteProtocolError: It is not chunked to the letter.
@@ -90,7 +90,7 @@ class RequestBody:
     """The body of one request on a connection.
 
     Args:
-        stream: Where it comes from; what lies behind the body is left there.
+        stream: Where it comes from; what lies after the body is left there.
         length: Its bytes; None if it comes in chunks.
 
     Attributes:

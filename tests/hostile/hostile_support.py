@@ -112,7 +112,7 @@ class Server:
 
 @contextmanager
 def running_server(folder: Path, *options: str, entries: int = 300) -> Iterator[Server]:
-    """Start a hub whose log has some entries; it believes in `X-Forwarded-For`, so that attackers can come from any address."""
+    """Start a hub whose log has some entries; it trusts `X-Forwarded-For`, so that attackers can come from any address."""
     path = folder / "served.db"
 
     async def fill() -> None:
@@ -131,7 +131,7 @@ def running_server(folder: Path, *options: str, entries: int = 300) -> Iterator[
             yield Server(process, int(served["urls"][0].rpartition(":")[2]), path, report)
             assert process.poll() is None, (folder / "served.log").read_text()[-3000:]
             process.send_signal(signal.SIGINT)
-            assert process.wait(_READY_S) == 0, "it did not end in good order"
+            assert process.wait(_READY_S) == 0, "it did not end cleanly"
         finally:
             process.kill()
             process.wait()

@@ -43,7 +43,7 @@ _PAUSE_S = 0.02
     default=_BATCH,
     show_default=True,
     metavar="N",
-    help="With --lines: at most so many in one transaction.",
+    help="With --lines: the most that one transaction takes.",
 )
 @key_option
 @click.option(

@@ -24,7 +24,7 @@ _FINDING_COLUMNS = (Column("kind", style="red"), Column("where", style="yellow")
 
 
 _ASIDE_MAX = 10
-"""So many entries a repair may set aside unasked."""
+"""How many entries a repair may set aside unasked."""
 
 
 @click.command()

@@ -45,7 +45,7 @@ _ORPHAN_BYTES_MAX = 64 * 1024 * 1024
     help="FILE.jsonl or FILE.car, either with .gz; FILE.parquet; '-' for JSON lines on stdout.",
 )
 @click.option("--columns", metavar="A,B", help="Of a Parquet file; all that are there to query otherwise.")
-@click.option("--range", "range_", metavar="A..B", help="Entries behind A up to and with B, in causal order; either may be left out.")
+@click.option("--range", "range_", metavar="A..B", help="Entries after A up to and including B, in causal order; either may be left out.")
 @output_options()
 def export(log: str, output: str, columns: str | None, range_: str | None, out: Output) -> None:
     """Write entries to a file.
@@ -67,7 +67,7 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
         raise click.UsageError("--columns is for Parquet", click.get_current_context())
     kind = ArchiveFormat.JSONL if output == "-" else format_of_name(output)
     if kind not in (ArchiveFormat.JSONL, ArchiveFormat.CAR) and not is_parquet:
-        raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz behind them), nor in .parquet", param_hint="-o")
+        raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz after them), nor in .parquet", param_hint="-o")
 
     async def task() -> int:
         async with opened(log) as opened_log:
@@ -107,7 +107,7 @@ async def _bounds(log: GossipLog, text: str | None) -> tuple[str | None, str | N
 
 
 async def _entries(log: GossipLog, moment: Moment, low: str | None, high: str | None) -> AsyncGenerator[Entry, None]:
-    """Yield the entries behind `low` up to and with `high` that were there at one moment."""
+    """Yield the entries after `low` up to and including `high` that were there at one moment."""
     if low is not None and high is not None and low >= high:
         return
     async for entry in log.iterate(after=low, before=high, moment=moment):
@@ -119,7 +119,7 @@ async def _entries(log: GossipLog, moment: Moment, low: str | None, high: str | 
 async def _write_parquet(
     log: GossipLog, moment: Moment, low: str | None, high: str | None, columns: str | None, file: Any, progress: Progress
 ) -> None:
-    """Write the entries behind `low` up to and with `high` as a Parquet file."""
+    """Write the entries after `low` up to and including `high` as a Parquet file."""
     import trio
 
     from ...arrow import EXPORT_COLUMNS, ParquetFile, arrow_schema
@@ -230,7 +230,7 @@ def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 class _Tally:
-    """Counts what came of each record, and names what failed: all of it under `--json`, the first so many otherwise."""
+    """Counts what came of each record, and names what failed: all of it under `--json`, the first few otherwise."""
 
     def __init__(self, out: Output) -> None:
         self._out = out

@@ -32,7 +32,7 @@ __all__ = ["Finding", "Pool", "verify", "verify_log"]
 _CHUNK = 256
 _CHUNK_BYTES = 2**20
 _INLINE_MAX = 4 * _CHUNK
-"""So many entries are verified sooner than other processes start."""
+"""Up to this many entries are verified sooner than other processes start."""
 _COLUMNS = (Column("id", style="yellow"), Column("verdict"), Column("rule"), Column("reason"))
 
 
@@ -73,7 +73,7 @@ class Item:
 @click.option("--values", metavar="FILE", help="Verify a file with one VALUE in hexadecimal a line instead; '-' is stdin.")
 @click.option("--topic", metavar="T", help="For files: the topic that entries must have; otherwise each one's own.")
 @click.option("--partial", is_flag=True, help="For files: they hold a part of a log, so parents may be missing.")
-@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="So many processes; one a core otherwise.")
+@click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="How many processes; one per core otherwise.")
 @archive_options
 @output_options()
 def verify(
@@ -91,7 +91,7 @@ def verify(
 
     Takes a log, or what `gossiplog export` writes (.jsonl, .car, either with .gz), which needs no log to be checked against. A file
     must hold its entries' parents, in any order, so that it can be imported; `--partial` is for what `export --range` writes. JSON
-    lines are {"id", "accepted", "rule", "reason"}, one an entry; a table names only the entries that fail. The exit code is 3 if one
+    lines are {"id", "accepted", "rule", "reason"}, one per entry; a table names only the entries that fail. The exit code is 3 if one
     does.
 
     \b
@@ -236,7 +236,7 @@ async def _check_file_parents(findings: AsyncGenerator[Finding, None]) -> AsyncG
 
 
 async def _check_parents(log: GossipLog, findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
-    """Turn a finding down whose parents are not in the log; one look-up for so many entries."""
+    """Turn a finding down whose parents are not in the log; one look-up for many entries."""
     batch: list[Finding] = []
     async with aclosing(findings):
         async for finding in findings:

@@ -39,7 +39,7 @@ _COLUMNS = (
 
 @click.command()
 @click.argument("url", metavar="URL")
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Believe in this authority, in PEM, when asking a wss:// server.")
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
 @output_options(quiet="Print the peers alone.")
 def peers(url: str, tls_ca: str | None, out: Output) -> None:
     """List who is connected with a running server.

@@ -38,7 +38,7 @@ _FILES_WANTED = 16_384
     "--tls-cert", type=click.Path(dir_okay=False), help="The server's certificate, with its chain, in PEM: serve wss:// and https://."
 )
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="Its private key in PEM; needed unless the certificate's file has it.")
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Believe in this authority, in PEM, when connecting to a wss:// hub.")
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
 @click.option(
     "--origin",
     "origins",
@@ -53,7 +53,7 @@ _FILES_WANTED = 16_384
     multiple=True,
     help="A name that HTTP is asked for under, beside addresses, localhost and the origins'; repeatable, '*' is any.",
 )
-@click.option("--proxy", "proxies", metavar="ADDRESS", multiple=True, help="Believe in what this proxy says of its clients; repeatable.")
+@click.option("--proxy", "proxies", metavar="ADDRESS", multiple=True, help="Trust what this proxy says of its clients; repeatable.")
 @click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="Connections to take at once.")
 @click.option("--per-address", type=click.IntRange(min=1), default=8, show_default=True, help="Of these, from one address.")
 @mesh_options
@@ -90,7 +90,7 @@ def serve(
     With --p2p or --bootstrap the log is a peer among servers as well, which find each other over libp2p; what arrives on one side
     goes out on the other. A process is a peer for one log.
 
-    One log is served at any path; of several, each is at /TOPIC. Ctrl-C ends it in good order: what was received is stored, what
+    One log is served at any path; of several, each is at /TOPIC. Ctrl-C ends it cleanly: what was received is stored, what
     waits to be sent goes out.
 
     \b

@@ -37,7 +37,7 @@ __all__ = ["sync"]
 @click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
 @click.option("--heal", is_flag=True, help="Make a damaged LOG whole first, and fetch from OTHER what of it is damaged or gone.")
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
-@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Believe in this authority, in PEM, when connecting to a wss:// hub.")
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="With --follow: how to log, on stderr."
 )

@@ -20,7 +20,7 @@ __all__ = ["check"]
 @click.option("--seeds", type=click.IntRange(1, 1_000_000), default=300, show_default=True, help="How many seeds, from --first on.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=click.IntRange(0), default=None, help="Replay this one seed, and show what it is.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one a processor by default.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 @click.option("--keep-going", is_flag=True, help="Go on after a failure.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going: bool, as_json: bool) -> None:

@@ -40,7 +40,7 @@ def reproduce() -> None:
 )
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed; another one gives other draws.")
 @click.option("--run", "names", multiple=True, metavar="NAME", help="Only this published run, such as 2018-run1; may be repeated.")
-@click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one a processor by default.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
     """Run simsub's rules of 2018 and 2022 and compare every counter with its authors' figures.

@@ -30,7 +30,7 @@ nodes_option = click.option("--nodes", type=click.IntRange(2), help="Another num
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a key, such as publish.messages=50; repeatable."
 )
-jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one a processor by default.")
+jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 plots_option = click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw figures into this folder.")
 format_option = click.option("--format", "image_format", type=click.Choice(("png", "svg")), default="png", show_default=True)
 

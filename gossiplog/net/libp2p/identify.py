@@ -38,7 +38,7 @@ _MESSAGE_BYTES_MAX = 16 * 1024
 _MESSAGES_MAX = 10
 """That one peer's identity may be spread over, as go-libp2p has it, which sends its record by itself beyond 2 KiB."""
 _END_S = 1.0
-"""How long the end of the stream is waited for behind the first message."""
+"""How long the end of the stream is waited for after the first message."""
 _PROTOCOLS_MAX = 256
 _PROTOCOL_CHARS_MAX = 256
 _PING_BYTES = 32

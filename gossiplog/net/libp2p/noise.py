@@ -130,7 +130,7 @@ async def secure(
 
 
 class _Reader:
-    """Cuts what a stream brings into messages behind a length of two bytes."""
+    """Cuts what a stream brings into messages after a length of two bytes."""
 
     __slots__ = ("_buffer", "stream")
 

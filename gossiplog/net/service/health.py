@@ -30,7 +30,7 @@ SUSPECT_S = 0.25
 ANSWER_S = 0.35
 """What a log has for an answer of which nothing depends; with two of the above it is less than a second."""
 FULL_S = 30.0
-"""How long a full disk is believed to be full, if nobody writes; then a write has to show."""
+"""How long a full disk is taken to be full, if nobody writes; then a write has to show."""
 CAUGHT_UP_S = 2.0
 """A hub that has said nothing for so long, and of which nothing is wanted, has nothing that we lack."""
 

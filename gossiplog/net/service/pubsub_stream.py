@@ -29,7 +29,7 @@ class _Encoded(NamedTuple):
 
     Attributes:
         rpc: Kept, which makes its identity its name.
-        data: Its frames, one behind the other.
+        data: Its frames, one after the other.
         left_out: Messages that are too large for any frame.
     """
 
@@ -47,7 +47,7 @@ class Encoder:
         self._bytes = 0
 
     def encode(self, rpc: Rpc) -> tuple[bytes, int]:
-        """Return the frames of an RPC, one behind the other, and how many of its messages are too large for any."""
+        """Return the frames of an RPC, one after the other, and how many of its messages are too large for any."""
         known = self._encoded.get(id(rpc))
         if known is None:
             left_out = sum(not self.wire.fits(message) for message in rpc.messages)

@@ -36,7 +36,7 @@ class Head:
 
     Attributes:
         raw: All that was received, which may be more.
-        beyond: What was received behind the head.
+        beyond: What was received after the head.
         method: As it was sent.
         target: Path and query, as they were sent.
         host: Whom the request is for, with a port unless that is the usual one; None if an old client does not say.
@@ -82,7 +82,7 @@ async def read_head(stream: ByteStream, bytes_max: int) -> Head:
         bytes_max: A longer one is refused.
 
     Raises:
-        RemoteProtocolError: It is too long, or no HTTP, or can be read in two ways; the peer was told, and nothing behind it is a request.
+        RemoteProtocolError: It is too long, or no HTTP, or can be read in two ways; the peer was told, and nothing after it is a request.
         ClosedError: The connection broke, or ended before.
     """
     try:
@@ -97,7 +97,7 @@ async def _receive(stream: ByteStream, bytes_max: int) -> tuple[bytes, int]:
     received = bytearray()
     empty_lines = 0
     while True:
-        # Older clients send an empty line behind a body.
+        # Older clients send an empty line after a body.
         while received.startswith(b"\r\n") and empty_lines < _EMPTY_LINES_MAX:
             del received[:2]
             empty_lines += 1

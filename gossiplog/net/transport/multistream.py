@@ -1,6 +1,6 @@
 """multistream-select 1.0: how both sides of a stream agree on its protocol. No I/O; `Proposal` asks and `Offer` answers.
 
-Each message is a line behind its length: the name of multistream-select itself, then a protocol, which the other side repeats if it
+Each message is a line after its length: the name of multistream-select itself, then a protocol, which the other side repeats if it
 speaks it and answers with `na` if not. Nobody has to wait: the header, a protocol and the first data may go out together.
 
 Source: docs/spec/sync.md, "Mode A"; the multistream-select specification 1.0; lines of at most 1,024 bytes, as in the reference.
@@ -123,7 +123,7 @@ class Proposal:
         return answer
 
     def take_rest(self) -> bytes:
-        """Return what arrived behind the agreement."""
+        """Return what arrived after the agreement."""
         return self._lines.take_rest()
 
 
@@ -173,5 +173,5 @@ class Offer:
         return answers
 
     def take_rest(self) -> bytes:
-        """Return what arrived behind the agreement."""
+        """Return what arrived after the agreement."""
         return self._lines.take_rest()

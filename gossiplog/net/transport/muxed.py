@@ -53,7 +53,7 @@ class EndKind(Enum):
     CLOSED = "closed"
     """We closed it."""
     GONE = "gone"
-    """The peer closed it, in good order."""
+    """The peer closed it cleanly."""
     LOST = "lost"
     """What lies below broke, or the peer gave no sign of life."""
     SLOW = "slow"

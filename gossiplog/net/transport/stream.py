@@ -122,7 +122,7 @@ class Connection(Protocol):
         """Open a stream and agree on the first of these protocols that the peer speaks.
 
         Args:
-            is_lazy: Do not wait for the peer's answer, which spares a round trip: what is sent goes out behind the proposal, and
+            is_lazy: Do not wait for the peer's answer, which spares a round trip: what is sent goes out after the proposal, and
                 `receive_some` raises what this would. Only where there is one protocol, and one that the peer will hardly refuse:
                 the reference takes what follows a refused protocol for another proposal. Otherwise ignored.
 

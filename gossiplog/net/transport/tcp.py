@@ -63,7 +63,7 @@ class TcpStream:
             raise ClosedError(_in_words(error)) from None
 
     async def finish(self) -> None:
-        """Close in good order, within a second: the peer reads all that was sent, even if it is still sending itself.
+        """Close cleanly, within a second: the peer reads all that was sent, even if it is still sending itself.
 
         Without that, what it sends meets a closed socket, whose reset can overtake the answer.
         """

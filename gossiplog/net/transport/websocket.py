@@ -1,4 +1,4 @@
-"""A WebSocket as a stream of bytes: its binary messages, one behind the other, as mode A has it.
+"""A WebSocket as a stream of bytes: its binary messages, one after the other, as mode A has it.
 
 The framing is wsproto's, which does no input or output. No subprotocol and no extension is asked for or accepted, so nothing is ever
 decompressed; what arrives is handed on as it comes, so a message of any length takes no memory.

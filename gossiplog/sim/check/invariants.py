@@ -10,7 +10,7 @@
 | heads are told to whom they are to be told, as they are; what is announced is synced for (`telling`) | every push; samples |
 | what routers owe each other and their neighbours (`router_invariants`) | every RPC; samples |
 | queues and caches within their limits | samples |
-| at most four syncs, one a peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
+| at most 4 syncs, one per peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
 | no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
 | a lie in a sync is noticed | the end of each sync |
 | who announces what does not exist is synced with less and less | every sync |

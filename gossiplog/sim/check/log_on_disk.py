@@ -50,7 +50,7 @@ class LogOnDisk:
         validator: Shared by all replicas of a run.
         commit_s: How long a transaction takes.
         is_durable: Each transaction is synced before it is acknowledged.
-        later: Calls a function after so many seconds, unless the replica has crashed by then.
+        later: Calls a function after a number of seconds, unless the replica has crashed by then.
         on_signed: Told of entries of our own before they are committed.
         on_commit: Told of the new entries of each transaction.
 

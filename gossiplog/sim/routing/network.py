@@ -245,7 +245,7 @@ class Network:
         link.set_plain(self._is_perfect and not link.bandwidth)
 
     def slow_down(self, node: Node, bandwidth: float) -> None:
-        """Limit each link of a node to so many bytes a second; 0 lifts the limit."""
+        """Limit each link of a node to a number of bytes per second; 0 lifts the limit."""
         node.bandwidth = bandwidth
         for lane in node.lanes.values():
             lane.link.bandwidth = bandwidth

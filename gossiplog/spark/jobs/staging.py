@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["materialise", "published", "small"]
 
 _BROADCAST_ROWS = 200_000
-"""So many rows of a key and a count are about 20 MB, which every executor can hold."""
+"""This many rows of a key and a count are about 20 MB, which every executor can hold."""
 
 
 def materialise(table: DataFrame, staging: str | None, name: str) -> DataFrame:

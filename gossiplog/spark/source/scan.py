@@ -92,7 +92,7 @@ def selection_of(options: Mapping[str, str]) -> Selection:
 
 
 def _low(options: Mapping[str, str]) -> bytes | None:
-    """The greater of the two lower bounds: entries behind the id `from`, and of clock `minClock` on."""
+    """The greater of the two lower bounds: entries after the id `from`, and of clock `minClock` on."""
     bounds = []
     if "from" in options:
         bounds.append(_key(options, "from"))
@@ -103,7 +103,7 @@ def _low(options: Mapping[str, str]) -> bytes | None:
 
 
 def _high(options: Mapping[str, str]) -> bytes | None:
-    """The lower of the two upper bounds: entries up to and with the id `to`, and up to clock `maxClock`."""
+    """The lower of the two upper bounds: entries up to and including the id `to`, and up to clock `maxClock`."""
     bounds = []
     if "to" in options:
         bounds.append(_key(options, "to") + b"\0")

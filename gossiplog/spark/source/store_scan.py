@@ -42,7 +42,7 @@ class KeyRange(Part):
 
 
 class SeqRange(Part):
-    """The entries of a log by insertion number, from after one up to and with another."""
+    """The entries of a log by insertion number, from after one up to and including another."""
 
     def __init__(self, after: int, until: int) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ _ROWS_A_PART = 20_000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are places, `{"seq": N, "generation": …, "id": …}`: everything up to and with insertion number N has been read.
+    """Offsets are places, `{"seq": N, "generation": …, "id": …}`: everything up to and including insertion number N has been read.
 
     Args:
         location: A log.

@@ -151,7 +151,7 @@ def _rows(batch: pa.RecordBatch) -> Iterator[_Row]:
 
 
 def _sort_key(value: bytes | None) -> bytes:
-    """The entry's key, which sorts it behind its parents; nothing for what is no entry."""
+    """The entry's key, which sorts it after its parents; nothing for what is no entry."""
     try:
         return b"" if value is None else Entry.stored(value).key
     except DecodeError:

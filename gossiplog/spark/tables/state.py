@@ -35,7 +35,7 @@ STATE_COLUMNS = ("key", "value", "place", "fault", "source")
 
 _PICKED = pa.schema([*[(name, pa.string()) for name in ("name", "id", "author", "payload", "place", "fault")], ("source", pa.binary())])
 _NAMES_MAX = 50_000
-"""A task remembers the winners of so many keys before it hands them on, 50 MB or so of small payloads."""
+"""A task remembers the winners of this many keys before it hands them on, 50 MB or so of small payloads."""
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\d{1,9})\]|\['([^']*)'\]")
 _Step = str | int
 _FAULTS = "faults"

@@ -30,7 +30,7 @@ class Stats:
         authors: For each `author` and `topic`: entries, bytes, first_clock, last_clock.
         clocks: For each of at most 200 even ranges of clocks, from `clock_from` to `clock_to`: entries; width_max, the most entries of one
             clock, all of which are concurrent; heads_mean and heads_max, of the entries without children as of each clock.
-        branching: How many entries have so many `children` and `parents`.
+        branching: How many entries have which numbers of `children` and `parents`.
         heads: `key` and `clock` of the entries without children.
         forks: `key`, `children` and `authors` (of the children) of entries with several children.
         doubles: `author`, `clock`, `entries` and `keys` where one author has several entries of the same clock: as these are concurrent,

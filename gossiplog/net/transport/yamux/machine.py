@@ -33,7 +33,7 @@ FRAMES_A_TURN = 512
 
 _ID_MAX = 2**32 - 1
 _RAPID_ROUND_TRIPS = 4
-"""A reader that empties half of its window within so many round trips gets twice the window, as in the reference."""
+"""A reader that empties half of its window within this many round trips gets twice the window, as in the reference."""
 
 
 class Yamux:
@@ -171,7 +171,7 @@ class Yamux:
         return data
 
     def close(self, stream: StreamState) -> None:
-        """Close our side, behind what was written."""
+        """Close our side, after what was written."""
         if not stream.is_finished_sending and not stream.is_reset and not self._is_ended:
             stream.is_finished_sending = True
             self._send(FrameKind.WINDOW, Flags.FIN, stream.id, 0)
