@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
-from ..errors import ClosedError
+from ..errors import ClosedError, LocalProtocolError
 from .call import Call
 from .thread import TrioThread
 
@@ -43,11 +43,19 @@ class Host(Generic[T]):
         self._ended = trio.Event()
         self._is_quiet = trio.Event()
         self._value: T
+        self._has_begun = False
         self._has_failed = False
         self._error: BaseException | None = None
 
     async def enter(self) -> T:
-        """Open the block, in a task of its own, and return what it gives. A cancelled call leaves nothing open."""
+        """Open the block, in a task of its own, and return what it gives. A cancelled call leaves nothing open.
+
+        Raises:
+            LocalProtocolError: It was opened before.
+        """
+        if self._has_begun:
+            raise LocalProtocolError("it was opened before, and is opened once only", hint="call open, subscribe, listen or connect again")
+        self._has_begun = True
         self._siblings.add(self)
         self._thread.nursery.start_soon(self._run)
         try:
@@ -65,6 +73,9 @@ class Host(Generic[T]):
         Args:
             has_failed: Whether the body raised, or was cancelled.
         """
+        if not self._has_begun:
+            await trio.lowlevel.checkpoint()
+            return
         self._has_failed = has_failed
         self._leaving.set()
         try:

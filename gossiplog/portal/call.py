@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
@@ -88,7 +89,7 @@ class Call(Generic[T]):
         except ClosedError:
             raise
         except BaseException:
-            self._thread.hand_over(self._cancel)
+            self._cancel_from_outside()
             if not self._is_done:
                 done.acquire()
             raise
@@ -111,7 +112,7 @@ class Call(Generic[T]):
         try:
             await self._waiter
         except BaseException as error:
-            self._thread.hand_over(self._cancel)
+            self._cancel_from_outside()
             # A coroutine that is thrown away cannot wait.
             while isinstance(error, asyncio.CancelledError) and not self._is_done:
                 self._waiter = loop.create_future()
@@ -144,13 +145,18 @@ class Call(Generic[T]):
 
     def _begin(self) -> None:
         self._has_begun = True
-        if self._owner is not None and self._owner.is_closed:
+        if self._thread.is_closed or (self._owner is not None and self._owner.is_closed):
             self._error = ClosedError("the log, or what was open of it, is closed")
             self._finish()
             return
         if self._owner is not None:
             self._owner.on_call_begun(self)
         self._context.run(self._thread.nursery.start_soon, self._run)
+
+    def _cancel_from_outside(self) -> None:
+        # Where the thread has ended, so have its calls.
+        with contextlib.suppress(ClosedError):
+            self._thread.hand_over(self._cancel)
 
     def _cancel(self) -> None:
         self._scope.cancel()

@@ -34,11 +34,13 @@ class TrioThread:
     Attributes:
         hosts: The blocks that nobody but this thread holds open, outermost ones only. For its own tasks alone.
         nursery: Where calls run. For its own tasks alone.
+        is_closed: Whether nothing begins there any more.
     """
 
     def __init__(self) -> None:
         self.hosts: set[Open] = set()
         self.nursery: trio.Nursery
+        self.is_closed = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._is_ready = threading.Event()
         self._is_closing: trio.Event
@@ -78,7 +80,8 @@ class TrioThread:
             self.hand_over(self._begin_closing)
         except ClosedError:
             return
-        self._thread.join()
+        # A database that does not answer must not keep the process.
+        self._thread.join(2 * CLOSE_S)
 
     def lose(self) -> None:
         """Note, in a child that was forked off, that the thread stayed behind."""
@@ -97,6 +100,7 @@ class TrioThread:
                 async with trio.open_nursery() as closing:
                     for host in list(self.hosts):
                         closing.start_soon(host.leave, False)
+            self.is_closed = True
             self.nursery.cancel_scope.cancel()
 
 

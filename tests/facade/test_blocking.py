@@ -45,6 +45,20 @@ def test_body_that_raises_closes_what_it_opened(tmp_path: Path) -> None:
         assert log.count() == 0
 
 
+def test_block_is_opened_once_and_closed_as_often_as_one_likes(tmp_path: Path) -> None:
+    block = open_blocking(tmp_path / "a.db")
+    block.close()
+    block.start().append(1)
+    with pytest.raises(LocalProtocolError, match="once only"):
+        block.start()
+    block.close()
+    block.close()
+    with pytest.raises(LocalProtocolError, match="once only"), block:
+        pass
+    with open_blocking(tmp_path / "a.db") as log:
+        assert log.count() == 1
+
+
 def test_thread_that_waits_hears_that_the_log_was_closed() -> None:
     raised: list[BaseException] = []
 
@@ -151,6 +165,23 @@ say("end")
     with open_blocking(tmp_path / "a.db") as log, open_blocking(tmp_path / "b.db") as other:
         assert [entry.message.payload for entry in log.iterate()] == [1]
         assert "last" in [entry.message.payload for entry in other.iterate()]
+
+
+def test_calls_after_the_end_are_refused_instead_of_hanging(tmp_path: Path) -> None:
+    program = """
+import atexit
+def late():
+    for call in (lambda: log.append(2), lambda: blocking.open("b.db", **OPTIONS).start(), block.close):
+        try:
+            say(call())
+        except gossiplog.GossipLogError as error:
+            say(type(error).__name__)
+atexit.register(late)
+block = blocking.open("a.db", **OPTIONS)
+log = block.start()
+"""
+    # What is registered first is called last.
+    assert run_program(program, tmp_path) == ["ClosedError"] * 3
 
 
 def test_process_that_is_told_to_exit_within_a_block_ends(tmp_path: Path) -> None:
