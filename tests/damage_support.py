@@ -78,6 +78,33 @@ def send_back(path: Path, table: str = "gossiplog_entries") -> None:
     pages.write()
 
 
+def share_pages(path: Path, table: str, levels: int = 6) -> None:
+    """Put levels of inner pages over a table, each of which names the one below hundreds of times: more paths than anybody can follow."""
+    pages = Pages(path)
+    size, root, leaf = pages.size, pages.roots[table], pages.leaves(table)[0]
+    first = (leaf - 1) * size + int.from_bytes(pages.data[pages.at(leaf) + 8 : pages.at(leaf) + 10])
+    is_table = pages.kind(leaf) == 13
+    # Of an index: the length, below 128, and the row. Of a table: the number of the row.
+    key = b"\x01" if is_table else bytes(pages.data[first : first + 1 + pages.data[first]])
+    count = min(400, (size - 12) // (len(key) + 6))
+    moved = bytes(pages.data[(root - 1) * size : root * size])
+    for level in range(levels):
+        child = pages.count + level + 1
+        cell = child.to_bytes(4) + key
+        begin = size - count * len(cell)
+        head = bytes([5 if is_table else 2, 0, 0]) + count.to_bytes(2) + begin.to_bytes(2) + b"\0" + child.to_bytes(4)
+        page = head + b"".join((begin + index * len(cell)).to_bytes(2) for index in range(count))
+        page = page.ljust(begin, b"\0") + cell * count
+        if level == 0:
+            pages.fill(root, page)
+        else:
+            pages.data += page
+    pages.data += moved
+    # The file's header says how many pages there are.
+    pages.data[28:32] = (pages.count + levels).to_bytes(4)
+    pages.write()
+
+
 def rows(path: Path, statement: str, parameters: Sequence[object] = ()) -> list[tuple[object, ...]]:
     """What a statement returns, in a connection of its own."""
     with closing(sqlite3.connect(path)) as db:

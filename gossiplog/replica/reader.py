@@ -207,7 +207,7 @@ class LogReader:
         return await self.run(ask(ReadRoot()))
 
     async def count(self) -> int:
-        """Return how many entries there are. O(n) reads of a small index in SQLite: about 10 ms for a million."""
+        """Return how many entries there are. O(n) reads of a small index in SQLite: about 20 ms for a million."""
         return (await self.run(ask(ReadCount())))[0]
 
     async def moment(self) -> Moment:

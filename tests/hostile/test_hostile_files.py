@@ -1,6 +1,8 @@
 """Database files from strangers: what is not exactly a log's schema is refused, and rows that contradict each other are damage."""
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -8,7 +10,7 @@ from random import Random
 import pytest
 import trio
 from click.testing import CliRunner
-from damage_support import Pages, damage, send_back
+from damage_support import Pages, damage, send_back, share_pages
 from log_support import SIGNERS, all_of, assert_whole, make_history, opened
 
 import gossiplog
@@ -109,6 +111,56 @@ async def test_an_expression_of_a_strangers_table_is_not_computed_by_fsck(path) 
     # Each row would take most of a second.
     async with gossiplog.open(path, read_only=True) as log:
         assert (await log.fsck()).is_clean
+
+
+SHARING = """
+import sys, time, resource, trio, gossiplog
+from gossiplog.errors import GossipLogError
+async def entries(log): return [1 async for _ in log.iterate()]
+async def quarantine(log): return [1 async for _ in log.quarantine()]
+async def ancestors(log): return [1 async for _ in log.ancestors((await log.heads())[0])]
+READS = [lambda log: log.count(), lambda log: log.heads(), lambda log: log.root(), lambda log: log.moment(), entries, quarantine, ancestors]
+WRITES = [lambda log: log.append(1), lambda log: log.insert(bytes.fromhex(sys.argv[2]))]
+CARE = [lambda log: log.fsck(), lambda log: log.fsck(repair=True), lambda log: log.append(2)]
+async def main():
+    signer = gossiplog.Ed25519Signer.from_seed(bytes(32))
+    worst, answers = 0, []
+    for calls, read_only in ((READS, True), (WRITES, False), (CARE, False)):
+        for call in calls:
+            began = time.process_time()
+            try:
+                async with gossiplog.open(sys.argv[1], read_only=read_only, signer=signer) as log:
+                    await call(log)
+                answers.append("ok")
+            except GossipLogError as error:
+                answers.append(type(error).__name__)
+            worst = max(worst, time.process_time() - began)
+    print(worst, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, *answers)
+trio.run(main)
+"""
+SHARED = ("entries", "leaves", "nodes", "heads", "positions", "links")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", SHARED)
+def test_a_tree_whose_pages_are_shared_is_not_followed_without_end(path: Path, table: str) -> None:
+    share_pages(path, f"gossiplog_{table}")
+    old = make_history(Random(9), 3)[-1]
+    done = subprocess.run(
+        [sys.executable, "-c", SHARING, str(path), old.value.hex()], capture_output=True, text=True, timeout=120, check=True
+    )
+    worst, memory, *answers = done.stdout.split()
+    assert "DamagedLog" in answers, answers
+    # The dearest takes about 1 s of CPU, and none of them holds the rows that there seem to be.
+    assert float(worst) < 20
+    assert float(memory) < 250
+
+
+async def test_shared_pages_do_not_make_counting_endless(path: Path) -> None:
+    share_pages(path, "gossiplog_positions")
+    async with gossiplog.open(path, read_only=True) as log:
+        with pytest.raises(DamagedLog, match="more rows than a file of its size can hold"):
+            await log.count()
 
 
 CONTRADICTIONS = {

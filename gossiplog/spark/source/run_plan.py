@@ -15,6 +15,7 @@ from ...log.requests import ReadCount
 from ...plan import Plan, ask, run_plan
 from ...store.base import Durability
 from ...store.postgres.url import is_postgres_url
+from ...store.sqlite.bounds import BoundedConnection
 from ...tasks.nursery import first_error
 
 __all__ = ["PlanRunner", "is_log", "is_url", "last_seq", "opened_store"]
@@ -82,7 +83,7 @@ def last_seq(location: str, topic: str | None = None) -> int:
         return run(ask(ReadCount(counted=False)))[1]
 
 
-def _run_on_sqlite(db: sqlite3.Connection, answer: Callable[[sqlite3.Connection, Any], Any], plan: Plan[T], /) -> T:
+def _run_on_sqlite(db: BoundedConnection, answer: Callable[[BoundedConnection, Any], Any], plan: Plan[T], /) -> T:
     db.execute("BEGIN")
     try:
         return run_plan(plan, partial(answer, db))

@@ -42,6 +42,7 @@ from ...log.requests import (
 from ...log.row_checks import check_answer
 from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
+from .bounds import BoundedConnection
 from .fsck import FSCK_ANSWERS
 
 __all__ = ["ANSWERS", "answer"]
@@ -50,7 +51,7 @@ _CHUNKS = (1, 8, 64, 512)
 """Numbers of placeholders in an IN list; few, so that each statement stays prepared."""
 
 
-def answer(db: sqlite3.Connection, request: Request[Any]) -> Any:
+def answer(db: BoundedConnection, request: Request[Any]) -> Any:
     """Answer one request.
 
     Raises:
@@ -58,6 +59,7 @@ def answer(db: sqlite3.Connection, request: Request[Any]) -> Any:
         DamagedLog: A row does not hold what it should, which SQLite itself does not notice.
     """
     execute = ANSWERS[type(request)]
+    db.is_bounded = True
     try:
         found = execute(db, request)
         check_answer(request, found)
@@ -65,10 +67,12 @@ def answer(db: sqlite3.Connection, request: Request[Any]) -> Any:
         raise DamagedLog(f"rows of the database contradict each other: {error}") from error
     except (ArithmeticError, DecodeError, LookupError, TypeError, ValueError) as error:
         raise DamagedLog(f"a row of the database is damaged: {error}") from error
+    finally:
+        db.is_bounded = False
     return found
 
 
-def _select_in(db: sqlite3.Connection, select: str, keys: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
+def _select_in(db: BoundedConnection, select: str, keys: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
     """Run `select … IN (keys)` in chunks; the last key fills up the last chunk."""
     low = 0
     while low < len(keys):
@@ -104,17 +108,17 @@ def _cut_values(rows: Iterable[tuple[Any, Any]]) -> list[tuple[Any, bytes]]:
     return page
 
 
-def _heads(db: sqlite3.Connection, request: ReadHeads) -> list[bytes]:
-    limit = -1 if request.limit is None else request.limit
+def _heads(db: BoundedConnection, request: ReadHeads) -> list[bytes]:
+    limit = db.nodes_max if request.limit is None else request.limit
     return [key for (key,) in db.execute("SELECT key FROM gossiplog_heads ORDER BY key LIMIT ?", (limit,))]
 
 
-def _leaves(db: sqlite3.Connection, request: ReadLeaves) -> dict[bytes, Leaf]:
+def _leaves(db: BoundedConnection, request: ReadLeaves) -> dict[bytes, Leaf]:
     rows = _select_in(db, "SELECT key, seq, branch FROM gossiplog_leaves WHERE key IN", request.keys)
     return {key: Leaf(seq, branch) for key, seq, branch in rows}
 
 
-def _values(db: sqlite3.Connection, request: ReadValues) -> dict[bytes, bytes]:
+def _values(db: BoundedConnection, request: ReadValues) -> dict[bytes, bytes]:
     select = "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key IN"
     return dict(_cut_values(_select_in(db, select, request.keys)))
 
@@ -128,14 +132,14 @@ _KEY_END = b"\xff" * 21
 """Above every key: no key is longer than 20 bytes."""
 
 
-def _page(db: sqlite3.Connection, request: ReadPage) -> list[tuple[bytes, bytes]]:
+def _page(db: BoundedConnection, request: ReadPage) -> list[tuple[bytes, bytes]]:
     statement = f"{_PAGE} DESC LIMIT ?" if request.reverse else f"{_PAGE} LIMIT ?"
     seq_max = _SEQ_END if request.seq_max is None else request.seq_max
     rows = db.execute(statement, (request.after or b"", request.before or _KEY_END, seq_max, request.limit))
     return _cut_values(rows)
 
 
-def _tail(db: sqlite3.Connection, request: ReadTail) -> list[tuple[int, bytes]]:
+def _tail(db: BoundedConnection, request: ReadTail) -> list[tuple[int, bytes]]:
     statement = "SELECT seq, value FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
     return _cut_values(db.execute(statement, (request.seq, request.limit)))
 
@@ -143,12 +147,13 @@ def _tail(db: sqlite3.Connection, request: ReadTail) -> list[tuple[int, bytes]]:
 _LAST = "SELECT max(coalesce((SELECT max(seq) FROM gossiplog_entries), 0), (SELECT seq_used FROM gossiplog_generation))"
 
 
-def _count(db: sqlite3.Connection, request: ReadCount) -> tuple[int, int]:
-    count = db.execute("SELECT count(*) FROM gossiplog_positions").fetchone()[0] if request.counted else 0
+def _count(db: BoundedConnection, request: ReadCount) -> tuple[int, int]:
+    # What has a condition is counted row by row, in steps that are bounded, where all of a table is one step.
+    count = db.execute("SELECT count(*) FROM gossiplog_positions WHERE branch >= 0").fetchone()[0] if request.counted else 0
     return count, db.execute(_LAST).fetchone()[0]
 
 
-def _place(db: sqlite3.Connection, request: ReadPlace) -> Place:
+def _place(db: BoundedConnection, request: ReadPlace) -> Place:
     (generation,) = db.execute("SELECT name FROM gossiplog_generation").fetchone()
     row = db.execute("SELECT value FROM gossiplog_entries WHERE seq = ?", (request.seq,)).fetchone()
     try:
@@ -159,7 +164,7 @@ def _place(db: sqlite3.Connection, request: ReadPlace) -> Place:
     return Place(generation, db.execute(_LAST).fetchone()[0], key)
 
 
-def _branch_tips(db: sqlite3.Connection, request: ReadBranchTips) -> dict[int, int]:
+def _branch_tips(db: BoundedConnection, request: ReadBranchTips) -> dict[int, int]:
     tips = {}
     for branch in request.branches:
         (clock,) = db.execute("SELECT max(clock) FROM gossiplog_positions WHERE branch = ?", (branch,)).fetchone()
@@ -170,7 +175,7 @@ def _branch_tips(db: sqlite3.Connection, request: ReadBranchTips) -> dict[int, i
     return tips
 
 
-def _positions(db: sqlite3.Connection, request: ReadPositions) -> dict[Position, bytes]:
+def _positions(db: BoundedConnection, request: ReadPositions) -> dict[Position, bytes]:
     statement = "SELECT e.value FROM gossiplog_positions p JOIN gossiplog_entries e ON e.seq = p.seq WHERE p.branch = ? AND p.clock = ?"
     found = {}
     for at in request.at:
@@ -180,18 +185,18 @@ def _positions(db: sqlite3.Connection, request: ReadPositions) -> dict[Position,
     return found
 
 
-def _successor(db: sqlite3.Connection, request: ReadSuccessor) -> Position | None:
+def _successor(db: BoundedConnection, request: ReadSuccessor) -> Position | None:
     statement = "SELECT min(clock) FROM gossiplog_positions WHERE branch = ? AND clock > ?"
     (clock,) = db.execute(statement, request.at).fetchone()
     return None if clock is None else Position(request.at.branch, clock)
 
 
-def _links_to(db: sqlite3.Connection, request: ReadLinksTo) -> list[Position]:
+def _links_to(db: BoundedConnection, request: ReadLinksTo) -> list[Position]:
     statement = "SELECT child_branch, child_clock FROM gossiplog_links WHERE parent_branch = ? AND parent_clock = ? ORDER BY 1, 2"
     return [Position(*row) for row in db.execute(statement, request.at)]
 
 
-def _links_down(db: sqlite3.Connection, request: ReadLinksDown) -> Position | None:
+def _links_down(db: BoundedConnection, request: ReadLinksDown) -> Position | None:
     branch, clock = request.at
     statement = "SELECT min(parent_branch) FROM gossiplog_links WHERE child_branch = ? AND parent_branch > ?"
     (parent_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
@@ -206,7 +211,7 @@ def _links_down(db: sqlite3.Connection, request: ReadLinksDown) -> Position | No
     return Position(parent_branch, row[0] if row else 0)
 
 
-def _links_up(db: sqlite3.Connection, request: ReadLinksUp) -> Position | None:
+def _links_up(db: BoundedConnection, request: ReadLinksUp) -> Position | None:
     branch, clock = request.at
     statement = "SELECT min(child_branch) FROM gossiplog_links WHERE parent_branch = ? AND child_branch > ?"
     (child_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
@@ -220,7 +225,7 @@ def _links_up(db: sqlite3.Connection, request: ReadLinksUp) -> Position | None:
     return Position(child_branch, row[0] if row else 0)
 
 
-def _quarantined(db: sqlite3.Connection, request: ReadQuarantined) -> dict[bytes, Aside]:
+def _quarantined(db: BoundedConnection, request: ReadQuarantined) -> dict[bytes, Aside]:
     rows = _select_in(db, "SELECT key, rule, reason, since FROM gossiplog_quarantine WHERE key IN", request.keys)
     return {key: Aside(*record) for key, *record in rows}
 
@@ -228,7 +233,7 @@ def _quarantined(db: sqlite3.Connection, request: ReadQuarantined) -> dict[bytes
 _RECORD = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key"
 
 
-def _quarantine(db: sqlite3.Connection, request: ReadQuarantine) -> list[Quarantined]:
+def _quarantine(db: BoundedConnection, request: ReadQuarantine) -> list[Quarantined]:
     after = request.after or b""
     rows: Iterable[Any] = db.execute(f"{_RECORD} > ? ORDER BY key LIMIT ?", (after, request.limit))
     if request.keys is not None:
@@ -237,17 +242,17 @@ def _quarantine(db: sqlite3.Connection, request: ReadQuarantine) -> list[Quarant
     return [Quarantined(*row) for row in cut_page(rows)]
 
 
-def _cursor(db: sqlite3.Connection, request: ReadCursor) -> int | None:
+def _cursor(db: BoundedConnection, request: ReadCursor) -> int | None:
     row = db.execute("SELECT seq FROM gossiplog_cursors WHERE name = ?", (request.name,)).fetchone()
     return None if row is None else row[0]
 
 
-def _sketch(db: sqlite3.Connection, request: ReadSketch) -> KeptSketch | None:
+def _sketch(db: BoundedConnection, request: ReadSketch) -> KeptSketch | None:
     row = db.execute("SELECT seq, symbols FROM gossiplog_sketch").fetchone()
     return None if row is None else KeptSketch(*row)
 
 
-def _write_sketch(db: sqlite3.Connection, request: WriteSketch) -> None:
+def _write_sketch(db: BoundedConnection, request: WriteSketch) -> None:
     if request.kept is None:
         db.execute("DELETE FROM gossiplog_sketch")
         return
@@ -257,7 +262,7 @@ def _write_sketch(db: sqlite3.Connection, request: WriteSketch) -> None:
     db.execute(statement, request.kept)
 
 
-def _write_cursor(db: sqlite3.Connection, request: WriteCursor) -> None:
+def _write_cursor(db: BoundedConnection, request: WriteCursor) -> None:
     if request.seq is None:
         db.execute("DELETE FROM gossiplog_cursors WHERE name = ?", (request.name,))
         return
@@ -265,7 +270,7 @@ def _write_cursor(db: sqlite3.Connection, request: WriteCursor) -> None:
     db.execute(statement, (request.name, request.seq))
 
 
-def _write_entries(db: sqlite3.Connection, request: WriteEntries) -> None:
+def _write_entries(db: BoundedConnection, request: WriteEntries) -> None:
     rows = request.rows
     db.executemany("INSERT INTO gossiplog_entries VALUES (?, ?)", [(row.seq, row.value) for row in rows])
     # In key order, which keeps the pages of the index full.
@@ -286,17 +291,17 @@ def _write_entries(db: sqlite3.Connection, request: WriteEntries) -> None:
         )
 
 
-def _write_quarantine(db: sqlite3.Connection, request: WriteQuarantine) -> None:
+def _write_quarantine(db: BoundedConnection, request: WriteQuarantine) -> None:
     db.executemany("DELETE FROM gossiplog_quarantine WHERE key = ?", [(key,) for key in request.remove])
     db.executemany("INSERT OR IGNORE INTO gossiplog_quarantine VALUES (?, ?, ?, ?, ?)", request.add)
 
 
-def _root(db: sqlite3.Connection, request: ReadRoot) -> Node:
+def _root(db: BoundedConnection, request: ReadRoot) -> Node:
     row = db.execute("SELECT level, hash FROM gossiplog_nodes ORDER BY level DESC LIMIT 1").fetchone()
     return Node(0, None, ANCHOR_HASH) if row is None else Node(row[0], None, row[1])
 
 
-def _nodes(db: sqlite3.Connection, request: ReadNodes) -> list[Node | None]:
+def _nodes(db: BoundedConnection, request: ReadNodes) -> list[Node | None]:
     found: dict[tuple[int, bytes], bytes] = {(0, b""): ANCHOR_HASH}
     leaves = [key for level, key in request.at if level == 0 and key]
     for key, node_hash in _select_in(db, "SELECT key, hash FROM gossiplog_leaves WHERE key IN", leaves):
@@ -314,8 +319,8 @@ _LEAF_RANGE = "SELECT 0, key, hash FROM gossiplog_leaves WHERE key >= ? AND key 
 _NODE_RANGE = "SELECT level, key, hash FROM gossiplog_nodes WHERE level = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
-def _runs(db: sqlite3.Connection, request: ReadRuns) -> list[Run]:
-    level, most = request.level, -1 if request.children_max is None else request.children_max
+def _runs(db: BoundedConnection, request: ReadRuns) -> list[Run]:
+    level, most = request.level, db.nodes_max if request.children_max is None else request.children_max
     runs: list[Run] = []
     until: bytes | None = b""
     for wanted in sorted([key or b"" for key in request.keys]):
@@ -336,11 +341,13 @@ def _runs(db: sqlite3.Connection, request: ReadRuns) -> list[Run]:
             children = list(map(Node._make, db.execute(_NODE_RANGE, (level - 1, low, end, most))))
             if not low and children:
                 children[0] = Node(level - 1, None, children[0].hash)
+        if request.children_max is None and len(children) >= most:
+            raise DecodeError(f"a node at level {level} has more children than a file of its size can hold")
         runs.append(Run(Node(level, begin or None, parent_hash), children, until))
     return runs
 
 
-ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
+ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
     ReadBranchTips: _branch_tips,
     ReadCount: _count,
     ReadCursor: _cursor,

@@ -20,6 +20,8 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
         return ReadOnlyLog(f"{path} cannot be written to", hint="check the permissions of the file and of its folder, or open it read-only")
     if code == sqlite3.SQLITE_NOTADB:
         return ForeignFile(f"{path} is not a SQLite database")
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return _damaged(path, f"{path} is damaged: its pages lead to more rows than a file of its size can hold")
     if code == sqlite3.SQLITE_CORRUPT:
         return _damaged(path, f"{path} is damaged: {error}")
     if code == sqlite3.SQLITE_ERROR or "Could not decode" in str(error):

@@ -13,6 +13,7 @@ from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogBusy, LogN
 from ...version import VERSION
 from ..base import Durability
 from ..migrate import load_migrations, split_statements
+from .bounds import BoundedConnection
 from .errors import translate
 from .schema import check_schema, read_writer
 
@@ -144,7 +145,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_locks)
 
 
-def connect(path: Path, durability: Durability, *, read_only: bool) -> sqlite3.Connection:
+def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedConnection:
     """Open a connection for one thread of ours, transactions by hand."""
     mode = "ro" if read_only else "rwc"
     db = _connect(path, mode)
@@ -164,9 +165,19 @@ def connect(path: Path, durability: Durability, *, read_only: bool) -> sqlite3.C
     return db
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def _connect(path: Path, mode: str) -> BoundedConnection:
     uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=BUSY_TIMEOUT_S, cached_statements=256)
+    db = sqlite3.connect(
+        uri,
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=BUSY_TIMEOUT_S,
+        cached_statements=256,
+        factory=BoundedConnection,
+    )
+    db.bound(path)
+    return db
 
 
 def _configure(db: sqlite3.Connection, durability: Durability, *, read_only: bool) -> None:

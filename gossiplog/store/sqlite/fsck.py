@@ -35,7 +35,7 @@ _DERIVED = ("leaves", "nodes", "heads", "positions", "links")
 
 
 def _counts(db: sqlite3.Connection, request: ReadTableCounts) -> TableCounts:
-    return TableCounts(*[db.execute(f"SELECT count(*) FROM gossiplog_{table}").fetchone()[0] for table in TableCounts._fields])
+    return TableCounts(*[db.execute(f"SELECT count(*) FROM gossiplog_{table} WHERE 1").fetchone()[0] for table in TableCounts._fields])
 
 
 def _defects(db: sqlite3.Connection, request: ReadDefects) -> list[str]:

@@ -17,6 +17,7 @@ from ...plan import Plan, Request, run_plan
 from ..base import Durability, Reader, Transaction
 from ..writer_cache import UNKNOWN, WriterCache
 from .answers import answer
+from .bounds import BoundedConnection
 from .connection import TrioConnection
 from .errors import translate
 from .file import BUSY_TIMEOUT_S, WriterLock, check_file, check_log, connect, create_log, is_blank
@@ -303,15 +304,15 @@ async def _call(path: Path, connection: TrioConnection, function: Callable[..., 
         raise translate(path, error) from error
 
 
-def _run(db: sqlite3.Connection, plan: Plan[T]) -> T:
+def _run(db: BoundedConnection, plan: Plan[T]) -> T:
     return run_plan(plan, partial(answer, db))
 
 
-def _run_writing(db: sqlite3.Connection, plan: Plan[T], tail: WriterCache) -> T:
+def _run_writing(db: BoundedConnection, plan: Plan[T], tail: WriterCache) -> T:
     return run_plan(plan, partial(_answer_writing, db, tail))
 
 
-def _answer_writing(db: sqlite3.Connection, tail: WriterCache, request: Request[Any]) -> Any:
+def _answer_writing(db: BoundedConnection, tail: WriterCache, request: Request[Any]) -> Any:
     found = tail.known(request)
     if found is UNKNOWN:
         found = answer(db, request)
@@ -348,7 +349,7 @@ def _empty_wal(db: sqlite3.Connection) -> bool:
         db.execute(f"PRAGMA busy_timeout = {1000 * BUSY_TIMEOUT_S:.0f}")
 
 
-def _read(db: sqlite3.Connection, plan: Plan[T]) -> T:
+def _read(db: BoundedConnection, plan: Plan[T]) -> T:
     db.execute("BEGIN")
     try:
         return _run(db, plan)
@@ -357,7 +358,7 @@ def _read(db: sqlite3.Connection, plan: Plan[T]) -> T:
         _rollback(db)
 
 
-def _write(db: sqlite3.Connection, plan: Plan[T], tail: WriterCache) -> T:
+def _write(db: BoundedConnection, plan: Plan[T], tail: WriterCache) -> T:
     _begin(db)
     try:
         result = _run_writing(db, plan, tail)
