@@ -128,3 +128,74 @@ async def test_a_full_database_during_a_repair_changes_nothing(tmp_path) -> None
         await limit_pages(log, 1_000_000)
         assert (await log.fsck(repair=True)).is_clean
         await assert_whole(log)
+
+
+SMALL_DISK = """
+import os, subprocess, sys
+from pathlib import Path
+from click.testing import CliRunner
+import trio, gossiplog
+from gossiplog.cli.app import root
+from gossiplog.errors import StoreError
+
+folder = Path(sys.argv[1])
+path = folder / "app.db"
+signer = gossiplog.Ed25519Signer.from_seed(bytes(32))
+
+def mount(*options):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "none", str(folder)], check=True)
+
+def run(*words):
+    ran = CliRunner().invoke(root, [*words])
+    assert ran.exit_code in (0, 1), (words, ran.exit_code, ran.stderr)
+    if ran.exit_code:
+        assert str(folder) in ran.stderr and "Traceback" not in ran.stderr, ran.stderr
+        assert "disk" in ran.stderr or "space" in ran.stderr, ran.stderr
+    return ran.exit_code == 0
+
+async def fill():
+    appended, failed = [], 0
+    async with gossiplog.open(path, signer=signer) as log:
+        while failed < 3:
+            try:
+                appended.append((await log.append("x" * 500)).id)
+            except StoreError as error:
+                assert str(path) in str(error), error
+                failed += 1
+    return appended
+
+async def go_on(appended):
+    async with gossiplog.open(path, signer=signer) as log:
+        assert set(appended) <= {entry.id async for entry in log.iterate()}
+        await log.append("after")
+        assert (await log.fsck()).is_clean
+
+init = ("init", str(path), "--topic", "test.example.com")
+failed = 0
+for options in (["nr_inodes=2"], ["nr_inodes=3"], *[[f"size={size}k"] for size in range(4, 130, 12)]):
+    mount(*options)
+    if not run(*init):
+        failed += 1
+        mount("remount", "size=1m", "nr_inodes=50")
+        assert run(*init), options
+    assert run("stat", str(path)), options
+    subprocess.run(["umount", str(folder)], check=True)
+assert failed >= 6, failed
+mount("size=1m")
+assert run(*init)
+appended = trio.run(fill)
+assert len(appended) > 10
+mount("remount", "size=4m")
+trio.run(go_on, appended)
+"""
+
+
+def test_where_a_log_or_one_more_entry_does_not_fit_the_file_is_named_and_room_mends_it(tmp_path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    # A mount that nobody else sees, and that ends with the process; who is not root may do that as the root of a namespace of users.
+    options = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
+    if subprocess.run(["unshare", *options, "mount", "-t", "tmpfs", "none", str(tmp_path)], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount a small disk, not even in a namespace")
+    command = ["unshare", *options, sys.executable, "-c", SMALL_DISK, str(tmp_path)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -30,7 +30,9 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogBusy(f"{path} is locked by another process", hint="end the other process, or try again")
     if code == sqlite3.SQLITE_CANTOPEN:
-        return LogNotFound(f"{path} cannot be opened", hint="check that the folder exists and may be written to")
+        return LogNotFound(
+            f"{path} cannot be opened", hint="check that the folder exists, may be written to, and has space for one more file"
+        )
     if code == sqlite3.SQLITE_IOERR:
         hint = "the disk may be full, limited or failing; what was committed before is kept"
         return CommitError(f"reading or writing {path} failed: {error}", hint=hint)
