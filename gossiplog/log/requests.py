@@ -130,7 +130,7 @@ class Place(NamedTuple):
 
 
 class KeptSketch(NamedTuple):
-    """The sketch of the log's keys as it was kept last; see `gossiplog.reconcile`.
+    """The sketch of the log's keys as it was kept last; see `gossiplog.sketch`.
 
     Attributes:
         seq: The last insertion number in it.

@@ -1,6 +1,6 @@
 """Reconciliation at the limit: replicas find what either lacks by sketches, at a cost that follows the difference alone."""
 
-from .decoder import Contradiction, Decoder, Difference
-from .sketch import SYMBOLS_MAX, Sketch
+from .client import Outcome, Wishes, reconcile
+from .server import Served, serve
 
-__all__ = ["SYMBOLS_MAX", "Contradiction", "Decoder", "Difference", "Sketch"]
+__all__ = ["Outcome", "Served", "Wishes", "reconcile", "serve"]

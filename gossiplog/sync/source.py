@@ -44,6 +44,7 @@ class Source:
     Attributes:
         response_bytes: The size that answers should have now; halved by time-outs (a slow line), doubled by complete sessions.
         value_bytes: The mean size of values seen lately, in bytes; None before the first.
+        resume_after: A stream of all that the source has, in key order, broke off after this key; None where none did. See `reconcile`.
         expansions_max: How many getChildren may be unanswered. Looking far ahead costs a session some time before its first entry;
             one that a server cuts off before it is worth anything makes the next one look less far.
     """
@@ -56,6 +57,9 @@ class Source:
         self._lone_failures = 0
         self._is_careful = False
         self._aside: dict[bytes, _Aside] = {}
+        # What the peer refused, and until when it is not offered again.
+        self._refused: dict[bytes, float] = {}
+        self.resume_after: bytes | None = None
 
     @property
     def is_careful(self) -> bool:
@@ -77,6 +81,17 @@ class Source:
         while len(self._aside) >= ASIDE_MAX:
             del self._aside[next(iter(self._aside))]
         self._aside[key] = _Aside(now + wait_s, wait_s)
+
+    def is_refused(self, key: bytes, now: float) -> bool:
+        """Whether the peer left this entry out when it was given it, less than an hour ago."""
+        return now < self._refused.get(key, 0.0)
+
+    def set_refused(self, key: bytes, now: float) -> None:
+        """Note that the peer left an entry out."""
+        self._refused.pop(key, None)
+        while len(self._refused) >= ASIDE_MAX:
+            del self._refused[next(iter(self._refused))]
+        self._refused[key] = now + RETRY_S
 
     def request_size(self, leaves: Sequence[Node]) -> int:
         """How many of these leaves, from the first on, the next getValues should ask for; at least 1. O(answer)."""

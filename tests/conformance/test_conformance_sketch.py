@@ -6,8 +6,8 @@ from log_support import opened
 from gossiplog.log.fsck import Kind
 from gossiplog.log.requests import KeptSketch, ReadSketch, WriteSketch
 from gossiplog.plan import ask
-from gossiplog.reconcile import Sketch
 from gossiplog.replica import sketching
+from gossiplog.sketch import Sketch
 
 
 async def expected(log) -> tuple[list[int], list[int]]:

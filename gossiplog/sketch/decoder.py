@@ -101,21 +101,24 @@ class Decoder:
         return index, state
 
     def estimate(self) -> int:
-        """Guess how many elements differ: within a third from 32 symbols, at least as many as are known to.
+        """Guess how many elements differ, at least as many as are known to; `sqrt(2 / symbols)` is its relative standard deviation.
 
-        The count of symbol i is a sum of signs, each there with probability p = 2 / (i + 2): with d of them that add up to D, its
-        square is on average d (p - p²) + D² p².
+        The count c of symbol i is a sum of signs, each there with probability p = 2 / (i + 2). With d of them that add up to D, the mean of
+        c² is d (p - p²) + D² p², and its relative variance 2 + 1 / (d p), by which the symbols are weighed.
         """
         if not self._claimed:
             return 0
         surplus = self._claimed[0]
-        above = below = 0.0
-        for index in range(1, len(self._claimed)):
-            p = 2 / (index + 2)
-            above += self._claimed[index] ** 2 - (surplus * p) ** 2
-            below += p - p * p
-        guessed = int(above / below) if below else 0
-        return max(guessed, abs(surplus), len(self._found), 1)
+        guessed = float(max(abs(surplus), 1))
+        for _ in range(2):
+            above = below = 0.0
+            for index in range(1, len(self._claimed)):
+                p = 2 / (index + 2)
+                weight = 1 / (2 + 1 / (guessed * p))
+                above += weight * (self._claimed[index] ** 2 - (surplus * p) ** 2) / (p - p * p)
+                below += weight
+            guessed = max(above / below if below else 0.0, abs(surplus), 1.0)
+        return max(int(guessed), len(self._found))
 
     def difference(self) -> Difference:
         """Return what was found."""

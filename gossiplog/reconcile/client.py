@@ -1,0 +1,323 @@
+"""The side that opens the stream: it takes the other's symbols until it knows the difference, and then takes and gives what that says.
+
+Source: docs/spec/reconcile.md, "Session".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+from ..entry.validation import UNSUPPORTED
+from ..errors import DecodeError, RemoteProtocolError
+from ..sketch.decoder import Contradiction, Decoder
+from ..sketch.sketch import SYMBOLS_MAX
+from ..sync.result import KEYS_REPORTED_MAX, Ending, SyncResult
+from ..sync.source import Source
+from ..tree.node import Node
+from . import messages, steps
+from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
+from .steps import Ended, Give, Insert, Run, Send, Step, View
+
+__all__ = ["Outcome", "Wishes", "reconcile"]
+
+FIRST_ESTIMATE = 8
+"""Differences that are expected when nothing is known."""
+SYMBOLS_OF_SMALL, SYMBOLS_OF_LARGE = 1.45, 1.4
+"""Symbols for each difference, where there are few and where there are many."""
+LARGE_ESTIMATE = 512
+"""More differences are guessed once more, from twice as many symbols, before all of theirs are asked for."""
+FUTILE_SYMBOLS = 4
+"""Symbols for each difference that the other side's counts claim, after which there is no sense in going on."""
+BATCH_ENTRIES = 1_000
+BATCH_BYTES = 2**20
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a session came to.
+
+    Attributes:
+        result: Of taking, as of a sync.
+        given: Values that we sent, or, of a rehearsal, would have sent.
+        wanted: Keys that we asked for, or would have.
+        symbols: That we took.
+        root: The other side's in the end; None if it did not come to that.
+        is_equal: It was ours then.
+        refused: Keys of what we gave that the other side left out.
+        fallback: Why the merkle sync has to do it; empty if it need not.
+        is_doubtful: Our own sketch may be wrong: another process may have repaired our log.
+    """
+
+    result: SyncResult = field(default_factory=SyncResult)
+    given: int = 0
+    wanted: int = 0
+    symbols: int = 0
+    root: Node | None = None
+    is_equal: bool = False
+    refused: Sequence[bytes] = ()
+    fallback: str = ""
+    is_doubtful: bool = False
+
+
+class _Fallback(Exception):
+    """The merkle sync has to do it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a session is for.
+
+    Attributes:
+        takes: Take what we lack.
+        gives: Give what the other side lacks.
+        is_rehearsal: Find the difference, and end.
+        after: We have everything that the other side has up to this key: it sends the rest, without looking for differences.
+    """
+
+    takes: bool = True
+    gives: bool = True
+    is_rehearsal: bool = False
+    after: bytes | None = None
+
+
+def reconcile(view: View, source: Source, now: float, wishes: Wishes) -> Generator[Step, Any, Outcome]:
+    """Run the client's side of a session; the outcome is the generator's return value.
+
+    Args:
+        view: Our log.
+        source: What earlier sessions with this peer have taught us.
+        now: Seconds, as the source counts them.
+        wishes: What it is for.
+    """
+    client = _Client(view, source, now, wishes)
+    try:
+        yield from client.run()
+    except _Fallback as fallback:
+        client.outcome.fallback = str(fallback)
+        client.result.ending = Ending.COMPLETE
+    except Ended as ended:
+        if client.result.ending is not Ending.STORAGE:
+            client.result.ending, client.result.reason = Ending.CLOSED, str(ended)
+    except (RemoteProtocolError, DecodeError) as error:
+        client.result.ending, client.result.reason = Ending.VIOLATION, str(error)
+    return client.outcome
+
+
+class _Client:
+    def __init__(self, view: View, source: Source, now: float, wishes: Wishes) -> None:
+        self.outcome = Outcome()
+        self.result = self.outcome.result
+        self._view = view
+        self._source = source
+        self._now = now
+        self._takes = wishes.takes
+        self._gives = wishes.gives
+        self._is_rehearsal = wishes.is_rehearsal
+        self._after = wishes.after
+        self._has_gap = False
+        self._withholds = False
+
+    def run(self) -> Generator[Step, Any, None]:
+        sketch = self._view.sketch
+        own_count = sketch.counts[0]
+        is_taking = self._takes and not self._is_rehearsal
+        reply = yield from self._ask(Hello(own_count, messages.pack(sketch, 0, 1), is_taking, after=self._after))
+        match reply:
+            case Result(root):
+                yield from self._conclude(root, has_moved=reply.has_moved)
+            case Refuse(reason):
+                raise _Fallback(reason)
+            case Hello(count, symbols, their_takes, is_wholesale):
+                if not (is_wholesale or symbols):
+                    raise RemoteProtocolError("an answer without symbols")
+                self._gives = self._gives and their_takes
+                if is_wholesale:
+                    yield from self._exchange_all(own_count, count)
+                else:
+                    yield from self._exchange_difference(count, symbols)
+            case _:
+                raise RemoteProtocolError(f"{type(reply).__name__} in answer to Hello")
+
+    def _ask(self, message: messages.Message) -> Generator[Step, Any, messages.Message]:
+        self.result.requests += 1
+        self.result.waits += 1
+        yield Send(messages.encode(message))
+        return (yield from steps.receive(steps.ANSWER_S))
+
+    # By symbols
+
+    def _exchange_difference(self, count: int, symbols: bytes) -> Generator[Step, Any, None]:
+        decoder = Decoder(self._view.sketch)
+        try:
+            decoder.add(messages.unpack(symbols, 0, count, SYMBOLS_MAX))
+            while not decoder.is_complete:
+                more = self._more(decoder)
+                reply = yield from self._ask(More(more))
+                if isinstance(reply, Refuse):
+                    raise _Fallback(reply.reason)
+                if not isinstance(reply, Symbols):
+                    raise RemoteProtocolError(f"{type(reply).__name__} in answer to More")
+                window = messages.unpack(reply.symbols, decoder.symbols, count, more)
+                if len(window) != more:
+                    raise RemoteProtocolError(f"{len(window)} symbols, {more} were asked for")
+                decoder.add(window)
+        except Contradiction as error:
+            raise RemoteProtocolError(f"symbols that are no sketch: {error}") from None
+        finally:
+            self.outcome.symbols = decoder.symbols
+        theirs, ours = decoder.difference()
+        lacking, in_quarantine, has_ours = yield Run(steps.absent(theirs, ours))
+        if not has_ours:
+            # A liar, or an entry that a repair has taken out of a log that we have open.
+            self.outcome.is_doubtful = True
+            raise _Fallback("entries are said to be ours alone that we do not have")
+        wanted = [key for key in lacking if not self._source.is_aside(key, self._now)]
+        self.result.quarantined += in_quarantine
+        self.result.skipped += len(lacking) - len(wanted)
+        self._has_gap = in_quarantine > 0 or len(wanted) < len(lacking)
+        give = [key for key in ours if not self._source.is_refused(key, self._now)] if self._gives else []
+        self._withholds = len(give) < len(ours)
+        self.outcome.wanted, self.outcome.given = len(wanted) if self._takes else 0, len(give)
+        if self._is_rehearsal:
+            self.result.ending = Ending.COMPLETE
+            return
+        yield from self._exchange_keys(wanted if self._takes else [], give)
+
+    def _more(self, decoder: Decoder) -> int:
+        """How many symbols to ask for: what the claimed differences may need, or first what it takes to guess these better."""
+        claimed, known = decoder.estimate(), decoder.symbols
+        margin = 1 + 1.5 * sqrt(2 / known)
+        most = min(SYMBOLS_MAX, FUTILE_SYMBOLS * max(claimed, 2 * FIRST_ESTIMATE))
+        if claimed > steps.DIFFERENCES_MAX * margin or known >= most:
+            raise _Fallback(f"some {claimed} differences, not found in {known} symbols")
+        if claimed > LARGE_ESTIMATE and known < LARGE_ESTIMATE:
+            return 2 * LARGE_ESTIMATE - known
+        each = SYMBOLS_OF_LARGE if claimed > LARGE_ESTIMATE else SYMBOLS_OF_SMALL
+        goal = max(int(each * claimed * margin) + FIRST_ESTIMATE, known + max(known // 8, FIRST_ESTIMATE))
+        return min(goal, most) - known
+
+    def _exchange_keys(self, wanted: Sequence[bytes], give: Sequence[bytes]) -> Generator[Step, Any, None]:
+        self.result.requests += 1
+        self.result.waits += 1
+        yield Send(messages.encode(Want(wanted, len(give))))
+        if give:
+            yield Give(steps.give_keys(give))
+        batch: list[tuple[bytes, bytes]] = []
+        size = came = 0
+        while came < len(wanted):
+            reply = yield from steps.receive(steps.WORK_S)
+            if isinstance(reply, Refuse):
+                raise _Fallback(reply.reason)
+            if not isinstance(reply, Values) or not 0 < len(reply.values) <= len(wanted) - came:
+                raise RemoteProtocolError(f"{type(reply).__name__} in place of the values that were wanted")
+            batch += zip(wanted[came : came + len(reply.values)], reply.values, strict=True)
+            came += len(reply.values)
+            size += sum(map(len, reply.values))
+            if len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES:
+                yield from self._insert(batch)
+                batch, size = [], 0
+        yield from self._insert(batch)
+        yield from self._await_result()
+
+    # Everything
+
+    def _exchange_all(self, own_count: int, count: int) -> Generator[Step, Any, None]:
+        if self._after is None and not steps.is_wholesale(own_count, count):
+            raise RemoteProtocolError(f"{count} entries are to be sent to one who has {own_count}")
+        self.outcome.wanted, self.outcome.given = count if self._takes else 0, own_count if self._gives and self._after is None else 0
+        if self._is_rehearsal:
+            self.result.ending = Ending.COMPLETE
+            return
+        # In the other direction nothing is known of what is there already, where a stream goes on from where it was cut off.
+        everything = steps.give_all(None) if self._gives and self._after is None else _give_nothing()
+        yield Give(everything)
+        batch: list[tuple[bytes, bytes]] = []
+        size = 0
+        last = self._after or b""
+        while self._takes:
+            reply = yield from steps.receive(steps.WORK_S)
+            if not isinstance(reply, Values):
+                raise RemoteProtocolError(f"{type(reply).__name__} in place of values")
+            if not reply.values:
+                break
+            for value in reply.values:
+                key = steps.key_of(value)
+                if key <= last:
+                    raise RemoteProtocolError("values that are not in the order of their keys")
+                last = key
+                batch.append((key, value))
+                size += len(value)
+            if len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES:
+                yield from self._insert(batch)
+                self._source.resume_after = batch[-1][0]
+                batch, size = [], 0
+        yield from self._insert(batch)
+        self._source.resume_after = None
+        yield from self._await_result()
+
+    # What came
+
+    def _insert(self, batch: list[tuple[bytes, bytes]]) -> Generator[Step, Any, None]:
+        if not batch:
+            return
+        verdicts = yield Insert(batch)
+        result = self.result
+        for (key, _), verdict in zip(batch, verdicts, strict=True):
+            if verdict.entry is not None and verdict.entry.key != key:
+                raise RemoteProtocolError(f"the value for key {key.hex()} has the key {verdict.entry.key.hex()}")
+            if verdict.accepted:
+                result.entries += verdict.is_new
+                result.duplicates += not verdict.is_new
+            elif verdict.rule == "parents":
+                if not self._has_gap:
+                    raise _Fallback(f"{key.hex()} came without its parents")
+                result.orphans += 1
+            elif verdict.rule == "quarantined":
+                result.quarantined += 1
+                self._has_gap = True
+            elif verdict.rule == "storage":
+                result.ending, result.reason = Ending.STORAGE, verdict.reason or "the store did not take an entry"
+                raise Ended(result.reason)
+            else:
+                self._leave_out(key, verdict)
+
+    def _leave_out(self, key: bytes, verdict: Any) -> None:
+        result = self.result
+        self._has_gap = True
+        self._source.set_aside(key, self._now)
+        if verdict.rule in UNSUPPORTED:
+            result.unsupported += 1
+            result.unsupported_reason = result.unsupported_reason or f"{verdict.rule}: {verdict.reason}"
+            return
+        result.rejected += 1
+        if len(result.rejected_keys) < KEYS_REPORTED_MAX:
+            result.rejected_keys += (key,)
+
+    def _await_result(self) -> Generator[Step, Any, None]:
+        reply = yield from steps.receive(steps.WORK_S)
+        if isinstance(reply, Refuse):
+            raise _Fallback(reply.reason)
+        if not isinstance(reply, Result):
+            raise RemoteProtocolError(f"{type(reply).__name__} in place of the result")
+        self.outcome.refused = reply.left_out
+        for key in reply.left_out:
+            self._source.set_refused(key, self._now)
+        yield from self._conclude(reply.root, has_moved=reply.has_moved or bool(reply.left_out))
+
+    def _conclude(self, root: Node, *, has_moved: bool) -> Generator[Step, Any, None]:
+        """Compare the roots. What was left out, or came by other ways meanwhile, explains that they differ; nothing else does."""
+        own_root, last = yield Run(steps.read_end())
+        self.outcome.root, self.outcome.is_equal = root, root == own_root
+        self.result.ending = Ending.COMPLETE
+        is_one_sided = not self._takes or self._withholds or self._after is not None
+        is_explained = has_moved or self._has_gap or is_one_sided or last != self._view.seq + self.result.entries
+        if not self.outcome.is_equal and not is_explained:
+            self.outcome.is_doubtful = True
+            raise _Fallback("the roots differ, and nothing explains it")
+
+
+def _give_nothing() -> Generator[Step, Any, None]:
+    yield Send(messages.encode(Values([])))

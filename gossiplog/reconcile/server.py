@@ -1,0 +1,185 @@
+"""The side to which the stream was opened: it sends symbols, values that are wanted, and takes what the client gives.
+
+It holds no more than a batch of values, whatever the client does: symbols, keys and values are bounded by a sketch's size, or by what both
+sides claimed to have.
+
+Source: docs/spec/reconcile.md, "Session".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import DecodeError, RemoteProtocolError
+from ..sketch.sketch import SYMBOLS_MAX, key_of
+from . import messages, steps
+from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
+from .steps import Ended, Insert, Run, Send, Step, View
+
+__all__ = ["Served", "serve"]
+
+FIRST_SYMBOLS = 64
+"""What the first answer has where nothing is known: enough for some 36 differences, and to guess how many there are."""
+FIRST_SYMBOLS_MAX = 1_024
+LEFT_OUT_MAX = 1_000
+REJECTED_MAX = 32
+"""Invalid values of one client in one session."""
+BATCH_ENTRIES = 1_000
+BATCH_BYTES = 2**20
+SLACK = 1_000
+"""Values that may come above the number that the client told: it may have grown meanwhile."""
+
+
+@dataclass(slots=True)
+class Served:
+    """What a session came to.
+
+    Attributes:
+        taken: Entries that were new here and are stored.
+        given: Values that were sent.
+        symbols: That were sent.
+        rejected: Values that no replica may accept.
+        fault: How the client broke the protocol; empty if it did not.
+        reason: Why it ended early; empty if it did not.
+        rejected_keys: The first keys of those.
+    """
+
+    taken: int = 0
+    given: int = 0
+    symbols: int = 0
+    rejected: int = 0
+    fault: str = ""
+    reason: str = ""
+    rejected_keys: list[bytes] = field(default_factory=list)
+
+
+def serve(view: View, *, takes: bool = True) -> Generator[Step, Any, Served]:
+    """Run the server's side of a session; what it came to is the generator's return value.
+
+    Args:
+        view: Our log.
+        takes: Take what the client gives.
+    """
+    server = _Server(view, takes=takes)
+    try:
+        yield from server.run()
+    except Ended as ended:
+        server.served.reason = str(ended)
+    except (RemoteProtocolError, DecodeError) as error:
+        server.served.fault = str(error)
+    return server.served
+
+
+class _Server:
+    def __init__(self, view: View, *, takes: bool) -> None:
+        self.served = Served()
+        self._view = view
+        self._takes = takes
+        self._left_out: list[bytes] = []
+
+    def run(self) -> Generator[Step, Any, None]:
+        hello = yield from steps.receive(steps.ANSWER_S)
+        if not isinstance(hello, Hello):
+            raise RemoteProtocolError(f"{type(hello).__name__} in place of Hello")
+        sketch = self._view.sketch
+        count = sketch.counts[0]
+        first = messages.unpack(hello.symbols, 0, hello.count, 1)
+        if len(first) != 1:
+            raise RemoteProtocolError("Hello without a symbol")
+        surplus = hello.count - count
+        difference = first[0][0] ^ sketch.sums[0]
+        if not surplus and not difference:
+            yield from self._finish()
+        elif hello.after is not None or steps.is_wholesale(hello.count, count):
+            yield Send(messages.encode(Hello(count, takes=self._takes, is_wholesale=True)))
+            yield from self._exchange_all(hello)
+        else:
+            is_single = abs(surplus) == 1 and key_of(difference) is not None
+            sent = 1 if is_single else min(max(FIRST_SYMBOLS, abs(surplus) * 3 // 2), FIRST_SYMBOLS_MAX)
+            yield Send(messages.encode(Hello(count, messages.pack(sketch, 0, sent), takes=self._takes)))
+            yield from self._exchange_difference(sent)
+
+    def _exchange_difference(self, sent: int) -> Generator[Step, Any, None]:
+        while True:
+            self.served.symbols = sent
+            message = yield from steps.receive(steps.WORK_S)
+            match message:
+                case More(more):
+                    if sent + more > SYMBOLS_MAX:
+                        raise RemoteProtocolError(f"{sent + more} symbols, and a sketch has {SYMBOLS_MAX}")
+                    yield Send(messages.encode(Symbols(messages.pack(self._view.sketch, sent, sent + more))))
+                    sent += more
+                case Want(keys, gives):
+                    self.served.given = yield from steps.give_keys(keys)
+                    if self.served.given < len(keys):
+                        yield from self._refuse("a key is not in the log")
+                        return
+                    if not (yield from self._take(gives, is_all=False)):
+                        return
+                    yield from self._finish()
+                    return
+                case _:
+                    raise RemoteProtocolError(f"{type(message).__name__} in place of More or Want")
+
+    def _exchange_all(self, hello: Hello) -> Generator[Step, Any, None]:
+        if hello.takes:
+            self.served.given = yield from steps.give_all(hello.after)
+        if (yield from self._take(hello.count + SLACK, is_all=True)):
+            yield from self._finish()
+
+    def _take(self, most: int, *, is_all: bool) -> Generator[Step, Any, bool]:
+        """Take values, in the order of their keys, as many as were announced or up to the end; False if that was refused."""
+        batch: list[tuple[bytes, bytes]] = []
+        size = came = 0
+        last = b""
+        while is_all or came < most:
+            message = yield from steps.receive(steps.WORK_S)
+            if not isinstance(message, Values):
+                raise RemoteProtocolError(f"{type(message).__name__} in place of values")
+            if not message.values:
+                if is_all:
+                    break
+                raise RemoteProtocolError("a message without values")
+            came += len(message.values)
+            if came > most or not self._takes:
+                raise RemoteProtocolError("values that were not announced, or not welcome")
+            for value in message.values:
+                key = steps.key_of(value)
+                if key <= last:
+                    raise RemoteProtocolError("values that are not in the order of their keys")
+                last = key
+                batch.append((key, value))
+                size += len(value)
+            if len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES:
+                if not (yield from self._insert(batch)):
+                    return False
+                batch, size = [], 0
+        return (yield from self._insert(batch))
+
+    def _insert(self, batch: list[tuple[bytes, bytes]]) -> Generator[Step, Any, bool]:
+        verdicts = (yield Insert(batch)) if batch else []
+        for (key, _), verdict in zip(batch, verdicts, strict=True):
+            if verdict.accepted:
+                self.served.taken += verdict.is_new
+            elif verdict.rule == "storage":
+                yield from self._refuse("the store failed")
+                return False
+            elif verdict.rule != "parents":
+                self._left_out.append(key)
+                if verdict.outcome.value == "reject":
+                    self.served.rejected += 1
+                    self.served.rejected_keys.append(key)
+                    if self.served.rejected > REJECTED_MAX:
+                        raise RemoteProtocolError(f"more than {REJECTED_MAX} invalid values")
+        del self._left_out[LEFT_OUT_MAX:]
+        return True
+
+    def _refuse(self, reason: str) -> Generator[Step, Any, None]:
+        self.served.reason = reason
+        yield Send(messages.encode(Refuse(reason)))
+
+    def _finish(self) -> Generator[Step, Any, None]:
+        root, last = yield Run(steps.read_end())
+        yield Send(messages.encode(Result(root, last != self._view.seq + self.served.taken, sorted(self._left_out))))

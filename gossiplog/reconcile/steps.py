@@ -1,0 +1,217 @@
+"""What a session asks of whoever drives it, and what both sides do alike. A session is a generator: it knows no stream, log or clock.
+
+The driver runs each step and sends back what it came to, until StopIteration, whose value is the outcome:
+
+    Send            write the bytes; None
+    Receive         the next frame; None at the end of the stream, or after so many seconds; a DecodeError where it is no frame
+    Run             the plan's result
+    RunOnSnapshot   the plan's result
+    Insert          a verdict for each entry
+    Give            start a task that runs these steps, Send and RunOnSnapshot all of them, while the session goes on; None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from ..entry.message import Entry
+from ..errors import DecodeError, RemoteProtocolError
+from ..log.requests import ReadCount, ReadLeaves, ReadPage, ReadQuarantined, ReadValues
+from ..plan import Plan, ask
+from ..sketch.sketch import SYMBOLS_MAX, Sketch
+from ..tree.node import Node, ReadRoot
+from . import messages
+from .messages import FRAME_BYTES, Message, Values
+
+__all__ = [
+    "ANSWER_S",
+    "DIFFERENCES_MAX",
+    "WORK_S",
+    "Ended",
+    "Give",
+    "Insert",
+    "Receive",
+    "Run",
+    "RunOnSnapshot",
+    "Send",
+    "Step",
+    "Steps",
+    "View",
+    "absent",
+    "give_all",
+    "give_keys",
+    "is_wholesale",
+    "key_of",
+    "read_end",
+    "receive",
+]
+
+ANSWER_S = 10.0
+"""How long an answer that takes no work may take."""
+WORK_S = 60.0
+"""How long values, and the verdict on many of them, may take."""
+DIFFERENCES_MAX = int(SYMBOLS_MAX / 1.42)
+"""More than these are not looked for in a sketch: the merkle sync is there for them."""
+ALIKE_RATIO = 16
+_READ_AT_ONCE = 256
+_PAGE = 512
+
+
+class View(Protocol):
+    """A state of our log that does not change."""
+
+    @property
+    def seq(self) -> int:
+        """Its last insertion number."""
+        ...
+
+    @property
+    def sketch(self) -> Sketch:
+        """Of all its keys; it does not change."""
+        ...
+
+
+class Send(NamedTuple):
+    """Send these bytes, as soon as the other side takes them."""
+
+    data: bytes
+
+
+class Receive(NamedTuple):
+    """Wait for the next frame for so many seconds; send it back, None if none came, or the DecodeError of the frames' reader."""
+
+    patience_s: float
+
+
+class Run(NamedTuple):
+    """Run this plan on our log as it is now."""
+
+    plan: Plan[Any]
+
+
+class RunOnSnapshot(NamedTuple):
+    """Run this plan on a state of our log that has all of the view and stays the same."""
+
+    plan: Plan[Any]
+
+
+class Insert(NamedTuple):
+    """Validate and insert these `(key, VALUE)`, parents first; send back a verdict each. The key is what is expected."""
+
+    entries: list[tuple[bytes, bytes]]
+
+
+class Give(NamedTuple):
+    """Run these steps in a task of their own."""
+
+    steps: Steps
+
+
+Step: TypeAlias = Send | Receive | Run | RunOnSnapshot | Insert | Give
+Steps: TypeAlias = Generator[Step, Any, Any]
+
+
+class Ended(Exception):
+    """The stream ended, or nothing came in time."""
+
+
+def receive(patience_s: float) -> Generator[Step, Any, Message]:
+    """Wait for a message.
+
+    Raises:
+        Ended: None came.
+        RemoteProtocolError: What came is none.
+    """
+    frame = yield Receive(patience_s)
+    if isinstance(frame, DecodeError):
+        raise RemoteProtocolError(f"reconciliation: {frame}")
+    if frame is None:
+        raise Ended(f"nothing came within {patience_s:g} s, or the stream ended")
+    try:
+        return messages.decode(frame)
+    except DecodeError as error:
+        raise RemoteProtocolError(f"reconciliation: {error}") from None
+
+
+def key_of(value: bytes) -> bytes:
+    """Return the key of a VALUE that nobody has verified yet.
+
+    Raises:
+        RemoteProtocolError: It has none.
+    """
+    try:
+        return Entry.stored(value).key
+    except DecodeError as error:
+        raise RemoteProtocolError(f"a value that is none: {error}") from None
+
+
+def read_end() -> Plan[tuple[Node, int]]:
+    """Read the root and the last insertion number."""
+    root = yield from ask(ReadRoot())
+    _, last = yield from ask(ReadCount(counted=False))
+    return root, last
+
+
+def is_wholesale(one: int, other: int) -> bool:
+    """Whether two logs of these sizes have so little in common that each had better send all that it has."""
+    return (abs(one - other) > DIFFERENCES_MAX and min(one, other) <= max(one, other) // ALIKE_RATIO) or min(one, other) == 0
+
+
+def give_keys(keys: Sequence[bytes]) -> Generator[Step, Any, int]:
+    """Send the VALUEs for these keys, in that order; return how many there were, which is all unless one is not in the log."""
+    values: list[bytes] = []
+    size = sent = 0
+    todo = [keys[start : start + _READ_AT_ONCE] for start in range(0, len(keys), _READ_AT_ONCE)][::-1]
+    while todo:
+        wanted = todo.pop()
+        found: dict[bytes, bytes] = yield RunOnSnapshot(ask(ReadValues(wanted)))
+        if len(found) < len(wanted) > 1:
+            # Large values, of which an answer has 8 MiB, in any order.
+            todo += [[key] for key in reversed(wanted)]
+            continue
+        if not found:
+            break
+        for key in wanted:
+            if values and size + len(found[key]) > FRAME_BYTES:
+                yield Send(messages.encode(Values(values)))
+                values, size = [], 0
+            values.append(found[key])
+            size += len(found[key])
+            sent += 1
+    if values:
+        yield Send(messages.encode(Values(values)))
+    return sent
+
+
+def give_all(after: bytes | None) -> Generator[Step, Any, int]:
+    """Send every VALUE after a key, in key order, and the end."""
+    sent = 0
+    while True:
+        page: list[tuple[bytes, bytes]] = yield RunOnSnapshot(ask(ReadPage(after, None, False, _PAGE)))
+        if not page:
+            yield Send(messages.encode(Values([])))
+            return sent
+        after = page[-1][0]
+        values: list[bytes] = []
+        size = 0
+        for _, value in page:
+            if values and size + len(value) > FRAME_BYTES:
+                yield Send(messages.encode(Values(values)))
+                values, size = [], 0
+            values.append(value)
+            size += len(value)
+        yield Send(messages.encode(Values(values)))
+        sent += len(page)
+
+
+def absent(theirs: Sequence[bytes], ours: Sequence[bytes]) -> Plan[tuple[list[bytes], int, bool]]:
+    """Look up a difference in our log.
+
+    Returns:
+        Which of their keys we have neither in the log nor in the quarantine; how many are in that; and whether we have all of ours.
+    """
+    leaves = yield from ask(ReadLeaves([*theirs, *ours]))
+    lacking = [key for key in theirs if key not in leaves]
+    aside = (yield from ask(ReadQuarantined(lacking))) if lacking else {}
+    return [key for key in lacking if key not in aside], len(aside), all(key in leaves for key in ours)
