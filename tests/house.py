@@ -40,7 +40,7 @@ ALLOWED: dict[str, str] = {
     "net/discovery": "codec errors net net/libp2p net/service net/transport pubsub sync",
     "net/hub": "broadcast codec entry errors log net net/service net/transport plan pubsub replica sync tasks tree",
     "net/libp2p": "codec entry errors net net/transport pubsub sync tasks version",
-    "net/service": ("broadcast codec entry errors log net net/transport plan pubsub pubsub/wire replica store sync tasks tree"),
+    "net/service": ("broadcast codec entry errors log net net/transport plan pubsub pubsub/wire reconcile replica store sync tasks tree"),
     "net/transport": "codec errors net/transport/yamux pubsub tasks",
     "net/transport/yamux": "errors",
     "portal": "errors gossip_log log net/hub net/service replica",

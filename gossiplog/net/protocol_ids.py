@@ -1,7 +1,7 @@
 """The ids under which streams are opened, but for pubsub's, which are in `pubsub/protocol_ids.py`. Those of a log bear its topic.
 
-Source: docs/spec/sync.md, "Long answers in parts"; libp2p specifications, "identify", "ping", "kad-dht"; the reference says `canvas`
-where others say `ipfs`; both are answered.
+Source: docs/spec/sync.md, "Long answers in parts"; docs/spec/reconcile.md, "Session"; libp2p specifications, "identify", "ping", "kad-dht";
+the reference says `canvas` where others say `ipfs`; both are answered.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ __all__ = [
     "is_in_parts",
     "kad_protocol",
     "push_protocol",
+    "reconcile_protocol",
     "sync_protocols",
 ]
 
@@ -40,6 +41,11 @@ def sync_protocols(topic: str) -> tuple[str, str]:
 def is_in_parts(protocol: str) -> bool:
     """Whether a stream that was negotiated for this id has answers in parts."""
     return protocol.startswith(_IN_PARTS)
+
+
+def reconcile_protocol(topic: str) -> str:
+    """Return the id of reconciliations, which only we speak."""
+    return f"/gossiplog/reconcile/1/{topic}"
 
 
 def kad_protocol(topic: str) -> str:

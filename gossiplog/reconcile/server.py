@@ -44,6 +44,7 @@ class Served:
         fault: How the client broke the protocol; empty if it did not.
         reason: Why it ended early; empty if it did not.
         rejected_keys: The first keys of those.
+        has_moved: Entries came by other ways meanwhile, which the client may lack.
     """
 
     taken: int = 0
@@ -53,6 +54,7 @@ class Served:
     fault: str = ""
     reason: str = ""
     rejected_keys: list[bytes] = field(default_factory=list)
+    has_moved: bool = False
 
 
 def serve(view: View, *, takes: bool = True) -> Generator[Step, Any, Served]:
@@ -182,4 +184,5 @@ class _Server:
 
     def _finish(self) -> Generator[Step, Any, None]:
         root, last = yield Run(steps.read_end())
-        yield Send(messages.encode(Result(root, last != self._view.seq + self.served.taken, sorted(self._left_out))))
+        self.served.has_moved = last != self._view.seq + self.served.taken
+        yield Send(messages.encode(Result(root, self.served.has_moved, sorted(self._left_out))))

@@ -17,6 +17,8 @@ RETRY_FIRST_S: Final = 60.0
 """How long one that it could not serve is left alone at first, each time twice as long. A line that breaks twice at the same place looks
 just the same, and what descends from the key is missing meanwhile. A deviation from the specification, which has an hour at once.
 """
+UNSKETCHED_FIRST_S: Final = 60.0
+"""How long a peer with which a reconciliation did not work out is synced with by merkle sync alone, each time twice as long."""
 ASIDE_MAX: Final = 10_000
 """Keys left alone at a time; beyond it the one that was set aside first is forgotten."""
 EXPANSIONS_MAX: Final = 256
@@ -60,6 +62,8 @@ class Source:
         # What the peer refused, and until when it is not offered again.
         self._refused: dict[bytes, float] = {}
         self.resume_after: bytes | None = None
+        self._unsketched_until = 0.0
+        self._unsketched_s = UNSKETCHED_FIRST_S
 
     @property
     def is_careful(self) -> bool:
@@ -81,6 +85,19 @@ class Source:
         while len(self._aside) >= ASIDE_MAX:
             del self._aside[next(iter(self._aside))]
         self._aside[key] = _Aside(now + wait_s, wait_s)
+
+    def may_reconcile(self, now: float) -> bool:
+        """Whether reconciliation is worth trying with the peer."""
+        return now >= self._unsketched_until
+
+    def on_fallback(self, now: float) -> None:
+        """Note that a reconciliation did not work out."""
+        self._unsketched_until = now + self._unsketched_s
+        self._unsketched_s = min(RETRY_S, 2 * self._unsketched_s)
+
+    def on_reconciled(self) -> None:
+        """Note that one did."""
+        self._unsketched_s = UNSKETCHED_FIRST_S
 
     def is_refused(self, key: bytes, now: float) -> bool:
         """Whether the peer left this entry out when it was given it, less than an hour ago."""

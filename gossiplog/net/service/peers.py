@@ -57,6 +57,7 @@ class PeerConnection:
         nursery: The tasks that use it; cancelled when it is detached.
         since: Unix time, seconds.
         syncs_in_parts: The peer serves syncs by our own protocol, as far as we know.
+        reconciles: The peer speaks our reconciliation; None while we do not know.
     """
 
     connection: Connection
@@ -64,6 +65,7 @@ class PeerConnection:
     nursery: trio.Nursery
     since: float
     syncs_in_parts: bool = True
+    reconciles: bool | None = None
 
     def start(self, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
         """Start a task that ends with the connection at the latest; a fault in it ends nothing but itself."""
@@ -95,6 +97,7 @@ class Peer:
         inserting: Its entries that are being inserted.
         settled: Set when there are fewer of those.
         serving: Held by the sync session that is served.
+        reconciling: Held by the reconciliation of ours with it.
         serving_waiting: Sync streams of its that wait for that.
         bad_streams: Sync streams on which it broke the protocol.
         counts: See `PeerConnectionState`.
@@ -116,6 +119,7 @@ class Peer:
     inserting: int = 0
     settled: trio.Event = field(default_factory=trio.Event)
     serving: trio.Lock = field(default_factory=trio.Lock)
+    reconciling: trio.Lock = field(default_factory=trio.Lock)
     serving_waiting: int = 0
     bad_streams: int = 0
     counts: dict[str, int] = field(default_factory=dict)

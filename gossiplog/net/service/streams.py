@@ -8,44 +8,29 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import trio
 
 from ...broadcast import (
-    BroadcastState,
-    Event,
-    Misbehaved,
     PeerKind,
     PushClosed,
     PushOpened,
     PushReceived,
-    StartSync,
-    SyncFinished,
-    SyncServed,
 )
-from ...entry.validation import Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
-from ...plan import ask
 from ...pubsub.events import RpcReceived
 from ...pubsub.rpc import Control, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
-from ...replica.log import Replica
 from ...sync.rate import Backoff
-from ...sync.result import Ending, SyncResult
-from ...sync.schedule import SessionSlots
-from ...tree.node import ReadRoot
 from ..journal import note
-from ..protocol_ids import is_in_parts, push_protocol, sync_protocols
+from ..protocol_ids import push_protocol
 from ..transport.stream import Connection, Handler, Stream
-from .figures import Figures
+from .owner import OPEN_S, Owner
 from .peers import Peer, PeerConnection
 from .pubsub_stream import Encoder, RpcSender, read_rpcs
-from .pull_session import PullSession
 from .push_stream import PushStream
-from .serve_session import ServeSession, Turns
-from .strangers import Strangers
+from .syncs import Syncs
 
 __all__ = ["Streams"]
 
@@ -54,12 +39,7 @@ INSERTING_MAX = 48
 PUBLISHED_INSERTING_MAX = 256
 """The same for its pubsub stream. The router holds 8,192 of all peers together, and drops what is more."""
 _MESSAGES_A_TURN = 64
-WAITING_MAX = 64
-"""Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
-BAD_STREAMS_MAX = 100
-"""Sync streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
 ATTACH_S = 5.0
-OPEN_S = 10.0
 REOPEN_S_MAX = 60.0
 """The longest time between two tries to open a pubsub stream. A peer that closed one may not want it, and may want it later."""
 STEADY_S = 60.0
@@ -68,50 +48,6 @@ _REFUSALS_MAX = 8
 """Reasons that are logged of one peer."""
 _DECODERS_MAX = 2
 """Long frames that are decoded at the same time, of all peers together."""
-
-
-class Owner(Protocol):
-    """The service that streams belong to.
-
-    Attributes:
-        log: Its log.
-        topic: The log's topic.
-        protocols: The protocols of pubsub that its router speaks, the preferred one first.
-        peers: Who is connected.
-        strangers: Whom of them has to wait.
-        figures: What it has done so far.
-    """
-
-    log: Replica
-    figures: Figures
-    topic: str
-    peers: dict[PeerId, Peer]
-    strangers: Strangers
-    protocols: tuple[str, ...]
-
-    def tell(self, event: Event) -> None:
-        """Hand an event to the broadcast machine."""
-        ...
-
-    def count(self, name: str, number: int = 1) -> None:
-        """Count what happened, under a name."""
-        ...
-
-    def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
-        """Note that a peer speaks pubsub, or speaks it no longer."""
-        ...
-
-    def is_heeded(self, peer: PeerId) -> bool:
-        """Say whether the router reads what a peer sends."""
-        ...
-
-    def state(self) -> BroadcastState:
-        """Show the machine as values."""
-        ...
-
-    async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Insert what a sync with a peer brought."""
-        ...
 
 
 class Streams:
@@ -129,17 +65,15 @@ class Streams:
         self._encoder = Encoder(Wire(limits=limits))
         self._links: dict[Connection, PeerConnection] = {}
         self._attached = trio.Event()
-        self._slots = SessionSlots[PeerId]()
-        self._waiting: dict[PeerId, trio.Event] = {}
-        self._turns = Turns()
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
         self._push_protocol = push_protocol(service.topic)
-        self._sync_protocols = sync_protocols(service.topic)
+        self._syncs = Syncs(service, self._open)
+        self.pull = self._syncs.pull
 
     def handlers(self) -> dict[str, Handler]:
         """Return what a connection serves, by protocol id."""
         of_pubsub = {protocol: self._handler(self._read_rpcs) for protocol in self._service.protocols}
-        of_sync = {protocol: self._handler(self._serve_sync) for protocol in self._sync_protocols}
+        of_sync = {protocol: self._handler(serve) for protocol, serve in self._syncs.served().items()}
         return {self._push_protocol: self._handler(self._serve_push), **of_sync, **of_pubsub}
 
     def on_attached(self, link: PeerConnection) -> None:
@@ -197,59 +131,6 @@ class Streams:
             raise RemoteProtocolError("a server opened a push stream to its client", peer=link.peer.id)
         await self._run_push(link.peer, stream)
 
-    async def _serve_sync(self, link: PeerConnection, stream: Stream) -> None:
-        peer = link.peer
-        if peer.serving_waiting >= WAITING_MAX:
-            raise StreamReset("too many sync streams at once")
-        peer.serving_waiting += 1
-        try:
-            await peer.serving.acquire()
-        finally:
-            peer.serving_waiting -= 1
-        try:
-            await self._serve_in_turn(peer, stream)
-        except RemoteProtocolError as error:
-            peer.bad_streams += 1
-            if peer.bad_streams % BAD_STREAMS_MAX == 0:
-                self._service.tell(Misbehaved(peer.id, f"{peer.bad_streams} sync streams that break the protocol: {error}"))
-            raise
-        finally:
-            peer.serving.release()
-
-    async def _serve_in_turn(self, peer: Peer, stream: Stream) -> None:
-        is_served = self._slots.enter(peer.id)
-        if is_served is None:
-            raise StreamReset("too many sessions wait")
-        try:
-            if not is_served:
-                await self._wait_for_turn(peer)
-            async with self._service.log.snapshot(may_expire=True) as snapshot:
-                root = await snapshot.run(ask(ReadRoot()))
-                session = ServeSession(snapshot, stream, peer.bucket, self._turns)
-                try:
-                    await session.run()
-                finally:
-                    peer.count("syncs served")
-                    peer.count("sync requests", session.server.requests)
-            if await self._service.log.root() != root:
-                self._service.tell(SyncServed(peer.id))
-        finally:
-            self._leave(peer.id)
-
-    async def _wait_for_turn(self, peer: Peer) -> None:
-        self._waiting[peer.id] = turn = trio.Event()
-        self._turns.on_wait()
-        try:
-            await turn.wait()
-        finally:
-            self._turns.on_served()
-            self._waiting.pop(peer.id, None)
-
-    def _leave(self, id: PeerId) -> None:
-        chosen = self._slots.leave(id)
-        if chosen is not None:
-            self._waiting[chosen].set()
-
     async def _read_rpcs(self, link: PeerConnection, stream: Stream) -> None:
         if link.peer.pubsub_protocol is None:
             # It may have begun with pubsub after it told us what it speaks.
@@ -304,49 +185,12 @@ class Streams:
         except (StreamReset, ClosedError, DecodeError):
             stream.reset()
 
-    async def pull(self, action: StartSync, link: PeerConnection) -> None:
-        """Run a sync as its client; whatever happens, the machine gets its result."""
-        session: PullSession | None = None
-        result = SyncResult(reason="no stream could be opened")
-        began = trio.current_time()
-        try:
-            # Who lacks our protocol would be asked for it in vain each time, which takes a round trip.
-            protocols = self._sync_protocols[not link.syncs_in_parts :]
-            stream = await self._open(link, protocols, action.first_answer_s or OPEN_S)
-            if stream is not None:
-                link.syncs_in_parts = is_in_parts(stream.protocol)
-                log, insert, patience_s = self._service.log, partial(self._service.insert_synced, link.peer), action.first_answer_s
-                session = PullSession(log, link.connection, stream, action.source, insert, first_answer_s=patience_s)
-                result = session.result
-                await session.run()
-        finally:
-            self._service.figures.syncs.add(trio.current_time() - began)
-            self._on_pulled(link.peer, result)
-            self._service.tell(SyncFinished(action.peer, result, action.token))
-        if session is not None:
-            await session.close()
-
-    def _on_pulled(self, peer: Peer, result: SyncResult) -> None:
-        peer.count("syncs")
-        peer.count("entries pulled", result.entries)
-        is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED)
-        note(
-            "synced" if result.ending is Ending.COMPLETE else "sync ended early",
-            level=logging.INFO if is_fine else logging.WARNING,
-            peer=peer.id,
-            entries=result.entries,
-            waits=result.waits,
-            bytes=result.bytes_received,
-            unsupported=result.unsupported or None,
-            invalid=result.rejected or None,
-            ending=None if result.ending is Ending.COMPLETE else result.ending.value,
-            reason=result.reason or None,
-        )
-
-    async def _open(self, link: PeerConnection, protocols: Sequence[str], wait_s: float = OPEN_S) -> Stream | None:
+    async def _open(
+        self, link: PeerConnection, protocols: Sequence[str], wait_s: float = OPEN_S, *, is_lazy: bool = False
+    ) -> Stream | None:
         with trio.move_on_after(min(wait_s, OPEN_S)):
             try:
-                return await link.connection.open_stream(protocols)
+                return await link.connection.open_stream(protocols, is_lazy=is_lazy)
             except ProtocolNotSupported as error:
                 link.peer.note_once("topic", "protocol not served there", level=logging.WARNING, reason=str(error))
             except GossipLogError as error:

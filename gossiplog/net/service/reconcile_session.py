@@ -1,0 +1,165 @@
+"""A reconciliation on a stream, of either side: what `reconcile/` asks for, done with a log and a stream."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar, assert_never
+
+import trio
+
+from ...codec.framing import FrameDecoder
+from ...entry.validation import Verdict
+from ...errors import ClosedError, DecodeError, StreamReset
+from ...reconcile import messages
+from ...reconcile.steps import Give, Insert, Receive, Run, RunOnSnapshot, Send, Step, Steps
+from ...replica.log import Replica
+from ...replica.sketching import SketchView
+from ...store.base import Reader
+from ...sync.result import SyncResult
+from ...tasks.nursery import open_service_nursery
+from ..transport.stream import Stream
+from .pull_session import Insert as InsertFunction
+
+__all__ = ["CATCH_UP_S", "ReconcileSession", "refuse", "sketch_in_time"]
+
+T = TypeVar("T")
+
+CATCH_UP_S = 2.0
+"""How long a session waits for the sketch; what was added by then is not added again."""
+SEND_S = 60.0
+"""How long a message may take to be written."""
+_CLOSING_S = 2.0
+
+
+async def sketch_in_time(log: Replica) -> SketchView | None:
+    """Return the log's sketch, or None if that takes too long now."""
+    with trio.move_on_after(CATCH_UP_S):
+        return await log.sketch()
+    return None
+
+
+async def refuse(stream: Stream, reason: str) -> None:
+    """Tell the other side to use the merkle sync."""
+    with contextlib.suppress(StreamReset, ClosedError):
+        await stream.send_all(messages.encode(messages.Refuse(reason)))
+        stream.close_sending()
+
+
+class ReconcileSession:
+    """Drives one session.
+
+    Args:
+        log: Ours.
+        stream: Negotiated, or proposed lazily.
+        insert: Validates and inserts what came.
+        snapshot: A state of the log that has all that its sketch has; None for the log itself.
+        first_answer_s: What the other side has for its first answer, if that is less than usual.
+
+    Attributes:
+        result: What it has come to so far, for whoever cancels it; bytes are those of the stream, framing included.
+    """
+
+    def __init__(
+        self, log: Replica, stream: Stream, insert: InsertFunction, *, snapshot: Reader | None = None, first_answer_s: float | None = None
+    ) -> None:
+        self.result = SyncResult()
+        self._log = log
+        self._stream = stream
+        self._insert = insert
+        self._snapshot = snapshot
+        self._first_answer_s = first_answer_s or float("inf")
+        self._frames = FrameDecoder()
+        # The session and what it gives write in turns, a frame at a time.
+        self._writing = trio.Lock()
+        self._nursery: trio.Nursery
+
+    async def run(self, session: Generator[Step, Any, T]) -> T:
+        """Run to the end. A cancelled run still inserts the batch that it is inserting.
+
+        Raises:
+            ProtocolNotSupported: The stream was proposed lazily, and the other side does not speak it.
+            StoreError: Our store failed.
+        """
+        answer: Any = None
+        async with open_service_nursery() as self._nursery:
+            while True:
+                try:
+                    step = session.send(answer)
+                except StopIteration as stop:
+                    result: T = stop.value
+                    break
+                answer = await self._take(step)
+            self._nursery.cancel_scope.cancel()
+        return result
+
+    async def close(self) -> None:
+        """Close the stream in peace, within 2 s."""
+        try:
+            self._stream.close_sending()
+            with trio.move_on_after(_CLOSING_S):
+                while await self._stream.receive_some():
+                    pass
+        except (StreamReset, ClosedError):
+            pass
+        finally:
+            self._stream.reset()
+
+    async def _take(self, step: Step) -> Any:
+        match step:
+            case Send(data):
+                await self._send(data)
+            case Receive(patience_s):
+                return await self._receive(patience_s)
+            case Run(plan):
+                return await self._log.run(plan)
+            case RunOnSnapshot(plan):
+                return await (self._log if self._snapshot is None else self._snapshot).run(plan)
+            case Insert(entries):
+                return await self._insert_entries(entries)
+            case Give(steps):
+                self._nursery.start_soon(self._give, steps)
+            case _:
+                assert_never(step)
+        return None
+
+    async def _give(self, steps: Steps) -> None:
+        answer: Any = None
+        with contextlib.suppress(StopIteration):
+            while True:
+                answer = await self._take(steps.send(answer))
+
+    async def _send(self, data: bytes) -> None:
+        self.result.bytes_sent += len(data)
+        with trio.move_on_after(SEND_S):
+            async with self._writing:
+                # Whoever reads learns of a stream that is broken.
+                with contextlib.suppress(StreamReset, ClosedError):
+                    await self._stream.send_all(data)
+                return
+        self._stream.reset()
+
+    async def _receive(self, patience_s: float) -> bytes | DecodeError | None:
+        patience_s, self._first_answer_s = min(patience_s, self._first_answer_s), float("inf")
+        frame: bytes | DecodeError | None = None
+        with trio.move_on_after(patience_s):
+            try:
+                while (frame := self._frames.next()) is None:
+                    data = await self._stream.receive_some()
+                    if not data:
+                        break
+                    self.result.bytes_received += len(data)
+                    self._frames.feed(data)
+            except (StreamReset, ClosedError):
+                return None
+            except DecodeError as error:
+                return error
+        return frame
+
+    async def _insert_entries(self, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+        # What has begun is finished and counted.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        with trio.CancelScope(shield=True):
+            verdicts = await self._insert(entries)
+        self.result.entries += sum(verdict.is_new for verdict in verdicts)
+        return verdicts
