@@ -38,7 +38,7 @@ ALLOWED: dict[str, str] = {
     "log": "codec entry errors plan sketch tree",
     "net": "broadcast errors net/discovery net/libp2p net/service net/transport pubsub pubsub/wire replica sync tasks",
     "net/discovery": "codec errors net net/libp2p net/service net/transport pubsub sync",
-    "net/hub": "broadcast codec entry errors log net net/service net/transport plan pubsub replica sync tasks tree",
+    "net/hub": "broadcast codec entry errors log net net/service net/transport plan pubsub reconcile replica sync tasks tree",
     "net/libp2p": "codec entry errors net net/transport pubsub sync tasks version",
     "net/service": ("broadcast codec entry errors log net net/transport plan pubsub pubsub/wire reconcile replica store sync tasks tree"),
     "net/transport": "codec errors net/transport/yamux pubsub tasks",

@@ -21,7 +21,7 @@ from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
 from .steps import Ended, Give, Insert, Run, Send, Step, View
 
-__all__ = ["Outcome", "Wishes", "reconcile"]
+__all__ = ["Reconciled", "Wishes", "reconcile"]
 
 FIRST_ESTIMATE = 8
 """Differences that are expected when nothing is known."""
@@ -36,7 +36,7 @@ BATCH_BYTES = 2**20
 
 
 @dataclass(slots=True)
-class Outcome:
+class Reconciled:
     """What a session came to.
 
     Attributes:
@@ -83,7 +83,7 @@ class Wishes:
     after: bytes | None = None
 
 
-def reconcile(view: View, source: Source, now: float, wishes: Wishes) -> Generator[Step, Any, Outcome]:
+def reconcile(view: View, source: Source, now: float, wishes: Wishes) -> Generator[Step, Any, Reconciled]:
     """Run the client's side of a session; the outcome is the generator's return value.
 
     Args:
@@ -108,7 +108,7 @@ def reconcile(view: View, source: Source, now: float, wishes: Wishes) -> Generat
 
 class _Client:
     def __init__(self, view: View, source: Source, now: float, wishes: Wishes) -> None:
-        self.outcome = Outcome()
+        self.outcome = Reconciled()
         self.result = self.outcome.result
         self._view = view
         self._source = source

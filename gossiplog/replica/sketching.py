@@ -25,6 +25,7 @@ __all__ = ["KEEP_ENTRIES", "SketchKeeper", "SketchView"]
 
 KEEP_ENTRIES = 8_192
 """Entries after which the sketch is kept again: adding them takes about as long as reading it. It takes 590 kB."""
+_KEEP_ON_THE_WAY = 8 * KEEP_ENTRIES
 _PAGE = 1_000
 _AT_ONCE = 100
 """So many are added in place, which takes 1.5 ms; more in a thread."""
@@ -68,10 +69,12 @@ class SketchKeeper:
                 page = await self._store.read(ask(ReadTail(self._seq, _PAGE)))
                 if page:
                     sketch = await self._add(page, sketch)
-                if is_last_page(page, _PAGE):
+                is_last = is_last_page(page, _PAGE)
+                # On the way, too: whoever waits may give up, and the next one goes on.
+                if self._seq - self._kept_seq >= (KEEP_ENTRIES if is_last else _KEEP_ON_THE_WAY) and not self._store.is_read_only:
+                    await self._keep(sketch)
+                if is_last:
                     break
-            if self._seq - self._kept_seq >= KEEP_ENTRIES and not self._store.is_read_only:
-                await self._keep(sketch)
             self._is_lent = True
             return SketchView(self._seq, sketch)
 

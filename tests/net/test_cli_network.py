@@ -116,6 +116,16 @@ def test_sync_with_a_server_moves_entries_both_ways_once(folder: Path) -> None:
     assert "Traceback" not in server["log"]
 
 
+def test_a_dry_run_tells_what_a_sync_with_a_server_would_move_and_cost(folder: Path) -> None:
+    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+        (told,) = ran("sync", "app.db", server["urls"][0], "--dry-run", "--json")
+        assert (told["pulled"], told["pushed"], told["dryRun"]) == (30, 20, True)
+        assert count_of("app.db") == 20
+        (done,) = ran("sync", "app.db", server["urls"][0], "--json")
+        assert (done["pulled"], done["pushed"]) == (30, 20)
+        assert told["bytesExpected"] == pytest.approx(done["bytesSent"] + done["bytesReceived"], rel=0.25)
+
+
 def test_peers_of_a_running_server_are_listed(folder: Path) -> None:
     with serving("hub.db", "--listen", "127.0.0.1:0") as server:
         (url,) = server["urls"]
@@ -240,7 +250,8 @@ def test_tls_is_served_and_checked(folder: Path) -> None:
         (("serve", "hub.db", "--tls-cert", "none.pem"), 2, "tls"),
         (("sync", "app.db", "ws://127.0.0.1:9"), 4, "cannot-connect"),
         (("sync", "app.db", "http://127.0.0.1:9"), 2, "usage"),
-        (("sync", "app.db", "ws://127.0.0.1:9", "--dry-run"), 2, "usage"),
+        (("sync", "app.db", "ws://127.0.0.1:9", "--dry-run"), 4, "cannot-connect"),
+        (("sync", "app.db", "ws://127.0.0.1:9", "--dry-run", "--follow"), 2, "usage"),
         (("sync", "app.db", "hub.db", "--follow"), 2, "usage"),
     ],
 )
@@ -286,7 +297,7 @@ def test_hub_that_is_damaged_is_said_to_be_with_advice_that_can_be_followed(fold
             done = CliRunner().invoke(root, ["sync", "empty.db", url, "--json"], prog_name="gossiplog")
             assert done.exit_code in (3, 5)
             told = json.loads(done.stdout or "{}").get("leftOut") or json.loads(done.stderr)["error"]
-            assert told.get("reason") or told["message"]
+            assert told.get("reason") or told.get("rejected") or told["message"]
             assert f"verify {url}" not in done.stdout + done.stderr
 
 

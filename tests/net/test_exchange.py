@@ -38,6 +38,10 @@ async def swap(log: gossiplog.GossipLog, url: str, *, pulls: bool = True, pushes
         return await exchange(log, parse_url(url), pulls=pulls, pushes=pushes)
 
 
+async def no_sketch(log: gossiplog.GossipLog) -> None:
+    """As a log whose sketch is not ready: the merkle sync does it."""
+
+
 async def test_both_sides_end_equal_and_what_it_took_is_counted() -> None:
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await hub_log.append_many(range(300))
@@ -107,6 +111,7 @@ async def test_hub_that_ends_each_session_early_is_pulled_in_many(monkeypatch: p
         return received
 
     monkeypatch.setattr(serve_sync, "SyncServer", Impatient)
+    monkeypatch.setattr(exchange_module, "sketch_in_time", no_sketch)
     monkeypatch.setattr(PullSession, "_receive", count_ends)
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await hub_log.append_many(range(4_000))
@@ -134,7 +139,7 @@ async def test_interrupted_exchange_keeps_what_it_has_and_goes_on() -> None:
 
 async def test_hub_that_goes_away_is_an_error_and_not_a_fault() -> None:
     async with memory_log(1) as hub_log, memory_log(2) as ours:
-        await hub_log.append_many(range(3_000))
+        await hub_log.append_many(["more than fits into what is on its way " * 60] * 3_000)
         with pytest.raises(CannotConnect, match=r"went away|does not serve"):
             async with trio.open_nursery() as nursery:
                 leaving = trio.CancelScope()

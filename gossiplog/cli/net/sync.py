@@ -18,7 +18,7 @@ from ..options import DURABILITIES, log_argument, output_options
 from ..output import Output, counted
 from ..session import opened, run
 from .serve import client_tls
-from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, sync_hub
+from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, rehearse_hub, sync_hub
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -81,8 +81,8 @@ def sync(
     pulls, pushes = direction != "push", direction != "pull"
     if hub is None and (follow or tls_ca is not None):
         raise click.UsageError("--follow and --tls-ca are for a hub, at a ws:// or wss:// URL", context)
-    if hub is not None and (dry_run or (follow and direction is not None)):
-        raise click.UsageError("with a hub there is no --dry-run, and no direction under --follow", context)
+    if hub is not None and follow and (dry_run or direction is not None):
+        raise click.UsageError("under --follow there is no --dry-run, and no direction", context)
     if heal and (dry_run or follow or not pulls):
         raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow", context)
     healing = Healing(log, out) if heal else None
@@ -91,7 +91,7 @@ def sync(
         tls = client_tls(tls_ca)
         if healing is not None:
             await healing.prepare(None)
-        async with opened(log, read_only=not pulls, durability=durability) as ours:
+        async with opened(log, read_only=dry_run or not pulls, durability=durability) as ours:
             if healing is not None:
                 from ...net.hub.exchange import exchange
 
@@ -99,6 +99,8 @@ def sync(
             if follow:
                 write_journal(log_format)
                 return await follow_hub(ours, hub, tls=tls, out=out)
+            if dry_run:
+                return await rehearse_hub(ours, hub, pulls=pulls, pushes=pushes, tls=tls, out=out)
             done = await sync_hub(ours, hub, pulls=pulls, pushes=pushes, tls=tls, out=out, healed=_healed(healing))
         codes = [_judge(done.pulled, other, out)] if done.pulled is not None else []
         return _worst([*codes, *([] if healing is None else [healing.code])])

@@ -6,7 +6,7 @@ import signal
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from ...errors import LocalProtocolError
+from ...errors import LocalProtocolError, ProtocolNotSupported
 from ..exits import ExitCode, Failure
 from ..output import Output, counted
 from ..progress import Progress
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from ...net.hub.exchange import Exchange
     from ...sync import SyncResult
 
-__all__ = ["IDS_SHOWN", "follow_hub", "hub_url", "left_out_record", "sync_hub"]
+__all__ = ["IDS_SHOWN", "follow_hub", "hub_url", "left_out_record", "rehearse_hub", "sync_hub"]
 
 IDS_SHOWN = 8
 """How many ids of entries that are not valid are named."""
+_SAMPLE = 100
+_KEY_BYTES = 20
+_VALUE_OVERHEAD = 4
 
 
 def hub_url(text: str) -> HubUrl | None:
@@ -86,6 +89,41 @@ async def sync_hub(
         hint = "run it again to go on; if it stays so, the hub refuses an entry of this log: `gossiplog verify` looks for damage"
         raise Failure(f"{hub.url} did not take all entries", hint=hint, code=ExitCode.INCOMPLETE, kind="sync-aborted")
     return done
+
+
+async def rehearse_hub(log: GossipLog, hub: HubUrl, *, pulls: bool, pushes: bool, tls: ssl.SSLContext | None, out: Output) -> int:
+    """Say what an exchange with a hub would move, and about how many bytes that takes; move nothing."""
+    from ...net.hub.exchange import exchange
+
+    try:
+        done = await exchange(log, hub, pulls=pulls, pushes=pushes, tls=tls, is_rehearsal=True)
+    except ProtocolNotSupported:
+        message = f"{hub.url} cannot say beforehand what would be moved"
+        raise Failure(message, hint="it does not reconcile; only a sync shows it", code=ExitCode.USAGE, kind="usage") from None
+    found = done.rehearsal
+    assert found is not None
+    mean = await _mean_value_bytes(log)
+    spent = done.bytes_sent + done.bytes_received
+    expected = spent + round(_KEY_BYTES * found.wanted + (mean + _VALUE_OVERHEAD) * (found.wanted + found.given))
+    record = {
+        "pulled": found.wanted if pulls else None,
+        "pushed": found.given if pushes else None,
+        "dryRun": True,
+        "symbols": found.symbols,
+        "bytesSpent": spent,
+        "bytesExpected": expected,
+    }
+    shown = [("to be pulled", f"{found.wanted:,}")] if pulls else []
+    shown += [("to be pushed", f"{found.given:,}")] if pushes else []
+    shown += [("bytes", f"about {expected:,} with entries of {mean:,.0f} bytes; this run took {spent:,}")]
+    out.fields(record, shown)
+    return ExitCode.DONE
+
+
+async def _mean_value_bytes(log: GossipLog) -> float:
+    """Return the mean size of our last entries, by which those of others are guessed."""
+    sizes = [len(entry.value) async for entry in log.iterate(reverse=True, limit=_SAMPLE)]
+    return sum(sizes) / len(sizes) if sizes else 0.0
 
 
 async def follow_hub(log: GossipLog, hub: HubUrl, *, tls: ssl.SSLContext | None, out: Output) -> int:

@@ -18,20 +18,32 @@ import trio
 
 from ...codec.framing import FrameDecoder, encode_frame
 from ...entry.validation import Outcome, Rule, Verdict
-from ...errors import CannotConnect, ClosedError, DecodeError, GossipLogError, RemoteProtocolError, StreamReset
+from ...errors import (
+    CannotConnect,
+    ClosedError,
+    DecodeError,
+    GossipLogError,
+    ProtocolNotSupported,
+    RemoteProtocolError,
+    StoreError,
+    StreamReset,
+    SyncAborted,
+)
 from ...log.requests import ReadHeads
 from ...plan import ask
 from ...pubsub.types import PeerId
+from ...reconcile import Reconciled, Wishes, reconcile
 from ...replica.log import Replica
-from ...sync.result import SyncResult
+from ...sync.result import Ending, SyncResult
 from ...sync.rpc import HEADS_MAX, GetNode, GetRoot, NodeResponse, Request, Response, RootResponse, Update
 from ...sync.source import Source
 from ...sync.wire import decode_response, encode_event, encode_request
 from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
-from ..protocol_ids import is_in_parts, push_protocol, sync_protocols
+from ..protocol_ids import is_in_parts, push_protocol, reconcile_protocol, sync_protocols
 from ..service.peers import new_bucket
 from ..service.pull_session import PullSession
+from ..service.reconcile_session import ReconcileSession, sketch_in_time
 from ..service.serve_session import ServeSession, Turns
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Stream
@@ -67,6 +79,8 @@ class Exchange:
         root: The hub's, at the end.
         is_equal: It is ours, too.
         is_taken: The hub has all that we have; None if we were not to give.
+        is_reconciled: One reconciliation did it all.
+        rehearsal: What one would have done, where it was not to.
     """
 
     pulled: SyncResult | None = None
@@ -79,6 +93,8 @@ class Exchange:
     root: Node | None = None
     is_equal: bool = False
     is_taken: bool | None = None
+    is_reconciled: bool = False
+    rehearsal: Reconciled | None = None
 
     @property
     def moved(self) -> int:
@@ -100,6 +116,7 @@ async def exchange(
     tls: ssl.SSLContext | None = None,
     on_progress: Callable[[int], None] | None = None,
     on_pause: Callable[[float], None] | None = None,
+    is_rehearsal: bool = False,
 ) -> Exchange:
     """Exchange what either side lacks with a hub, once.
 
@@ -113,8 +130,10 @@ async def exchange(
         tls: How the hub's certificate is checked.
         on_progress: Called with how many entries more have gone over.
         on_pause: Called before a pause of a second or more, with its seconds.
+        is_rehearsal: Move nothing, and find out what would be moved; only a hub that reconciles can tell.
 
     Raises:
+        ProtocolNotSupported: It is a rehearsal, and the hub does not reconcile.
         CannotConnect: The hub cannot be reached, refused, serves another topic, or went away.
         RemoteProtocolError: It broke the protocol.
         StoreError: Our store failed.
@@ -123,14 +142,17 @@ async def exchange(
     started = time.monotonic()
     try:
         async with session.connected(tls):
-            if pulls:
-                session.result.pulled = await session.pull()
-            if pushes:
-                session.result.is_taken = await session.push()
-            root = (await session.ask([GetRoot()]))[0]
-            if isinstance(root, RootResponse):
-                session.result.root = root.root
-                session.result.is_equal = root.root == await log.root()
+            wishes = Wishes(pulls, pushes, is_rehearsal)
+            begun = await session.reconcile(wishes)
+            if not (session.result.is_reconciled or is_rehearsal):
+                if pulls:
+                    session.result.pulled = await session.pull(begun)
+                if pushes:
+                    session.result.is_taken = await session.push()
+                root = (await session.ask([GetRoot()]))[0]
+                if isinstance(root, RootResponse):
+                    session.result.root = root.root
+                    session.result.is_equal = root.root == await log.root()
     except (StreamReset, ClosedError) as error:
         raise CannotConnect(f"{hub.url} went away: {error}", hint="what was taken is kept; run it again to go on") from None
     session.result.seconds = time.monotonic() - started
@@ -150,6 +172,7 @@ class _Session:
         self._nursery: trio.Nursery
         self._push_protocol = push_protocol(log.topic)
         self._sync_protocols: tuple[str, ...] = sync_protocols(log.topic)
+        self._source = Source()
         self._bucket = new_bucket(trio.current_time())
         self._turns = Turns()
         self._serving = 0
@@ -167,9 +190,45 @@ class _Session:
                 self.result.bytes_sent = self._connection.counters.bytes_out
                 self.result.bytes_received = self._connection.counters.bytes_in
 
-    async def pull(self) -> SyncResult:
+    async def reconcile(self, wishes: Wishes) -> SyncResult | None:
+        """Reconcile; return what it came to, None if the hub does not speak it or the sketch is not ready."""
+        view = await sketch_in_time(self._log)
+        if view is None:
+            if wishes.is_rehearsal:
+                raise StoreError("the log's sketch is not ready yet", hint="run it again")
+            return None
+        stream = await self._connection.open_stream([reconcile_protocol(self._log.topic)], is_lazy=True)
+        session = ReconcileSession(self._log, stream, self._insert)
+        try:
+            outcome = await session.run(reconcile(view, self._source, trio.current_time(), wishes))
+            await session.close()
+            if session.is_unheard:
+                raise ProtocolNotSupported(f"{self._hub.url} does not reconcile")
+        except ProtocolNotSupported:
+            if wishes.is_rehearsal:
+                raise
+            return None
+        result = outcome.result
+        result.bytes_sent, result.bytes_received = session.result.bytes_sent, session.result.bytes_received
+        if outcome.is_doubtful:
+            await self._log.forget_sketch()
+        if wishes.is_rehearsal:
+            if outcome.fallback or result.ending is not Ending.COMPLETE:
+                raise SyncAborted(f"what would be moved cannot be told: {outcome.fallback or result.reason}")
+            self.result.rehearsal = outcome
+        elif not outcome.fallback and not result.is_resumable:
+            self.result.is_reconciled = True
+            self.result.pulled = result if wishes.takes else None
+            self.result.root, self.result.is_equal = outcome.root, outcome.is_equal
+            if wishes.gives:
+                self.result.pushed = outcome.given - len(outcome.refused)
+                self.result.is_taken = outcome.root is not None and not outcome.refused
+            self._on_progress(self.result.pushed)
+        return result
+
+    async def pull(self, begun: SyncResult | None) -> SyncResult:
         """Pull, in as many sessions as it takes; one that got nowhere is followed by others after pauses of 1, 2 and 4 s."""
-        source, total, fruitless, stuck = Source(), None, 0, 0
+        source, total, fruitless, stuck = self._source, begun, 0, 0
         while True:
             stream = await self._open(*self._sync_protocols)
             # Whoever lacks our protocol is not asked for it again.

@@ -10,7 +10,7 @@ import trio
 
 from ...codec.framing import FrameDecoder
 from ...entry.validation import Verdict
-from ...errors import ClosedError, DecodeError, StreamReset
+from ...errors import ClosedError, DecodeError, StoreError, StreamReset
 from ...reconcile import messages
 from ...reconcile.steps import Give, Insert, Receive, Run, RunOnSnapshot, Send, Step, Steps
 from ...replica.log import Replica
@@ -33,8 +33,8 @@ _CLOSING_S = 2.0
 
 
 async def sketch_in_time(log: Replica) -> SketchView | None:
-    """Return the log's sketch, or None if that takes too long now."""
-    with trio.move_on_after(CATCH_UP_S):
+    """Return the log's sketch; None if that takes too long now, or an entry is damaged, which the merkle sync may not notice."""
+    with trio.move_on_after(CATCH_UP_S), contextlib.suppress(StoreError):
         return await log.sketch()
     return None
 
@@ -92,6 +92,11 @@ class ReconcileSession:
                 answer = await self._take(step)
             self._nursery.cancel_scope.cancel()
         return result
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether not a byte came: a peer that does not speak the protocol may reset the stream before its refusal is on its way."""
+        return not self.result.bytes_received
 
     async def close(self) -> None:
         """Close the stream in peace, within 2 s."""

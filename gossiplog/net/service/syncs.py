@@ -13,7 +13,7 @@ from ...broadcast import Misbehaved, StartSync, SyncFinished, SyncServed
 from ...errors import GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...plan import ask
 from ...pubsub.types import PeerId
-from ...reconcile import Outcome, Served, Wishes, reconcile, serve
+from ...reconcile import Reconciled, Served, Wishes, reconcile, serve
 from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
 from ...sync.source import Source
@@ -198,12 +198,14 @@ class Syncs:
             results.append(session.result)
             try:
                 outcome = await session.run(reconcile(view, source, trio.current_time(), Wishes(after=source.resume_after)))
+                if session.is_unheard:
+                    raise ProtocolNotSupported("the stream ended without a word")
             except ProtocolNotSupported:
                 link.reconciles = False
                 results.clear()
                 return False, None
             except GossipLogError as error:
-                outcome = Outcome(session.result, fallback=str(error))
+                outcome = Reconciled(session.result, fallback=str(error))
             link.start(partial(_close, session))
         outcome.result.bytes_sent, outcome.result.bytes_received = session.result.bytes_sent, session.result.bytes_received
         results[:] = [outcome.result]
@@ -224,7 +226,7 @@ class Syncs:
             link.reconciles = stream.protocol == self._reconcile_protocol
         return stream
 
-    async def _note_outcome(self, peer: Peer, source: Source, outcome: Outcome) -> None:
+    async def _note_outcome(self, peer: Peer, source: Source, outcome: Reconciled) -> None:
         if outcome.is_doubtful:
             await self._service.log.forget_sketch()
         if outcome.fallback:
