@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -242,6 +243,43 @@ async def test_sync_sessions_that_overlap_do_not_let_the_write_ahead_log_grow(tm
         assert path.stat().st_size > 8 * 1024 * 1024
     assert peak < 2 * 1024 * 1024, peak
     assert aborted >= 8
+
+
+async def test_a_session_on_postgres_ends_with_its_time_and_lets_go_of_its_snapshot(postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = "gossiplog.net.service.serve_session.SESSION_S"
+    held = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND backend_xmin IS NOT NULL"
+
+    async def count_held() -> int:
+        return (await trio.to_thread.run_sync(postgres.sql, held))[0][0]
+
+    async def hold(pause_s: float, task_status: trio.TaskStatus[None]) -> None:
+        async with muxed(hub) as connection:
+            stream, frames = await connection.open_stream([SYNC]), FrameDecoder()
+            while True:
+                await stream.send_all(encode_frame(encode_request(GetRoot())))
+                while not (found := frames.take(await stream.receive_some())):
+                    pass
+                if isinstance(decode_response(found[-1]), AbortResponse):
+                    return
+                task_status.started()
+                task_status = trio.TASK_STATUS_IGNORED
+                if pause_s == math.inf:
+                    # One that says nothing more is told as well.
+                    found = frames.take(await stream.receive_some())
+                    assert isinstance(decode_response(found[-1]), AbortResponse)
+                    return
+                await trio.sleep(pause_s)
+
+    async with gossiplog.open(postgres.new_log(), topic=TOPIC, signer=signer(1)) as hub_log, hub_of(hub_log) as hub:
+        await hub_log.append(1)
+        with trio.fail_after(PATIENCE_S):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(hold, 0.05)
+                assert await count_held() == 1
+                monkeypatch.setattr(bound, 0.2)
+                await nursery.start(hold, math.inf)
+            while await count_held():
+                await trio.sleep(0.01)
 
 
 async def test_requests_beyond_their_rate_wait() -> None:
