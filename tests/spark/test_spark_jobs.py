@@ -20,6 +20,7 @@ from log_support import opened
 from spark_support import REPOSITORY, Foreign, Log, quick_environment, root_of
 
 from gossiplog.cli.app import root
+from gossiplog.cli.spark.submit import spark_submit
 from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError, LogReplaced
 from gossiplog.spark import doctor, java, read_entries
@@ -149,6 +150,14 @@ def test_commands_leave_tables_and_a_report(cli: Callable[..., Any], spark: Any,
     assert cli("tree", str(tmp_path / "live"))["results"]["root"] == root_of(whole.path)
     error = CliRunner().invoke(root, ["spark", "tree", whole.path, "-o", str(tmp_path / "tree"), "--json"]).stderr
     assert "exists" in json.loads(error.splitlines()[-1])["error"]["message"]
+
+
+def test_what_spark_submit_is_given_runs_a_job(spark: Any, damaged: Log, capsys: pytest.CaptureFixture[str]) -> None:
+    """As far as its own process goes; `test_job_runs_under_spark_submit` has Spark start it."""
+    with pytest.raises(SystemExit) as left:
+        spark_submit.main(["verify", damaged.path, "--json"])
+    assert left.value.code == 3
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["results"]["entries"] == 400
 
 
 def test_simulations_are_swept_and_summed_up_from_the_command_line(cli: Callable[..., Any], tmp_path: Path) -> None:

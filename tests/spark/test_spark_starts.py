@@ -3,6 +3,7 @@
 import json
 import subprocess
 
+import pytest
 from spark_support import Log, Start, root_of
 
 
@@ -12,6 +13,7 @@ def finished(start: Start) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(process.args, process.returncode, start.stdout.read_text(), start.stderr.read_text())
 
 
+@pytest.mark.slow
 def test_job_runs_under_spark_submit(submitted: Start) -> None:
     ran = finished(submitted)
     assert ran.returncode == 3, ran.stderr
