@@ -1,4 +1,4 @@
-"""A person's signing keys: a folder with one private file a key, or a single file.
+"""A person's signing keys: a folder with one private file per key, or a single file.
 
 `GOSSIPLOG_KEY_FILE` names the single file, `GOSSIPLOG_KEY_DIR` moves the folder; without either it is `gossiplog/keys` under
 `XDG_CONFIG_HOME` or `~/.config`. Files have mode 0600 and are the user's own, and others are refused before they are read; so is a folder

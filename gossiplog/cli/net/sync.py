@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,6 @@ def sync(
       gossiplog sync app.db ws://127.0.0.1:8080
       gossiplog sync app.db wss://hub.example.com/app.example.com --follow
     """
-
     context = click.get_current_context()
     hub = None if other.is_url else hub_url(other)
     pulls, pushes = direction != "push", direction != "pull"
@@ -85,57 +85,89 @@ def sync(
         raise click.UsageError("under --follow there is no --dry-run, and no direction", context)
     if heal and (dry_run or follow or not pulls):
         raise click.UsageError("--heal pulls, once: it does not go with --dry-run, --push or --follow", context)
-    healing = Healing(log, out) if heal else None
+    if hub is None and log.is_same(other):
+        raise click.UsageError("LOG and OTHER are the same", context)
+    wish = _Wish(log, other, pulls, pushes, dry_run, Healing(log, out) if heal else None, durability, out)
+    return run(partial(_with_log, wish) if hub is None else partial(_with_hub, wish, hub, tls_ca, log_format if follow else None))
 
-    async def task_with_hub(hub: HubUrl) -> int:
-        tls = client_tls(tls_ca)
+
+@dataclass(frozen=True)
+class _Wish:
+    """What one call of the command is to do.
+
+    Attributes:
+        log: The log.
+        other: The other one, or the hub.
+        pulls: Take what `log` lacks.
+        pushes: Give what `other` lacks.
+        is_dry: Move nothing.
+        healing: How `log` is made whole first, if it is.
+        durability: What a received entry survives.
+        out: Where it is told.
+    """
+
+    log: Location
+    other: Location
+    pulls: bool
+    pushes: bool
+    is_dry: bool
+    healing: Healing | None
+    durability: str
+    out: Output
+
+    def judged(self, *results: tuple[SyncResult | None, Location]) -> int:
+        """Say what syncs left out, each with where it pulled from, and choose the exit code."""
+        codes = [_judge(result, place, self.out) for result, place in results if result is not None]
+        return _worst([*codes, *([] if self.healing is None else [self.healing.code])])
+
+
+async def _with_hub(wish: _Wish, hub: HubUrl, tls_ca: str | None, log_format: str | None) -> int:
+    """Exchange with a hub, once unless there is a format in which to log how it goes on."""
+    log, healing, out = wish.log, wish.healing, wish.out
+    tls = client_tls(tls_ca)
+    if healing is not None:
+        await healing.prepare(None)
+    async with opened(log, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
         if healing is not None:
-            await healing.prepare(None)
-        async with opened(log, read_only=dry_run or not pulls, durability=durability) as ours:
-            if healing is not None:
-                from ...net.hub.exchange import exchange
+            from ...net.hub.exchange import exchange
 
-                await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False, tls=tls))
-            if follow:
-                write_journal(log_format)
-                return await follow_hub(ours, hub, tls=tls, out=out)
-            if dry_run:
-                return await rehearse_hub(ours, hub, pulls=pulls, pushes=pushes, tls=tls, out=out)
-            done = await sync_hub(ours, hub, pulls=pulls, pushes=pushes, tls=tls, out=out, healed=_healed(healing))
-        codes = [_judge(done.pulled, other, out)] if done.pulled is not None else []
-        return _worst([*codes, *([] if healing is None else [healing.code])])
+            await healing.finish(ours, partial(exchange, ours, hub, pulls=True, pushes=False, tls=tls))
+        if log_format is not None:
+            write_journal(log_format)
+            return await follow_hub(ours, hub, tls=tls, out=out)
+        if wish.is_dry:
+            return await rehearse_hub(ours, hub, pulls=wish.pulls, pushes=wish.pushes, tls=tls, out=out)
+        done = await sync_hub(ours, hub, pulls=wish.pulls, pushes=wish.pushes, tls=tls, out=out, healed=_healed(healing))
+    return wish.judged((done.pulled, wish.other))
 
-    async def task() -> int:
-        if log.is_same(other):
-            raise click.UsageError("LOG and OTHER are the same", context)
+
+async def _with_log(wish: _Wish) -> int:
+    """Exchange with another log."""
+    log, other, healing, out = wish.log, wish.other, wish.healing, wish.out
+    if healing is not None:
+        async with opened(other) as theirs:
+            topic = theirs.topic
+        await healing.prepare(topic)
+    async with (
+        opened(log, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours,
+        opened(other, read_only=wish.is_dry or not wish.pushes, durability=wish.durability) as theirs,
+    ):
+        if ours.topic != theirs.topic:
+            raise TopicMismatch(f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint="only logs of one topic can be merged")
+        if wish.is_dry:
+            missing, extra = await _count_difference(ours, theirs)
+            counts = [missing if wish.pulls else None, extra if wish.pushes else None]
+            _report(out, counts[0], counts[1], await ours.root(), await theirs.root(), is_dry=True)
+            return ExitCode.DONE
         if healing is not None:
-            async with opened(other) as theirs:
-                topic = theirs.topic
-            await healing.prepare(topic)
-        async with (
-            opened(log, read_only=dry_run or not pulls, durability=durability) as ours,
-            opened(other, read_only=dry_run or not pushes, durability=durability) as theirs,
-        ):
-            if ours.topic != theirs.topic:
-                raise TopicMismatch(
-                    f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint="only logs of one topic can be merged"
-                )
-            if dry_run:
-                missing, extra = await _count_difference(ours, theirs)
-                _report(out, missing if pulls else None, extra if pushes else None, await ours.root(), await theirs.root(), is_dry=True)
-                return ExitCode.DONE
-            if healing is not None:
-                await healing.finish(ours, partial(ours.sync, theirs))
-            pulled = await ours.sync(theirs) if pulls else None
-            pushed = await theirs.sync(ours) if pushes else None
-            counts = [None if result is None else result.entries for result in (pulled, pushed)]
-            left_out = {name: left_out_record(result) for name, result in (("pulled", pulled), ("pushed", pushed)) if result is not None}
-            roots = await ours.root(), await theirs.root()
-            _report(out, counts[0], counts[1], *roots, is_dry=False, healed=_healed(healing), left_out=left_out)
-        codes = [_judge(result, place, out) for result, place in ((pulled, other), (pushed, log)) if result is not None]
-        return _worst([*codes, *([] if healing is None else [healing.code])])
-
-    return run(task if hub is None else partial(task_with_hub, hub))
+            await healing.finish(ours, partial(ours.sync, theirs))
+        pulled = await ours.sync(theirs) if wish.pulls else None
+        pushed = await theirs.sync(ours) if wish.pushes else None
+        counts = [None if result is None else result.entries for result in (pulled, pushed)]
+        left_out = {name: left_out_record(result) for name, result in (("pulled", pulled), ("pushed", pushed)) if result is not None}
+        roots = await ours.root(), await theirs.root()
+        _report(out, counts[0], counts[1], *roots, is_dry=False, healed=_healed(healing), left_out=left_out)
+    return wish.judged((pulled, other), (pushed, log))
 
 
 def _report(
