@@ -141,7 +141,7 @@ def test_peers_of_a_running_server_are_listed(folder: Path) -> None:
     (failure,) = ran("peers", url, "--json", code=4)
     assert failure["error"]["kind"] == "cannot-connect"
     (failure,) = ran("peers", "app.db", "--json", code=2)
-    assert "no URL of a server" in failure["error"]["message"]
+    assert "not the URL of a server" in failure["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ _PAUSE_S = 0.02
 @click.command()
 @log_argument
 @click.argument("payload", required=False, metavar="[PAYLOAD|-]")
-@click.option("--lines", is_flag=True, help="Read one payload a line from stdin.")
+@click.option("--lines", is_flag=True, help="Read one payload per line from stdin.")
 @click.option(
     "--batch",
     type=click.IntRange(1, _BATCH_MAX),
@@ -56,7 +56,7 @@ _PAUSE_S = 0.02
     default=VALUE_BYTES_DEFAULT,
     show_default=True,
     metavar="N",
-    help="What an entry may have.",
+    help="How large an entry may be.",
 )
 @output_options(quiet="Print ids alone.")
 def append(

@@ -23,8 +23,8 @@ __all__ = ["log", "show"]
 
 @click.command("log")
 @log_argument
-@click.option("--after", metavar="ID", help="Begin behind this entry.")
-@click.option("--before", metavar="ID", help="End in front of this entry.")
+@click.option("--after", metavar="ID", help="Start after this entry.")
+@click.option("--before", metavar="ID", help="End before this entry.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @click.option("--author", metavar="DID", help="Only entries signed by this did, or by those that end so.")

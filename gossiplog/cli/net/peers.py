@@ -82,7 +82,7 @@ def _api_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in _SCHEMES or not parts.netloc:
         hint = "what `gossiplog serve` prints: ws://HOST:PORT, with /TOPIC where it serves several logs"
-        raise Failure(f"{url!r} is no URL of a server", hint=hint, code=ExitCode.USAGE, kind="usage")
+        raise Failure(f"{url!r} is not the URL of a server", hint=hint, code=ExitCode.USAGE, kind="usage")
     return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}/api/connections"
 
 

@@ -76,7 +76,7 @@ class MeshOptions:
             raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
         if self.key_file is None and not Path(path).exists():
             hint = "give one with --peer-key FILE; it is made if missing"
-            raise Failure("a log that is no file has no place for its peer's key", hint=hint, code=ExitCode.USAGE, kind="usage")
+            raise Failure("a log that is not a file has no place for its peer's key", hint=hint, code=ExitCode.USAGE, kind="usage")
         key = PeerKey.load_or_create(Path(self.key_file or f"{path}.peer.pem"))
         config = MeshConfig(
             listen=_read("--p2p", self.listen),

@@ -25,8 +25,8 @@ from ..output import say
 
 __all__ = ["compare", "processors", "run", "scenarios", "sweep"]
 
-router_option = click.option("--router", type=click.Choice(ROUTERS), help="Another router than the scenario's.")
-nodes_option = click.option("--nodes", type=click.IntRange(2), help="Another number of nodes than the scenario's.")
+router_option = click.option("--router", type=click.Choice(ROUTERS), help="A router other than the scenario's.")
+nodes_option = click.option("--nodes", type=click.IntRange(2), help="A number of nodes other than the scenario's.")
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a key, such as publish.messages=50; repeatable."
 )
@@ -104,7 +104,7 @@ def run(
 @jobs_option
 @plots_option
 @format_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a router.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per router.")
 def compare(
     scenario: str,
     routers: tuple[str, ...],

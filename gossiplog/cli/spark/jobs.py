@@ -21,7 +21,7 @@ __all__ = ["diff", "tree", "verify"]
     type=click.IntRange(1, VALUE_BYTES_LIMIT),
     default=VALUE_BYTES_LIMIT,
     metavar="N",
-    help="What an entry may have; as much as anywhere unless given.",
+    help="How large an entry may be; the limit of all logs unless given.",
 )
 @click.option("--known", metavar="WHERE", help="Another place whose entries count as present, for a part of a log.")
 @source_options

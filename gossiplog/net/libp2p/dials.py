@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 
 class DialGuard:
-    """Counts the dials that others caused and that led to nobody.
+    """Counts the dials that others caused and that led nowhere.
 
     Args:
         rng: For the jitter of back-offs.
@@ -59,7 +59,7 @@ class DialGuard:
             return
         backoff, until = self._places.get(place, (Backoff(self._rng), now))
         if now < until:
-            raise CannotConnect("it led to nobody a while ago")
+            raise CannotConnect("it led nowhere a while ago")
         buckets = [_bucket(self._tellers, teller.name, _TELLER_RATE, _TELLER_BURST, now)]
         if address.is_loopback:
             pass
@@ -71,7 +71,7 @@ class DialGuard:
             if not bucket.take(1, now):
                 for taken in buckets[:number]:
                     taken.give_back(1)
-                raise CannotConnect("too many dials to this address, or told of by this peer, led to nobody")
+                raise CannotConnect("too many dials to this address, or told of by this peer, led nowhere")
         _keep(self._places, place, (backoff, now + backoff.next()))
 
     def reached(self, address: Address) -> None:

@@ -133,7 +133,7 @@ def run_scenario(
     Args:
         scenario: What to run.
         seed: Decides everything random.
-        router: Another router than the scenario's.
+        router: A router other than the scenario's.
         sinks: Where the trace goes.
         progress: See `Run.work`.
     """

@@ -72,7 +72,7 @@ class GossipLogSource(DataSource):
         check_options(self.options, STREAM_OPTIONS, "a stream")
         location = location_of(self.options)
         if not is_log(location):
-            raise LocalProtocolError(f"{location} is no log, and only logs can be followed")
+            raise LocalProtocolError(f"{location} is not a log, and only logs can be followed")
         return StreamReader(location, self.options, _names(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
