@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from network_support import PATIENCE_S, memory_log, until_has
+from broadcast_support import forged
+from hostile_client import hostile_push
+from network_support import PATIENCE_S, memory_log, until_count, until_has
 
+from gossiplog.errors import CannotConnect
 from gossiplog.net import HubLimits
+from gossiplog.net.hub.client import open_websocket, parse_url
 
 pytestmark = pytest.mark.slow
 
@@ -32,15 +36,22 @@ location / {
     proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
     proxy_buffering off;
 }"""
+FORGER, HONEST = "203.0.113.5", "198.51.100.7"
+SERVED_S = 5.0
+"""Within which an honest peer is served, whatever others do."""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 @contextmanager
 def nginx(folder: Path, location: str) -> Iterator[int]:
-    """Run nginx with one location; return its port."""
+    """Run nginx with one location, or what else is to stand in its server; return its port."""
     if NGINX is None:
         pytest.fail("nginx is missing: .ci/run installs it")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     paths = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     upgrade = "map $http_upgrade $connection_upgrade { default upgrade; '' close; }"
     server = f"server {{ listen 127.0.0.1:{port}; {location} }}"
@@ -98,3 +109,34 @@ async def test_clients_connect_and_follow_through_nginx_as_it_is_documented(tmp_
                     await log.append("an event")
                     while b"an event" not in received:
                         received += await stream.receive_some()
+
+
+async def test_forger_behind_a_proxy_is_shut_out_by_the_address_that_the_proxy_names_and_nobody_else(tmp_path: Path) -> None:
+    limits = HubLimits(proxies=frozenset({"127.0.0.1"}))
+    async with memory_log(1) as log, memory_log(2) as author, memory_log(3) as honest, log.listen("127.0.0.1:0", limits=limits) as hub:
+        second_port = free_port()
+        # All come from loopback here: whoever uses the second port stands for a client at the other address.
+        address = f"if ($server_port = {second_port}) {{ set $client {HONEST}; }}"
+        appended = DOCUMENTED.replace("$proxy_add_x_forwarded_for", '"$http_x_forwarded_for, $client"') % hub.port
+        with nginx(tmp_path, f"listen 127.0.0.1:{second_port}; set $client {FORGER}; {address} {appended}") as first_port:
+            forger, other = (f"127.0.0.1:{port}" for port in (first_port, second_port))
+            await curl(f"http://{forger}/api/clock")
+            assert [await status(place) for place in (forger, other)] == ["200", "200"]
+            async with honest.connect(f"ws://{other}"):
+                await until_has(log, [await honest.append("before")])
+                await hostile_push(f"ws://{forger}", [forged(await author.append(n)) for n in range(5)])
+                assert await status(forger) == "503"
+                assert await status(forger, "-H", f"X-Forwarded-For: {HONEST}") == "503"
+                with pytest.raises(CannotConnect, match="503"):
+                    await open_websocket(parse_url(f"ws://{forger}"))
+                with trio.fail_after(SERVED_S):
+                    await until_has(log, [await honest.append("after")])
+            assert await status(other) == "200"
+            async with memory_log(4) as newcomer, newcomer.connect(f"ws://{other}"):
+                with trio.fail_after(SERVED_S):
+                    await until_count(newcomer, 2)
+
+
+async def status(place: str, *arguments: str) -> str:
+    """The HTTP status that a client gets, who may claim to come from elsewhere."""
+    return await curl("-o", "/dev/null", "-w", "%{http_code}", "--no-fail", "--retry", "0", *arguments, f"http://{place}/api/clock")

@@ -22,9 +22,9 @@ SYNC = f"/canvas/v1/{TOPIC}/sync"
 
 
 @asynccontextmanager
-async def muxed(hub: Hub) -> AsyncIterator[MuxedConnection]:
-    """Connect as a client that does nothing by itself."""
-    websocket = await open_websocket(parse_url(hub.urls[0]))
+async def muxed(hub: Hub | str) -> AsyncIterator[MuxedConnection]:
+    """Connect with a hub, or a URL, as a client that does nothing by itself."""
+    websocket = await open_websocket(parse_url(hub if isinstance(hub, str) else hub.urls[0]))
     async with open_muxed(websocket, is_client=True, peer=PeerId("hub")) as connection:
         yield connection
 
@@ -38,7 +38,7 @@ async def push(stream: MuxedStream, entries: Iterable[Entry]) -> None:
         await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
 
 
-async def hostile_push(hub: Hub, entries: Iterable[Entry]) -> str:
+async def hostile_push(hub: Hub | str, entries: Iterable[Entry]) -> str:
     """Push entries, and return why the connection ended."""
     async with muxed(hub) as connection:
         await push(await push_stream(connection), entries)
