@@ -234,7 +234,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         "a sync with a peer that left occupies its place for ever",
         instead(WantedSyncs, "on_left", keep_slot_of_the_gone),
     ),
-    PlantedBug(None, "fruitless syncs go on", "inventing heads costs nothing", instead(schedule_module, "FRUITLESS_MAX", 10**9)),
+    PlantedBug(18, "fruitless syncs go on", "inventing heads costs nothing", instead(schedule_module, "FRUITLESS_MAX", 10**9)),
     PlantedBug(23, "lies go unnoticed", "the children of a node are not checked", instead(client_module, "check_children", nothing)),
     PlantedBug(0, "server without snapshot", "a session sees the log change", instead(MemoryState, "snapshot", lambda self: self)),
     PlantedBug(

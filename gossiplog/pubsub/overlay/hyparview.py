@@ -132,8 +132,7 @@ class View:
         if len(self.active) >= self._params.active_max:
             self.on_get_nodes(peer)
             return
-        self._link(peer, is_random=True)
-        self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=True)
+        self._accept(peer, is_random=True)
         for other in choose([other for other in self.active if other != peer], 1, self._core.rng):
             self._dialler.say(other, ForwardJoin(self._topic, peer, self._params.forward_join_ttl))
 
@@ -190,8 +189,7 @@ class View:
         has_room = len(self.active) < params.active_size
         is_needy = neighbor.random_links < params.C_rand and len(self.active) < params.active_max
         if sender in self.active or has_room or is_needy:
-            self._link(sender, is_random=neighbor.is_random)
-            self._say_neighbor(sender, NeighborKind.ACCEPT, is_random=neighbor.is_random)
+            self._accept(sender, is_random=neighbor.is_random)
         elif len(self._suitors) < params.dials_max:
             self._suitors[sender] = self._tick + params.request_ticks
             self._core.out.append(Probe(sender))
@@ -221,8 +219,7 @@ class View:
         worst = self._worst_link()
         if worst is not None and self.rtts.is_closer(peer, worst, params.alpha):
             self._drop(worst)
-            self._link(peer, is_random=False)
-            self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=False)
+            self._accept(peer, is_random=False)
         else:
             self._dialler.say(peer, Disconnected(self._topic))
             self._add_passive(peer)
@@ -356,15 +353,28 @@ class View:
     def _say_neighbor(self, peer: PeerId, kind: NeighborKind, *, is_random: bool) -> bool:
         return self._dialler.say(peer, Neighbor(self._topic, kind, is_random, count_random(self.active), tuple(self.active)))
 
-    def _link(self, peer: PeerId, *, is_random: bool) -> None:
-        assert peer in self._core.peers
-        if peer not in self.active:
-            self.passive.pop(peer, None)
-            self.active[peer] = ActiveLink(self._tick, is_random=is_random)
-            self._is_news = True
+    def _accept(self, peer: PeerId, *, is_random: bool) -> None:
+        """Link a peer that wants it. It hears of that first and then what the tree announces, which from a stranger it would not heed."""
+        is_new = self._add_active(peer, is_random=is_random)
+        self._say_neighbor(peer, NeighborKind.ACCEPT, is_random=is_random)
+        if is_new:
             self._tree.neighbor_up(peer)
-            if self.rtts.get(peer) is None:
-                self._core.out.append(Probe(peer))
+
+    def _link(self, peer: PeerId, *, is_random: bool) -> None:
+        """Link a peer that has accepted us."""
+        if self._add_active(peer, is_random=is_random):
+            self._tree.neighbor_up(peer)
+
+    def _add_active(self, peer: PeerId, *, is_random: bool) -> bool:
+        assert peer in self._core.peers
+        if peer in self.active:
+            return False
+        self.passive.pop(peer, None)
+        self.active[peer] = ActiveLink(self._tick, is_random=is_random)
+        self._is_news = True
+        if self.rtts.get(peer) is None:
+            self._core.out.append(Probe(peer))
+        return True
 
     def _unlink(self, peer: PeerId) -> None:
         del self.active[peer]

@@ -44,10 +44,10 @@ from .telling import TellingInvariants
 
 __all__ = ["Invariants", "Violation"]
 
-FRUITLESS_MAX = 15
+FRUITLESS_MAX = 7
 FRUITLESS_S = 10.0
 """Syncs that bring nothing, with one peer in a row within these seconds. Three may follow each other at once, and then they are put
-off by 1, 2, 4 seconds. Those during which others brought something do not count: they may have been faster with what this was for.
+off by 1, 2, 4 and 8 seconds, which makes six at most. Those during which others brought something do not count: they may have been faster with what this was for.
 """
 
 
@@ -221,6 +221,11 @@ class Invariants:
         """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_rpc(replica, peer, rpc)
+
+    def on_refused(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct:
+            self.routers.on_refused(replica, peer, rpc)
 
     def on_rpc_handled(self, replica: Replica) -> None:
         """See `Observer`."""

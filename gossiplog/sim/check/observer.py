@@ -67,6 +67,9 @@ class Observer(Protocol[R_contra]):
     def on_rpc(self, replica: R_contra, peer: PeerId, rpc: Rpc) -> None:
         """An RPC arrived, which the machine is about to be told of."""
 
+    def on_refused(self, replica: R_contra, peer: PeerId, rpc: Rpc) -> None:
+        """An RPC to a connected peer found the queue full, which the machine is about to be told of."""
+
     def on_rpc_handled(self, replica: R_contra) -> None:
         """All that follows at once from the last RPC has been done."""
 

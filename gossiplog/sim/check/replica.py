@@ -291,8 +291,11 @@ class Replica:
     def send_rpc(self, peer: PeerId, rpc: Rpc) -> None:
         """Send an RPC, or tell the machine that it could not be sent."""
         wire = self.wires.get(peer)
-        if wire is None or not self.world.send_rpc(wire, self, rpc):
-            self.tell(SendFailed(peer, rpc))
+        if wire is not None and self.world.send_rpc(wire, self, rpc):
+            return
+        if wire is not None:
+            self._observer.on_refused(self, peer, rpc)
+        self.tell(SendFailed(peer, rpc))
 
     def _push(self, peer: PeerId, data: bytes) -> None:
         wire, stream = self.wires.get(peer), self._push_streams.get(peer)

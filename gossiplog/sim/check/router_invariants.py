@@ -4,6 +4,7 @@
 |---|---|
 | RPCs and routes lead to connected peers only | every RPC; samples |
 | GRAFT is answered by a link or a PRUNE; a PRUNE ends the link; nobody is grafted during a back-off | every such RPC |
+| a GRAFT or PRUNE that met a full queue is said again, as long as it holds | samples |
 | announced and unknown: asked for, by gossip at once, by the tree within `ASKED_S` | every IHAVE; samples |
 | announced and asked for: served, up to the limit | every IWANT, every GRAFT of a tree |
 | nothing goes back to its source, is sent too often, or is sent to who said IDONTWANT | every RPC |
@@ -48,15 +49,21 @@ LASTS_S = 5.0
 """What is wrong for so long is wrong: a GRAFT that met a full queue is repeated after 1 s, a mesh is mended by the next heartbeat."""
 OVERLAY_LASTS_S = 12.0
 """The same for an overlay's links, of which neighbours tell each other every 5 heartbeats."""
+REPEATED_S = 2.5
+"""Within what time it is: a second, on a clock and with a timer that may be late, and the next sample."""
 REMEMBERED_S = 100.0
 """How long a message is surely known not to be new."""
 FORWARDED_ONE_IN = 8
 
 
 class _Talk:
-    """What one replica and one peer said to each other since they were connected."""
+    """What one replica and one peer said to each other since they were connected.
 
-    __slots__ = ("announced", "asked", "brought", "sent", "unwanted", "wire")
+    Attributes:
+        unsaid: Whether what met a full queue and was not said again is a GRAFT or a PRUNE, and since when; None: neither.
+    """
+
+    __slots__ = ("announced", "asked", "brought", "sent", "unsaid", "unwanted", "wire")
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -64,6 +71,7 @@ class _Talk:
         self.asked: dict[MessageId, int] = {}
         self.brought: set[MessageId] = set()
         self.sent: dict[MessageId, int] = {}
+        self.unsaid: tuple[bool, float] | None = None
         self.unwanted: dict[MessageId, float] = {}
 
 
@@ -268,8 +276,16 @@ class RouterInvariants:
             elif now - talk.unwanted.get(message_id, -UNWANTED_S) < UNWANTED_S:
                 self._fail("IDONTWANT is heeded", replica, f"{message_id.hex()} to {peer}")
 
+    def on_refused(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+        """An RPC found the queue full."""
+        talk, control = self._nodes[replica.id].talks.get(peer), rpc.control
+        if talk is not None and control is not None and (control.graft or control.prune):
+            talk.unsaid = bool(control.graft), replica.world.now
+
     def _check_control(self, replica: Replica, node: _Node, talk: _Talk, peer: PeerId, control: Control) -> None:
         turn, now = node.turn, replica.world.now
+        if control.graft or control.prune:
+            talk.unsaid = None
         for ihave in control.ihave:
             talk.announced.update(dict.fromkeys(ihave.ids, now))
         if control.graft and replica.local_now() < node.backoffs.get(peer, 0.0):
@@ -369,6 +385,7 @@ class RouterInvariants:
         for peer in state.peers:
             is_candidate = (
                 is_small
+                and peer.peer in self._correct  # of others it is not noted here for how long they pruned us
                 and peer.peer not in links
                 and topic.topic in peer.topics
                 and (peer.score is None or peer.score.total >= 0)
@@ -376,6 +393,12 @@ class RouterInvariants:
             )
             if self._lasts(replica, node, "candidate", peer.peer, is_candidate):
                 self._fail("a mesh is not too small", replica, f"{len(links)} links, and {peer.peer} could be grafted")
+        for peer_id, talk in node.talks.items():
+            if talk.unsaid is None or talk.unsaid[0] is not (peer_id in links):
+                talk.unsaid = None
+            elif replica.world.now - talk.unsaid[1] > REPEATED_S:
+                what = "GRAFT" if talk.unsaid[0] else "PRUNE"
+                self._fail("what met a full queue is said again", replica, f"{what} to {peer_id}")
         if state.router == "choke":
             both = set(topic.choked) | set(topic.choked_by_us)
             if not both.issubset(links):

@@ -2,7 +2,7 @@
 
 import pytest
 from unit.pubsub.episub_driver import ACCEPT, LINKS, REQUEST, hear, linked, overlays, request, solo, tree, view
-from unit.pubsub.network import Network, T, names, of, said
+from unit.pubsub.network import Network, T, message, names, of, said
 
 from gossiplog.pubsub import EpisubParams, Topic
 from gossiplog.pubsub.actions import Connect, Disconnect, Probe
@@ -11,6 +11,7 @@ from gossiplog.pubsub.events import (
     PeerConnected,
     PeerDisconnected,
     Probed,
+    Publish,
     RpcReceived,
     Unsubscribe,
 )
@@ -23,6 +24,7 @@ from gossiplog.pubsub.overlay.messages import (
     Nodes,
     Shuffle,
     ShuffleReply,
+    TreeIHave,
     TreePrune,
     WalkJoin,
 )
@@ -172,6 +174,16 @@ def test_request_is_accepted_with_room_or_from_the_needy():
     assert overlays(hear(driver, "b", request(0)), Neighbor, "b")[0].kind is ACCEPT
     assert of(hear(driver, "c", request()), Probe) == [Probe("c")]
     assert overlays(hear(driver, "a", request()), Neighbor, "a")[0].kind is ACCEPT
+
+
+def test_whoever_is_accepted_hears_of_that_before_what_was_published_lately():
+    driver = linked("a")
+    driver.tell(Publish(message("before you came")))
+    driver.connect("late", "later")
+    for actions in (hear(driver, "late", request()), hear(driver, "later", WalkJoin(T, "later", 0))):
+        (rpc,) = [rpc for peer in ("late", "later") for rpc in said(actions, peer)]
+        assert [type(one) for one in rpc.overlay] == [Neighbor, TreeIHave]
+        assert rpc.overlay[0].kind is ACCEPT
 
 
 def near_links(driver):
