@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import resource
 from collections.abc import AsyncIterator, Sequence
@@ -22,6 +23,7 @@ from gossiplog.net.admission import Admission, HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.server import Hub
 from gossiplog.net.service.push_stream import QUEUE_BYTES_MAX
+from gossiplog.net.service.streams import BAD_STREAMS_MAX
 from gossiplog.sync.rpc import AbortResponse, GetRoot, GetValues, Update
 from gossiplog.sync.wire import decode_response, encode_event, encode_request
 
@@ -322,6 +324,19 @@ async def test_orphans_are_not_kept_and_start_one_sync() -> None:
             await serve_honest(hub, hub_log)
             assert connection.counters.streams_accepted <= 10
         assert await hub_log.count() == 1
+
+
+async def test_a_hundred_sync_streams_that_break_the_protocol_are_an_offence_and_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with memory_log(1) as hub_log, hub_of(hub_log) as hub, muxed(hub) as connection:
+        for number in range(BAD_STREAMS_MAX):
+            assert not hub.services[TOPIC].state().offences, number
+            stream = await connection.open_stream([SYNC])
+            with pytest.raises(StreamReset):
+                await stream.send_all(encode_frame(b"\xff\xff"))
+                while await stream.receive_some():
+                    pass
+        await eventually(lambda: list(hub.services[TOPIC].state().offences.values()) == [1])
+        assert sum(record.levelno >= logging.WARNING for record in caplog.records) == 1
 
 
 async def test_keys_beyond_a_request_end_that_stream_alone() -> None:

@@ -46,8 +46,9 @@ __all__ = ["Invariants", "Violation"]
 
 FRUITLESS_MAX = 7
 FRUITLESS_S = 10.0
-"""Syncs that bring nothing, with one peer in a row within these seconds. Three may follow each other at once, and then they are put
-off by 1, 2, 4 and 8 seconds, which makes six at most. Those during which others brought something do not count: they may have been faster with what this was for.
+"""Syncs that went to their end and brought nothing, with one peer in a row within these seconds. Three may follow each other at once, and
+then they are put off by 1, 2, 4 and 8 seconds, which makes six at most. Those during which others brought something do not count: they
+may have been faster with what this was for.
 """
 
 
@@ -271,7 +272,7 @@ class Invariants:
         pair = (replica.id, peer)
         if result.entries:
             self._fruitless.pop(pair, None)
-        elif peer not in self.correct and count == count_before:
+        elif result.ending is Ending.COMPLETE and peer not in self.correct and count == count_before:
             self._fruitless.setdefault(pair, deque(maxlen=FRUITLESS_MAX)).append(replica.local_now())
         if peer in self.correct and (result.ending is Ending.VIOLATION or result.rejected):
             self._fail("no correct replica caught lying", replica, f"in a sync {peer} {result.reason or 'sent what is invalid'}")
