@@ -27,7 +27,7 @@ from gossiplog.sim.check.check import Failure, run_check
 from gossiplog.sim.check.disk import Disk
 from gossiplog.sim.check.log_on_disk import TOPIC, Validator
 from gossiplog.store.memory.state import MemoryState
-from gossiplog.sync import client as client_module
+from gossiplog.sync import checked as checked_module
 from gossiplog.sync import schedule as schedule_module
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.schedule import SyncSchedule, SyncWanted
@@ -235,7 +235,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         instead(WantedSyncs, "on_left", keep_slot_of_the_gone),
     ),
     PlantedBug(18, "fruitless syncs go on", "inventing heads costs nothing", instead(schedule_module, "FRUITLESS_MAX", 10**9)),
-    PlantedBug(23, "lies go unnoticed", "the children of a node are not checked", instead(client_module, "check_children", nothing)),
+    PlantedBug(23, "lies go unnoticed", "the children of a node are not checked", instead(checked_module, "check_children", nothing)),
     PlantedBug(0, "server without snapshot", "a session sees the log change", instead(MemoryState, "snapshot", lambda self: self)),
     PlantedBug(
         63,
