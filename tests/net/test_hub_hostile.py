@@ -23,7 +23,7 @@ from gossiplog.net.admission import Admission, HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.server import Hub
 from gossiplog.net.service.push_stream import QUEUE_BYTES_MAX
-from gossiplog.net.service.streams import BAD_STREAMS_MAX
+from gossiplog.net.service.syncs import BAD_STREAMS_MAX
 from gossiplog.sync.rpc import AbortResponse, GetRoot, GetValues, Update
 from gossiplog.sync.wire import decode_response, encode_event, encode_request
 
