@@ -12,7 +12,7 @@ from gossiplog.entry import Ed25519Signer
 
 SIGNER = Ed25519Signer.from_seed(b"\1" * 32)
 OPTIONS: dict[str, Any] = {"topic": "test.example.com", "signer": SIGNER, "durability": "off"}
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 PRELUDE = """
 import asyncio, os, sys, threading
 import gossiplog

@@ -1,0 +1,88 @@
+"""Tabs of a real Chromium, by its own protocol."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+from trio_websocket import WebSocketConnection, open_websocket_url
+
+CHROMIUM = shutil.which("chromium")
+_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--remote-debugging-port=0")
+
+
+class Tab:
+    """One page of the browser."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser = browser
+        self._session = session
+
+    async def run(self, script: str) -> Any:
+        """Evaluate an expression, and return its value."""
+        options = {"expression": script, "returnByValue": True, "awaitPromise": True}
+        answer = await self._browser.call("Runtime.evaluate", options, self._session)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def wait(self, condition: str) -> None:
+        """Wait until an expression is true."""
+        while not await self.run(condition):
+            await trio.sleep(0.02)
+
+    async def type(self, text: str) -> None:
+        """Type into what has the focus."""
+        await self._browser.call("Input.insertText", {"text": text}, self._session)
+
+    async def save_picture(self, path: Path) -> None:
+        """Save what the tab shows."""
+        answer = await self._browser.call("Page.captureScreenshot", {}, self._session)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+
+class Browser:
+    """Requests one after the other; events are passed over."""
+
+    def __init__(self, socket: WebSocketConnection) -> None:
+        self._socket = socket
+        self._number = 0
+
+    async def call(self, method: str, options: dict[str, Any], session: str | None = None) -> Any:
+        self._number += 1
+        request = {"id": self._number, "method": method, "params": options}
+        await self._socket.send_message(json.dumps(request if session is None else {**request, "sessionId": session}))
+        while (answer := json.loads(await self._socket.get_message())).get("id") != self._number:
+            pass
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    async def open(self, url: str) -> Tab:
+        target = await self.call("Target.createTarget", {"url": url})
+        session = await self.call("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True})
+        return Tab(self, session["sessionId"])
+
+
+@asynccontextmanager
+async def open_browser(profile: Path) -> AsyncIterator[Browser]:
+    """Run Chromium for the length of a block."""
+    assert CHROMIUM is not None
+    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            lines = process.stderr
+            found = None
+            while found is None:
+                found = re.search(r"listening on (ws://\S+)", await trio.to_thread.run_sync(lines.readline))
+            async with open_websocket_url(found[1], max_message_size=2**24) as socket:
+                yield Browser(socket)
+        finally:
+            process.kill()

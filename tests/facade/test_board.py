@@ -1,0 +1,71 @@
+"""The example `examples/fastapi`: two boards, two tabs of a real browser, and what one writes the other reads."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from chromium import CHROMIUM, open_browser
+from facade_support import DEADLINE_S
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: `apt-get install chromium`"),
+]
+BOARD = Path(__file__).parents[2] / "examples" / "fastapi" / "board.py"
+NOTES = "[...document.querySelectorAll('article:not([hidden]) textarea')].map((area) => area.value).join('|')"
+
+
+@contextmanager
+def board(folder: Path, name: str, *options: str) -> Iterator[tuple[str, str]]:
+    """Run the example as its README says; give the page's URL and the hub's."""
+    command = [sys.executable, str(BOARD), "--log", f"{name}.db", "--port", "0", *options]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            said = ""
+            assert process.stdout is not None
+            for line in process.stdout:
+                said += line
+                if found := re.search(r"running on (http://127\.0\.0\.1:\d+)", line):
+                    break
+            hub = re.search(r"--connect (ws://\S+)", said)
+            assert hub is not None, said
+            assert found is not None
+            yield found[1], hub[1]
+            process.send_signal(signal.SIGINT)
+            said += process.communicate(timeout=DEADLINE_S)[0]
+        finally:
+            process.kill()
+    assert "Traceback" not in said, said
+
+
+async def test_two_browsers_edit_one_board_by_two_servers(tmp_path: Path) -> None:
+    with trio.fail_after(DEADLINE_S), board(tmp_path, "a") as (url, hub), board(tmp_path, "b", "--connect", hub) as (other_url, _):
+        async with open_browser(tmp_path / "profile") as browser:
+            here, there = await browser.open(url), await browser.open(other_url)
+            for tab in (here, there):
+                await tab.wait("document.getElementById('state')?.textContent === 'connected'")
+            await here.run("document.getElementById('add').click()")
+            await here.type("bread, olives")
+            await there.wait(f"{NOTES} === 'bread, olives'")
+            await there.run("document.querySelector('textarea').focus()")
+            await there.type(" and coffee")
+            both = await there.run(NOTES)
+            assert "and coffee" in both
+            await here.wait(f"{NOTES} === {both!r}")
+            await there.run("document.getElementById('add').click()")
+            await there.type("<b>not bold</b>")
+            await here.wait(f"{NOTES} === '{both}|<b>not bold</b>'")
+            await here.save_picture(tmp_path / "board.png")
+            assert (tmp_path / "board.png").stat().st_size > 5_000
+            await here.run("document.querySelector('article button').click()")
+            await there.wait(f"{NOTES} === '<b>not bold</b>'")
+            late = await browser.open(other_url)
+            await late.wait(f"{NOTES} === '<b>not bold</b>'")
