@@ -13,10 +13,12 @@ from .version import VERSION as __version__
 if TYPE_CHECKING:
     from .codec.link import Link
     from .gossip_log import GossipLog, open
+    from .log.application import Application
     from .store.base import Durability
     from .sync import SyncResult
 
 __all__ = [
+    "Application",
     "Durability",
     "Ed25519Signer",
     "Entry",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Application": ".log.application",
     "Durability": ".store.base",
     "GossipLog": ".gossip_log",
     "Link": ".codec.link",

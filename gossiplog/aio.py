@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .entry.message import Entry
     from .plan import Plan
     from .replica.copying import CopyReport
+    from .replica.reader import Moment
     from .sync import Source, SyncResult
     from .tasks.pages import Pages as TrioPages
 
@@ -198,6 +199,10 @@ class Snapshot(Facade[Reader]):
         """Run a plan that only reads. A cancelled call ends after the plan, whose result is dropped."""
         return await call_of(self, functools.partial(self._inner.run, plan)).wait_in_asyncio()
 
+    async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement that only reads, on the application's tables as they are in this state, and return its rows."""
+        return await call_of(self, functools.partial(self._inner.query, statement, parameters)).wait_in_asyncio()
+
 
 class GossipLog(LogFacade):
     __doc__ = _Log.__doc__
@@ -229,7 +234,9 @@ class GossipLog(LogFacade):
     retrying = _pages(_Log.retrying)
     retry_quarantine = _call(_Log.retry_quarantine)
     forget_damaged = _call(_Log.forget_damaged)
-    replay = _call(_Log.replay)
+    set_aside = _pages(_Log.set_aside)
+    retry_set_aside = _call(_Log.retry_set_aside)
+    rebuild = _call(_Log.rebuild)
     fsck = _call(_Log.fsck)
 
     subscribe = _block(_Log.subscribe, Subscription)
@@ -240,6 +247,11 @@ class GossipLog(LogFacade):
     @like(_Log.run)
     async def run(self, plan: Plan[T]) -> T:
         return await call_of(self, functools.partial(self._inner.run, plan)).wait_in_asyncio()
+
+    @like(_Log.query)
+    async def query(self, sql: str, *parameters: Any, at: Snapshot | Moment | None = None) -> list[tuple[Any, ...]]:
+        state = inner_of(at) if isinstance(at, Snapshot) else at
+        return await call_of(self, functools.partial(self._inner.query, sql, *parameters, at=state)).wait_in_asyncio()
 
     @like(_Log.sync)
     async def sync(self, other: GossipLog, *, source: Source | None = None) -> SyncResult:

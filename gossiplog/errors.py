@@ -29,6 +29,7 @@ __all__ = [
     "RemoteProtocolError",
     "RepairRefused",
     "SnapshotExpired",
+    "StatementError",
     "StorageFull",
     "StoreError",
     "StoreUnavailable",
@@ -159,10 +160,10 @@ class NotAuthorised(GossipLogError):
 
 
 class Reject(Exception):
-    """Raised by an `apply` callback to quarantine one entry, and with it all of its descendants.
+    """Raised by an application's `apply` to set one entry aside: it stays in the log, and has no effect on the application's tables.
 
     Attributes:
-        id: The entry's id; None when `apply` was given exactly one entry.
+        id: The entry's id; None leaves it to us to find out which of those that `apply` was given it is about.
         reason: Shown to whoever asks why.
     """
 
@@ -253,3 +254,7 @@ class ConnectionLost(StoreUnavailable):
 
 class CommitError(StoreError):
     """A transaction failed and was rolled back whole."""
+
+
+class StatementError(CommitError):
+    """The database refused a statement of the application's; what was done before it stays."""

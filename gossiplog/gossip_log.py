@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -16,9 +17,9 @@ from .entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from .entry.schemes import accepted_schemes
 from .entry.signing import Signer
 from .errors import LocalProtocolError
-from .log.commit import Authorize
+from .log.access import AccessRule, Authorize
+from .log.application import Application, Apply, is_coroutine_function
 from .replica.log import Replica
-from .replica.writer import Apply
 from .store import Durability, open_store
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from .net.hub.client import HubLink
     from .net.hub.server import Hub
 
-__all__ = ["GossipLog", "open"]
+__all__ = ["Application", "GossipLog", "open"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,6 +63,7 @@ async def open(
     *,
     topic: str | None = None,
     signer: Signer | None = None,
+    app: Application | Sequence[Application] | None = None,
     apply: Apply | None = None,
     authorize: Authorize | None = None,
     durability: Durability | str = Durability.FULL,
@@ -69,6 +71,7 @@ async def open(
     create: bool = True,
     schemes: frozenset[str] | None = None,
     value_bytes_max: int = VALUE_BYTES_DEFAULT,
+    on_rebuild: Callable[[int], None] | None = None,
 ) -> AsyncIterator[GossipLog]:
     """Open a log for the length of an `async with` block, creating it if there is none and a topic is given.
 
@@ -79,15 +82,18 @@ async def open(
         location: A path of a SQLite file, `postgresql://…?log=NAME`, or `:memory:`.
         topic: What the log's topic must be. None opens whatever there is, and creates nothing.
         signer: Signs appends that name no other signer.
-        apply: The application's side of a commit; see `gossiplog.replica.writer.Apply`.
-        authorize: The access rule, `(message, did) -> bool`: a function of its arguments alone, called in the database's thread. What it
-            refuses goes to the quarantine, or, if it was our own append, raises NotAuthorised.
+        app: What is made of the entries: one `Application` or several. What was stored without them is applied first.
+        apply: Short for an application named `app` of version 1; see `gossiplog.log.application.Apply`.
+        authorize: The access rule, `(message, did, past) -> bool`, or without `past`, which answers questions about the message's
+            ancestors: a plain function of its arguments alone, called in the database's thread. What it refuses is not stored, nor is what
+            descends from that; if it was our own append, NotAuthorised is raised.
         durability: `full`, `normal` or `off`: what an acknowledged append survives.
         read_only: Write nothing; works beside another process that writes.
         create: Create a log where there is none.
         schemes: The signature schemes that entries may use: `ed25519`, which is all by default, `eip712` of the extra `ethereum`, and what
             `register_scheme` adds.
         value_bytes_max: The largest VALUE of an append of ours, at most 4,194,294 bytes. What others made may have as much in any case.
+        on_rebuild: Called now and then with the number of entries that were applied, while tables are built anew.
 
     Raises:
         LocalProtocolError: An argument is wrong.
@@ -99,18 +105,43 @@ async def open(
         level = Durability(durability)
     except ValueError:
         raise LocalProtocolError(f"durability {durability!r}, expected full, normal or off") from None
-    if schemes is None:
-        schemes = accepted_schemes()
+    schemes = _register(accepted_schemes() if schemes is None else schemes)
+    applications = [*([app] if isinstance(app, Application) else app or ()), *([Application("app", 1, apply)] if apply else ())]
+    rule = _access_rule(authorize) if authorize else None
+    async with open_store(location, topic=topic, create=create and topic is not None, read_only=read_only, durability=level) as store:
+        log = GossipLog(
+            store,
+            signer=signer,
+            applications=applications,
+            rule=rule,
+            schemes=schemes,
+            value_bytes_max=value_bytes_max,
+            on_rebuild=on_rebuild,
+        )
+        async with log.running():
+            yield log
+
+
+def _register(schemes: frozenset[str]) -> frozenset[str]:
     if "eip712" in schemes:
         # Without the extra its entries are ignored, and the verdict says so.
         with contextlib.suppress(ModuleNotFoundError):
             from .ethereum import register
 
             register()
-    async with open_store(location, topic=topic, create=create and topic is not None, read_only=read_only, durability=level) as store:
-        log = GossipLog(store, signer=signer, apply=apply, authorize=authorize, schemes=schemes, value_bytes_max=value_bytes_max)
-        async with log.running():
-            yield log
+    return schemes
+
+
+def _access_rule(authorize: Authorize) -> AccessRule:
+    if is_coroutine_function(authorize):
+        hint = "define it with `def`: what it needs to know it asks of `past`, its third argument"
+        raise LocalProtocolError("authorize is a coroutine function, whose answer would always be yes", hint=hint)
+    try:
+        parameters = inspect.signature(authorize).parameters.values()
+    except ValueError:
+        return AccessRule(authorize, asks_past=False)
+    places = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return AccessRule(authorize, asks_past=len(places) > 2 or any(each.kind is each.VAR_POSITIONAL for each in parameters))
 
 
 class GossipLog(Replica):

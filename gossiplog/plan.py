@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
-__all__ = ["Plan", "Request", "Resumable", "ask", "is_single", "run_plan", "run_plan_async"]
+__all__ = ["Call", "Plan", "Request", "Resumable", "ask", "is_single", "run_plan", "run_plan_async"]
 
 T = TypeVar("T")
 
@@ -23,6 +23,19 @@ class Request(Generic[T]):
     """One question to a store, or one write; its type parameter is the type of the answer."""
 
     __slots__ = ()
+
+
+class Call(Request[T]):
+    """A function to be called between two answers of a transaction, in whichever thread that is; what it returns is the answer.
+
+    So a function of somebody else's, which is no plan, can ask and write within the transaction: it gets a `SyncTransaction`. Only a
+    transaction answers it; what it raises is raised to whoever runs the plan.
+    """
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.function = function
 
 
 Plan: TypeAlias = Generator[Request[Any], Any, T]

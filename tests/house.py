@@ -17,7 +17,7 @@ __all__ = ["ALLOWED", "PACKAGE", "PURE", "RULES", "House", "planted"]
 PACKAGE = Path(__file__).parents[1] / "gossiplog"
 
 ALLOWED: dict[str, str] = {
-    "__init__": "codec entry errors gossip_log store sync tree version",
+    "__init__": "codec entry errors gossip_log log store sync tree version",
     "__main__": "cli",
     "aio": "entry gossip_log plan portal replica store sync tasks",
     "archive": "codec entry errors",

@@ -12,9 +12,9 @@ from .exits import ExitCode, Failure
 from .location import Location
 
 if TYPE_CHECKING:
-    from ..gossip_log import GossipLog
+    from ..gossip_log import Application, GossipLog
 
-__all__ = ["damage_hint", "load_apply", "opened", "resolve", "run"]
+__all__ = ["damage_hint", "load_application", "opened", "resolve", "run"]
 
 T = TypeVar("T")
 
@@ -89,23 +89,27 @@ async def resolve(log: GossipLog, prefix: str) -> str:
         raise errors.NotFound(prefix, hint=f"`gossiplog log {log.location}` lists what there is") from error
 
 
-def load_apply(name: str) -> Any:
-    """Import the function that `MODULE:FUNCTION` names, the current folder searched first.
+def load_application(name: str) -> Application:
+    """Import what `MODULE:NAME` names, an `Application` or a function that is to be one's `apply`, the current folder searched first.
 
     Raises:
-        Failure: There is no such module or function.
+        Failure: There is no such module or name, or it is neither.
     """
     import importlib
     import sys
+
+    from ..gossip_log import Application
 
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise Failure(f"{name!r} is not of the form MODULE:FUNCTION", code=ExitCode.USAGE, kind="usage")
     sys.path.insert(0, "")
     try:
-        function = getattr(importlib.import_module(module_name), attribute)
+        found = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise Failure(f"cannot import {name}: {error}", hint="name it as MODULE:FUNCTION, seen from the current folder") from error
-    if not callable(function):
-        raise Failure(f"{name} is not a function")
-    return function
+    if isinstance(found, Application):
+        return found
+    if not callable(found):
+        raise Failure(f"{name} is neither a function nor an Application")
+    return Application("app", 1, found)

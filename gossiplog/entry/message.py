@@ -153,6 +153,16 @@ class Entry:
             return self._message
 
     @property
+    def payload(self) -> Any:
+        """The application's value, decoded. Treat it as frozen."""
+        return self.message.payload
+
+    @property
+    def author(self) -> str:
+        """The did that signed the entry."""
+        return self.envelope.did
+
+    @property
     def payload_bytes(self) -> bytes:
         """The payload's own bytes, in PCF."""
         return self.value[self.envelope.payload_at :]

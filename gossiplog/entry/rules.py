@@ -59,6 +59,7 @@ class Rule:
     SCHEME = "scheme"
     SIGNATURE = "signature"
     PARENTS = "parents"
+    ACCESS = "access"
     QUARANTINED = "quarantined"
     STORAGE = "storage"
 

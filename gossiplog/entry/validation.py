@@ -12,10 +12,11 @@
 | scheme | [IGNORE] | the signature's codec is known, and the did's scheme is one that the log accepts |
 | signature | [REJECT] | it is valid |
 | parents | [IGNORE] | all parents are here; if not, sync with whoever sent it |
-| quarantined | [IGNORE] | the application, or one of its rules, accepted the entry and its ancestors |
+| access | [IGNORE] | the log's access rule lets the did write it, after what came before |
+| quarantined | [IGNORE] | it is not among those that a repair took out of the log |
 | storage | [IGNORE] | the entry could be stored; if not, the fault is ours |
 
-They are asked in this order, and the first that fails is named. The last three are the log's to ask. REJECT is the sender's fault,
+They are asked in this order, and the first that fails is named. The last four are the log's to ask. REJECT is the sender's fault,
 IGNORE is nobody's or ours: what goes beyond our limits, or is signed in a way that we do not know, may be as good as any other entry,
 and whoever brings it honest.
 

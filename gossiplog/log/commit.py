@@ -7,20 +7,21 @@ plan raises. What one caller got wrong is that caller's outcome; what the store 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TypeAlias
 
-from ..entry.message import Entry, Message
+from ..entry.message import Entry
 from ..entry.message_id import clock_of, encode_id
 from ..entry.rules import VALUE_BYTES_DEFAULT, next_clock
 from ..entry.signing import Signer, sign_entry
 from ..entry.validation import Outcome, Rule, Verdict
-from ..errors import DamagedLog, GossipLogError, NotAuthorised
-from ..plan import Plan, ask
+from ..errors import DamagedLog, GossipLogError, NotAuthorised, StoreError
+from ..plan import Call, Plan, ask
 from ..tree.node import Node, leaf_hash
 from ..tree.writer import update
+from .access import AccessRule, Void
+from .past import Past
 from .requests import (
     Aside,
     BranchLink,
@@ -38,16 +39,20 @@ from .requests import (
     WriteQuarantine,
 )
 
-__all__ = ["HEADS_MERGED_MAX", "AppendPayloads", "Authorize", "Committed", "InsertEntries", "Refusal", "commit", "restore"]
+__all__ = [
+    "HEADS_MERGED_MAX",
+    "AppendPayloads",
+    "Committed",
+    "InsertEntries",
+    "commit",
+    "restore",
+]
 
 HEADS_MERGED_MAX = 256
 """An append takes at most this many heads as its parents, lowest ids first; the next one takes the rest.
 
 Source: docs/spec/entries.md, "Entry".
 """
-
-Authorize: TypeAlias = Callable[[Message, str], bool]
-"""The simple access rule: may this did say this? It must depend on its arguments alone, or replicas will differ."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,14 +76,6 @@ class InsertEntries:
     is_retry: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why an entry goes to the quarantine: `rule` is `apply`, `authorize` or `ancestor`."""
-
-    rule: str
-    reason: str
-
-
 @dataclass(slots=True)
 class Committed:
     """What a batch came to.
@@ -87,12 +84,14 @@ class Committed:
         entries: The new entries with their `seq`, in that order.
         outcomes: For each piece of work its verdicts, one per entry, or the error that its caller gets.
         owners: For each new key the index of the piece of work it came from.
+        last: The last insertion number before.
         siblings_max: The widest node of the tree that was touched.
     """
 
     entries: list[tuple[int, Entry]] = field(default_factory=list)
-    outcomes: list[list[Verdict] | GossipLogError] = field(default_factory=list)
+    outcomes: list[list[Verdict] | Exception] = field(default_factory=list)
     owners: dict[bytes, int] = field(default_factory=dict)
+    last: int = 0
     siblings_max: int = 0
 
 
@@ -101,9 +100,9 @@ def commit(
     *,
     topic: str,
     now: float,
-    authorize: Authorize | None = None,
-    refused: Mapping[bytes, Refusal] | None = None,
-    failed: Mapping[int, GossipLogError] | None = None,
+    rule: AccessRule | None = None,
+    void: Void | None = None,
+    failed: Mapping[int, Exception] | None = None,
     value_bytes_max: int = VALUE_BYTES_DEFAULT,
 ) -> Plan[Committed]:
     """Bring a batch of work into the log.
@@ -112,12 +111,12 @@ def commit(
         work: In the order it is to be done; later pieces build on earlier ones.
         topic: The log's.
         now: Unix time in seconds, for the quarantine's records.
-        authorize: The access rule; None allows everything.
-        refused: Entries that `apply` refused on an earlier attempt at this batch, by key.
-        failed: Pieces of work that it refused, by index; their outcome is the error.
+        rule: The access rule; None allows everything.
+        void: What the rule refused before; what it refuses now is added.
+        failed: Pieces of work that `apply` raised about on an earlier attempt at this batch, by index; their outcome is the error.
         value_bytes_max: How large a VALUE of ours may be.
     """
-    batch = _Batch(topic, now, authorize, refused or {}, value_bytes_max)
+    batch = _Batch(topic, now, rule, Void() if void is None else void, value_bytes_max)
     yield from batch.read(work)
     for index, piece in enumerate(work):
         error = (failed or {}).get(index)
@@ -139,7 +138,7 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float) -> Pla
         topic: The log's.
         now: Unix time in seconds, for the quarantine's records.
     """
-    batch = _Batch(topic, now, None, {}, VALUE_BYTES_DEFAULT)
+    batch = _Batch(topic, now, None, Void(), VALUE_BYTES_DEFAULT)
     yield from batch.read([InsertEntries([entry for _, entry in rows])])
     verdicts = []
     for seq, entry in rows:
@@ -151,12 +150,13 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float) -> Pla
 class _Batch:
     """One transaction in the making: what was read, and what has been added since."""
 
-    def __init__(self, topic: str, now: float, authorize: Authorize | None, refused: Mapping[bytes, Refusal], value_bytes_max: int) -> None:
+    def __init__(self, topic: str, now: float, rule: AccessRule | None, void: Void, value_bytes_max: int) -> None:
         self.committed = Committed()
         self._topic = topic
         self._now = now
-        self._authorize = authorize
-        self._refused = refused
+        self._rule = rule
+        self._void = void
+        self._new: dict[bytes, Entry] = {}
         self._value_bytes_max = value_bytes_max
         self._leaves: dict[bytes, Leaf] = {}
         self._quarantined: dict[bytes, Aside] = {}
@@ -201,6 +201,7 @@ class _Batch:
             if self._tips.get(leaf.branch, 0) < clock_of(key):
                 raise DamagedLog(f"entry {encode_id(key)} is not on the branch {leaf.branch} that it is said to be on")
         _, last = yield from ask(ReadCount(counted=False))
+        self.committed.last = last
         self._next_seq = last + 1
 
     def append(self, index: int, piece: AppendPayloads) -> Plan[None]:
@@ -212,10 +213,18 @@ class _Batch:
                 parents = heads[:HEADS_MERGED_MAX]
                 clock = next_clock(parents)
                 entry = sign_entry(piece.signer, self._topic, clock, parents, payload, value_bytes_max=self._value_bytes_max)
-                self._check_authorized(entry)
+                if self._rule is not None:
+                    answer = yield from self._ask_rule(entry)
+                    if isinstance(answer, Exception):
+                        raise answer
+                    if not answer:
+                        raise NotAuthorised(f"{entry.author} is not authorised")
+                    self._new[entry.key] = entry
                 entries.append((entry, clock, parents))
                 del heads[:HEADS_MERGED_MAX]
                 insort(heads, entry.key)
+        except StoreError:
+            raise
         except GossipLogError as error:
             self.committed.outcomes.append(error)
             return
@@ -224,10 +233,10 @@ class _Batch:
         self.committed.outcomes.append([Verdict(Outcome.ACCEPT, entry=entry, is_new=True) for entry, _, _ in entries])
 
     def insert(self, index: int, piece: InsertEntries) -> Plan[None]:
-        """Add those of these entries that are new and whose parents are here; set aside what is refused."""
+        """Add those of these entries that are new, that are not refused, and whose parents are here."""
         verdicts: list[Verdict] = []
         for entry in piece.entries:
-            verdict = self._judge(entry, piece.is_retry)
+            verdict = yield from self._judge(entry, piece.is_retry)
             if verdict.is_new:
                 yield from self._add(index, entry, entry.envelope.clock, entry.parent_keys)
             verdicts.append(verdict)
@@ -235,7 +244,7 @@ class _Batch:
 
     def restore(self, seq: int, entry: Entry) -> Plan[Verdict]:
         """Add an entry under the `seq` that it had before, if its parents are here."""
-        verdict = self._judge(entry, is_retry=True)
+        verdict = yield from self._judge(entry, is_retry=True)
         if verdict.is_new:
             self._next_seq = seq
             yield from self._add(0, entry, entry.envelope.clock, entry.parent_keys)
@@ -256,7 +265,7 @@ class _Batch:
             self._stored_heads = [key for key in self._stored_heads if key not in self._merged]
         return sorted([*self._stored_heads, *self._new_heads])
 
-    def _judge(self, entry: Entry, is_retry: bool) -> Verdict:
+    def _judge(self, entry: Entry, is_retry: bool) -> Plan[Verdict]:
         key = entry.key
         if key in self._leaves:
             return Verdict(Outcome.ACCEPT, entry=entry)
@@ -264,39 +273,56 @@ class _Batch:
         if record is not None and not is_retry:
             return Verdict(Outcome.IGNORE, Rule.QUARANTINED, record.reason, entry)
         missing = [parent for parent in entry.parent_keys if parent not in self._leaves]
-        refusal = None if missing else self._refuse(entry)
-        if refusal is None and not missing:
+        if self._rule is not None:
+            reason = yield from self._find_refusal(entry, missing)
+            if reason is not None:
+                return Verdict(Outcome.IGNORE, Rule.ACCESS, reason, entry)
+        if not missing:
             if record is not None:
                 self._released.append(key)
                 del self._quarantined[key]
             return Verdict(Outcome.ACCEPT, entry=entry, is_new=True)
         blocked = next((parent for parent in missing if parent in self._quarantined), None)
-        if blocked is not None:
-            refusal = Refusal("ancestor", f"parent {encode_id(blocked)} is in the quarantine")
-        if refusal is None:
+        if blocked is None:
             return Verdict(Outcome.IGNORE, Rule.PARENTS, _describe_missing(missing), entry)
         if record is not None:
             self._released.append(key)
-        aside = Aside(refusal.rule, refusal.reason, self._now if record is None else record.since)
+        reason = f"parent {encode_id(blocked)} is in the quarantine"
+        aside = Aside("ancestor", reason, self._now if record is None else record.since)
         self._set_aside.append(Quarantined(key, entry.value, *aside))
         self._quarantined[key] = aside
-        return Verdict(Outcome.IGNORE, Rule.QUARANTINED, refusal.reason, entry)
+        return Verdict(Outcome.IGNORE, Rule.QUARANTINED, reason, entry)
 
-    def _refuse(self, entry: Entry) -> Refusal | None:
-        refusal = self._refused.get(entry.key)
-        if refusal is not None:
-            return refusal
-        try:
-            self._check_authorized(entry)
-        except NotAuthorised as error:
-            return Refusal("authorize", str(error))
-        return None
+    def _find_refusal(self, entry: Entry, missing: Sequence[bytes]) -> Plan[str | None]:
+        """Say why an entry has no place in the log; None if it has one, as far as can be told without those parents that are missing."""
+        key = entry.key
+        if key in self._void:
+            return self._void[key]
+        void = next((parent for parent in missing if parent in self._void), None)
+        if void is not None:
+            reason = f"its parent {encode_id(void)} was refused"
+            self._void.add(key, reason)
+            return reason
+        if missing:
+            return None
+        answer = yield from self._ask_rule(entry)
+        if answer is True:
+            self._new[key] = entry
+            return None
+        # A rule that fails on an entry refuses it: one that somebody made for the purpose must not keep back all others.
+        reason = f"the access rule failed: {type(answer).__name__}: {answer}" if answer else f"{entry.author} is not authorised"
+        self._void.add(key, reason)
+        self._void.news.append((entry, reason))
+        return reason
 
-    def _check_authorized(self, entry: Entry) -> None:
-        if self._authorize is not None:
-            did = entry.envelope.did
-            if not self._authorize(entry.message, did):
-                raise NotAuthorised(f"{did} is not authorised")
+    def _ask_rule(self, entry: Entry) -> Plan[bool | Exception]:
+        rule = self._rule
+        if rule is None:
+            return True
+        if not rule.asks_past:
+            return rule.ask(entry)
+        new = self._new
+        return (yield from ask(Call(lambda transaction: rule.ask(entry, Past(entry.parent_keys, new, transaction.run)))))
 
     def _add(self, index: int, entry: Entry, clock: int, parent_keys: Sequence[bytes]) -> Plan[None]:
         key = entry.key

@@ -18,6 +18,7 @@ from ..plan import Request
 from ..tree.node import TreeChange
 
 __all__ = [
+    "Applied",
     "Aside",
     "BranchLink",
     "KeptSketch",
@@ -25,6 +26,7 @@ __all__ = [
     "Place",
     "Position",
     "Quarantined",
+    "ReadApplications",
     "ReadBranchTips",
     "ReadCount",
     "ReadCursor",
@@ -38,14 +40,18 @@ __all__ = [
     "ReadPositions",
     "ReadQuarantine",
     "ReadQuarantined",
+    "ReadSetAside",
     "ReadSketch",
     "ReadSuccessor",
     "ReadTail",
     "ReadValues",
     "Row",
+    "SetAside",
+    "WriteApplication",
     "WriteCursor",
     "WriteEntries",
     "WriteQuarantine",
+    "WriteSetAside",
     "WriteSketch",
 ]
 
@@ -89,14 +95,14 @@ class BranchLink(NamedTuple):
 
 
 class Quarantined(NamedTuple):
-    """An entry that is valid but that the application refused.
+    """An entry that was kept out of the log, by a repair, a salvage, or an earlier version's `apply`.
 
     Attributes:
         key: 20 bytes.
         value: VALUE, byte for byte.
-        rule: `apply`, `authorize` or `ancestor` (it descends from a quarantined entry); what a repair or a salvage set aside has
-            `damaged` (it is no valid entry), `parents` (they are missing) or `ancestor`.
-        reason: What the application said.
+        rule: `damaged` (it is no valid entry), `parents` (they are missing) or `ancestor` (it descends from a quarantined entry); what an
+            earlier version set aside has `apply` or `authorize`.
+        reason: What is wrong with it.
         since: Unix time in seconds when it was set aside.
     """
 
@@ -111,6 +117,38 @@ class Aside(NamedTuple):
     """What the quarantine says of an entry, without the entry; see `Quarantined`."""
 
     rule: str
+    reason: str
+    since: float
+
+
+class Applied(NamedTuple):
+    """How far an application's tables have got.
+
+    Attributes:
+        name: The application's.
+        version: Of the application that made the tables; 0 if they are to be built anew.
+        behind: The insertion number up to which entries were applied; None if none is missing, whatever the last one is.
+    """
+
+    name: str
+    version: int
+    behind: int | None
+
+
+class SetAside(NamedTuple):
+    """An entry that is in the log, and that an application could make nothing of.
+
+    Attributes:
+        key: 20 bytes.
+        application: The application's name.
+        kind: The name of the exception's type.
+        reason: What the exception said.
+        since: Unix time in seconds when it was applied.
+    """
+
+    key: bytes
+    application: str
+    kind: str
     reason: str
     since: float
 
@@ -320,3 +358,38 @@ class WriteQuarantine(Request[None]):
 
     add: Sequence[Quarantined]
     remove: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadApplications(Request[list[Applied]]):
+    """All applications that have tables here, in order of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteApplication(Request[None]):
+    """Put what is known of an application in the place of what was."""
+
+    applied: Applied
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSetAside(Request[list[SetAside]]):
+    """What applications set aside, in order of key and application, from after `after`; at most `limit` records."""
+
+    after: tuple[bytes, str] | None
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSetAside(Request[None]):
+    """Note what an application set aside, and forget what it no longer does.
+
+    Attributes:
+        application: Its name.
+        add: Records of this application.
+        remove: Keys; None for all of the application, before `add`.
+    """
+
+    application: str
+    add: Sequence[SetAside]
+    remove: Sequence[bytes] | None

@@ -85,7 +85,7 @@ class LogFacade(Facade[GossipLog]):
 
     @property
     def has_rules(self) -> bool:
-        """Whether the application may refuse an entry that is valid: there is an `apply`, or an access rule."""
+        """Whether an entry that is valid may be refused: there is an access rule."""
         return self._inner.has_rules
 
 

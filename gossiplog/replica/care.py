@@ -39,6 +39,10 @@ class LogCare(LogReader):
         """See `GossipLog.insert_verified`."""
         raise NotImplementedError
 
+    async def _bring_up_to_date(self) -> None:
+        """Apply what the applications lack, and build the tables anew that need it."""
+        raise NotImplementedError
+
     async def copy_from(self, other: LogReader, *, on_progress: Callable[[int], None] | None = None) -> CopyReport:
         """Copy another log into this one, entries in the order in which it got them, with its quarantine and its followers' cursors.
 
@@ -132,7 +136,7 @@ class LogCare(LogReader):
         Args:
             repair: If something is wrong, build what is derived anew in one transaction, and check again. Entries that are damaged, or
                 have lost an ancestor, go to the quarantine under the rules `damaged`, `parents` and `ancestor`; sync from a peer and retry
-                them. What `apply` wrote for them stays: replay.
+                them. Applications' tables are then built anew, now or when the log is next opened with them.
             dry_run: Do the repair and roll it back: the report says how many entries it would set aside.
             set_aside_max: Repair only if no more entries than these are set aside; None for any number.
             on_progress: Called now and then with the number of entries that were checked; anew from 0 for each pass.
@@ -149,12 +153,14 @@ class LogCare(LogReader):
         if self.read_only:
             raise ReadOnlyLog(f"{self.location} is open read-only")
         try:
-            return await integrity.check_and_repair(
+            report = await integrity.check_and_repair(
                 self._store, self.verify_many, on_progress, aside_max=set_aside_max, is_rehearsal=dry_run, on_phase=on_phase
             )
         finally:
             # What was set aside is in it no longer.
             self._sketches.drop()
+        await self._bring_up_to_date()
+        return report
 
     async def salvage_from(
         self, source: Store | None, pages: Iterable[bytes], *, on_progress: Callable[[int], None] | None = None

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from ..entry.message_id import message_key
 from ..entry.validation import Outcome, Rule, Verdict
 from ..errors import CommitError, DamagedLog, DecodeError, RepairRefused
+from ..log.applying import expire_tables
 from ..log.commit import restore
 from ..log.fsck import Audit, FsckReport, Kind
 from ..log.fsck_requests import ClearDerived, ReadCursors, ReadEntryRows, TakeEntries
@@ -93,6 +94,8 @@ async def repair(
                 if on_progress is not None:
                     on_progress(done)
             await transaction.run(_pull_cursors())
+            if set_aside:
+                await transaction.run(expire_tables())
             if is_rehearsal or (aside_max is not None and set_aside > aside_max):
                 # Leaving with an error is how a transaction is rolled back.
                 raise RepairRefused(set_aside, done)

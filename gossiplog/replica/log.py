@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -13,22 +13,26 @@ from ..codec import pcf_encode
 from ..entry.message import Entry
 from ..entry.signing import Signer
 from ..entry.validation import Verdict, validate_many
-from ..errors import GossipLogError, LocalProtocolError, ReadOnlyLog, Reject, Rejected
-from ..log.commit import AppendPayloads, Authorize, Committed, InsertEntries
+from ..errors import GossipLogError, LocalProtocolError, ReadOnlyLog, StoreError
+from ..log.access import AccessRule
+from ..log.application import Application
+from ..log.commit import AppendPayloads, Committed, InsertEntries
 from ..log.page import PAGE_BYTES_MAX
-from ..log.requests import ReadCount, ReadCursor, ReadPage, WriteCursor
-from ..plan import ask
+from ..log.requests import ReadCount, ReadCursor, WriteCursor
+from ..plan import Plan, ask
 from ..store import Store
 from ..sync import InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tasks.pages import bounded
+from .applications import Applications, Rebuilt, logger
 from .care import LogCare
-from .reader import PAGE
 from .subscription import Subscription
-from .writer import Apply, Writer
+from .writer import Writer
 
 __all__ = ["Replica"]
+
+T = TypeVar("T")
 
 _CHUNK = 250
 """Values verified per hop into a worker thread."""
@@ -50,22 +54,25 @@ class Replica(LogCare):
         store: Store,
         *,
         signer: Signer | None,
-        apply: Apply | None,
-        authorize: Authorize | None,
+        applications: Sequence[Application],
+        rule: AccessRule | None,
         schemes: frozenset[str],
         value_bytes_max: int,
+        on_rebuild: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__(store)
         self._signer = signer
-        self._apply = apply
-        self._has_rules = apply is not None or authorize is not None
+        self._has_rules = rule is not None
         self._schemes = schemes
-        self._writer = Writer(store, apply=apply, authorize=authorize, value_bytes_max=value_bytes_max, on_commit=self._on_commit)
+        self._on_rebuild = on_rebuild
+        self._applications = Applications(applications, store)
+        self._writer = Writer(store, applications=self._applications, rule=rule, value_bytes_max=value_bytes_max, on_commit=self._on_commit)
         self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)
         self._cursors: set[str] = set()
         # Replaced and set at each commit, so that whoever waits on the old one wakes up.
         self.next_commit = trio.Event()
         self._is_watching = False
+        self._others = trio.Event()
         self._listeners: list[Callable[[Sequence[Entry]], None]] = []
         # Where the log's network lives, if it has one; see `gossiplog.net.service.service`.
         # For what lives as long as the log is open, as its network does.
@@ -78,7 +85,7 @@ class Replica(LogCare):
 
     @property
     def has_rules(self) -> bool:
-        """Whether the application may refuse an entry that is valid: there is an `apply`, or an access rule."""
+        """Whether an entry that is valid may be refused: there is an access rule."""
         return self._has_rules
 
     async def append(self, payload: Any, *, signer: Signer | None = None) -> Entry:
@@ -94,7 +101,8 @@ class Replica(LogCare):
         Raises:
             EncodeError: The payload has no portable form, or is too large; it names the path in the payload.
             LocalProtocolError: There is no signer.
-            NotAuthorised, Rejected: The access rule, or `apply`, refuses it.
+            NotAuthorised: The access rule refuses it.
+            Rejected: `apply` refuses it with `Reject`; anything else that it raises is raised as it is.
             StoreError: It could not be stored.
         """
         # Not by way of `append_many`: 64 tasks that append at once notice each step.
@@ -194,9 +202,7 @@ class Replica(LogCare):
             LocalProtocolError: Another subscription has this cursor.
             ReadOnlyLog: A cursor cannot be kept in a log that is open read-only.
         """
-        if not self._is_watching:
-            self._is_watching = True
-            self._store.watch(self._wake_followers)
+        self._watch()
         seq = None
         if cursor is not None:
             if self.read_only:
@@ -228,31 +234,49 @@ class Replica(LogCare):
             if cursor is not None:
                 self._cursors.discard(cursor)
 
-    async def replay(self, *, on_progress: Callable[[int], None] | None = None) -> int:
-        """Call `apply` for every entry, in causal order, in transactions of 1,000 or 8 MiB, and return how many there were.
+    async def rebuild(
+        self, application: Application | str | None = None, *, on_progress: Callable[[int], None] | None = None
+    ) -> list[Rebuilt]:
+        """Build an application's tables anew: `reset`, then every entry in causal order, in one transaction that a crash leaves undone.
 
-        The application empties its own tables first, where that is what it wants.
+        Args:
+            application: The name of one that the log was opened with, None for all of these; or another one, in any version.
+            on_progress: Called now and then with the number of entries that were applied.
+
+        Returns:
+            For each application how many entries were applied, and how many of them set aside: nothing stops it but the store.
 
         Raises:
-            LocalProtocolError: The log was opened without `apply`.
-            Rejected: `apply` refused an entry that is in the log; the transactions before it stay.
+            LocalProtocolError: The log was opened without it.
+            ReadOnlyLog: The log is open read-only.
+            StoreError: The store failed; the tables are as they were.
         """
-        apply = self._apply
-        if apply is None:
-            raise LocalProtocolError("replaying needs apply", hint="open(…, apply=…)")
-        after: bytes | None = None
-        count = 0
-        while page := await self.run(ask(ReadPage(after, None, False, 4 * PAGE))):
-            try:
-                async with self._store.transaction() as transaction:
-                    await apply([Entry(key, value) for key, value in page], transaction)
-            except Reject as reject:
-                raise Rejected(f"apply refused {reject.id or 'an entry'} on replay: {reject.reason}") from reject
-            after = page[-1][0]
-            count += len(page)
-            if on_progress is not None:
-                on_progress(count)
-        return count
+        self._check_writable()
+        runner = Applications([application], self._store) if isinstance(application, Application) else self._applications
+        chosen = runner.find(application if isinstance(application, str) else None)
+        if not chosen:
+            raise LocalProtocolError("there is no application whose tables could be built", hint="open(…, app=…)")
+        return [await runner.rebuild(each, on_progress) for each in chosen]
+
+    async def retry_set_aside(self, application: str | None = None) -> list[Rebuilt]:
+        """Apply again what the applications, or the one of this name, could make nothing of.
+
+        That is a rebuild where something that was applied comes after it, unless the application is free of order.
+
+        Returns:
+            For each application how many entries were applied, and how many of them it still sets aside.
+
+        Raises:
+            LocalProtocolError: The log was opened without it.
+            ReadOnlyLog: The log is open read-only.
+            StoreError: The store failed; the tables are as they were.
+        """
+        self._check_writable()
+        return [await self._applications.retry(each) for each in self._applications.find(application)]
+
+    async def _bring_up_to_date(self) -> None:
+        """See `LogCare._bring_up_to_date`."""
+        await self._applications.bring_up_to_date(self._on_rebuild)
 
     async def sync(self, other: Replica, *, source: Source | None = None) -> SyncResult:
         """Pull what another open log has and this one lacks, over one snapshot of it. Call it on the other one for the other way.
@@ -268,8 +292,7 @@ class Replica(LogCare):
         """
         if other.topic != self.topic:
             raise LocalProtocolError(f"topic {other.topic!r}, expected {self.topic!r}")
-        if self.read_only:
-            raise ReadOnlyLog(f"{self.location} is open read-only")
+        self._check_writable()
         steps = sync_steps(source)
         async with other.snapshot() as snapshot:
             answer: Any = None
@@ -289,13 +312,21 @@ class Replica(LogCare):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the writer for the length of a block, and after it whatever was submitted within."""
+        """Run the writer for the length of a block, and after it whatever was submitted within.
+
+        Before it, applications get what was stored without them.
+        """
+        if not self.read_only:
+            await self._applications.bring_up_to_date(self._on_rebuild)
         async with open_service_nursery() as nursery:
             if self.read_only:
                 self._writer.close()
             else:
                 nursery.start_soon(self._writer.run)
             async with open_service_nursery() as self.tasks:
+                if self._applications and self.is_shared and not self.read_only:
+                    self._watch()
+                    self.tasks.start_soon(self._follow)
                 yield
                 self.tasks.cancel_scope.cancel()
             self._writer.close()
@@ -306,10 +337,18 @@ class Replica(LogCare):
             raise LocalProtocolError("appending needs a signer", hint="open(…, signer=…) or append(…, signer=…)")
         return chosen
 
+    async def run(self, plan: Plan[T]) -> T:
+        """Run a plan that reads, on one snapshot, in one hop."""
+        void = self._writer.void
+        return await super().run(void.complete(plan) if void else plan)
+
     async def _submit(self, work: AppendPayloads | InsertEntries) -> list[Verdict]:
+        self._check_writable()
+        return await self._writer.submit(work)
+
+    def _check_writable(self) -> None:
         if self.read_only:
             raise ReadOnlyLog(f"{self.location} is open read-only")
-        return await self._writer.submit(work)
 
     async def write_cursor(self, request: WriteCursor) -> None:
         """Keep a cursor, durably, in a commit that others may share."""
@@ -323,6 +362,28 @@ class Replica(LogCare):
             for listener in self._listeners:
                 listener([entry for _, entry in committed.entries])
             self._wake_followers()
+
+    def _watch(self) -> None:
+        if not self._is_watching:
+            self._is_watching = True
+            self._store.watch(self._on_others)
+
+    def _on_others(self) -> None:
+        self._others.set()
+        self._wake_followers()
+
+    async def _follow(self) -> None:
+        """Apply what other processes store without our applications."""
+        while True:
+            self._others = trio.Event()
+            try:
+                for application in self._applications.find(None):
+                    await self._applications.follow(application)
+            except StoreError as error:
+                # The next commit says what is wrong, if it still is.
+                logger.warning("applications cannot follow: %s", error)
+            with trio.move_on_after(self.poll_s):
+                await self._others.wait()
 
     def _wake_followers(self) -> None:
         changed, self.next_commit = self.next_commit, trio.Event()

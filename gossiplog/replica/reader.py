@@ -6,21 +6,34 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from ..entry.message import Entry
 from ..entry.message_id import ID_CHARS, decode_id, encode_id, is_prefix
 from ..entry.rules import next_clock
-from ..errors import AmbiguousId, DecodeError, NotFound
+from ..errors import AmbiguousId, DecodeError, NotFound, SnapshotExpired
 from ..log.ancestry import AncestorQuery, AncestorWalk, children, position
 from ..log.page import is_last_page
-from ..log.requests import Position, Quarantined, ReadCount, ReadHeads, ReadLeaves, ReadPage, ReadQuarantine, ReadValues
+from ..log.requests import (
+    Position,
+    Quarantined,
+    ReadApplications,
+    ReadCount,
+    ReadHeads,
+    ReadLeaves,
+    ReadPage,
+    ReadQuarantine,
+    ReadSetAside,
+    ReadValues,
+    SetAside,
+)
 from ..plan import Plan, ask
 from ..store import Reader, Store
 from ..tasks.pages import Pages
 from ..tree.node import Node, ReadRoot
+from .applications import check_not_applying
 from .sketching import SketchKeeper, SketchView
 
 if TYPE_CHECKING:
@@ -254,7 +267,7 @@ class LogReader:
         return [encode_id(key) for key in await self.run(_children(id))]
 
     def quarantine(self) -> Pages[Quarantined]:
-        """Iterate over the entries that were set aside, in the order of their ids."""
+        """Iterate over the entries that a repair or a salvage kept out of the log, in the order of their ids."""
         after: bytes | None = None
 
         async def read_page() -> list[Quarantined]:
@@ -280,6 +293,40 @@ class LogReader:
         """Have the sketch built anew from the entries when it is needed next: something shows that it is wrong."""
         await self._sketches.forget()
 
+    def set_aside(self) -> Pages[SetAside]:
+        """Iterate over the entries of the log that applications could make nothing of, in the order of their ids."""
+        after: tuple[bytes, str] | None = None
+
+        async def read_page() -> list[SetAside]:
+            nonlocal after
+            page = await self.run(ask(ReadSetAside(after, PAGE)))
+            if page:
+                after = page[-1].key, page[-1].application
+            return page
+
+        return Pages(read_page)
+
+    async def query(self, sql: str, *parameters: Any, at: Reader | Moment | None = None) -> list[tuple[Any, ...]]:
+        """Return rows of the applications' tables, from one state of them and the log.
+
+        Args:
+            sql: One statement that only reads, with parameters written `$1`, `$2` and so on.
+            parameters: Their values.
+            at: A snapshot, in whose state it is asked; or a moment: then the rows are those of exactly its entries.
+
+        Raises:
+            LocalProtocolError: The statement does more than read; or an application's `apply` asks, which has `tx.fetch` for it.
+            StatementError: The database refused it.
+            SnapshotExpired: The tables are no longer those of that moment.
+        """
+        check_not_applying()
+        if at is not None and not isinstance(at, Moment):
+            return await at.query(sql, parameters)
+        async with self.snapshot() as snapshot:
+            if at is not None and not await snapshot.run(_is_at(at)):
+                raise SnapshotExpired("the tables are those of another moment", hint="ask within `async with log.snapshot()` to have both")
+            return await snapshot.query(sql, parameters)
+
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that reads, on one snapshot, in one hop."""
         return await self._store.read(plan)
@@ -301,6 +348,11 @@ def _read_moment() -> Plan[Moment]:
     count, seq = yield from ask(ReadCount())
     heads = yield from ask(ReadHeads())
     return Moment(seq, count, tuple(heads))
+
+
+def _is_at(moment: Moment) -> Plan[bool]:
+    _, seq = yield from ask(ReadCount(counted=False))
+    return seq == moment.seq and all(applied.behind is None for applied in (yield from ask(ReadApplications())))
 
 
 def _find(id: str) -> Plan[Position]:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
-from ..entry.message import Entry
-from ..entry.message_id import decode_id
 from ..entry.validation import Verdict
-from ..errors import ClosedError, CommitError, ConnectionLost, DecodeError, GossipLogError, LocalProtocolError, Reject, Rejected, StoreError
-from ..log.commit import AppendPayloads, Authorize, Committed, InsertEntries, Refusal, commit
-from ..log.requests import WriteCursor
+from ..errors import ClosedError, CommitError, ConnectionLost, Reject, Rejected, StoreError
+from ..log.access import AccessRule, Void
+from ..log.commit import AppendPayloads, Committed, InsertEntries, commit
+from ..log.requests import Applied, WriteCursor
 from ..plan import Plan, ask
 from ..tasks.timings import Timings
+from .applications import Applications, Missed, OwnFailure, check_not_applying, logger
 
 if TYPE_CHECKING:
-    from ..store import Store, Transaction
+    from ..store import Store
 
-__all__ = ["Apply", "Writer"]
-
-Apply: TypeAlias = "Callable[[Sequence[Entry], Transaction], Awaitable[None]]"
-"""The application's side of a commit: called once a transaction with its new entries, in causal order.
-
-It may write tables of its own through the transaction. `Reject(reason, id=entry.id)` sets one entry aside and calls it again without
-that entry and its descendants; any other exception rolls the transaction back and reaches whoever wanted those entries written.
-"""
+__all__ = ["Writer"]
 
 _GROUP_ENTRIES_MAX = 1_000
 _ENTRY_BYTES = 2**13
@@ -104,20 +97,22 @@ class Writer:
         commits: How long each commit took.
         failures: Commits that the store failed, by the name of the error.
         failure: The last of these, with its time of `time.monotonic`; None after a commit that went well.
+        void: What the access rule refused.
     """
 
     def __init__(
         self,
         store: Store,
         *,
-        apply: Apply | None,
-        authorize: Authorize | None,
+        applications: Applications,
+        rule: AccessRule | None,
         value_bytes_max: int,
         on_commit: Callable[[Committed], None],
     ) -> None:
         self._store = store
-        self._apply = apply
-        self._authorize = authorize
+        self._applications = applications
+        self._rule = rule
+        self.void = Void()
         self._value_bytes_max = value_bytes_max
         self._on_commit = on_commit
         self.commits = Timings()
@@ -132,8 +127,10 @@ class Writer:
 
         Raises:
             ClosedError: The log is closed.
+            LocalProtocolError: An application's `apply` calls this, for which the commit that it is part of would wait.
             GossipLogError: What `commit` or the store says about this piece; none of it is stored.
         """
+        check_not_applying()
         request = _Request(work)
         try:
             try:
@@ -193,12 +190,12 @@ class Writer:
                 name = type(error).__name__
                 self.failures[name] = self.failures.get(name, 0) + 1
                 self.failure = time.monotonic(), error
-            # The edge of this task: whatever the store, the signer or the application raises belongs to the callers.
+            # The edge of this task: whatever the store or the signer raises belongs to the callers.
             if len(group) == 1 or (isinstance(error, StoreError) and not isinstance(error, CommitError)):
                 for request in group:
                     request.fail(error)
             else:
-                # One caller's mistake must not become another's: find out whose it was. `apply` makes a CommitError of one, too.
+                # One caller's mistake must not become another's: find out whose it was.
                 for request in group:
                     await self._commit_group([request])
             return
@@ -208,7 +205,7 @@ class Writer:
         works = iter(committed.outcomes)
         for request in group:
             outcome = [] if isinstance(request.work, WriteCursor) else next(works)
-            if isinstance(outcome, GossipLogError):
+            if isinstance(outcome, Exception):
                 request.fail(outcome)
             else:
                 request.verdicts = outcome
@@ -224,45 +221,30 @@ class Writer:
         return await self._commit(group)
 
     async def _commit(self, group: Sequence[_Request]) -> Committed:
-        if self._apply is None:
-            return await self._store.write(self._plan(group, {}, {}))
-        refused: dict[bytes, Refusal] = {}
-        failed: dict[int, GossipLogError] = {}
-        while True:
-            committed: Committed | None = None
-            try:
-                async with self._store.transaction() as transaction:
-                    committed = await transaction.run(self._plan(group, refused, failed))
-                    if committed.entries:
-                        await self._apply([entry for _, entry in committed.entries], transaction)
-                return committed
-            except Reject as reject:
-                if committed is None:
-                    raise
-                self._refuse(reject, group, committed, refused, failed)
-
-    def _refuse(
-        self,
-        reject: Reject,
-        group: Sequence[_Request],
-        committed: Committed,
-        refused: dict[bytes, Refusal],
-        failed: dict[int, GossipLogError],
-    ) -> None:
-        """Note what the next attempt must leave out: an entry of somebody's, or a whole append of ours."""
-        if reject.id is None and len(committed.entries) > 1:
-            raise LocalProtocolError("Reject needs the id of the entry: apply was given several") from reject
-        key = committed.entries[0][1].key if reject.id is None else _decode(reject.id)
-        index = committed.owners.get(key)
-        if index is None:
-            raise LocalProtocolError(f"Reject names {reject.id}, which apply was not given") from reject
         works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
-        if isinstance(works[index], AppendPayloads):
-            failed[index] = Rejected(f"apply refused the entry: {reject.reason}")
-        else:
-            refused[key] = Refusal("apply", reject.reason)
+        own = {index for index, work in enumerate(works) if isinstance(work, AppendPayloads)}
+        failed: dict[int, Exception] = {}
+        while True:
+            try:
+                if self._applications.is_async:
+                    async with self._store.transaction() as transaction:
+                        committed, known = await transaction.run(self._plan(group, failed))
+                        missed = await self._applications.run(transaction, self._applications.apply_commit(committed, known, own))
+                else:
+                    committed, missed = await self._store.write(self._plan_all(group, failed, own))
+            except OwnFailure as refused:
+                failed |= {index: _explain(error) for index, error in refused.errors.items()}
+                continue
+            self._applications.note(missed)
+            for entry, reason in self.void.take_news():
+                logger.info("entry %s of %s refused: %s", entry.id, entry.author, reason)
+            return committed
 
-    def _plan(self, group: Sequence[_Request], refused: dict[bytes, Refusal], failed: dict[int, GossipLogError]) -> Plan[Committed]:
+    def _plan_all(self, group: Sequence[_Request], failed: Mapping[int, Exception], own: set[int]) -> Plan[tuple[Committed, Missed]]:
+        committed, known = yield from self._plan(group, failed)
+        return committed, (yield from self._applications.apply_commit(committed, known, own))
+
+    def _plan(self, group: Sequence[_Request], failed: Mapping[int, Exception]) -> Plan[tuple[Committed, dict[str, Applied]]]:
         works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
         committed = Committed()
         if works:
@@ -270,19 +252,21 @@ class Writer:
                 works,
                 topic=self._store.topic,
                 now=time.time(),
-                authorize=self._authorize,
-                refused=refused,
+                rule=self._rule,
+                void=self.void,
                 failed=failed,
                 value_bytes_max=self._value_bytes_max,
             )
         for request in group:
             if isinstance(request.work, WriteCursor):
                 yield from ask(request.work)
-        return committed
+        return committed, (yield from self._applications.note_commit(committed))
 
 
-def _decode(id: str) -> bytes:
-    try:
-        return decode_id(id)
-    except DecodeError:
-        return b""
+def _explain(error: Exception) -> Exception:
+    """Make of what an application raised what the caller of an append gets."""
+    if not isinstance(error, Reject):
+        return error
+    rejected = Rejected(f"apply refused the entry: {error.reason}")
+    rejected.__cause__ = error
+    return rejected

@@ -25,6 +25,7 @@ from ..log.fsck_requests import (
     TakeEntries,
 )
 from ..log.requests import (
+    ReadApplications,
     ReadBranchTips,
     ReadCount,
     ReadCursor,
@@ -38,13 +39,16 @@ from ..log.requests import (
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
+    ReadSetAside,
     ReadSketch,
     ReadSuccessor,
     ReadTail,
     ReadValues,
+    WriteApplication,
     WriteCursor,
     WriteEntries,
     WriteQuarantine,
+    WriteSetAside,
     WriteSketch,
 )
 from ..plan import Plan, Request
@@ -75,11 +79,14 @@ READS: tuple[type[Request[Any]], ...] = (
     ReadLinksTo,
     ReadLinksDown,
     ReadLinksUp,
-    # What was set aside.
+    # What is kept out of the log.
     ReadQuarantine,
     ReadQuarantined,
     # What reconciliation begins with.
     ReadSketch,
+    # Applications, and what they set aside.
+    ReadApplications,
+    ReadSetAside,
     # All tables as they are, for `fsck`.
     ReadDefects,
     ReadTableCounts,
@@ -98,6 +105,8 @@ WRITES: tuple[type[Request[Any]], ...] = (
     WriteCursor,
     WriteQuarantine,
     WriteSketch,
+    WriteApplication,
+    WriteSetAside,
     # Of a repair by `fsck`; a store that cannot be damaged refuses them.
     ClearDerived,
     TakeEntries,
@@ -126,12 +135,18 @@ class Reader(Protocol):
         """Run a plan that only reads. A cancelled call ends after the plan, whose result is dropped."""
         ...
 
+    async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Execute a statement that only reads, on the application's tables as they are in this state, and return its rows.
+
+        Raises:
+            LocalProtocolError: It does more than read.
+            StatementError: The database refused it.
+        """
+        ...
+
 
 class Transaction(Protocol):
-    """One transaction that is open: what `apply` is given for the application's own tables.
-
-    Everything done through it is committed with the entries, or rolled back with them.
-    """
+    """One transaction that is open. Everything done through it is committed as a whole, or rolled back."""
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan on the state within the transaction."""
@@ -140,19 +155,30 @@ class Transaction(Protocol):
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute one statement on the application's own tables and return all of its rows.
 
+        Args:
+            statement: In the database's own dialect, parameters written `$1`, `$2` and so on; on SQLite `?` will do as well.
+            parameters: Their values.
+
         Raises:
-            LocalProtocolError: The statement begins or ends a transaction, or changes a table of the log; or the store has no tables.
-            StoreError: The database refused it.
+            LocalProtocolError: The statement begins or ends a transaction, or changes a table of the log.
+            StatementError: The database refused it.
+            StoreError: The store failed; the transaction is lost.
         """
         ...
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute one statement for each row of parameters, in one hop.
 
-        Raises:
-            LocalProtocolError: As `execute`.
-            StoreError: As `execute`.
+        Raises as `execute`.
         """
+        ...
+
+    async def begin_attempt(self) -> None:
+        """Mark the state that `undo_attempt` goes back to. Attempts do not nest."""
+        ...
+
+    async def undo_attempt(self) -> None:
+        """Undo what was executed since `begin_attempt`."""
         ...
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..entry.message_id import clock_of
 from ..log.fsck_requests import ClearDerived
-from ..log.requests import Leaf, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, WriteEntries
+from ..log.requests import Applied, Leaf, ReadApplications, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, WriteApplication, WriteEntries
 from ..plan import Request
 from ..tree.node import SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run
 from ..tree.siblings import Siblings
@@ -36,6 +36,7 @@ class WriterCache:
     def __init__(self) -> None:
         self._root: Node | None = None
         self._seq: int | None = None
+        self._applications: list[Applied] | None = None
         self._last_branch: int | None = None
         # All heads, ascending, if they are known; and where those stand that were asked for.
         self._heads: list[bytes] | None = None
@@ -61,6 +62,8 @@ class WriterCache:
                 return self._known_branch_tips(request)
             case ReadCount(counted=False):
                 return UNKNOWN if self._seq is None else (0, self._seq)
+            case ReadApplications():
+                return UNKNOWN if self._applications is None else self._applications
             case _:
                 return UNKNOWN
 
@@ -85,6 +88,10 @@ class WriterCache:
             case WriteEntries():
                 self._note_entries(request)
                 self._note_tree(request)
+            case ReadApplications():
+                self._applications = answer
+            case WriteApplication():
+                self._applications = None
             case ClearDerived():
                 self.forget()
             case _:

@@ -289,7 +289,9 @@ class SyncClient:
                 if not self._has_gap:
                     raise RemoteProtocolError(f"incomplete source: {key.hex()} came without its parents")
                 self.result.orphans += 1
-            elif verdict.rule == "quarantined":
+            elif verdict.rule in ("quarantined", "access"):
+                # What descends from a refused entry is refused as well, unless that has been forgotten by then.
+                self._has_gap = self._has_gap or verdict.rule == "access"
                 self.result.quarantined += 1
             elif verdict.rule == "storage":
                 self._ready.clear()

@@ -39,7 +39,7 @@ class SyncResult:
         reason: Why, in words; empty after `COMPLETE`.
         entries: Entries that were new here and are stored.
         duplicates: Entries that had arrived by another way meanwhile.
-        quarantined: Entries that lie in our quarantine: not fetched again, or set aside on arrival.
+        quarantined: Entries that lie in our quarantine, or that our access rule refuses: not fetched again, or left out on arrival.
         unsupported: Entries that are beyond our limits or signed in a way that we do not know; their source is not to blame.
         unsupported_reason: Why the first of them is left out, in words.
         rejected: Entries that no replica may accept; the source's log is damaged or older than the rule.

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import dag_cbor
@@ -12,7 +13,7 @@ from multiformats import CID
 
 from gossiplog.archive import car_block
 from gossiplog.codec import pcf
-from gossiplog.entry import Ed25519Signer, sign_entry
+from gossiplog.entry import Ed25519Signer, decode_id, sign_entry
 
 
 def root_of(cli: Run, log: str) -> str:
@@ -241,7 +242,7 @@ def test_sync_from_a_tampered_log_leaves_its_lie_out(cli: Run, app: str, forked:
 
 
 APPLICATION = """
-from gossiplog.errors import Reject
+from gossiplog import Application, Reject
 seen = []
 async def apply(entries, tx):
     for entry in entries:
@@ -250,6 +251,8 @@ async def apply(entries, tx):
         seen.append(entry.id)
 async def lenient(entries, tx):
     pass
+
+whole = Application("whole", 3, lenient)
 """
 
 
@@ -257,7 +260,9 @@ def test_replay_runs_the_application(cli: Run, app: str, monkeypatch: pytest.Mon
     Path("replay_app.py").write_text(APPLICATION)
     monkeypatch.syspath_prepend(".")
     assert cli("replay", app, "--apply", "replay_app:lenient").record["count"] == 5
-    assert "no fours" in cli("replay", app, "--apply", "replay_app:apply", code=6).err
+    replayed = cli("replay", app, "--apply", "replay_app:apply").record
+    assert (replayed["count"], replayed["setAside"]) == (5, 1)
+    assert cli("replay", app, "--apply", "replay_app:whole").record["setAside"] == 0
     assert cli("replay", app).record["count"] == 5
     cli("replay", app, "--apply", "replay_app", code=2)
     cli("replay", app, "--apply", "replay_app:nothing", code=1)
@@ -289,22 +294,44 @@ def quarantined(cli: Run, app: str) -> str:
     return "q.db"
 
 
-def test_quarantine_is_listed_explained_and_retried(cli: Run, app: str) -> None:
+def test_what_was_set_aside_is_listed_explained_and_retried(cli: Run, app: str) -> None:
     log = quarantined(cli, app)
     ids = cli("log", app, "-q").out.split()
-    held = cli("quarantine", "ls", log).lines
-    assert [(line["id"], line["rule"]) for line in held] == [(ids[3], "apply"), (ids[4], "ancestor")]
-    assert held[0]["reason"] == "no fours"
-    explained = cli("explain", log, ids[3][:12], code=3).record
-    assert explained["verdict"] == {"accepted": False, "rule": "apply", "reason": "no fours"}
+    (held,) = cli("quarantine", "ls", log).lines
+    assert (held["id"], held["rule"], held["application"], held["kind"], held["reason"]) == (ids[3], "apply", "app", "Reject", "no fours")
+    explained = cli("explain", log, ids[3][:12]).record
+    assert explained["verdict"]["accepted"] is True
+    assert explained["setAside"] == [{"application": "app", "kind": "Reject", "reason": "no fours"}]
     Path("retry_app.py").write_text(APPLICATION)
-    assert [line["accepted"] for line in cli("quarantine", "retry", log, "--apply", "retry_app:apply", code=1).lines] == [False, False]
-    assert cli("stat", log).record["count"] == 3
-    assert [line["accepted"] for line in cli("quarantine", "retry", log, ids[3]).lines] == [True]
+    (tried,) = cli("quarantine", "retry", log, "--apply", "retry_app:apply", code=1).lines
+    assert tried == {"application": "app", "applied": 5, "setAside": 1}
     cli("quarantine", "retry", log, "vv", code=1)
-    assert [line["accepted"] for line in cli("quarantine", "retry", log).lines] == [True]
+    (tried,) = cli("quarantine", "retry", log, "--apply", "retry_app:lenient").lines
+    assert tried["setAside"] == 0
     assert cli("quarantine", "ls", log).out == ""
     assert root_of(cli, log) == root_of(cli, app)
+
+
+def test_what_an_earlier_version_kept_in_the_quarantine_enters_the_log_as_set_aside(cli: Run, app: str) -> None:
+    log = quarantined(cli, app)
+    ids = cli("log", app, "-q").out.split()
+    with closing(sqlite3.connect(log)) as db:
+        rows = [db.execute("SELECT value FROM gossiplog_entries WHERE seq = ?", (seq,)).fetchone()[0] for seq in (4, 5)]
+    cli("init", "old.db", "--topic", TOPIC)
+    cli("export", app, "-o", "three.jsonl")
+    Path("three.jsonl").write_text("".join(Path("three.jsonl").read_text().splitlines(keepends=True)[:3]))
+    cli("import", "old.db", "three.jsonl")
+    with closing(sqlite3.connect("old.db")) as db:
+        for id, value, rule in zip(ids[3:], rows, ("apply", "ancestor"), strict=True):
+            db.execute("INSERT INTO gossiplog_quarantine VALUES (?, ?, ?, 'no fours', 0)", (decode_id(id), value, rule))
+        db.commit()
+    Path("old_app.py").write_text(APPLICATION)
+    assert [line["rule"] for line in cli("quarantine", "ls", "old.db").lines] == ["apply", "ancestor"]
+    first, second, tried = cli("quarantine", "retry", "old.db", "--apply", "old_app:apply", code=1).lines
+    assert first["accepted"] is second["accepted"] is True
+    assert tried["setAside"] == 1
+    assert root_of(cli, "old.db") == root_of(cli, app)
+    assert [line["id"] for line in cli("quarantine", "ls", "old.db").lines] == [ids[3]]
 
 
 def test_migrate_says_that_there_is_nothing_to_do(cli: Run, app: str) -> None:

@@ -35,10 +35,6 @@ class OpenLog:
         """The schema of a log on a server."""
         return PostgresUrl.parse(str(self._locate(name))).schema if self.store == "postgres" else ""
 
-    def parameters(self, count: int) -> str:
-        """Placeholders of an application's statement, in the database's own dialect."""
-        return ", ".join("?" if self.store == "sqlite" else f"${number + 1}" for number in range(count))
-
 
 def _opener(request: pytest.FixtureRequest) -> OpenLog:
     match request.param:

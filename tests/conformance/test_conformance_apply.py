@@ -1,12 +1,12 @@
-"""The application's side: apply, authorize, the quarantine, replay."""
+"""The application's side: what apply is given, what it may write, and what it may not."""
 
 import pytest
 import trio
 from log_support import SIGNERS, TOPIC, all_of, assert_log_is, assert_whole, make
 
 from gossiplog import Reject
-from gossiplog.entry import Entry, Outcome
-from gossiplog.errors import LocalProtocolError, NotAuthorised, Rejected
+from gossiplog.entry import Entry
+from gossiplog.errors import LocalProtocolError, Rejected
 
 
 class Recorder:
@@ -47,45 +47,19 @@ async def test_apply_sees_each_entry_once_with_its_parents_before_it(open_log) -
         assert [len(call) for call in apply.calls] == [6, 1]
 
 
-async def test_what_apply_refuses_goes_to_the_quarantine_with_its_descendants(open_log) -> None:
+async def test_what_apply_raises_about_stays_in_the_log_without_effect(open_log) -> None:
     apply = Recorder("b")
     entries = family()
     async with open_log(apply=apply) as log:
         verdicts = await log.insert_many([entry.value for entry in entries.values()])
-        outcomes = {name: (verdict.outcome, verdict.rule) for name, verdict in zip(entries, verdicts, strict=True)}
-        accepted, quarantined = (Outcome.ACCEPT, None), (Outcome.IGNORE, "quarantined")
-        assert outcomes == {"a": accepted, "b": quarantined, "c": quarantined, "d": accepted, "e": accepted, "f": quarantined}
-        assert verdicts[1].reason == "b is refused"
-        records = [record async for record in log.quarantine()]
-        assert {record.key: record.rule for record in records} == {
-            entries["b"].key: "apply",
-            entries["c"].key: "ancestor",
-            entries["f"].key: "ancestor",
-        }
-        assert [record.key for record in records] == sorted(record.key for record in records)
-        assert all(record.value == next(entry.value for entry in entries.values() if entry.key == record.key) for record in records)
-        assert apply.payloads == ["a", "d", "e"]
-        # Again, later, and a child of a quarantined one alone.
-        assert {verdict.rule for verdict in await log.insert_many([entries["b"].value, entries["f"].value])} == {"quarantined"}
-        late = make("late", [entries["f"]])
-        assert (await log.insert(late.value)).rule == "quarantined"
-        await assert_log_is(log, [entries["a"], entries["d"], entries["e"]])
-
-
-async def test_a_retry_releases_what_passes_now(open_log) -> None:
-    apply = Recorder("b")
-    entries = family()
-    async with open_log(apply=apply) as log:
-        await log.insert_many([entry.value for entry in entries.values()])
-        assert {verdict.rule for verdict in await log.retry_quarantine()} == {"quarantined"}
-        assert len([record async for record in log.quarantine()]) == 3
-        apply.refused.clear()
-        # A descendant alone stays where it is.
-        assert [verdict.rule for verdict in await log.retry_quarantine([entries["c"].id])] == ["quarantined"]
-        assert all(verdict.is_new for verdict in await log.retry_quarantine())
+        assert all(verdict.accepted and verdict.is_new for verdict in verdicts)
         assert [record async for record in log.quarantine()] == []
-        assert apply.payloads == ["a", "d", "e", "b", "c", "f"]
-        await assert_log_is(log, entries.values())
+        (aside,) = [record async for record in log.set_aside()]
+        assert aside[:4] == (entries["b"].key, "app", "Reject", "b is refused")
+        assert sorted(set(apply.payloads)) == ["a", "c", "d", "e", "f"]
+        late = make("late", [entries["f"]])
+        assert (await log.insert(late.value)).is_new
+        await assert_log_is(log, [*entries.values(), late])
 
 
 async def test_a_refused_append_raises_and_stores_nothing_and_others_go_on(open_log) -> None:
@@ -106,36 +80,28 @@ async def test_a_refused_append_raises_and_stores_nothing_and_others_go_on(open_
             for payload in ["x", "bad", "y", "bad", "z"]:
                 nursery.start_soon(append, payload)
         assert sorted(outcomes) == ["refused", "refused", "x", "y", "z"]
-        assert [record async for record in log.quarantine()] == []
+        assert [record async for record in log.set_aside()] == []
         await assert_whole(log)
-        assert sorted(apply.payloads) == ["x", "y", "z"]
+        assert [entry.payload for entry in apply.calls[-1]] == [entry.payload for entry in await all_of(log)]
 
 
-async def test_a_reject_without_an_id_means_the_only_entry(open_log) -> None:
+@pytest.mark.parametrize("id", [None, make("not among them").id, "nonsense"])
+async def test_a_reject_that_names_no_entry_of_the_batch_is_about_the_one_it_was_raised_at(open_log, id) -> None:
     async def apply(entries, tx) -> None:
-        raise Reject("no")
+        for entry in entries:
+            if entry.payload == "b":
+                raise Reject("no", id=id)
 
     async with open_log(apply=apply) as log:
-        assert (await log.insert(make("a").value)).reason == "no"
-        with pytest.raises(LocalProtocolError, match="id"):
-            await log.insert_many([make("b").value, make("c").value])
-        with pytest.raises(Rejected):
-            await log.append("d")
-        assert await log.count() == 0
+        verdicts = await log.insert_many([make(payload).value for payload in "abc"])
+        assert all(verdict.is_new for verdict in verdicts)
+        assert [record.reason async for record in log.set_aside()] == ["no"]
+        with pytest.raises(Rejected, match="no"):
+            await log.append("b")
+        assert await log.count() == 3
 
 
-@pytest.mark.parametrize("id", [make("not among them").id, "nonsense"])
-async def test_a_reject_of_an_entry_that_apply_was_not_given_is_a_mistake(open_log, id) -> None:
-    async def apply(entries, tx) -> None:
-        raise Reject("no", id=id)
-
-    async with open_log(apply=apply) as log:
-        with pytest.raises(LocalProtocolError, match="not given"):
-            await log.append("d")
-        assert await log.count() == 0
-
-
-async def test_any_other_exception_of_apply_rolls_back_and_reaches_its_caller_alone(open_log) -> None:
+async def test_any_other_exception_about_an_append_reaches_its_caller_alone(open_log) -> None:
     async def apply(entries, tx) -> None:
         if any(entry.message.payload == "bad" for entry in entries):
             raise ZeroDivisionError("mine")
@@ -153,71 +119,46 @@ async def test_any_other_exception_of_apply_rolls_back_and_reaches_its_caller_al
             for payload in ["x", "bad", "y"]:
                 nursery.start_soon(append, payload)
         assert sorted(outcomes) == ["raised", "x", "y"]
-        with pytest.raises(ZeroDivisionError):
-            await log.insert_many([make(1).value, make("bad").value])
-        assert sorted(entry.message.payload for entry in await all_of(log)) == ["x", "y"]
+        await log.insert_many([make(1).value, make("bad").value, make(2).value])
+        assert [record.kind async for record in log.set_aside()] == ["ZeroDivisionError"]
         await assert_whole(log)
 
 
-async def test_the_access_rule_refuses_appends_and_sets_others_aside(open_log) -> None:
-    seen = []
-
-    def authorize(message, did) -> bool:
-        seen.append((message.payload, did))
-        return did == SIGNERS[0].did
-
-    entries = family()
-    async with open_log(authorize=authorize) as log:
-        await log.append("mine")
-        with pytest.raises(NotAuthorised, match=SIGNERS[1].did):
-            await log.append("theirs", signer=SIGNERS[1])
-        verdicts = await log.insert_many([entry.value for entry in entries.values()])
-        assert [verdict.rule for verdict in verdicts] == [None, "quarantined", "quarantined", None, None, "quarantined"]
-        assert [record.rule async for record in log.quarantine() if record.key == entries["b"].key] == ["authorize"]
-        assert ("b", SIGNERS[1].did) in seen
-        await assert_whole(log)
-
-
-async def test_an_access_rule_that_raises_reaches_the_caller_and_stores_nothing(open_log) -> None:
-    def authorize(message, did) -> bool:
-        raise ZeroDivisionError("mine")
-
-    async with open_log(authorize=authorize) as log:
-        with pytest.raises(ZeroDivisionError):
-            await log.append(1)
-        with pytest.raises(ZeroDivisionError):
-            await log.insert(make(1).value)
-        assert await log.count() == 0
-
-
-async def test_replay_gives_apply_everything_in_causal_order(open_log) -> None:
+async def test_a_rebuild_gives_apply_everything_in_causal_order_and_nothing_stops_it(open_log) -> None:
     apply = Recorder()
     async with open_log(apply=apply) as log:
         await log.append_many(range(2_300))
         apply.calls.clear()
         progress: list[int] = []
-        assert await log.replay(on_progress=progress.append) == 2_300
+        assert [tuple(vars_of(each)) for each in await log.rebuild(on_progress=progress.append)] == [("app", 2_300, 0)]
         assert apply.payloads == list(range(2_300))
         assert max(len(call) for call in apply.calls) <= 1_024
         assert progress[-1] == 2_300
         apply.refused.add(1_500)
-        with pytest.raises(Rejected, match="1500 is refused"):
-            await log.replay()
+        (rebuilt,) = await log.rebuild("app")
+        assert (rebuilt.entries, rebuilt.set_aside) == (2_300, 1)
+        apply.refused.clear()
+        await log.rebuild()
+        assert [record async for record in log.set_aside()] == []
         await assert_whole(log)
 
 
-async def test_replay_without_apply_is_the_callers_mistake(open_log) -> None:
+def vars_of(rebuilt) -> list[object]:
+    return [rebuilt.application, rebuilt.entries, rebuilt.set_aside]
+
+
+async def test_a_rebuild_without_an_application_is_the_callers_mistake(open_log) -> None:
     async with open_log() as log:
-        with pytest.raises(LocalProtocolError, match="apply"):
-            await log.replay()
+        with pytest.raises(LocalProtocolError, match="application"):
+            await log.rebuild()
+        with pytest.raises(LocalProtocolError, match="other"):
+            await log.rebuild("other")
 
 
 async def test_apply_writes_its_own_tables_with_the_entries_or_not_at_all(open_durable) -> None:
     async def apply(entries, tx) -> None:
         await tx.execute("CREATE TABLE IF NOT EXISTS app (clock INTEGER PRIMARY KEY, payload TEXT)")
-        await tx.execute_many(
-            f"INSERT INTO app VALUES ({open_durable.parameters(2)})", [(entry.clock, str(entry.message.payload)) for entry in entries]
-        )
+        await tx.execute_many("INSERT INTO app VALUES ($1, $2)", [(entry.clock, str(entry.message.payload)) for entry in entries])
         rows = await tx.execute("SELECT count(*) FROM app")
         assert rows[0][0] >= len(entries)
         if any(entry.message.payload == "bad" for entry in entries):
@@ -323,24 +264,13 @@ async def test_apply_cannot_harm_the_log(open_durable, statement) -> None:
     async with open_durable(apply=apply) as log:
         await log.append_many(range(40))
         await log.append("b")
-        assert all(isinstance(error, LocalProtocolError) or type(error).__name__ == "CommitError" for error in raised), raised
+        assert all(isinstance(error, LocalProtocolError) or type(error).__name__ == "StatementError" for error in raised), raised
         assert raised or statement == ""
         await assert_whole(log)
         assert await log.count() == 41
     async with open_durable() as log:
         await assert_whole(log)
         assert (log.topic, await log.count()) == (TOPIC, 41)
-
-
-async def test_a_log_without_tables_says_so_to_apply() -> None:
-    async def apply(entries, tx) -> None:
-        await tx.execute("SELECT 1")
-
-    from log_support import opened
-
-    async with opened(":memory:", apply=apply) as log:
-        with pytest.raises(LocalProtocolError, match="no tables"):
-            await log.append(1)
 
 
 async def test_apply_that_hangs_and_is_cancelled_leaves_nothing_behind(open_log) -> None:

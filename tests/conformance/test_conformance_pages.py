@@ -84,10 +84,8 @@ async def test_values_by_key_are_given_up_to_8_mib_and_the_others_when_they_are_
 
 
 async def test_large_entries_leave_the_quarantine_by_their_ids(open_log, entries) -> None:
-    is_open = False
-    async with open_log(authorize=lambda *_: is_open) as log:
-        await log.insert_many([entry.value for entry in entries])
-        is_open = True
+    async with open_log() as log:
+        await log._store.write(ask(WriteQuarantine([Quarantined(entry.key, entry.value, "parents", "", 0.0) for entry in entries], [])))
         chosen = sorted(entries, key=lambda entry: entry.key)[:-1]
         retried = [(record.key, verdict.is_new) async for record, verdict in log.retrying([entry.id for entry in chosen])]
         assert retried == [(entry.key, True) for entry in chosen]

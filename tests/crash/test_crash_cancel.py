@@ -163,7 +163,7 @@ async def test_anything_else_cancelled_anywhere_leaves_the_log_usable(kind, tmp_
                     async with log.subscribe(cursor="x") as events:
                         await events.ack(await anext(events))
                 case "replay":
-                    await log.replay()
+                    await log.rebuild()
 
         async def check(is_done: bool) -> None:
             await log.append("next")

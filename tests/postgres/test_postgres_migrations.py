@@ -18,7 +18,11 @@ LATER = [
     ("0098_fine", "CREATE TABLE fine (a INTEGER);\nINSERT INTO fine VALUES (1);"),
     ("0099_more", "ALTER TABLE fine ADD b TEXT;"),
 ]
-UNDONE = ["ALTER TABLE {log}.log DROP COLUMN generation, DROP COLUMN seq_used", "DROP TABLE {log}.sketch"]
+UNDONE = [
+    "ALTER TABLE {log}.log DROP COLUMN generation, DROP COLUMN seq_used",
+    "DROP TABLE {log}.sketch",
+    "DROP TABLE {log}.applications, {log}.set_aside",
+]
 """What takes each of our migrations from the second on back, as no other program is here to make a log of an earlier version."""
 BROKEN = [*LATER, ("0100_broken", "CREATE TABLE never (a INTEGER); nonsense;")]
 

@@ -190,8 +190,8 @@ async def test_a_cursor_whose_name_no_server_stores_is_refused_and_a_reason_is_s
             with pytest.raises(LocalProtocolError, match="PostgreSQL"):
                 async with log.subscribe(cursor=name):
                     pass
-        assert (await log.insert(make("x").value)).rule == "quarantined"
-        (record,) = [record async for record in log.quarantine()]
+        assert (await log.insert(make("x").value)).is_new
+        (record,) = [record async for record in log.set_aside()]
         assert record.reason.startswith("no\ufffdt")
 
 

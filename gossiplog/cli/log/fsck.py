@@ -12,7 +12,7 @@ from ..exits import ExitCode
 from ..options import log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
-from ..session import load_apply, opened, run
+from ..session import load_application, opened, run
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -152,21 +152,23 @@ def replay(log: str, apply_name: str | None, out: Output) -> None:
     Example
       gossiplog replay app.db --apply myapp.state:apply
     """
-    apply = load_apply(apply_name) if apply_name else None
+    application = load_application(apply_name) if apply_name else None
 
-    async def task() -> int:
-        async with opened(log, read_only=apply is None, apply=apply) as opened_log:
+    async def task() -> tuple[int, int]:
+        async with opened(log, read_only=application is None) as opened_log:
             with Progress("replaying", await opened_log.count(), is_shown=not out.is_strict) as progress:
-                if apply is not None:
-                    return await opened_log.replay(on_progress=progress.at)
+                if application is not None:
+                    (rebuilt,) = await opened_log.rebuild(application, on_progress=progress.at)
+                    return rebuilt.entries, rebuilt.set_aside
                 async for entry in opened_log.iterate():
                     # Decoding is what would fail.
                     assert entry.message is not None
                     progress.step()
-                return progress.done
+                return progress.done, 0
 
-    count = run(task)
+    count, set_aside = run(task)
     if out.is_json:
-        out.record({"count": count, "apply": apply_name and clean(apply_name)})
+        out.record({"count": count, "setAside": set_aside, "apply": apply_name and clean(apply_name)})
     else:
-        out.line(f"{counted(count, 'entry', 'entries')} replayed")
+        aside = f", {set_aside:,} of them set aside: `gossiplog quarantine ls {log}` says why" if set_aside else ""
+        out.line(f"{counted(count, 'entry', 'entries')} replayed{aside}")

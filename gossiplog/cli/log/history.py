@@ -23,6 +23,7 @@ __all__ = ["ancestors", "explain", "heads"]
 
 _CHILDREN_SHOWN = 16
 _PARENTS_SHOWN = 16
+_APPLICATIONS_SHOWN = 16
 
 
 @click.command()
@@ -121,6 +122,8 @@ def explain(log: str, entry_id: str, out: Output) -> int:
 
 async def _explain(log: GossipLog, id: str, out: Output) -> int:
     from ...entry.validation import judge
+    from ...log.requests import ReadSetAside
+    from ...plan import ask
 
     entry = await log.get(id)
     verdict = judge(entry.value, entry.key, topic=log.topic)
@@ -151,6 +154,9 @@ async def _explain(log: GossipLog, id: str, out: Output) -> int:
     shown += _list("parents", states, _PARENTS_SHOWN, "none: a beginning")
     shown += _list("children", children, _CHILDREN_SHOWN, "none: a head" if is_head else "none")
     shown += [("payload", payload_text(entry))] if accepted else []
+    aside = [found for found in await log.run(ask(ReadSetAside((entry.key, ""), _APPLICATIONS_SHOWN))) if found.key == entry.key]
+    record["setAside"] = [{"application": found.application, "kind": found.kind, "reason": found.reason} for found in aside]
+    shown += [("no effect in", clean(f"{found.application}, which set it aside: {found.kind}: {found.reason}")) for found in aside]
     out.fields(record, shown)
     return ExitCode.DONE if accepted and not missing else ExitCode.INTEGRITY
 

@@ -1,4 +1,4 @@
-"""`quarantine`: entries that are valid, but that the application refused."""
+"""`quarantine`: entries that a repair kept out of the log, and those of the log that an application could make nothing of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..entries import ID_CHARACTERS
 from ..exits import ExitCode, Failure
 from ..options import log_argument, output_options
 from ..output import Column, Listing, Output, clean
-from ..session import load_apply, opened, run
+from ..session import load_application, opened, run
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -23,9 +23,10 @@ _COLUMNS = (Column("id", style="yellow"), Column("rule"), Column("since"), Colum
 
 @click.group(no_args_is_help=True)
 def quarantine() -> None:
-    """List and retry what the application refused.
+    """List and retry what has no effect.
 
-    An entry that is valid, but that the application refuses, is set aside with whatever builds on it.
+    An entry that an application can make nothing of is set aside: it stays in the log. What a repair or a salvage found damaged, or
+    without its ancestors, is kept out of it.
 
     \b
     Examples
@@ -54,6 +55,12 @@ def ls(log: str, out: Output) -> None:
                     since = datetime.datetime.fromtimestamp(held.since, datetime.UTC).isoformat(timespec="seconds")
                     record = {"id": id, "rule": held.rule, "reason": held.reason, "since": held.since}
                     listing.add(record, (id[:ID_CHARACTERS], held.rule, since, clean(held.reason)), id=id)
+                async for aside in opened_log.set_aside():
+                    id, rule = encode_id(aside.key), f"apply of {aside.application}"
+                    since = datetime.datetime.fromtimestamp(aside.since, datetime.UTC).isoformat(timespec="seconds")
+                    record = {"id": id, "rule": "apply", "application": aside.application, "kind": aside.kind, "reason": aside.reason}
+                    reason = f"{aside.kind}: {aside.reason}"
+                    listing.add({**record, "since": aside.since}, (id[:ID_CHARACTERS], rule, since, clean(reason)), id=id)
 
     run(task)
 
@@ -61,12 +68,13 @@ def ls(log: str, out: Output) -> None:
 @quarantine.command("retry")
 @log_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--apply", "apply_name", metavar="MODULE:FUNCTION", help="The application's apply function, which decides anew.")
+@click.option("--apply", "apply_name", metavar="MODULE:FUNCTION", help="The application, or its apply function, which tries anew.")
 @output_options()
 def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -> int:
-    """Offer entries to the application again: those named, or all.
+    """Try entries again: those named, or all.
 
-    Without --apply nothing can refuse them, and they enter the log. The exit code is 1 if some stay in quarantine.
+    What was kept out of the log enters it if it is valid and its ancestors are there. With --apply, and no ID, the application gets
+    what it set aside; where others that were applied come after that, its tables are built anew. The exit code is 1 if anything stays.
 
     \b
     Examples
@@ -75,12 +83,12 @@ def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -
     """
     from ...entry.message_id import encode_id
 
-    apply = load_apply(apply_name) if apply_name else None
+    application = load_application(apply_name) if apply_name else None
 
     async def task() -> int:
         refused = 0
         columns = (Column("id", style="yellow"), Column("verdict"), Column("reason"))
-        async with opened(log, read_only=False, apply=apply) as opened_log:
+        async with opened(log, read_only=False, app=application) as opened_log:
             chosen = [await _resolve(opened_log, prefix) for prefix in ids] if ids else None
             with Listing(out, columns, empty="nothing is in quarantine") as listing:
                 async for held, verdict in opened_log.retrying(chosen):
@@ -89,6 +97,11 @@ def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -
                     record = {"id": id, "accepted": verdict.accepted, "rule": verdict.rule, "reason": verdict.reason}
                     shown = "accepted" if verdict.accepted else "refused"
                     listing.add(record, (id[:ID_CHARACTERS], shown, clean(verdict.reason or "")))
+                for tried in await opened_log.retry_set_aside() if application is not None and chosen is None else ():
+                    refused += tried.set_aside
+                    record = {"application": tried.application, "applied": tried.entries, "setAside": tried.set_aside}
+                    cells = (tried.application, f"{tried.entries:,} applied", f"{tried.set_aside:,} of them set aside")
+                    listing.add(record, cells)
         return ExitCode.FAILED if refused else ExitCode.DONE
 
     return run(task)

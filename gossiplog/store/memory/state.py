@@ -9,12 +9,14 @@ from typing import Any
 from ...errors import LocalProtocolError
 from ...log.page import cut_page
 from ...log.requests import (
+    Applied,
     Aside,
     KeptSketch,
     Leaf,
     Place,
     Position,
     Quarantined,
+    ReadApplications,
     ReadBranchTips,
     ReadCount,
     ReadCursor,
@@ -28,13 +30,17 @@ from ...log.requests import (
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
+    ReadSetAside,
     ReadSketch,
     ReadSuccessor,
     ReadTail,
     ReadValues,
+    SetAside,
+    WriteApplication,
     WriteCursor,
     WriteEntries,
     WriteQuarantine,
+    WriteSetAside,
     WriteSketch,
 )
 from ...plan import Request
@@ -68,6 +74,8 @@ class MemoryState:
         self.cursors: dict[str, int] = {}
         self._sketch: KeptSketch | None = None
         self._quarantine: dict[bytes, Quarantined] = {}
+        self.applications: dict[str, Applied] = {}
+        self._set_aside: dict[tuple[bytes, str], SetAside] = {}
         self._seq_max: int | None = None
 
     def snapshot(self) -> MemoryState:
@@ -94,6 +102,20 @@ class MemoryState:
             self._quarantine.pop(key, None)
         for record in request.add:
             self._quarantine.setdefault(record.key, record)
+
+    def _write_application(self, request: WriteApplication) -> None:
+        self.applications[request.applied.name] = request.applied
+
+    def _write_set_aside(self, request: WriteSetAside) -> None:
+        name = request.application
+        gone = [at for at in self._set_aside if at[1] == name] if request.remove is None else [(key, name) for key in request.remove]
+        for at in gone:
+            self._set_aside.pop(at, None)
+        self._set_aside.update(((record.key, record.application), record) for record in request.add)
+
+    def _read_set_aside(self, request: ReadSetAside) -> list[SetAside]:
+        found = sorted(at for at in self._set_aside if request.after is None or at > request.after)
+        return [self._set_aside[at] for at in found[: request.limit]]
 
     def _write_cursor(self, request: WriteCursor) -> None:
         if request.seq is None:
@@ -216,6 +238,7 @@ class MemoryState:
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
+    ReadApplications: lambda state, request: [state.applications[name] for name in sorted(state.applications)],
     ReadBranchTips: MemoryState._branch_tips,
     ReadCount: MemoryState._count,
     ReadCursor: lambda state, request: state.cursors.get(request.name),
@@ -233,13 +256,16 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadRoot: MemoryState._of_tree,
     ReadRuns: MemoryState._of_tree,
     ReadSketch: lambda state, request: state._sketch,
+    ReadSetAside: MemoryState._read_set_aside,
     ReadSuccessor: MemoryState._successor,
     ReadTail: MemoryState.tail,
     ReadValues: MemoryState._read_values,
 }
 WRITES: dict[type[Request[Any]], Callable[[MemoryState, Any], None]] = {
+    WriteApplication: MemoryState._write_application,
     WriteCursor: MemoryState._write_cursor,
     WriteEntries: MemoryState._write_entries,
     WriteQuarantine: MemoryState._write_quarantine,
     WriteSketch: MemoryState._write_sketch,
+    WriteSetAside: MemoryState._write_set_aside,
 }

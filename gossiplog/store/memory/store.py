@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import trio
 
 from ...entry.rules import check_topic
-from ...errors import LocalProtocolError, ReadOnlyLog
-from ...plan import Plan, Request, run_plan
+from ...errors import LocalProtocolError, ReadOnlyLog, SnapshotExpired
+from ...plan import Call, Plan, Request, run_plan
 from ..base import Reader, Transaction
 from .fsck import FSCK_ANSWERS
 from .state import WRITES, MemoryState
+from .tables import MemoryTables
 
 __all__ = ["MemoryStore"]
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """The store behind `:memory:`. It has no tables, so `apply` gets a transaction that only runs plans."""
+    """The store behind `:memory:`. The application's tables lie in a SQLite database beside it."""
 
     is_shared = False
     poll_s = 0.0
@@ -36,6 +37,8 @@ class MemoryStore:
         self.location = ":memory:"
         self.is_read_only = read_only
         self._state = state or MemoryState(secrets.token_hex(8))
+        self._tables = MemoryTables()
+        self._writes = 0
         self._write_turn = trio.Lock()
 
     def watch(self, wake: Callable[[], None]) -> None:
@@ -50,7 +53,7 @@ class MemoryStore:
     async def snapshot(self, *, may_expire: bool = False) -> AsyncIterator[Reader]:
         """Hold the state of now, which never expires. O(heads)."""
         await trio.lowlevel.checkpoint()
-        yield _Snapshot(self._state.snapshot())
+        yield _Snapshot(self, self._state.snapshot(), self._writes)
 
     async def write(self, plan: Plan[T]) -> T:
         """Run a plan as one transaction."""
@@ -64,7 +67,13 @@ class MemoryStore:
             raise ReadOnlyLog("the log is open read-only")
         async with self._write_turn:
             writes: list[Request[Any]] = []
-            yield _Transaction(self._state, writes)
+            try:
+                yield _Transaction(self._state, writes, self._tables)
+            except BaseException:
+                self._tables.end(commit=False)
+                raise
+            self._tables.end(commit=True)
+            self._writes += 1
             for request in writes:
                 self._state.write(request)
 
@@ -75,33 +84,64 @@ class MemoryStore:
 
 
 class _Snapshot:
-    def __init__(self, state: MemoryState) -> None:
+    def __init__(self, store: MemoryStore, state: MemoryState, writes: int) -> None:
+        self._store = store
         self._state = state
+        self._writes = writes
 
     async def run(self, plan: Plan[T]) -> T:
         await trio.lowlevel.checkpoint()
         return run_plan(plan, partial(_answer, self._state))
 
+    async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        # While a transaction is open, the tables are as it has them.
+        async with self._store._write_turn:
+            if self._store._writes != self._writes:
+                raise SnapshotExpired("the tables in memory have changed since the snapshot", hint="begin anew on a later one")
+            return self._store._tables.query(statement, parameters)
 
-class _Transaction:
-    def __init__(self, state: MemoryState, writes: list[Request[Any]]) -> None:
+
+class _SyncTransaction:
+    """The transaction as plain calls; see `SyncTransaction`."""
+
+    def __init__(self, state: MemoryState, writes: list[Request[Any]], tables: MemoryTables) -> None:
         self._state = state
         self._writes = writes
+        self.execute = tables.execute
+        self.execute_many = tables.execute_many
+        self.begin_attempt = tables.begin_attempt
+        self.undo_attempt = tables.undo_attempt
 
-    async def run(self, plan: Plan[T]) -> T:
+    def run(self, plan: Plan[T]) -> T:
         return run_plan(plan, self._answer)
 
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        raise LocalProtocolError("a log in memory has no tables")
-
-    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        raise LocalProtocolError("a log in memory has no tables")
-
     def _answer(self, request: Request[Any]) -> Any:
+        if isinstance(request, Call):
+            return request.function(self)
         if type(request) in WRITES:
             self._writes.append(request)
             return None
         return _answer(self._state, request)
+
+
+class _Transaction:
+    def __init__(self, state: MemoryState, writes: list[Request[Any]], tables: MemoryTables) -> None:
+        self._sync = _SyncTransaction(state, writes, tables)
+
+    async def run(self, plan: Plan[T]) -> T:
+        return self._sync.run(plan)
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._sync.execute(statement, parameters)
+
+    async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._sync.execute_many(statement, rows)
+
+    async def begin_attempt(self) -> None:
+        self._sync.begin_attempt()
+
+    async def undo_attempt(self) -> None:
+        self._sync.undo_attempt()
 
 
 def _answer(state: MemoryState, request: Request[Any]) -> Any:

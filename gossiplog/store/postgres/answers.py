@@ -7,12 +7,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import DamagedLog, DecodeError
 from ...log.requests import (
+    Applied,
     Aside,
     KeptSketch,
     Leaf,
     Place,
     Position,
     Quarantined,
+    ReadApplications,
     ReadBranchTips,
     ReadCount,
     ReadCursor,
@@ -26,10 +28,12 @@ from ...log.requests import (
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
+    ReadSetAside,
     ReadSketch,
     ReadSuccessor,
     ReadTail,
     ReadValues,
+    SetAside,
 )
 from ...log.row_checks import check_answer
 from ...plan import Request
@@ -185,6 +189,16 @@ async def _quarantine(fetch: Fetch, request: ReadQuarantine) -> list[Quarantined
     return [Quarantined(*row[:-1]) for row in rows]
 
 
+async def _applications(fetch: Fetch, request: ReadApplications) -> list[Applied]:
+    return [Applied(*row) for row in await fetch("SELECT name, version, behind FROM {log}.applications ORDER BY name")]
+
+
+async def _set_aside(fetch: Fetch, request: ReadSetAside) -> list[SetAside]:
+    columns = "key, application, kind, reason, since"
+    statement = f"SELECT {columns} FROM {{log}}.set_aside WHERE (key, application) > ($1, $2) ORDER BY key, application LIMIT $3"
+    return [SetAside(*row) for row in await fetch(statement, *(request.after or (b"", "")), request.limit)]
+
+
 async def _cursor(fetch: Fetch, request: ReadCursor) -> int | None:
     check_name(request.name)
     rows = await fetch("SELECT seq FROM {log}.cursors WHERE name = $1", request.name)
@@ -252,6 +266,7 @@ def _run(
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
+    ReadApplications: _applications,
     ReadBranchTips: _branch_tips,
     ReadCount: _count,
     ReadCursor: _cursor,
@@ -269,6 +284,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     ReadRoot: _root,
     ReadRuns: _runs,
     ReadSketch: _sketch,
+    ReadSetAside: _set_aside,
     ReadSuccessor: _successor,
     ReadTail: _tail,
     ReadValues: _values,
@@ -277,13 +293,16 @@ ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
 
 
 _CATCH_UP = f"""
-    WITH now AS MATERIALIZED (SELECT epoch, schema_version, {_LAST} AS last FROM {{log}}.log),
+    WITH now AS MATERIALIZED (
+        SELECT epoch + (SELECT coalesce(sum(changes), 0)::bigint FROM {{log}}.applications) AS epoch, schema_version, {_LAST} AS last
+        FROM {{log}}.log),
     stale AS MATERIALIZED (SELECT FROM now WHERE epoch <> $1 OR last <> $2)
     SELECT -1 AS level, epoch AS number, last AS seq, schema_version AS branch, NULL::bytea AS key,
         NULL::bytea AS hash, NULL::bytea[] AS keys, NULL::bytea[] AS hashes, NOT pg_try_advisory_xact_lock($3, $4) AS is_heard FROM now
     UNION ALL SELECT -2, NULL, NULL, (SELECT max(branch) FROM {{log}}.entries), NULL, NULL, NULL, NULL, NULL FROM stale
     UNION ALL SELECT -3, NULL, e.seq, e.branch, h.key, NULL, NULL, NULL, NULL
         FROM stale, (SELECT key FROM {{log}}.heads ORDER BY key LIMIT {HEADS_MAX + 1}) h JOIN {{log}}.entries e ON e.key = h.key
+    UNION ALL SELECT -4, a.behind, NULL, a.version, convert_to(a.name, 'UTF8'), NULL, NULL, NULL, NULL FROM stale, {{log}}.applications a
     UNION ALL SELECT p.level, NULL, NULL, NULL, p.key, p.hash, c.keys, c.hashes, NULL
         FROM stale, generate_series(1, (SELECT max(level) FROM {{log}}.nodes)) g (level)
         CROSS JOIN LATERAL (SELECT * FROM {{log}}.nodes n WHERE n.level = g.level ORDER BY n.key DESC LIMIT 1) p
@@ -296,7 +315,7 @@ _CATCH_UP = f"""
 
 
 class State(NamedTuple):
-    """What tells whether anybody has written: the epoch, see the migrations, the last `seq`, and the schema's version."""
+    """What tells whether anybody has written: the epoch, with what changed of applications, the last `seq`, and the schema's version."""
 
     epoch: int
     seq: int
@@ -326,6 +345,8 @@ async def catch_up(fetch: Fetch, tail: WriterCache, known: State, listener_lock:
     tail.learn(ReadHeads(HEADS_MAX + 1), heads)
     tail.learn(ReadLeaves(heads), {row["key"]: Leaf(row["seq"], row["branch"]) for row in rows if row["level"] == -3})
     tail.learn(ReadBranchTips([]), {-1: next((row["branch"] for row in rows if row["level"] == -2 and row["branch"] is not None), -1)})
+    applications = [Applied(row["key"].decode(), row["branch"], row["number"]) for row in rows if row["level"] == -4]
+    tail.learn(ReadApplications(), sorted(applications))
     runs = {row["level"]: _run(row["level"], row["key"], row["hash"], None, row["keys"], row["hashes"]) for row in rows if row["level"] > 0}
     for level, run in runs.items():
         tail.learn(ReadRuns(level, [None]), [run])

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from ...errors import CommitError, LocalProtocolError
+from ...errors import LocalProtocolError, StatementError
 from .errors import is_lost
 from .pool import Connection
 
-__all__ = ["Application"]
+__all__ = ["Application", "query"]
 
 T = TypeVar("T")
 
@@ -23,6 +23,9 @@ _REFUSED = frozenset(
     )
 )
 """What would end the transaction, or change the connection for whoever has it next."""
+
+_OF_THE_SERVER = ("40", "42501", "53", "55P03", "57", "58", "XX")
+"""Codes of what no other statement would have been spared: a right that is missing, no space, a time-out, a fault of the server's."""
 
 _CHECK = """
     SELECT coalesce((SELECT sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_xact_user_tables WHERE schemaname = $1), 0)::bigint,
@@ -44,13 +47,15 @@ class Application:
         self._schema = schema
         self._namespace = namespace
         self._relations = list(relations)
+        # The savepoint of an attempt goes out with the first statement: an attempt that succeeds takes no round trip more.
+        self._is_begun = self._is_marked = False
 
     async def execute(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Execute a statement and return its rows.
 
         Raises:
             LocalProtocolError: It ends the transaction, or touches the log.
-            CommitError: The server refused it; the transaction goes on without it.
+            StatementError: The server refused it; the transaction goes on without it.
         """
         rows = await self._guard(statement, lambda: self._connection.fetch(statement, *parameters))
         return list(map(tuple, rows))
@@ -59,13 +64,30 @@ class Application:
         """Execute a statement for each row of parameters. Raises as `execute`."""
         await self._guard(statement, lambda: self._connection.executemany(statement, rows))
 
+    def begin_attempt(self) -> None:
+        """Mark the state that `undo_attempt` goes back to."""
+        self._is_begun = True
+
+    async def undo_attempt(self) -> None:
+        """Undo what was executed since `begin_attempt`."""
+        if not self._is_begun and self._is_marked:
+            self._is_marked = False
+            await self._connection.execute("ROLLBACK TO SAVEPOINT gossiplog_attempt; RELEASE SAVEPOINT gossiplog_attempt")
+        self._is_begun = False
+
+    def _mark(self) -> str:
+        """Return what begins an attempt, if one is to begin, and ends the one before it."""
+        if not self._is_begun:
+            return ""
+        before = "RELEASE SAVEPOINT gossiplog_attempt; " if self._is_marked else ""
+        self._is_begun, self._is_marked = False, True
+        return f"{before}SAVEPOINT gossiplog_attempt; "
+
     async def _guard(self, statement: str, execute: Callable[[], Awaitable[T]]) -> T:
-        word = _first_word(statement)
-        if word in _REFUSED:
-            raise LocalProtocolError(f"apply may not touch {word.upper()}: the transaction belongs to the log")
+        _refuse_control(statement)
         before = await self._look()
         # The planner may choose for the application's tables what it must not for ours, see `postgres_database`.
-        await self._connection.execute("SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = on")
+        await self._connection.execute(f"{self._mark()}SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = on")
         try:
             result = await execute()
             after = await self._look()
@@ -74,8 +96,8 @@ class Application:
         except BaseException as error:
             if not self._connection.is_closed():
                 await self._connection.execute("ROLLBACK TO SAVEPOINT gossiplog_apply; RELEASE SAVEPOINT gossiplog_apply")
-            if isinstance(error, (asyncpg.PostgresError, asyncpg.InterfaceError)) and not is_lost_connection(error):
-                raise CommitError(f"the application's statement: {error}") from error
+            if isinstance(error, (asyncpg.PostgresError, asyncpg.InterfaceError)) and _is_of_statement(error):
+                raise _refused(statement, error) from error
             raise
         await self._connection.execute("RELEASE SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = off")
         return result
@@ -84,9 +106,42 @@ class Application:
         return tuple(await self._connection.fetchrow(_CHECK, self._schema, self._namespace, self._relations))
 
 
-def is_lost_connection(error: BaseException) -> bool:
-    """Tell whether the error is the connection's rather than the statement's; asyncpg's own say the same of a wrong parameter."""
-    return is_lost(error) and not isinstance(error, ValueError)
+async def query(connection: Connection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Execute a statement that only reads, in a transaction that refuses anything else.
+
+    Raises:
+        LocalProtocolError: It does more than read.
+        StatementError: The server refused it.
+    """
+    _refuse_control(statement)
+    await connection.execute("SET LOCAL enable_seqscan = on")
+    try:
+        return list(map(tuple, await connection.fetch(statement, *parameters)))
+    except asyncpg.ReadOnlySQLTransactionError as error:
+        raise LocalProtocolError(f"a query may not write: {error}") from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if _is_of_statement(error):
+            raise _refused(statement, error) from error
+        raise
+
+
+def _refuse_control(statement: str) -> None:
+    word = _first_word(statement)
+    if word in _REFUSED:
+        raise LocalProtocolError(f"apply may not touch {word.upper()}: the transaction belongs to the log")
+
+
+def _is_of_statement(error: BaseException) -> bool:
+    """Tell whether the error is the statement's rather than the connection's or the server's; asyncpg's own speak of a wrong parameter."""
+    if is_lost(error) and not isinstance(error, ValueError):
+        return False
+    return not (getattr(error, "sqlstate", None) or "").startswith(_OF_THE_SERVER)
+
+
+def _refused(statement: str, error: BaseException) -> StatementError:
+    is_question = isinstance(error, asyncpg.PostgresSyntaxError) and "?" in statement
+    hint = "PostgreSQL's parameters are written $1, $2 and so on, which SQLite understands as well" if is_question else None
+    return StatementError(f"the application's statement: {error}", hint=hint)
 
 
 _BLANK = re.compile(r"[\s;]+|--[^\n]*")

@@ -8,6 +8,7 @@ import math
 import os
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
@@ -18,11 +19,12 @@ from ..base import Durability
 from ..migrate import load_migrations
 from ..writer_cache import WriterCache
 from . import pool as postgres_pool
-from .apply import Application
+from .apply import Application, query
 from .errors import DATABASE_ERRORS, Failed, is_lost, translate
 from .notify import Listener, Notifier
 from .pool import Connection, Pool
 from .schema import Schema, find_writer, open_schema
+from .sync_calls import SyncCalls
 from .thread import Call
 from .transactions import (
     NOTHING_KNOWN,
@@ -33,6 +35,7 @@ from .transactions import (
     begin_reading,
     begin_snapshot,
     begin_turn,
+    is_there,
     run_reading,
 )
 from .url import PostgresUrl
@@ -183,7 +186,7 @@ class Database:
         except BaseException:
             await self.rollback(call, writing)
             raise
-        await self.commit(call, writing, may_repeat=True)
+        await self.commit(call, writing, may_repeat=not writing.has_executed)
         return result
 
     async def begin(self, call: Call) -> Writing:
@@ -191,7 +194,10 @@ class Database:
         has_returned = asyncio.get_running_loop().time() - self._committed_at < RETURN_S
         script = (begin_turn if has_returned else begin_as_guest)(self._settings, self._schema.locks)
         connection = await self._begin(call, self._writer, script)
-        writing = Writing(connection, self.url.quoted_schema, self._tail)
+        application = Application(connection, self.url.schema, self._schema.oid, self._schema.relations)
+        writing = Writing(connection, self.url.quoted_schema, self._tail, application)
+        calls: list[Any] = [partial(method, call, writing) for method in (self.run, self.execute, self.undo_attempt)]
+        writing.sync = SyncCalls(calls, application.begin_attempt)
         try:
             await writing.begin(self._state, self._schema.locks.listeners)
             if writing.before.schema > len(load_migrations("postgres")):
@@ -214,17 +220,36 @@ class Database:
         self, call: Call, writing: Writing, statement: str, parameters: Sequence[Any], is_many: bool
     ) -> list[tuple[Any, ...]]:
         """Execute a statement of the application's within the transaction."""
-        application = Application(writing.connection, self.url.schema, self._schema.oid, self._schema.relations)
+        writing.has_executed = True
         try:
             await writing.flush()
             if is_many:
-                await application.execute_many(statement, parameters)
+                await writing.application.execute_many(statement, parameters)
                 return []
-            return await application.execute(statement, parameters)
+            return await writing.application.execute(statement, parameters)
         except Failed as failed:
             raise self._explain(failed.error) from failed.error
         except DATABASE_ERRORS as error:
             raise self._explain(error) from error
+
+    async def undo_attempt(self, call: Call, writing: Writing) -> None:
+        """Undo what the application executed since its attempt began."""
+        try:
+            await writing.application.undo_attempt()
+        except DATABASE_ERRORS as error:
+            raise self._explain(error) from error
+
+    async def query(self, call: Call, connection: Connection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute a statement that only reads on a snapshot, which an error does not end."""
+        try:
+            return await query(connection, statement, parameters)
+        except DATABASE_ERRORS as error:
+            raise translate(self.url.location, error) from error
+        finally:
+            if not connection.is_closed():
+                # Back to what every snapshot begins with, settings included.
+                with contextlib.suppress(*DATABASE_ERRORS):
+                    await connection.execute("ROLLBACK TO SAVEPOINT gossiplog_start")
 
     async def commit(self, call: Call, writing: Writing, may_repeat: bool) -> None:
         """Commit.
@@ -291,7 +316,7 @@ class Database:
                 message = f"the connection to {self.url.location} was lost during a commit, and nobody can say whether it was done"
                 raise StoreUnavailable(message, hint="look whether the entries are there before you write them again") from unanswered
             try:
-                if lost.last is not None and await _is_there(writing, lost.last.seq, lost.last.key):
+                if lost.last is not None and await is_there(writing, lost.last):
                     await self.rollback(call, writing)
                     return
                 if not may_repeat or (lost.last is not None and writing.before != lost.before):
@@ -415,11 +440,6 @@ async def _is_so(connection: Connection, condition: str) -> bool:
     """
     status: str = await connection.execute(f"SELECT WHERE {condition}")
     return status == "SELECT 1"
-
-
-async def _is_there(writing: Writing, seq: int, key: bytes) -> bool:
-    rows = await writing.fetch("SELECT key FROM {log}.entries WHERE seq = $1", seq)
-    return bool(rows) and rows[0][0] == key
 
 
 def _after(seconds: float) -> asyncio.Future[None]:

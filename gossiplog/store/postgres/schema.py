@@ -34,6 +34,8 @@ _WRITES = {
     "links": "INSERT",
     "cursors": "INSERT, UPDATE",
     "quarantine": "INSERT, DELETE",
+    "applications": "INSERT, UPDATE",
+    "set_aside": "INSERT, DELETE",
 }
 """What a role must be allowed to do, beside reading, to write to a log. It can neither change nor remove an entry; a repair, which does, is
 for the role that owns the tables."""

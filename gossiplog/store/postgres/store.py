@@ -133,16 +133,15 @@ class PostgresStore:
         self._check_writable()
         async with self._write_turn:
             writing = await self._call(self._database.begin)
-            transaction = _Transaction(self, writing)
             try:
-                yield transaction
+                yield _Transaction(self, writing)
             except BaseException:
                 with trio.CancelScope(shield=True):
                     await self._call(self._database.rollback, writing)
                 raise
             # A caller that is cancelled from here on is cancelled after the commit.
             with trio.CancelScope(shield=True):
-                await self._call(self._database.commit, writing, not transaction.has_executed)
+                await self._call(self._database.commit, writing, not writing.has_executed)
 
     async def size_bytes(self) -> int:
         """Return what the log's tables and indexes take in the database."""
@@ -172,12 +171,16 @@ class _Snapshot:
             result: T = await self._store._call(self._store._database.run_snapshot, self._connection, plan)
             return result
 
+    async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        async with self._turn:
+            rows: list[tuple[Any, ...]] = await self._store._call(self._store._database.query, self._connection, statement, parameters)
+            return rows
+
 
 class _Transaction:
     """The open transaction of the connection that writes."""
 
     def __init__(self, store: PostgresStore, writing: Writing) -> None:
-        self.has_executed = False
         self._store = store
         self._writing = writing
 
@@ -186,13 +189,17 @@ class _Transaction:
         return result
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        self.has_executed = True
         rows: list[tuple[Any, ...]] = await self._store._call(self._store._database.execute, self._writing, statement, parameters, False)
         return rows
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        self.has_executed = True
         await self._store._call(self._store._database.execute, self._writing, statement, rows, True)
+
+    async def begin_attempt(self) -> None:
+        self._writing.application.begin_attempt()
+
+    async def undo_attempt(self) -> None:
+        await self._store._call(self._store._database.undo_attempt, self._writing)
 
 
 def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:

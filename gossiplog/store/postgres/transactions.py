@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from ...log.fsck_requests import ClearDerived
-from ...log.requests import Row, WriteEntries
-from ...plan import Plan, Request, run_plan_async
+from ...log.requests import Row, WriteApplication, WriteEntries
+from ...plan import Call, Plan, Request, run_plan_async
 from ..writer_cache import UNKNOWN, WriterCache
 from .answers import State, answer, catch_up
+from .apply import Application
 from .errors import DATABASE_ERRORS, Failed
 from .pool import Connection
+from .sync_calls import SyncCalls
 from .writes import Statement, as_script, is_write, statements_of
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "begin_snapshot",
     "begin_turn",
     "begin_writing",
+    "is_there",
     "run_reading",
 ]
 
@@ -162,9 +166,14 @@ class Writing:
         is_repeatable: Whether it is.
         last: The last entry that was written; None if there was none.
         is_committing: Whether COMMIT was sent, so that an error may hide that it was done.
+        application: Executes the application's statements.
+        has_executed: Whether it has executed any.
+        sync: What a function that a plan calls is given.
     """
 
-    def __init__(self, connection: Connection, schema: str, tail: WriterCache) -> None:
+    sync: SyncCalls
+
+    def __init__(self, connection: Connection, schema: str, tail: WriterCache, application: Application) -> None:
         self.connection = connection
         self.fetch = Fetcher(connection, schema)
         self.before = NOTHING_KNOWN
@@ -173,6 +182,8 @@ class Writing:
         self.last: Row | None = None
         self.is_committing = False
         self.is_repeatable = True
+        self.application = application
+        self.has_executed = False
         self._tail = tail
         self._sent = 0
         self._is_rebuilt = False
@@ -221,11 +232,14 @@ class Writing:
         return await self.commit()
 
     async def _answer(self, request: Request[Any]) -> Any:
+        if isinstance(request, Call):
+            # The function waits for what it asks, which this loop answers meanwhile.
+            return await asyncio.to_thread(request.function, self.sync)
         if is_write(request):
             self.statements += statements_of(request)
             if isinstance(request, WriteEntries):
                 self.last = request.rows[-1]
-            self._is_rebuilt = self._is_rebuilt or isinstance(request, ClearDerived)
+            self._is_rebuilt = self._is_rebuilt or isinstance(request, (ClearDerived, WriteApplication))
             self._tail.learn(request, None)
             return None
         found = self._tail.known(request)
@@ -234,3 +248,9 @@ class Writing:
             found = await answer(self.fetch, request)
             self._tail.learn(request, found)
         return found
+
+
+async def is_there(writing: Writing, row: Row) -> bool:
+    """Look within a transaction whether an entry was written by one whose end is not known."""
+    rows = await writing.fetch("SELECT key FROM {log}.entries WHERE seq = $1", row.seq)
+    return bool(rows) and rows[0][0] == row.key

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ...errors import LocalProtocolError
 from ...log.fsck_requests import SEQ_USED_MAX, ClearDerived, TakeEntries
-from ...log.requests import WriteCursor, WriteEntries, WriteQuarantine, WriteSketch
+from ...log.requests import WriteApplication, WriteCursor, WriteEntries, WriteQuarantine, WriteSetAside, WriteSketch
 from ...plan import Request
 
 __all__ = ["WRITES", "Statement", "as_script", "check_name", "is_write", "statements_of"]
@@ -105,10 +105,42 @@ def _write_quarantine(request: WriteQuarantine) -> list[Statement]:
     if request.remove:
         statements.append(("DELETE FROM {log}.quarantine WHERE key = ANY($1::bytea[])", [list(request.remove)]))
     if request.add:
-        # An application may give any text for its reason; the server takes no NUL, and no half of a surrogate pair.
-        reasons = [record.reason.replace("\0", "\ufffd").encode("utf-8", "replace").decode() for record in request.add]
+        reasons = [_storable(record.reason) for record in request.add]
         columns = zip(*[(record.key, record.value, record.rule) for record in request.add], strict=True)
         statements.append((_SET_ASIDE, [*map(list, columns), reasons, [record.since for record in request.add]]))
+    return statements
+
+
+def _storable(text: str) -> str:
+    """An application may give any text for its reason; the server takes no NUL, and no half of a surrogate pair."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+_APPLIED = """
+    INSERT INTO {log}.applications AS a (name, version, behind) SELECT * FROM unnest($1::text[], $2::integer[], $3::bigint[])
+    ON CONFLICT (name) DO UPDATE SET version = excluded.version, behind = excluded.behind, changes = a.changes + 1"""
+
+
+def _write_application(request: WriteApplication) -> list[Statement]:
+    return [(_APPLIED, [[column] for column in request.applied])]
+
+
+_NOTE = """
+    INSERT INTO {log}.set_aside (key, application, kind, reason, since)
+    SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::double precision[])"""
+
+
+def _write_set_aside(request: WriteSetAside) -> list[Statement]:
+    forgotten = [*(request.remove or []), *[record.key for record in request.add]]
+    forget = "DELETE FROM {log}.set_aside WHERE application = ANY($1::text[])"
+    statements: list[Statement] = []
+    if request.remove is None:
+        statements.append((forget, [[request.application]]))
+    elif forgotten:
+        statements.append((f"{forget} AND key = ANY($2::bytea[])", [[request.application], forgotten]))
+    if request.add:
+        rows = [(record.key, record.application, _storable(record.kind), _storable(record.reason), record.since) for record in request.add]
+        statements.append((_NOTE, [list(column) for column in zip(*rows, strict=True)]))
     return statements
 
 
@@ -150,10 +182,12 @@ def _take_entries(request: TakeEntries) -> list[Statement]:
 WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {
     ClearDerived: _clear_derived,
     TakeEntries: _take_entries,
+    WriteApplication: _write_application,
     WriteCursor: _write_cursor,
     WriteEntries: _write_entries,
     WriteQuarantine: _write_quarantine,
     WriteSketch: _write_sketch,
+    WriteSetAside: _write_set_aside,
 }
 
 

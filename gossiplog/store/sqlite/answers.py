@@ -11,12 +11,14 @@ from ...entry.message import Entry
 from ...errors import DamagedLog, DecodeError
 from ...log.page import PAGE_BYTES_MAX, cut_page
 from ...log.requests import (
+    Applied,
     Aside,
     KeptSketch,
     Leaf,
     Place,
     Position,
     Quarantined,
+    ReadApplications,
     ReadBranchTips,
     ReadCount,
     ReadCursor,
@@ -30,13 +32,17 @@ from ...log.requests import (
     ReadPositions,
     ReadQuarantine,
     ReadQuarantined,
+    ReadSetAside,
     ReadSketch,
     ReadSuccessor,
     ReadTail,
     ReadValues,
+    SetAside,
+    WriteApplication,
     WriteCursor,
     WriteEntries,
     WriteQuarantine,
+    WriteSetAside,
     WriteSketch,
 )
 from ...log.row_checks import check_answer
@@ -296,6 +302,28 @@ def _write_quarantine(db: BoundedConnection, request: WriteQuarantine) -> None:
     db.executemany("INSERT OR IGNORE INTO gossiplog_quarantine VALUES (?, ?, ?, ?, ?)", request.add)
 
 
+def _applications(db: BoundedConnection, request: ReadApplications) -> list[Applied]:
+    return list(map(Applied._make, db.execute("SELECT name, version, behind FROM gossiplog_applications ORDER BY name")))
+
+
+def _write_application(db: BoundedConnection, request: WriteApplication) -> None:
+    db.execute("INSERT OR REPLACE INTO gossiplog_applications VALUES (?, ?, ?)", request.applied)
+
+
+def _set_aside(db: BoundedConnection, request: ReadSetAside) -> list[SetAside]:
+    statement = "SELECT * FROM gossiplog_set_aside WHERE (key, application) > (?, ?) ORDER BY key, application LIMIT ?"
+    return list(map(SetAside._make, db.execute(statement, (*(request.after or (b"", "")), request.limit))))
+
+
+def _write_set_aside(db: BoundedConnection, request: WriteSetAside) -> None:
+    if request.remove is None:
+        db.execute("DELETE FROM gossiplog_set_aside WHERE application = ?", (request.application,))
+    else:
+        rows = [(key, request.application) for key in request.remove]
+        db.executemany("DELETE FROM gossiplog_set_aside WHERE key = ? AND application = ?", rows)
+    db.executemany("INSERT OR REPLACE INTO gossiplog_set_aside VALUES (?, ?, ?, ?, ?)", request.add)
+
+
 def _root(db: BoundedConnection, request: ReadRoot) -> Node:
     row = db.execute("SELECT level, hash FROM gossiplog_nodes ORDER BY level DESC LIMIT 1").fetchone()
     return Node(0, None, ANCHOR_HASH) if row is None else Node(row[0], None, row[1])
@@ -348,6 +376,7 @@ def _runs(db: BoundedConnection, request: ReadRuns) -> list[Run]:
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
+    ReadApplications: _applications,
     ReadBranchTips: _branch_tips,
     ReadCount: _count,
     ReadCursor: _cursor,
@@ -365,12 +394,15 @@ ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
     ReadRoot: _root,
     ReadRuns: _runs,
     ReadSketch: _sketch,
+    ReadSetAside: _set_aside,
     ReadSuccessor: _successor,
     ReadTail: _tail,
     ReadValues: _values,
+    WriteApplication: _write_application,
     WriteCursor: _write_cursor,
     WriteEntries: _write_entries,
     WriteQuarantine: _write_quarantine,
     WriteSketch: _write_sketch,
+    WriteSetAside: _write_set_aside,
     **FSCK_ANSWERS,
 }

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from ...errors import ClosedError, CommitError, DamagedLog, LocalProtocolError, ReadOnlyLog, SnapshotExpired, StoreError
-from ...plan import Plan, Request, run_plan
+from ...errors import ClosedError, DamagedLog, ReadOnlyLog, SnapshotExpired, StoreError
+from ...plan import Call, Plan, Request, run_plan
 from ..base import Durability, Reader, Transaction
+from ..statements import ApplicationTables
 from ..writer_cache import UNKNOWN, WriterCache
 from .answers import answer
 from .bounds import BoundedConnection
@@ -165,7 +166,7 @@ class SqliteStore:
         except trio.WouldBlock:
             await self._write_turn.acquire()
         try:
-            result: T = await _call(self._path, writer, _write, plan, self._tail)
+            result: T = await _call(self._path, writer, _write, plan, self._path, self._tail)
             if self._is_wal_large():
                 await self._empty_wal(writer)
             return result
@@ -259,6 +260,12 @@ class _Snapshot:
                 raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="begin anew on a later one")
             return await _call(self._path, self._reader, _run, plan)
 
+    async def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        async with self._turn:
+            if self._is_over:
+                raise SnapshotExpired(f"the snapshot of {self._path} has expired", hint="begin anew on a later one")
+            return await _call(self._path, self._reader, _query, statement, parameters)
+
     async def end(self) -> None:
         """End the transaction, after the plan that is being run."""
         async with self._turn:
@@ -276,13 +283,76 @@ class _Transaction:
         self._tail = tail
 
     async def run(self, plan: Plan[T]) -> T:
-        return await _call(self._path, self._writer, _run_writing, plan, self._tail)
+        return await self._call(lambda transaction: transaction.run(plan))
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return await _call(self._path, self._writer, _execute_foreign, lambda db: db.execute(statement, parameters).fetchall())
+        return await self._call(lambda transaction: transaction.execute(statement, parameters))
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        await _call(self._path, self._writer, _execute_foreign, lambda db: db.executemany(statement, rows))
+        await self._call(lambda transaction: transaction.execute_many(statement, rows))
+
+    async def begin_attempt(self) -> None:
+        await self._call(lambda transaction: transaction.begin_attempt())
+
+    async def undo_attempt(self) -> None:
+        await self._call(lambda transaction: transaction.undo_attempt())
+
+    async def _call(self, function: Callable[[_SyncTransaction], T]) -> T:
+        return await _call(self._path, self._writer, _in_transaction, self._path, self._tail, function)
+
+
+class _SyncTransaction:
+    """The same as plain calls in the writer's thread; see `SyncTransaction`."""
+
+    def __init__(self, db: BoundedConnection, path: Path, tail: WriterCache) -> None:
+        self._db = db
+        self._path = path
+        self._tail = tail
+        self._tables = ApplicationTables(db)
+
+    def run(self, plan: Plan[T]) -> T:
+        with _Translating(self._path):
+            return run_plan(plan, self._answer)
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with _Translating(self._path):
+            return self._tables.execute(statement, parameters)
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        with _Translating(self._path):
+            self._tables.execute_many(statement, rows)
+
+    def begin_attempt(self) -> None:
+        self._control("SAVEPOINT gossiplog_attempt")
+
+    def undo_attempt(self) -> None:
+        self._control("ROLLBACK TO gossiplog_attempt")
+
+    def release(self) -> None:
+        self._tables.release()
+
+    def _control(self, statement: str) -> None:
+        with _Translating(self._path):
+            self._tables.release()
+            self._db.execute(statement)
+
+    def _answer(self, request: Request[Any]) -> Any:
+        if isinstance(request, Call):
+            return request.function(self)
+        found = self._tail.known(request)
+        if found is UNKNOWN:
+            self._tables.release()
+            found = answer(self._db, request)
+            self._tail.learn(request, found)
+        return found
+
+
+def _in_transaction(db: BoundedConnection, path: Path, tail: WriterCache, function: Callable[[_SyncTransaction], T]) -> T:
+    transaction = _SyncTransaction(db, path, tail)
+    try:
+        return function(transaction)
+    finally:
+        transaction.release()
 
 
 async def _connect(path: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
@@ -295,29 +365,38 @@ async def _connect(path: Path, durability: Durability, *, read_only: bool) -> Tr
 
 
 async def _call(path: Path, connection: TrioConnection, function: Callable[..., T], *args: Any) -> T:
-    try:
+    with _Translating(path):
         return await connection.call(function, *args)
-    except DamagedLog as error:
-        error.location = error.location or str(path)
-        raise
-    except sqlite3.Error as error:
-        raise translate(path, error) from error
+
+
+class _Translating:
+    """Names the log's path in errors of the database. A generator for it would keep whatever raised them alive."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, DamagedLog):
+            error.location = error.location or str(self._path)
+        elif isinstance(error, sqlite3.Error):
+            raise translate(self._path, error) from error
 
 
 def _run(db: BoundedConnection, plan: Plan[T]) -> T:
     return run_plan(plan, partial(answer, db))
 
 
-def _run_writing(db: BoundedConnection, plan: Plan[T], tail: WriterCache) -> T:
-    return run_plan(plan, partial(_answer_writing, db, tail))
-
-
-def _answer_writing(db: BoundedConnection, tail: WriterCache, request: Request[Any]) -> Any:
-    found = tail.known(request)
-    if found is UNKNOWN:
-        found = answer(db, request)
-        tail.learn(request, found)
-    return found
+def _query(db: BoundedConnection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    tables = ApplicationTables(db, reads_only=True)
+    try:
+        return tables.execute(statement, parameters)
+    finally:
+        tables.release()
 
 
 def _begin(db: sqlite3.Connection) -> None:
@@ -358,10 +437,10 @@ def _read(db: BoundedConnection, plan: Plan[T]) -> T:
         _rollback(db)
 
 
-def _write(db: BoundedConnection, plan: Plan[T], tail: WriterCache) -> T:
+def _write(db: BoundedConnection, plan: Plan[T], path: Path, tail: WriterCache) -> T:
     _begin(db)
     try:
-        result = _run_writing(db, plan, tail)
+        result = _in_transaction(db, path, tail, lambda transaction: transaction.run(plan))
         _commit(db)
     except BaseException:
         tail.forget()
@@ -369,32 +448,3 @@ def _write(db: BoundedConnection, plan: Plan[T], tail: WriterCache) -> T:
         _rollback(db)
         raise
     return result
-
-
-_DENIED = {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA}
-_READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-
-
-def _execute_foreign(db: sqlite3.Connection, execute: Callable[[sqlite3.Connection], T]) -> T:
-    """Execute the application's statement with everything refused that could harm the log or end the transaction."""
-    refused: list[str] = []
-
-    def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-        names = [name for name in (first, second) if name is not None]
-        # Not even a temporary table may have such a name: it would hide the log's own.
-        if action in _DENIED or (action not in _READS and any(name.lower().startswith("gossiplog_") for name in names)):
-            refused.append(names[0] if names else "this statement")
-            return sqlite3.SQLITE_DENY
-        return sqlite3.SQLITE_OK
-
-    db.set_authorizer(authorize)
-    try:
-        return execute(db)
-    except sqlite3.DatabaseError as error:
-        if refused:
-            raise LocalProtocolError(f"apply may not touch {refused[0]}: it belongs to the log") from error
-        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in (0, sqlite3.SQLITE_ERROR):
-            raise CommitError(f"the application's statement: {error}") from error
-        raise
-    finally:
-        db.set_authorizer(None)

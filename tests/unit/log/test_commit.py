@@ -6,8 +6,9 @@ from log_support import SIGNERS, TOPIC, make
 from gossiplog.codec import pcf_encode
 from gossiplog.entry import Outcome, clock_of
 from gossiplog.errors import EncodeError, NotAuthorised, Rejected
-from gossiplog.log.commit import AppendPayloads, InsertEntries, Refusal, commit, restore
-from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, Row, WriteEntries, WriteQuarantine
+from gossiplog.log.access import AccessRule, Void
+from gossiplog.log.commit import AppendPayloads, InsertEntries, commit, restore
+from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, Row, WriteEntries
 from gossiplog.plan import run_plan
 from gossiplog.store.memory.state import MemoryState
 
@@ -90,23 +91,35 @@ def test_an_append_over_inserts_of_its_batch_merges_their_heads() -> None:
     assert store.state.answer(ReadHeads()) == [d.key]
 
 
-def test_what_failed_or_was_refused_before_is_left_out_of_the_next_attempt() -> None:
+def test_what_failed_before_is_left_out_of_the_next_attempt() -> None:
     store = Store()
     a, b = make("a"), make("b")
     error = Rejected("no")
-    committed = store.commit(InsertEntries([a, b]), payloads("c"), refused={a.key: Refusal("apply", "why")}, failed={1: error})
+    committed = store.commit(InsertEntries([a, b]), payloads("c"), failed={1: error})
     assert committed.outcomes[1] is error
-    assert [(verdict.outcome, verdict.reason) for verdict in committed.outcomes[0]] == [(Outcome.IGNORE, "why"), (Outcome.ACCEPT, None)]
-    (aside,) = [request for request in store.written if isinstance(request, WriteQuarantine)]
-    assert [(record.key, record.rule, record.reason, record.since) for record in aside.add] == [(a.key, "apply", "why", 17.0)]
-    assert [row.key for row in written_rows(store)] == [b.key]
+    assert [row.key for row in written_rows(store)] == [a.key, b.key]
 
 
 def test_an_access_rule_is_asked_before_anything_is_added() -> None:
     store = Store()
-    committed = store.commit(payloads("a", "b", "c"), authorize=lambda message, did: message.payload != "c")
+    committed = store.commit(payloads("a", "b", "c"), rule=AccessRule(lambda message, did: message.payload != "c", asks_past=False))
     assert isinstance(committed.outcomes[0], NotAuthorised)
     assert store.written == []
+
+
+def test_what_descends_from_a_refused_entry_is_void_and_the_oldest_makes_room(monkeypatch) -> None:
+    store, void = Store(), Void()
+    rule = AccessRule(lambda message, did: message.payload != "a", asks_past=False)
+    a = make("a")
+    b = make("b", [a])
+    c = make("c", [make("gone"), b])
+    committed = store.commit(InsertEntries([a, b, c]), rule=rule, void=void)
+    assert [(verdict.outcome, verdict.rule) for verdict in committed.outcomes[0]] == [(Outcome.IGNORE, "access")] * 3
+    assert [entry.key for entry, _ in void.take_news()] == [a.key]
+    assert store.written == []
+    monkeypatch.setattr("gossiplog.log.access.VOID_MAX", 2)
+    void.add(b"new", "why")
+    assert a.key not in void and b"new" in void
 
 
 def test_each_branch_is_a_chain_of_parents() -> None:

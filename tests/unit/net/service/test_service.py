@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from gossiplog import GossipLog
 from gossiplog.broadcast import PeerKind
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry import Verdict
-from gossiplog.entry.message import Entry
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
 from gossiplog.net.service import cut_through
@@ -231,15 +229,10 @@ async def test_entry_passes_through_a_hub_while_it_is_stored_there(monkeypatch: 
 
 
 async def test_entry_that_a_rule_may_refuse_waits_for_it() -> None:
-    async def apply(entries: Sequence[Entry], transaction: object) -> None:
-        for entry in entries:
-            if entry.message.payload == "bad":
-                raise gossiplog.Reject("bad", id=entry.id)
-
     async with (
         memory_log(2) as author,
         memory_log(3) as other,
-        gossiplog.open(":memory:", topic=TOPIC, apply=apply) as log,
+        gossiplog.open(":memory:", topic=TOPIC, authorize=lambda message, did: message.payload != "bad") as log,
         open_service(log) as hub,
         open_service(other) as client,
         joined(hub, client),
@@ -306,9 +299,12 @@ async def test_entry_on_which_the_application_fails_does_not_keep_others_back(ca
         stream = await client.open_stream([PUSH])
         data = b"".join(encode_frame(encode_event(Insert(entry.key, entry.value))) for entry in (bad, *fine))
         await stream.send_all(data)
-        await until_has(log, fine)
+        await until_has(log, [*fine, bad])
+        assert [record.key async for record in log.set_aside()] == [bad.key]
         assert hub.state().offences == {}
-    assert any(record.levelno == logging.ERROR for record in caplog.records)
+    (told,) = [record for record in caplog.records if record.name == "gossiplog.application"]
+    assert bad.id in told.getMessage() and bad.author in told.getMessage()
+    assert "raise ZeroDivisionError" in told.getMessage() and "applications.py" not in told.getMessage()
 
 
 async def test_fault_in_one_stream_ends_that_stream_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

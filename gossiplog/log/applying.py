@@ -1,0 +1,244 @@
+"""Applications and the log: what is applied when, what becomes of entries that an application can make nothing of.
+
+Source: docs/spec/applications.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..entry.message import Entry
+from ..entry.message_id import clock_of, decode_id
+from ..errors import DecodeError, Reject
+from ..plan import Plan, Request, ask
+from .ancestry import children
+from .application import Application
+from .requests import (
+    Applied,
+    Position,
+    ReadApplications,
+    ReadLeaves,
+    ReadSetAside,
+    ReadTail,
+    ReadValues,
+    SetAside,
+    WriteApplication,
+    WriteSetAside,
+)
+
+__all__ = [
+    "PAGE",
+    "Applying",
+    "Batch",
+    "Failure",
+    "apply_entries",
+    "catch_up",
+    "expire_tables",
+    "find_applied",
+    "has_applied_children",
+    "isolate",
+    "leave_behind",
+    "read_set_aside",
+    "retry",
+]
+
+PAGE = 1_000
+"""Entries that are applied at a time where many are."""
+
+
+class Batch(list[Entry]):
+    """Entries as `apply` gets them: a list that knows how far it was looked at, by which the entry is found that could not be applied."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        super().__init__(entries)
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        for index, entry in enumerate(super().__iter__(), 1):
+            self.seen = max(self.seen, index)
+            yield entry
+
+    def __getitem__(self, at):  # type: ignore[no-untyped-def]
+        self.seen = max(self.seen, at + 1) if type(at) is int and at >= 0 else len(self)
+        return super().__getitem__(at)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An entry that could not be applied, and why."""
+
+    entry: Entry
+    error: Exception
+
+
+Applying: TypeAlias = Callable[[Application, Batch, Mapping[bytes, Entry]], Request[Exception | None]]
+"""Makes the request that has an application's `apply` called as one attempt: undone where it raises, and the answer what it raised."""
+
+
+def isolate(entries: Sequence[Entry]) -> Generator[Batch, Exception | None, list[Failure]]:
+    """Find the entries that cannot be applied among many that can: yields what to try next, in order, and is sent what it raised.
+
+    What has been looked at when something is raised tells nearly always which entry it was: then one bad entry costs what was done
+    before it once more. Where all had been looked at, the batch is halved.
+    """
+    failures: list[Failure] = []
+    queue = deque([Batch(entries)])
+    while queue:
+        batch = queue.popleft()
+        error = yield batch
+        if error is None:
+            continue
+        seen, tried = batch.seen, list(batch)
+        named = _find_named(tried, error)
+        if named is not None:
+            failures.append(Failure(tried[named], error))
+            parts = [tried[:named], tried[named + 1 :]]
+        elif seen == 1 or len(tried) == 1:
+            failures.append(Failure(tried[0], error))
+            parts = [tried[1:]]
+        elif 0 < seen < len(tried):
+            parts = [tried[: seen - 1], tried[seen - 1 :]]
+        else:
+            parts = [tried[: len(tried) // 2], tried[len(tried) // 2 :]]
+        queue.extendleft(Batch(part) for part in reversed(parts) if part)
+    return failures
+
+
+def _find_named(entries: Sequence[Entry], error: Exception) -> int | None:
+    """Return the place of the entry that a `Reject` names; one that names none of them is treated as any exception."""
+    if not isinstance(error, Reject) or error.id is None:
+        return None
+    try:
+        key = decode_id(error.id)
+    except DecodeError:
+        return None
+    return next((index for index, entry in enumerate(entries) if entry.key == key), None)
+
+
+def apply_entries(
+    application: Application, entries: Sequence[Entry], applying: Applying, now: float, new: Mapping[bytes, Entry]
+) -> Plan[list[Failure]]:
+    """Apply entries, and set those aside that raise.
+
+    Args:
+        application: Whose tables are up to date but for these.
+        entries: In causal order.
+        applying: Makes the request that calls `apply`.
+        now: Unix time in seconds, for the records.
+        new: Entries by their keys that the store may not have written yet.
+    """
+    attempts = isolate(entries)
+    try:
+        batch = next(attempts)
+        while True:
+            error = yield from ask(applying(application, batch, new))
+            batch = attempts.send(error)
+    except StopIteration as stop:
+        failures: list[Failure] = stop.value
+    if failures:
+        records = [describe(failure, application.name, now) for failure in failures]
+        yield from ask(WriteSetAside(application.name, records, []))
+    return failures
+
+
+def describe(failure: Failure, application: str, now: float) -> SetAside:
+    """Make the record of an entry that was set aside."""
+    error = failure.error
+    reason = error.reason if isinstance(error, Reject) else str(error)
+    return SetAside(failure.entry.key, application, type(error).__name__, reason[:_REASON_CHARS], now)
+
+
+_REASON_CHARS = 1_000
+
+
+def catch_up(
+    application: Application, behind: int, end: int | None, applying: Applying, now: float, new: Mapping[bytes, Entry]
+) -> Plan[tuple[int | None, list[Failure]]]:
+    """Apply a page of the entries that were stored without the application, and note how far that brought it.
+
+    Args:
+        application: Whose tables are up to date up to `behind`.
+        behind: An insertion number.
+        end: The insertion number to go up to, below all that this transaction writes; None for all there are.
+        applying, now, new: As `apply_entries`.
+
+    Returns:
+        Where it is now, None if nothing is missing; and what was set aside.
+    """
+    rows = yield from ask(ReadTail(behind, PAGE))
+    entries = [Entry.stored(value) for seq, value in rows if end is None or seq <= end]
+    failures = (yield from apply_entries(application, entries, applying, now, new)) if entries else []
+    is_done = len(entries) < len(rows) or not rows
+    place = None if is_done else rows[-1][0]
+    yield from ask(WriteApplication(Applied(application.name, application.version, place)))
+    return place, failures
+
+
+def leave_behind(running: Mapping[str, int], last: int) -> Plan[dict[str, Applied]]:
+    """Note, for each application that this process does not run in the version of its tables, that entries are stored without it.
+
+    Args:
+        running: The versions of those that it does run, by name.
+        last: The insertion number of the last entry before those.
+
+    Returns:
+        What is known of the applications that it does run.
+    """
+    found: dict[str, Applied] = {}
+    for applied in (yield from ask(ReadApplications())):
+        if running.get(applied.name) == applied.version:
+            found[applied.name] = applied
+        elif applied.behind is None:
+            yield from ask(WriteApplication(applied._replace(behind=last)))
+    return found
+
+
+def find_applied(name: str) -> Plan[Applied | None]:
+    """Find what is known of one application."""
+    return next((applied for applied in (yield from ask(ReadApplications())) if applied.name == name), None)
+
+
+def expire_tables() -> Plan[None]:
+    """Have the tables of all applications built anew: entries were taken out that they were made of."""
+    for applied in (yield from ask(ReadApplications())):
+        yield from ask(WriteApplication(Applied(applied.name, 0, None)))
+
+
+def read_set_aside(application: str) -> Plan[list[SetAside]]:
+    """Read all that one application set aside, in the order of keys, which is causal."""
+    records: list[SetAside] = []
+    after: tuple[bytes, str] | None = None
+    while page := (yield from ask(ReadSetAside(after, PAGE))):
+        records += [record for record in page if record.application == application]
+        after = page[-1].key, page[-1].application
+    return records
+
+
+def has_applied_children(keys: Collection[bytes]) -> Plan[bool]:
+    """Say whether any of these entries has a child that is not one of them."""
+    leaves = yield from ask(ReadLeaves(list(keys)))
+    for key, leaf in leaves.items():
+        found = yield from children(Position(leaf.branch, clock_of(key)))
+        if any(child not in keys for child in found):
+            return True
+    return False
+
+
+def retry(application: Application, keys: Sequence[bytes], applying: Applying, now: float) -> Plan[list[Failure]]:
+    """Apply entries that were set aside, and that nothing that was applied comes after."""
+    yield from ask(WriteSetAside(application.name, [], keys))
+    failures: list[Failure] = []
+    for low in range(0, len(keys), PAGE):
+        part = keys[low : low + PAGE]
+        while part:
+            # An answer has what fits a page, and the first of them in any case.
+            values = yield from ask(ReadValues(part))
+            entries = [Entry(key, values[key]) for key in part if key in values]
+            if not entries:
+                break
+            failures += yield from apply_entries(application, entries, applying, now, {})
+            part = [key for key in part if key not in values]
+    return failures

@@ -1,0 +1,112 @@
+"""Questions about entries that a transaction has not written yet, and about the ancestors of one: what `authorize` and `apply` may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from typing import Any, TypeVar
+
+from ..entry.message import Entry
+from ..entry.message_id import decode_id
+from ..plan import Plan, ask
+from .ancestry import AncestorQuery
+from .requests import ReadValues
+
+__all__ = ["Past", "find_entry", "is_ancestor"]
+
+T = TypeVar("T")
+
+
+def find_entry(key: bytes, new: Mapping[bytes, Entry]) -> Plan[Entry | None]:
+    """Find an entry of the log, or of those that are about to be written; None if it is neither."""
+    if key in new:
+        return new[key]
+    values = yield from ask(ReadValues([key]))
+    return Entry(key, values[key]) if key in values else None
+
+
+def is_ancestor(ancestor: bytes, descendant: bytes, new: Mapping[bytes, Entry]) -> Plan[bool]:
+    """Say whether a path leads from one entry through parents to another, where the first steps may be among new entries.
+
+    Raises:
+        NotFound: One of the two is neither in the log nor new.
+    """
+    if descendant in new:
+        return (yield from _is_behind(ancestor, new[descendant].parent_keys, new))
+    if ancestor in new:
+        # Nothing that is stored has a new entry before it.
+        return False
+    return bool((yield from AncestorQuery(ancestor, descendant).run()))
+
+
+def _is_behind(ancestor: bytes, parents: Iterable[bytes], new: Mapping[bytes, Entry]) -> Plan[bool]:
+    """Say whether the entry is one of these, or an ancestor of one of these."""
+    stored: set[bytes] = set()
+    seen = set(parents)
+    queue = list(seen)
+    while queue:
+        key = queue.pop()
+        if key == ancestor:
+            return True
+        if key in new:
+            fresh = set(new[key].parent_keys) - seen
+            seen |= fresh
+            queue += fresh
+        else:
+            stored.add(key)
+    if ancestor in new:
+        return False
+    for key in sorted(stored):
+        # Keys sort in causal order.
+        if key > ancestor and (yield from AncestorQuery(ancestor, key).run()):
+            return True
+    return False
+
+
+class Past:
+    """What was before a message: its ancestors, and nothing else, for these are the same on every replica.
+
+    Args:
+        parents: The message's parents.
+        new: Entries that are about to be written.
+        run: Runs a plan within the transaction.
+    """
+
+    def __init__(self, parents: Iterable[bytes], new: Mapping[bytes, Entry], run: Callable[[Plan[Any]], Any]) -> None:
+        self._parents = tuple(parents)
+        self._new = new
+        self._run = run
+
+    def is_ancestor(self, a: str, b: str | None = None) -> bool:
+        """Say whether `a` is an ancestor of `b`, which is one of the message's, or, without `b`, of the message itself.
+
+        What is no ancestor of the message is none of anything here.
+        """
+        key = decode_id(a)
+        if self.get(a) is None:
+            return False
+        if b is None:
+            return True
+        descendant = decode_id(b)
+        return self.get(b) is not None and bool(self._run(is_ancestor(key, descendant, self._new)))
+
+    def get(self, id: str) -> Entry | None:
+        """Return the entry with this id if it is an ancestor of the message."""
+        key = decode_id(id)
+        entry: Entry | None = self._run(find_entry(key, self._new))
+        return entry if entry is not None and self._run(_is_behind(key, self._parents, self._new)) else None
+
+    def ancestors(self) -> Iterator[Entry]:
+        """Iterate over the message's ancestors, highest ids first, as far as it is iterated: a read each."""
+        seen = set(self._parents)
+        heap: list[tuple[int, bytes]] = []
+        for key in seen:
+            heappush(heap, (-int.from_bytes(key), key))
+        while heap:
+            entry: Entry | None = self._run(find_entry(heappop(heap)[1], self._new))
+            if entry is None:
+                continue
+            yield entry
+            for key in set(entry.parent_keys) - seen:
+                seen.add(key)
+                heappush(heap, (-int.from_bytes(key), key))

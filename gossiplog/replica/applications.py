@@ -1,0 +1,352 @@
+"""The applications of a log that is open: called within its transactions, brought up to date, and built anew."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import time
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+from ..entry.message import Entry
+from ..errors import LocalProtocolError, NewerVersion
+from ..log.application import Application, SyncTransaction, is_coroutine_function
+from ..log.applying import (
+    Batch,
+    Failure,
+    apply_entries,
+    catch_up,
+    find_applied,
+    has_applied_children,
+    leave_behind,
+    read_set_aside,
+    retry,
+)
+from ..log.commit import Committed
+from ..log.requests import Applied, ReadPage, WriteApplication, WriteSetAside
+from ..plan import Call, Plan, Request, ask
+from .tx import SyncTx, Tx
+
+if TYPE_CHECKING:
+    from ..store import Store, Transaction
+
+__all__ = ["Applications", "OwnFailure", "Rebuilt", "check_not_applying", "logger"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("gossiplog.application")
+_PACKAGE = str(Path(__file__).parent.parent)
+_PAGE = 1_000
+_IS_APPLYING: ContextVar[bool] = ContextVar("gossiplog_is_applying", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What building an application's tables anew came to.
+
+    Attributes:
+        application: Its name.
+        entries: How many were applied, those that were set aside included.
+        set_aside: How many of them the application could make nothing of.
+    """
+
+    application: str
+    entries: int
+    set_aside: int
+
+
+Missed: TypeAlias = list[tuple[str, Failure]]
+"""What was set aside, with the application's name."""
+
+
+class OwnFailure(Exception):
+    """An application raised about appends of ours; the transaction is to be rolled back, and done again without them.
+
+    Attributes:
+        errors: What it raised, by the number of the piece of work that the append is.
+    """
+
+    def __init__(self, errors: dict[int, Exception]) -> None:
+        super().__init__()
+        self.errors = errors
+
+
+def check_not_applying() -> None:
+    """Refuse what would wait for the transaction that it is called in.
+
+    Raises:
+        LocalProtocolError: The caller is an application's `apply` or `reset`.
+    """
+    if _IS_APPLYING.get():
+        hint = "append when apply is over, for example from a subscription; what apply writes it writes with tx"
+        raise LocalProtocolError("apply writes to the log that it is applying, and would wait for itself", hint=hint)
+
+
+class _CallAsync(Request[T]):
+    """An application's coroutine function, called by whoever runs the plan in the event loop."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[Transaction], Any]) -> None:
+        self.function = function
+
+
+class Applications:
+    """All applications of one open log.
+
+    Args:
+        applications: In the order in which they are called.
+        store: The log's.
+
+    Attributes:
+        counts: How many entries were set aside, by application and the name of the exception's type, since the log was opened.
+        is_async: Whether one of them has to be called in the event loop.
+    """
+
+    def __init__(self, applications: Sequence[Application], store: Store) -> None:
+        names = [application.name for application in applications]
+        if len(names) != len(set(names)):
+            raise LocalProtocolError(f"two applications have the same name: {', '.join(names)}")
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.is_async = any(is_coroutine_function(application.apply) for application in applications)
+        self._all = {application.name: application for application in applications}
+        self._versions = {application.name: application.version for application in applications}
+        self._store = store
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def find(self, name: str | None) -> list[Application]:
+        """Return the application of this name; all of them for None.
+
+        Raises:
+            LocalProtocolError: The log was opened without it.
+        """
+        if name is None:
+            return list(self._all.values())
+        if name not in self._all:
+            raise LocalProtocolError(f"the log was opened without an application {name!r}", hint="open(…, app=…)")
+        return [self._all[name]]
+
+    def note_commit(self, committed: Committed) -> Plan[dict[str, Applied]]:
+        """Note what a commit means to applications that are not ours; return what is known of ours. Nothing is asked that is remembered."""
+        if not committed.entries:
+            return {}
+        return (yield from leave_behind(self._versions, committed.last))
+
+    def apply_commit(self, committed: Committed, known: Mapping[str, Applied], own: Container[int]) -> Plan[Missed]:
+        """Apply the new entries of a commit; return what was set aside, for `note` when it is committed.
+
+        Args:
+            committed: What was written in this transaction.
+            known: What `note_commit` returned.
+            own: The numbers of the pieces of work that are appends of ours.
+
+        Raises:
+            OwnFailure: An application raised about an append of ours.
+        """
+        entries = [entry for _, entry in committed.entries]
+        new = {entry.key: entry for entry in entries}
+        missed: Missed = []
+        for application in self._all.values() if entries else ():
+            applied = known.get(application.name)
+            if applied is None:
+                # Another process has built the tables for another version since, and follows.
+                continue
+            at = applied.behind
+            while at is not None:
+                at, failures = yield from catch_up(application, at, committed.last, self._applying, time.time(), new)
+                missed += [(application.name, failure) for failure in failures]
+            failures = yield from apply_entries(application, entries, self._applying, time.time(), new)
+            refused = {committed.owners[failure.entry.key]: failure.error for failure in reversed(failures)}
+            if any(index in own for index in refused):
+                raise OwnFailure({index: error for index, error in refused.items() if index in own})
+            missed += [(application.name, failure) for failure in failures]
+        return missed
+
+    def note(self, missed: Missed) -> None:
+        """Count what was set aside, and tell of it, with what the application's own code was doing."""
+        for name, failure in missed:
+            self.counts[name, type(failure.error).__name__] += 1
+            entry = failure.entry
+            logger.warning("application %s set entry %s of %s aside: %s", name, entry.id, entry.author, _describe(failure.error))
+
+    async def run(self, transaction: Transaction, plan: Plan[T]) -> T:
+        """Run a plan that calls applications within a transaction: in its thread, unless one of them needs the event loop."""
+        if not self.is_async:
+            return await transaction.run(plan)
+        try:
+            request = next(plan)
+            while True:
+                if isinstance(request, _CallAsync):
+                    answer = await request.function(transaction)
+                else:
+                    answer = await transaction.run(ask(request))
+                request = plan.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            plan.close()
+
+    async def bring_up_to_date(self, on_progress: Callable[[int], None] | None = None) -> None:
+        """Apply what was stored without the applications, and build the tables anew of those that have another version.
+
+        Raises:
+            NewerVersion: The tables are of a later version of an application.
+        """
+        for application in self._all.values():
+            applied = await self._store.read(find_applied(application.name))
+            if applied is not None and applied.version > application.version:
+                message = f"the tables of application {application.name} are of version {applied.version}, this is {application.version}"
+                raise NewerVersion(message, hint="upgrade the application, or `gossiplog replay` builds the tables for this one")
+            if applied is None or applied.version != application.version:
+                await self.rebuild(application, on_progress)
+            else:
+                await self.follow(application)
+
+    async def follow(self, application: Application) -> bool:
+        """Apply what other processes stored without the application, a page a transaction; return whether there was anything."""
+        applied = await self._store.read(find_applied(application.name))
+        is_behind = False
+        while applied is not None and applied.version == application.version and applied.behind is not None:
+            is_behind = True
+            async with self._store.transaction() as transaction:
+                missed = await self.run(transaction, self._follow_page(application))
+            self.note(missed)
+            applied = await self._store.read(find_applied(application.name))
+        return is_behind
+
+    def _follow_page(self, application: Application) -> Plan[Missed]:
+        applied = yield from find_applied(application.name)
+        if applied is None or applied.version != application.version or applied.behind is None:
+            return []
+        _, failures = yield from catch_up(application, applied.behind, None, self._applying, time.time(), {})
+        return [(application.name, failure) for failure in failures]
+
+    async def rebuild(self, application: Application, on_progress: Callable[[int], None] | None = None) -> Rebuilt:
+        """Build an application's tables anew, in one transaction: others see the old ones until it is done, and a crash undoes it."""
+        count = aside = 0
+        async with self._store.transaction() as transaction:
+            await self._reset(transaction, application)
+            after: bytes | None = None
+            while True:
+                after, entries, failures = await self.run(transaction, self._rebuild_page(application, after))
+                if not entries:
+                    break
+                count, aside = count + entries, aside + len(failures)
+                self.counts.update((application.name, type(failure.error).__name__) for failure in failures)
+                if on_progress is not None:
+                    on_progress(count)
+            await transaction.run(ask(WriteApplication(Applied(application.name, application.version, None))))
+        if count:
+            logger.info("application %s, version %d: %d entries applied, %d set aside", application.name, application.version, count, aside)
+        return Rebuilt(application.name, count, aside)
+
+    def _rebuild_page(self, application: Application, after: bytes | None) -> Plan[tuple[bytes | None, int, list[Failure]]]:
+        page = yield from ask(ReadPage(after, None, False, _PAGE))
+        if not page:
+            return after, 0, []
+        entries = [Entry(key, value) for key, value in page]
+        failures = yield from apply_entries(application, entries, self._applying, time.time(), {})
+        return page[-1][0], len(page), failures
+
+    async def retry(self, application: Application) -> Rebuilt:
+        """Apply again what the application set aside; a rebuild, where that comes too late for its place in the order."""
+        async with self._store.transaction() as transaction:
+            keys = [record.key for record in await transaction.run(read_set_aside(application.name))]
+            if application.order_free or not await transaction.run(has_applied_children(set(keys))):
+                failures = await self.run(transaction, retry(application, keys, self._applying, time.time()))
+                return Rebuilt(application.name, len(keys), len(failures))
+        return await self.rebuild(application)
+
+    async def _reset(self, transaction: Transaction, application: Application) -> None:
+        await transaction.run(ask(WriteSetAside(application.name, [], None)))
+        reset = application.reset
+        if reset is None:
+            return
+        with _applying():
+            if is_coroutine_function(reset):
+                await cast("Awaitable[None]", reset(Tx(transaction, {})))
+            else:
+                await transaction.run(ask(Call(lambda inner: _refuse_awaitable(reset(SyncTx(inner, {}))))))
+
+    def _applying(self, application: Application, batch: Batch, new: Mapping[bytes, Entry]) -> Request[Exception | None]:
+        if is_coroutine_function(application.apply):
+            return _CallAsync(lambda transaction: _attempt_async(application, batch, transaction, new))
+        return Call(lambda transaction: _attempt(application, batch, transaction, new))
+
+
+def _attempt(application: Application, batch: Batch, transaction: SyncTransaction, new: Mapping[bytes, Entry]) -> Exception | None:
+    """Call a plain `apply` on a batch; return what it raised, when everything that it executed was undone."""
+    tx = SyncTx(transaction, new)
+    transaction.begin_attempt()
+    try:
+        with _applying():
+            result = application.apply(batch, tx)
+    except Exception as error:
+        _check_failure(tx, error)
+        transaction.undo_attempt()
+        return error
+    _check_failure(tx)
+    _refuse_awaitable(result)
+    return None
+
+
+async def _attempt_async(application: Application, batch: Batch, transaction: Transaction, new: Mapping[bytes, Entry]) -> Exception | None:
+    """The same for a coroutine function."""
+    tx = Tx(transaction, new)
+    await transaction.begin_attempt()
+    try:
+        with _applying():
+            await cast("Awaitable[None]", application.apply(batch, tx))
+    except Exception as error:
+        _check_failure(tx, error)
+        await transaction.undo_attempt()
+        return error
+    _check_failure(tx)
+    return None
+
+
+def _check_failure(tx: Tx | SyncTx, error: Exception | None = None) -> None:
+    """Raise what is not about the entry: what the store could not do, though the application may have caught it; and no memory left."""
+    if tx.failure is not None:
+        raise tx.failure
+    if isinstance(error, MemoryError):
+        raise error
+
+
+def _refuse_awaitable(result: Any) -> None:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise LocalProtocolError("a function of the application returned something to await", hint="define it with `async def`")
+
+
+@contextmanager
+def _applying() -> Iterator[None]:
+    token = _IS_APPLYING.set(True)
+    try:
+        yield
+    finally:
+        _IS_APPLYING.reset(token)
+
+
+def _describe(error: Exception) -> str:
+    """Return an exception with its traceback, without what is ours above the application's code, and what no terminal should get."""
+    part: TracebackType | None = error.__traceback__
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        part = part.tb_next
+    lines = traceback.format_exception(type(error), error, part or error.__traceback__)
+    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], "".join(lines).rstrip())
+
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
