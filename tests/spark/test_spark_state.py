@@ -1,7 +1,6 @@
 """State and statistics, against what a few lines of Python say of the same entries."""
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -122,14 +121,14 @@ def heads_of(log: Log) -> list[str]:
     return [Graph(log.entries).entries[key].id for key in Graph(log.entries).heads]
 
 
-def in_pairs() -> Iterator[Any]:
-    """Every choice of three things; any two choices are met in four of the eight, and the others take minutes."""
-    for by, has_heads, is_kept in product(("$", "payload"), (False, True), (False, True)):
-        is_met = (by == "$") == (has_heads == is_kept)
-        yield pytest.param(by, has_heads, is_kept, marks=() if is_met else pytest.mark.slow)
+CHOICES = list(product(("$", "payload"), (False, True), (False, True)))
+MET = [choice for choice in CHOICES if (choice[0] == "$") == (choice[1] == choice[2])]
+"""Any two of the three choices are met in these four; the other four take as long again."""
 
 
-@pytest.mark.parametrize(("by", "has_heads", "is_kept"), in_pairs())
+@pytest.mark.parametrize(
+    ("by", "has_heads", "is_kept"), [pytest.param(*choice, marks=() if choice in MET else pytest.mark.slow) for choice in CHOICES]
+)
 def test_job_lists_all_that_was_refused(spark: Any, tmp_path: Path, damaged: Log, by: str, has_heads: bool, is_kept: bool) -> None:
     out = str(tmp_path / "out") if is_kept else None
     report = state_job(Job(spark, out), damaged.path, by, heads=heads_of(damaged) if has_heads else None)
