@@ -93,6 +93,23 @@ def test_apply_that_calls_its_own_log_is_told_so_instead_of_hanging() -> None:
     assert ["thread that has to answer" in str(error) for error in raised] == [True]
 
 
+def test_plain_apply_runs_in_the_databases_thread_and_may_not_append_either(tmp_path: Path) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def apply(entries: Any, tx: Any) -> None:
+        try:
+            log.append("again")
+        except LocalProtocolError as error:
+            seen.append((threading.current_thread().name, str(error)))
+
+    with open_blocking(tmp_path / "a.db", apply=apply) as log:
+        log.append(1)
+        assert log.count() == 1
+    ((thread, message),) = seen
+    assert thread not in (threading.current_thread().name, "gossiplog")
+    assert "apply" in message
+
+
 def test_interrupted_call_is_cancelled_and_the_log_goes_on(tmp_path: Path) -> None:
     lines = run_program(
         """
