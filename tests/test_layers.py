@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,10 @@ def test_unit_tests_stand_where_the_package_has_what_they_test() -> None:
     folders = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
     assert len(folders) > 20
     assert [str(folder) for folder in sorted(folders) if not (PACKAGE / folder).is_dir()] == []
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """Pytest imports them by these; of two with the same name, outside of packages, neither run nor collection gets to the end."""
+    files = [path for path in Path(__file__).parent.rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
+    counts = Counter(path.name for path in files)
+    assert [name for name, count in counts.items() if count > 1] == []
