@@ -38,11 +38,13 @@ class Run:
 
     Attributes:
         sessions: Sessions that the server ended.
+        answers: What the holders were answered.
         wal_bytes_max: The most that the write-ahead log had.
     """
 
     def __init__(self, server: Server) -> None:
         self.sessions = 0
+        self.answers = 0
         self.wal_bytes_max = 0
         self._server = server
         self._wal = server.path.with_name(server.path.name + "-wal")
@@ -58,6 +60,7 @@ class Run:
                     while not (found := frames.take(await stream.receive_some())):
                         pass
                     answer = decode_response(found[0])
+                    self.answers += 1
                     await trio.sleep(0.2)
                 self.sessions += 1
 
@@ -94,7 +97,8 @@ async def run(server: Server, seconds: float) -> None:
     print(
         f"{seconds:.0f} s, {HOLDERS} holders: {rate:,.0f} entries/s,"
         f" the write-ahead log had at most {measured.wal_bytes_max / 2**20:.1f} MiB,"
-        f" {measured.sessions} sessions ended by the server, its memory at most {server.memory_mib('VmHWM'):.0f} MiB,"
+        f" {measured.answers} answers to the holders, {measured.sessions} sessions ended by the server,"
+        f" its memory at most {server.memory_mib('VmHWM'):.0f} MiB,"
         f" file {server.path.stat().st_size / 2**20:.0f} MiB; load {load:.1f}"
     )
 
