@@ -9,10 +9,14 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from ..errors import LocalProtocolError, StatementError
+from ..log.requests import ReadLeaves, ReadLinksDown, ReadLinksUp, ReadPositions, ReadValues
 
-__all__ = ["ApplicationTables", "number_parameters"]
+__all__ = ["ASKED_FOR_APPLICATIONS", "ApplicationTables", "number_parameters"]
 
 T = TypeVar("T")
+
+ASKED_FOR_APPLICATIONS = (ReadLeaves, ReadValues, ReadPositions, ReadLinksDown, ReadLinksUp)
+"""What `tx.get` and `tx.is_ancestor` read between two statements of an application; its check allows that, and need not be released."""
 
 _TOKEN = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^]]*\]  # strings and quoted names

@@ -15,7 +15,7 @@ import trio
 from ...errors import ClosedError, DamagedLog, ReadOnlyLog, SnapshotExpired, StoreError
 from ...plan import Call, Plan, Request, run_plan
 from ..base import Durability, Reader, Transaction
-from ..statements import ApplicationTables
+from ..statements import ASKED_FOR_APPLICATIONS, ApplicationTables
 from ..writer_cache import UNKNOWN, WriterCache
 from .answers import answer
 from .bounds import BoundedConnection
@@ -339,9 +339,9 @@ class _SyncTransaction:
     def _answer(self, request: Request[Any]) -> Any:
         if isinstance(request, Call):
             return request.function(self)
-        found = self._tail.known(request)
-        if found is UNKNOWN:
-            self._tables.release()
+        if (found := self._tail.known(request)) is UNKNOWN:
+            if not isinstance(request, ASKED_FOR_APPLICATIONS):
+                self._tables.release()
             found = answer(self._db, request)
             self._tail.learn(request, found)
         return found
