@@ -67,6 +67,7 @@ ALLOWED: dict[str, str] = {
     "store/postgres": "entry errors log plan store tree version",
     "store/sqlite": "entry errors log plan store tree version",
     "sync": "codec entry errors log plan tree",
+    "testing": "codec entry errors log store",
     "tree": "errors plan",
     "web": "archive codec entry errors log net net/hub net/service net/transport plan pubsub replica sync tasks version",
 }

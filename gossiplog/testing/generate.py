@@ -1,0 +1,116 @@
+"""Histories by chance: replicas that write, meet, break off in the middle and begin anew, and a stranger who writes nonsense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, TypeAlias
+
+from .history import Deliver, Rebuild
+from .poison import poisoned
+from .world import Query, World, signer_of
+
+__all__ = ["Author", "Operations", "generate"]
+
+_STRANGE = 0.12
+_POISONED = 0.6
+_WRITTEN = 0.5
+_DELIVERED = 0.92
+_ABORTED = 0.2
+_STATEMENTS_MAX = 8
+_BURST_MAX = 4
+
+
+class Author:
+    """Who writes the next operation, and what can be seen from there.
+
+    Attributes:
+        random: All chance that an operation may depend on.
+        did: Who signs it.
+        ids: The entries that the replica has, ascending.
+        query: `query(sql, *parameters)` reads the replica's tables.
+    """
+
+    def __init__(self, random: Random, did: str, ids: Sequence[str], query: Query) -> None:
+        self.random = random
+        self.did = did
+        self.ids = ids
+        self.query = query
+
+
+Operations: TypeAlias = Callable[[Author], Any] | Sequence[Any]
+"""A function that makes a payload, or payloads to choose from."""
+
+
+def generate(world: World, operations: Operations, random: Random, size: int) -> None:
+    """Let so many things happen in a world, up to the moment when everybody has everything.
+
+    Raises:
+        Found: Something is wrong.
+    """
+    world.start()
+    for _ in range(random.randint(2, size)):
+        replica = random.randrange(len(world.replicas))
+        draw = random.random()
+        if draw < _STRANGE:
+            _write_strangely(world, operations, random, replica)
+        elif draw < _WRITTEN:
+            _write(world, operations, random, replica)
+        elif draw < _DELIVERED:
+            _deliver(world, random, replica)
+        else:
+            world.do(Rebuild(replica, random.choice((1, 2, 1_000)), _aborted(random)))
+    world.finish()
+
+
+def _write(world: World, operations: Operations, random: Random, replica: int) -> None:
+    """A replica appends, upon all its heads; now and then several in one commit."""
+    parents = world.heads(replica)
+    numbers = []
+    for _ in range(random.randint(2, _BURST_MAX) if random.random() < 0.2 else 1):
+        number = world.write(replica, parents, _operation(world, operations, random, replica, replica))
+        numbers.append(number)
+        parents = [number]
+    world.do(Deliver(replica, tuple(numbers), _aborted(random)))
+
+
+def _write_strangely(world: World, operations: Operations, random: Random, replica: int) -> None:
+    """A stranger writes upon whatever it likes of what a replica has, mostly something that is no operation."""
+    stranger = len(world.replicas)
+    numbers = world.replicas[replica].numbers
+    parents = sorted(random.sample(numbers, min(len(numbers), random.randint(0, 2))))
+    payload = _operation(world, operations, random, replica, stranger)
+    if random.random() < _POISONED:
+        payload = poisoned(random, payload)
+    world.do(Deliver(replica, (world.write(stranger, parents, payload),), _aborted(random)))
+
+
+def _deliver(world: World, random: Random, replica: int) -> None:
+    """A replica gets some of what another one has and it lacks, in some causal order, in commits of any size."""
+    other = random.choice(world.replicas)
+    has = set(world.replicas[replica].numbers)
+    missing = [number for number in other.numbers if number not in has]
+    draw = random.random()
+    if draw < 0.3:
+        # As a sync brings them.
+        missing.sort(key=lambda number: world.entries[number].key)
+    elif draw < 0.7:
+        # `Deliver` puts ancestors first, so any order is a causal one.
+        random.shuffle(missing)
+    if random.random() < 0.3:
+        del missing[random.randint(0, len(missing)) :]
+    while missing:
+        size = random.choice((1, 2, len(missing)))
+        world.do(Deliver(replica, tuple(missing[:size]), _aborted(random)))
+        del missing[:size]
+
+
+def _operation(world: World, operations: Operations, random: Random, replica: int, author: int) -> Any:
+    if not callable(operations):
+        return random.choice(operations)
+    at = world.replicas[replica]
+    return operations(Author(random, signer_of(author).did, sorted(at.known.entries), at.tables.query))
+
+
+def _aborted(random: Random) -> int | None:
+    return random.randint(0, _STATEMENTS_MAX) if random.random() < _ABORTED else None

@@ -1,0 +1,141 @@
+"""A history: who wrote which entries, on top of what, and in which order and pieces they reached each replica.
+
+Payloads may name other entries. As ids are hashes, they change with everything before them, so a history says `<entry 3>` where a payload
+has the id of its entry 3: what is left out of a history leaves the rest of it meaningful.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+__all__ = ["Deliver", "History", "Rebuild", "Step", "Written", "map_texts", "name_ids", "render", "resolve_ids"]
+
+_ID = re.compile(r"[0-9a-v]{32}")
+_NAME = re.compile(r"<entry (\d+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One entry.
+
+    Attributes:
+        author: Which of the authors signed it, from 0; replica n writes as author n, and the highest is a stranger.
+        parents: The numbers of earlier entries of the history.
+        payload: With `<entry N>` wherever an id stood.
+    """
+
+    author: int
+    parents: Sequence[int]
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """A replica gets entries, in this order, in one commit; what it has is skipped, and missing ancestors come first.
+
+    Attributes:
+        to: The replica.
+        entries: Numbers of entries.
+        aborted_after: The first attempt at the commit ends after so many statements, as when a connection breaks; then it is made again.
+    """
+
+    to: int
+    entries: Sequence[int]
+    aborted_after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """A replica drops its tables and applies everything it has anew, in the order of ids, as a new version of the application has it do.
+
+    Attributes:
+        replica: Which one.
+        batch: Entries that `apply` is given at a time.
+        aborted_after: As of `Deliver`.
+    """
+
+    replica: int
+    batch: int = 1_000
+    aborted_after: int | None = None
+
+
+Step: TypeAlias = Deliver | Rebuild
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What happened, from nothing. After the last step each replica gets what it lacks, in one commit.
+
+    Attributes:
+        entries: Parents first.
+        steps: In the order in which they happened, over all replicas.
+        replicas: How many there are.
+    """
+
+    entries: Sequence[Written]
+    steps: Sequence[Step]
+    replicas: int
+
+    @property
+    def size(self) -> tuple[int, int, int, int]:
+        """What shrinking makes smaller, the most important first."""
+        delivered = sum(len(step.entries) for step in self.steps if isinstance(step, Deliver))
+        links = sum(len(entry.parents) + entry.author for entry in self.entries)
+        aborted = sum(step.aborted_after is not None for step in self.steps)
+        return len(self.entries), len(self.steps) + self.replicas, delivered + links + aborted, len(repr(self.entries))
+
+
+def map_texts(payload: Any, change: Callable[[str], str]) -> Any:
+    """Return a payload with each of its texts, keys included, changed. The depth of a payload is limited by its form."""
+    if isinstance(payload, str):
+        return change(payload)
+    if isinstance(payload, list):
+        return [map_texts(item, change) for item in payload]
+    if isinstance(payload, dict):
+        return {change(key): map_texts(value, change) for key, value in payload.items()}
+    return payload
+
+
+def name_ids(payload: Any, numbers: dict[str, int]) -> Any:
+    """Replace the ids of known entries by `<entry N>`."""
+
+    def name(match: re.Match[str]) -> str:
+        number = numbers.get(match[0])
+        return match[0] if number is None else f"<entry {number}>"
+
+    return map_texts(payload, lambda text: _ID.sub(name, text))
+
+
+def resolve_ids(payload: Any, ids: Sequence[str]) -> Any:
+    """Put the ids back; the name of an entry that is not there stays as it is."""
+
+    def resolve(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return ids[number] if number < len(ids) else match[0]
+
+    return map_texts(payload, lambda text: _NAME.sub(resolve, text))
+
+
+def render(history: History, indent: str = "    ") -> str:
+    """Return Python that makes the history."""
+    lines = [f"{indent}    {_render_written(entry)}," for entry in history.entries]
+    steps = [f"{indent}    {_render_step(step)}," for step in history.steps]
+    return "\n".join(
+        ["History(", f"{indent}entries=[", *lines, f"{indent}],"]
+        + ([f"{indent}steps=[", *steps, f"{indent}],"] if steps else [f"{indent}steps=[],"])
+        + [f"{indent}replicas={history.replicas},", f"{indent[4:]})"]
+    )
+
+
+def _render_written(entry: Written) -> str:
+    return f"Written({entry.author}, {list(entry.parents)}, {entry.payload!r})"
+
+
+def _render_step(step: Step) -> str:
+    aborted = "" if step.aborted_after is None else f", aborted_after={step.aborted_after}"
+    if isinstance(step, Deliver):
+        return f"Deliver({step.to}, {list(step.entries)}{aborted})"
+    return f"Rebuild({step.replica}, {step.batch}{aborted})"

@@ -1,0 +1,59 @@
+"""Payloads that no application asked for. Anybody who may write to a log may send them, signed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+__all__ = ["POISON", "poisoned"]
+
+POISON: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    2**53 - 1,
+    1.5,
+    "",
+    "hello",
+    "x" * 5_000,
+    "\0",
+    "'; DROP TABLE items; --",
+    "\U0001f9e8\u202e",
+    b"\xff\x00",
+    [],
+    [[[[[[]]]]]],
+    {},
+    {"": None},
+    {"op": None},
+    {"op": "no such operation"},
+    {"op": ["set"], "key": {}, "value": b"\x00"},
+    {"op": "set"},
+    {"op": "set", "key": None, "value": None},
+)
+"""Twenty-two of them: every kind of value, texts that databases stumble over, and operations that are nearly some."""
+
+
+def poisoned(random: Random, payload: Any) -> Any:
+    """Return something that is nearly a payload, or nothing like it."""
+    variants = list(_variants(payload))
+    if not variants or random.random() < 0.3:
+        return random.choice(POISON)
+    return random.choice(variants)(random)
+
+
+def _variants(payload: Any) -> Iterator[Any]:
+    """Functions that break one part of a payload."""
+    if isinstance(payload, dict):
+        for key, value in payload.items():
+            yield lambda _, key=key: {other: payload[other] for other in payload if other != key}
+            yield lambda random, key=key: {**payload, key: random.choice(POISON)}
+            for variant in _variants(value):
+                yield lambda random, key=key, variant=variant: {**payload, key: variant(random)}
+        yield lambda random: {**payload, "unknown": random.choice(POISON)}
+    elif isinstance(payload, list):
+        for index, item in enumerate(payload):
+            yield lambda random, index=index: [*payload[:index], random.choice(POISON), *payload[index + 1 :]]
+            for variant in _variants(item):
+                yield lambda random, index=index, variant=variant: [*payload[:index], variant(random), *payload[index + 1 :]]

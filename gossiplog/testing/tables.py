@@ -1,0 +1,218 @@
+"""An application's tables in SQLite in memory, and the transaction that its `apply` is given: without a thread, an event loop or a file."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..entry.message_id import decode_id
+from ..errors import LocalProtocolError, NotFound
+from ..log.application import is_coroutine_function
+from ..store.statements import ApplicationTables
+
+if TYPE_CHECKING:
+    from ..entry.message import Entry
+
+__all__ = ["Aborted", "Known", "Tables", "Unrepeatable"]
+
+_Rows = list[tuple[Any, ...]]
+
+_UNREPEATABLE = (
+    (re.compile(r"\bcurrent_(?:timestamp|date|time)\b", re.IGNORECASE), "the clock"),
+    (re.compile(r"\b(?:date|time|datetime|julianday|strftime|unixepoch)\s*\(\s*(?:\)|[^()]*'now')", re.IGNORECASE), "the clock"),
+    (re.compile(r"\brandom(?:blob)?\s*\(", re.IGNORECASE), "chance"),
+)
+"""What a statement may not ask of the database: every replica would get another answer."""
+
+
+class Aborted(BaseException):
+    """The end of a commit half way, as by a broken connection or by cancellation. No `except Exception` of an application stops it."""
+
+
+class Unrepeatable(BaseException):
+    """The application asked for something that differs from replica to replica.
+
+    Attributes:
+        what: The clock, chance, or a hash.
+        where: The statement or the call.
+    """
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"apply asks {what}: {where}")
+        self.what = what
+        self.where = where
+
+
+class Known:
+    """The entries that one replica has, with their ancestors."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+        self._by_key: dict[bytes, Entry] = {}
+        self._ancestors: dict[str, frozenset[str]] = {}
+
+    def add(self, entry: Entry) -> None:
+        """Take an entry whose parents are here."""
+        parents = entry.message.parents
+        self.entries[entry.id] = self._by_key[entry.key] = entry
+        self._ancestors[entry.id] = frozenset(parents).union(*(self._ancestors[parent] for parent in parents))
+
+    def get(self, id: str) -> Entry | None:
+        """Return an entry; None if it is not here."""
+        return self._by_key.get(decode_id(id))
+
+    def is_ancestor(self, a: str, b: str) -> bool:
+        """Say whether a path leads from `b` through parents to `a`, or raise NotFound."""
+        for id in (a, b):
+            if self.get(id) is None:
+                raise NotFound(id)
+        return a in self._ancestors[b]
+
+
+class Tables:
+    """One replica's tables. `commit` runs an application's function in a transaction; `query` reads what was committed."""
+
+    def __init__(self, known: Known, *, is_reversed: bool = False) -> None:
+        self._known = known
+        self._db = sqlite3.connect(":memory:", isolation_level=None)
+        if is_reversed:
+            # What is read without ORDER BY then comes in another order, as it may from any database.
+            self._db.execute("PRAGMA reverse_unordered_selects = ON")
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._db.close()
+
+    def query(self, sql: str, *parameters: Any) -> _Rows:
+        """Return the rows of a SELECT."""
+        tables = ApplicationTables(self._db, reads_only=True)
+        try:
+            return tables.execute(sql, parameters)
+        finally:
+            tables.release()
+
+    def commit(self, work: Callable[[Transaction], None], *, aborted_after: int | None = None) -> None:
+        """Run a function in a transaction that is committed at its end, or rolled back when it raises.
+
+        Args:
+            work: What to do with the transaction.
+            aborted_after: Do it first up to so many statements, or up to the commit, and roll that back.
+        """
+        if aborted_after is not None:
+            with suppress(Aborted):
+                self._attempt(work, aborted_after, "ROLLBACK")
+        self._attempt(work, None, "COMMIT")
+
+    def _attempt(self, work: Callable[[Transaction], None], aborted_after: int | None, end: str) -> None:
+        tables = ApplicationTables(self._db)
+        self._db.execute("BEGIN")
+        try:
+            work(Transaction(self._db, tables, self._known, aborted_after))
+        except BaseException:
+            end = "ROLLBACK"
+            raise
+        finally:
+            tables.release()
+            self._db.execute(end)
+
+    def contents(self, shown: Sequence[str]) -> dict[str, list[str]]:
+        """Return the rows of the given queries, or of all tables, in an order that says nothing of how they came."""
+        if not shown:
+            names = [
+                name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+            ]
+            return {name: sorted(map(repr, self.query(f'SELECT * FROM "{name}"'))) for name in sorted(names)}
+        return {sql: sorted(map(repr, self.query(sql))) for sql in shown}
+
+
+class Transaction:
+    """What `apply` and `reset` are given when they are plain functions; `as_async` is for coroutine functions."""
+
+    def __init__(self, db: sqlite3.Connection, tables: ApplicationTables, known: Known, aborted_after: int | None) -> None:
+        self._db = db
+        self._tables = tables
+        self._known = known
+        self._left = aborted_after
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> _Rows:
+        """Execute one statement and return its rows."""
+        self._count(statement)
+        return self._tables.execute(statement, parameters)
+
+    fetch = execute
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute one statement for each row of parameters."""
+        self._count(statement)
+        self._tables.execute_many(statement, rows)
+
+    def is_ancestor(self, a: str, b: str) -> bool:
+        """Say whether `a` is an ancestor of `b`."""
+        return self._known.is_ancestor(a, b)
+
+    def get(self, id: str) -> Entry | None:
+        """Return an entry of the log; None if it is not there."""
+        return self._known.get(id)
+
+    def undoing(self, work: Callable[[], None]) -> None:
+        """Run a function, and undo what it wrote if it raises."""
+        self._control("SAVEPOINT attempt")
+        try:
+            work()
+        except Exception:
+            self._control("ROLLBACK TO attempt")
+            raise
+        finally:
+            self._control("RELEASE attempt")
+
+    def call(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function of the application, which may be a coroutine function, with this transaction as its last argument."""
+        if not is_coroutine_function(function):
+            function(*args, self)
+            return
+        coroutine = function(*args, _AsyncTransaction(self))
+        try:
+            coroutine.send(None)
+        except StopIteration:
+            return
+        coroutine.close()
+        raise LocalProtocolError("apply waits for something else than its transaction", hint="it may await nothing but methods of tx")
+
+    def _control(self, statement: str) -> None:
+        self._tables.release()
+        self._db.execute(statement)
+
+    def _count(self, statement: str) -> None:
+        asked = _asks(statement)
+        if asked is not None:
+            raise Unrepeatable(asked, " ".join(statement.split()))
+        if self._left is None:
+            return
+        if self._left == 0:
+            raise Aborted
+        self._left -= 1
+
+
+class _AsyncTransaction:
+    """The same with methods to await, none of which waits."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._transaction, name)
+
+        async def call(*args: Any) -> Any:
+            return method(*args)
+
+        return call
+
+
+@lru_cache(maxsize=1_000)
+def _asks(statement: str) -> str | None:
+    """Say what a statement asks that every replica would get another answer to."""
+    return next((what for pattern, what in _UNREPEATABLE if pattern.search(statement)), None)

@@ -1,0 +1,284 @@
+"""Replicas of one log in one process, with real entries and real SQL: a world does the steps of a history and compares what comes of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..codec import pcf_encode
+from ..entry.rules import next_clock
+from ..entry.signing import Ed25519Signer, sign_entry
+from ..errors import LocalProtocolError, Reject
+from ..log.applying import Batch, isolate
+from .history import Deliver, History, Step, Written, name_ids, resolve_ids
+from .tables import Known, Tables, Transaction, Unrepeatable
+from .watch import watching
+
+if TYPE_CHECKING:
+    from ..entry.message import Entry
+    from ..log.application import Application
+
+__all__ = ["Failure", "Found", "Invariant", "Query", "Rules", "World", "signer_of"]
+
+Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
+"""`query(sql, *parameters)`: rows of one replica's tables."""
+Invariant: TypeAlias = Callable[[Query], None]
+"""What must hold of any replica's tables at any moment; it raises where it does not."""
+
+_TOPIC = "testing.example.com"
+_ROWS_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is looked at.
+
+    Attributes:
+        application: Whose tables.
+        invariants: What must hold of each replica after each step.
+        shown: Queries whose rows must agree; all tables, whole, if there are none.
+        refusals: What `apply` raises on purpose about an entry that is to have no effect.
+    """
+
+    application: Application
+    invariants: Sequence[Invariant] = ()
+    shown: Sequence[str] = ()
+    refusals: tuple[type[Exception], ...] = (Reject,)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong; two failures of the same kind are the same to whoever shrinks."""
+
+    kind: str
+    text: str
+
+
+class Found(Exception):
+    """Ends a history at its first failure."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.failure = Failure(kind, text)
+
+
+@dataclass
+class _Replica:
+    tables: Tables
+    known: Known
+    numbers: list[int] = field(default_factory=list)
+    """What it has, in the order in which it came."""
+
+
+@cache
+def signer_of(author: int) -> Ed25519Signer:
+    """The key of an author, the same in every history."""
+    return Ed25519Signer.from_seed((author + 1).to_bytes(32, "big"))
+
+
+class World:
+    """A history in the making. Close it, or use it as a context manager."""
+
+    def __init__(self, rules: Rules, replicas: int) -> None:
+        self._rules = rules
+        self.entries: list[Entry] = []
+        self._numbers: dict[str, int] = {}
+        self._written: list[Written] = []
+        self._steps: list[Step] = []
+        self._count = replicas
+        self.replicas: list[_Replica] = []
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for replica in self.replicas:
+            replica.tables.close()
+
+    @property
+    def history(self) -> History:
+        """What has happened so far."""
+        return History(tuple(self._written), tuple(self._steps), self._count)
+
+    def start(self) -> None:
+        """Make the replicas, with the application's tables.
+
+        Raises:
+            Found: Something is wrong with those already.
+        """
+        self.replicas = [self._make_replica(is_reversed=number % 2 == 1) for number in range(self._count)]
+
+    def write(self, author: int, parents: Sequence[int], payload: Any) -> int:
+        """Make an entry that nobody has yet, and return its number. Its payload may have ids or the names of entries."""
+        named = name_ids(payload, self._numbers)
+        keys = sorted({self.entries[parent].key for parent in parents})
+        encoded = pcf_encode.encode(resolve_ids(named, [entry.id for entry in self.entries]))
+        entry = sign_entry(signer_of(author), _TOPIC, next_clock(keys), keys, encoded)
+        if entry.id in self._numbers:
+            return self._numbers[entry.id]
+        self._numbers[entry.id] = len(self.entries)
+        self.entries.append(entry)
+        self._written.append(Written(author, tuple(parents), named))
+        return len(self.entries) - 1
+
+    def heads(self, replica: int) -> list[int]:
+        """The numbers of the entries that a replica has no children of."""
+        numbers = self.replicas[replica].numbers
+        return sorted(set(numbers).difference(*(self._written[number].parents for number in numbers)))
+
+    def do(self, step: Step) -> None:
+        """Do one step and look at the replica after it.
+
+        Raises:
+            Found: Something is wrong.
+        """
+        self._steps.append(step)
+        if isinstance(step, Deliver):
+            replica = self.replicas[step.to]
+            numbers = self._lacking(replica, step.entries)
+            if numbers:
+                for number in numbers:
+                    replica.known.add(self.entries[number])
+                entries = [self.entries[number] for number in numbers]
+                self._commit(replica, lambda tx: self._apply(entries, tx), step.aborted_after)
+                replica.numbers += numbers
+        else:
+            replica = self.replicas[step.replica]
+            self._commit(replica, lambda tx: self._rebuild(replica.known, tx, step.batch), step.aborted_after)
+        for invariant in self._rules.invariants:
+            name = getattr(invariant, "__name__", "invariant")
+            try:
+                invariant(replica.tables.query)
+            except Exception as error:
+                raise Found(f"invariant {name}", f"{name} does not hold: {self._readable(_last_lines(error))}") from error
+
+    def finish(self) -> None:
+        """Bring everything to everybody, and compare all tables with those of a replica that is built from nothing.
+
+        Raises:
+            Found: They differ.
+        """
+        steps = list(self._steps)
+        for number in range(len(self.replicas)):
+            self.do(Deliver(number, range(len(self.entries))))
+        self._steps = steps
+        expected = self.rebuilt(is_watched=True)
+        for number, replica in enumerate(self.replicas):
+            difference = self._compare(expected, replica.tables.contents(self._rules.shown))
+            if difference:
+                raise Found("tables", f"replica {number} has the same entries and other tables than a rebuild from nothing:\n{difference}")
+        if self._rules.application.order_free:
+            difference = self._compare(expected, self.rebuilt(is_reversed=True))
+            if difference:
+                raise Found("order_free", f"order_free is said, but applied in reverse it comes to something else:\n{difference}")
+
+    def rebuilt(self, *, is_watched: bool = False, is_reversed: bool = False) -> dict[str, list[str]]:
+        """Return what the tables come to when all entries are applied in the order of ids, or the other way round, from nothing."""
+        oracle = self._make_replica(is_reversed=False)
+        try:
+            for entry in self.entries:
+                oracle.known.add(entry)
+            self._commit(oracle, lambda tx: self._apply_all(oracle.known, tx, 1_000, is_reversed=is_reversed), None, is_watched=is_watched)
+            return oracle.tables.contents(self._rules.shown)
+        finally:
+            oracle.tables.close()
+
+    def _make_replica(self, *, is_reversed: bool) -> _Replica:
+        known = Known()
+        replica = _Replica(Tables(known, is_reversed=is_reversed), known)
+        self._commit(replica, self._reset, None)
+        return replica
+
+    def _lacking(self, replica: _Replica, wanted: Iterable[int]) -> list[int]:
+        """The wanted entries that a replica lacks, each after its ancestors."""
+        has = set(replica.numbers)
+        found: list[int] = []
+        waiting = list(wanted)[::-1]
+        while waiting:
+            number = waiting[-1]
+            missing = [parent for parent in self._written[number].parents if parent not in has]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if number not in has:
+                has.add(number)
+                found.append(number)
+        return found
+
+    def _commit(
+        self, replica: _Replica, work: Callable[[Transaction], None], aborted_after: int | None, *, is_watched: bool = False
+    ) -> None:
+        try:
+            with watching() if is_watched else nullcontext():
+                replica.tables.commit(work, aborted_after=aborted_after)
+        except Unrepeatable as error:
+            raise Found(error.what, str(error)) from error
+
+    def _reset(self, tx: Transaction) -> None:
+        if self._rules.application.reset is not None:
+            tx.call(self._rules.application.reset)
+
+    def _rebuild(self, known: Known, tx: Transaction, batch: int) -> None:
+        self._reset(tx)
+        self._apply_all(known, tx, batch)
+
+    def _apply_all(self, known: Known, tx: Transaction, batch: int, *, is_reversed: bool = False) -> None:
+        ordered = [known.entries[id] for id in sorted(known.entries, reverse=is_reversed)]
+        for start in range(0, len(ordered), batch):
+            self._apply(ordered[start : start + batch], tx)
+
+    def _apply(self, entries: Sequence[Entry], tx: Transaction) -> None:
+        """Have the application apply entries, as a log does: what it refuses is found among the others, and has no effect."""
+        attempts = isolate(entries)
+        with suppress(StopIteration):
+            batch = next(attempts)
+            while True:
+                batch = attempts.send(self._try(batch, tx))
+
+    def _try(self, batch: Batch, tx: Transaction) -> Exception | None:
+        try:
+            tx.undoing(lambda: tx.call(self._rules.application.apply, batch))
+        except self._rules.refusals as refusal:
+            return refusal
+        except LocalProtocolError:
+            raise
+        except Exception as error:
+            payloads = ", ".join(repr(entry.payload) for entry in batch[:_ROWS_SHOWN])
+            text = f"apply raised {type(error).__name__}: {_last_lines(error)}\nwhen it was given {payloads}"
+            raise Found(f"apply raised {type(error).__name__}", self._readable(text)) from error
+        return None
+
+    def _compare(self, expected: dict[str, list[str]], found: dict[str, list[str]]) -> str:
+        lines = []
+        for name in sorted({*expected, *found}):
+            rebuilt, rows = expected.get(name, []), found.get(name, [])
+            if rebuilt != rows:
+                lines += [f"  {name}, only in the replica: {row}" for row in _without(rows, rebuilt)]
+                lines += [f"  {name}, only in the rebuild: {row}" for row in _without(rebuilt, rows)]
+        return self._readable("\n".join(lines))
+
+    def _readable(self, text: str) -> str:
+        named: str = name_ids(text, self._numbers)
+        return named
+
+
+def _without(rows: Sequence[str], others: Sequence[str]) -> list[str]:
+    left = list(others)
+    found = []
+    for row in rows:
+        if row in left:
+            left.remove(row)
+        else:
+            found.append(row)
+    return found[:_ROWS_SHOWN]
+
+
+def _last_lines(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+    return f"{error}{place}"
