@@ -35,6 +35,7 @@ ALLOWED: dict[str, str] = {
     "ethereum": "codec entry errors",
     "gossip_log": "entry errors ethereum log net net/hub replica store web",
     "keyring": "entry errors",
+    "kit": "entry errors log",
     "log": "codec entry errors plan sketch tree",
     "net": "broadcast errors net/discovery net/libp2p net/service net/transport pubsub pubsub/wire replica sync tasks",
     "net/discovery": "codec errors net net/libp2p net/service net/transport pubsub sync",

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+FOLDERS = ("docs", "examples")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 SOURCES = sorted((ROOT / "gossiplog").rglob("*.py"))
 _CITATION = re.compile(r'docs/([\w/-]+\.md)((?:, (?:and )?"[^"]+"|,? and "[^"]+")*)')
 

@@ -1,0 +1,66 @@
+"""The programs of the guides to applications do what the guides say, and so does the example."""
+
+import re
+import subprocess
+import sys
+from html import escape
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+EXAMPLE = ROOT / "examples" / "todo"
+_BLOCK = re.compile(r"^```python\n(.*?)^```(?:\n\nIt prints:\n\n```text\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+
+
+def run(*arguments: str, folder: Path) -> str:
+    command = [sys.executable, "-W", "error", *arguments]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr + ran.stdout
+    return ran.stdout
+
+
+def test_tutorial_works_step_by_step(tmp_path: Path) -> None:
+    steps = _BLOCK.findall((DOCS / "tutorial.md").read_text("utf-8"))
+    assert len(steps) == 6
+    for program, printed in steps:
+        name = program.partition("\n")[0].removeprefix("# ")
+        (tmp_path / name).write_text(program)
+        if printed:
+            assert run(name, folder=tmp_path) == printed, name
+        elif name.startswith("test_"):
+            run("-m", "pytest", "-q", "-p", "no:cacheprovider", name, folder=tmp_path)
+
+
+@pytest.mark.parametrize("page", ["kit.md", "designing.md"])
+def test_program_of_a_page_prints_what_it_says(page: str, tmp_path: Path) -> None:
+    ((program, printed),) = _BLOCK.findall((DOCS / page).read_text("utf-8"))
+    (tmp_path / "program.py").write_text(program)
+    assert run("program.py", folder=tmp_path) == printed
+
+
+def picture(printed: str) -> str:
+    """Make the example's picture of what it prints. `python tests/test_application_guides.py` writes it."""
+    lines = printed.rstrip("\n").split("\n")
+    height = 24 + 18 * len(lines)
+    texts = [f'<text x="16" y="{30 + 18 * row}">{escape(line)}</text>' for row, line in enumerate(lines) if line]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="420" height="{height}" viewBox="0 0 420 {height}" role="img">',
+            "<title>Two devices write offline, meet, and agree</title>",
+            "<style>text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#e2e8f0;white-space:pre}</style>",
+            f'<rect width="420" height="{height}" rx="8" fill="#0f172a"/>',
+            *texts,
+            "</svg>\n",
+        ]
+    )
+
+
+def test_example_shows_what_its_picture_shows(tmp_path: Path) -> None:
+    printed = run(str(EXAMPLE / "demo.py"), folder=tmp_path)
+    assert picture(printed) == (EXAMPLE / "demo.svg").read_text("utf-8")
+
+
+if __name__ == "__main__":
+    (EXAMPLE / "demo.svg").write_text(picture(run(str(EXAMPLE / "demo.py"), folder=Path.cwd())), "utf-8")
