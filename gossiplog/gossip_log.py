@@ -7,7 +7,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -183,7 +183,9 @@ class GossipLog(Replica):
             yield hub
 
     @asynccontextmanager
-    async def connect(self, url: str, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[HubLink]:
+    async def connect(
+        self, url: str, *, tls: ssl.SSLContext | None = None, token: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[HubLink]:
         """Keep the log connected to a hub for the length of a block: what either has and the other lacks goes over, and what is new.
 
         It connects in the background, and again whenever the connection is lost, after growing pauses; `wait_connected` waits.
@@ -191,11 +193,13 @@ class GossipLog(Replica):
         Args:
             url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` where the hub serves several logs.
             tls: How the hub's certificate is checked; the system's authorities unless given.
+            token: To be let in with, where the hub wants one.
+            headers: To send as well when connecting.
 
         Raises:
             LocalProtocolError: The URL is malformed, or the log is connected to it already.
         """
         from .net.hub.client import connect
 
-        async with connect(self, url, tls=tls) as link:
+        async with connect(self, url, tls=tls, token=token, headers=headers) as link:
             yield link

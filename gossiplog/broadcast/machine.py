@@ -19,7 +19,7 @@ from random import Random
 from typing import assert_never
 
 from ..entry.message import Entry
-from ..entry.validation import Outcome, Rule, Verdict
+from ..entry.validation import LATER, Outcome, Rule, Verdict
 from ..errors import DecodeError
 from ..pubsub.actions import AnotherSource, Connect, Validate
 from ..pubsub.events import (
@@ -354,7 +354,7 @@ class Broadcast:
                 self._spread(pending, verdict.entry)
         elif verdict.outcome is Outcome.REJECT:
             self._on_rejected(pending, verdict)
-        elif verdict.rule in (Rule.PARENTS, Rule.STORAGE):
+        elif verdict.rule == Rule.PARENTS or verdict.rule in LATER:
             # What our own disk refused has to come again as well, although nobody is to blame.
             self._on_orphan(pending, verdict)
         if pending.message_id is not None and not (pending.is_spread and pending.is_usual):

@@ -39,6 +39,7 @@ COMMANDS = {
     "copy": "log.copy:copy",
     "serve": "net.serve:serve",
     "peers": "net.peers:peers",
+    "token": "net.token:token",
     "quarantine": "log.quarantine:quarantine",
     "migrate": "log.lifecycle:migrate",
     "sim": "sim.group:sim",

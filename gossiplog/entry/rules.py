@@ -62,6 +62,8 @@ class Rule:
     ACCESS = "access"
     QUARANTINED = "quarantined"
     STORAGE = "storage"
+    UNWELCOME = "unwelcome"
+    QUOTA = "quota"
 
 
 class InvalidEntry(DecodeError):

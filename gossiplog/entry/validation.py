@@ -15,8 +15,11 @@
 | access | [IGNORE] | the log's access rule lets the did write it, after what came before |
 | quarantined | [IGNORE] | it is not among those that a repair took out of the log |
 | storage | [IGNORE] | the entry could be stored; if not, the fault is ours |
+| unwelcome | [IGNORE] | the server takes entries of this writer from clients, and as many |
+| quota | [IGNORE] | the writer has not brought too many of late; if so, it is fetched again later |
 
-They are asked in this order, and the first that fails is named. The last four are the log's to ask. REJECT is the sender's fault,
+They are asked in this order, and the first that fails is named; but the last two, which are a server's, are asked after the signature. The
+last six are not for `validate` to ask. REJECT is the sender's fault,
 IGNORE is nobody's or ours: what goes beyond our limits, or is signed in a way that we do not know, may be as good as any other entry,
 and whoever brings it honest.
 
@@ -37,10 +40,12 @@ from .message import Entry
 from .rules import VALUE_BYTES_LIMIT, InvalidEntry, Rule
 from .schemes import CODECS, SignatureScheme, accepted_schemes, extra_of, is_codec, scheme_of
 
-__all__ = ["CODECS", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judge", "validate", "validate_many"]
+__all__ = ["CODECS", "LATER", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judge", "validate", "validate_many"]
 
-UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.SCHEME})
+UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.SCHEME, Rule.UNWELCOME})
 """Rules that an entry may break which is good elsewhere."""
+LATER = frozenset({Rule.STORAGE, Rule.QUOTA})
+"""Rules that an entry may break which is good here, and has to come again."""
 
 
 class Outcome(Enum):

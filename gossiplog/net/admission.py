@@ -12,6 +12,7 @@ from enum import IntEnum
 import trio
 
 from ..sync.rate import address_group
+from .access import Access
 
 __all__ = ["Admission", "HubLimits", "Place", "Refused", "Worth", "client_address"]
 
@@ -36,6 +37,7 @@ class HubLimits:
         proxies: Addresses of proxies, whose `X-Forwarded-For` names the client.
         origins: Web pages that may connect, as browsers name them in `Origin`; None lets all pages open WebSockets, and none of them
             read answers of plain HTTP. What is no browser sends none, and may.
+        access: What clients may, by their token.
         hosts: Names that plain HTTP is answered under, beside addresses, `localhost`, and those of the origins; `*` for any.
 
     Source: docs/spec/limits.md, "connections and streams" and "WebSocket".
@@ -49,6 +51,7 @@ class HubLimits:
     proxies: frozenset[str] = field(default_factory=frozenset)
     origins: frozenset[str] | None = None
     hosts: frozenset[str] = field(default_factory=frozenset)
+    access: Access = field(default_factory=Access)
 
     def allows_origin(self, origin: str | None) -> bool:
         """Whether a request with this `Origin` may be served."""

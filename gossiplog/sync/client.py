@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, assert_never
 
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, FrameTooLong, encode_frame
-from ..entry.validation import UNSUPPORTED
+from ..entry.validation import LATER, UNSUPPORTED
 from ..errors import DecodeError, LocalProtocolError, RemoteProtocolError
 from ..tree.node import Node
 from .checked import checked_children, checked_entries, checked_root
@@ -293,7 +293,7 @@ class SyncClient:
                 # What descends from a refused entry is refused as well, unless that has been forgotten by then.
                 self._has_gap = self._has_gap or verdict.rule == "access"
                 self.result.quarantined += 1
-            elif verdict.rule == "storage":
+            elif verdict.rule in LATER:
                 self._ready.clear()
                 self._end(Ending.STORAGE, verdict.reason or "the store did not take an entry")
             elif verdict.rule in UNSUPPORTED:

@@ -17,6 +17,7 @@ from ..net.hub.server import Hub
 from ..net.service.service import Service
 from ..version import VERSION
 from .budget import Memory
+from .doorkeeper import Doorkeeper, log_right
 from .guard import Guard
 from .metrics import Metrics
 from .own_api import OwnApi
@@ -33,12 +34,14 @@ def make_app(hub: Hub) -> Starlette:
     async def index(request: Request) -> Response:
         return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls})
 
-    memory, metrics = Memory(), Metrics(hub)
-    watch = [Route("/metrics", metrics.show), Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
+    memory, metrics, access = Memory(), Metrics(hub), hub.admission.limits.access
+    watching = [Middleware(Doorkeeper, access=access, topics=hub.services, right=lambda scope: "watch")]
+    watch = [Route("/metrics", metrics.show, middleware=watching), Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
     routes: list[BaseRoute] = [Route("/", index), *watch]
     for topic, service in hub.services.items():
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
-        guarded = [Middleware(Guard, health=service.health)]
+        allowed = Middleware(Doorkeeper, access=access, topics=[topic], right=log_right)
+        guarded = [allowed, Middleware(Guard, health=service.health)]
         routes += [Mount(path, routes=_api(service, hub, memory), middleware=guarded) for path in paths]
     return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
 

@@ -62,7 +62,7 @@ class Exchange:
             "headers": list(head.headers),
             "client": (client, 0),
             "server": stream.local_address(),
-            "state": {},
+            "state": {"token": head.token},
             "extensions": {},
         }
 

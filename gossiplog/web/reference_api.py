@@ -35,6 +35,7 @@ from ..net.admission import Admission
 from ..net.journal import note
 from ..net.service.service import Service
 from ..plan import ask
+from ..sync.rate import address_group
 from .budget import GaveWay, Holder, Memory
 from .forgeries import Forgeries
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
@@ -70,7 +71,9 @@ class ReferenceApi:
     def __init__(self, service: Service, admission: Admission, memory: Memory) -> None:
         self._log = service.log
         self._figures = service.figures
+        self._intake = service.intake
         self._memory = memory
+        self._admission = admission
         self._forgeries = Forgeries(admission)
         self._decoding = trio.CapacityLimiter(1)
 
@@ -117,16 +120,28 @@ class ReferenceApi:
             raise HTTPException(429, "too many forged entries came from this address", headers={"Retry-After": str(wait_s)})
         value = await self._read_value(request)
         try:
-            verdict = await self._log.insert(value)
+            (verdict,) = await self._log.verify_many([value])
+            wait = self._intake.admit(verdict, self._group(address))
+            if wait is None:
+                (verdict,) = await self._log.insert_verified([verdict])
+                self._intake.settle(verdict, self._group(address))
         except StoreError as error:
             note("posted entry not stored", level=logging.ERROR, reason=str(error))
             raise HTTPException(503, "the entry could not be stored, through no fault of yours") from None
+        if wait is not None:
+            self._figures.count("post", wait.verdict)
+            if wait.seconds is None:
+                raise HTTPException(403, f"{wait.verdict.reason}")
+            raise HTTPException(429, f"{wait.verdict.reason}", headers={"Retry-After": str(wait.seconds)})
         self._figures.count("post", verdict)
         if verdict.rule == Rule.SIGNATURE:
             self._forgeries.count(address)
         if not verdict.accepted or verdict.entry is None:
             raise HTTPException(400, f"{verdict.rule}: {verdict.reason}")
         return Response(status_code=201, headers={"Location": f"messages/{verdict.entry.id}"})
+
+    def _group(self, address: str) -> str | None:
+        return None if self._admission.is_exempt(address) else address_group(address)
 
     async def _write_page(self, wanted: Range, is_reverse: bool, limit: int, write: Write) -> None:
         after, before = wanted

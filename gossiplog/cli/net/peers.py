@@ -18,6 +18,7 @@ from ..exits import ExitCode, Failure
 from ..options import output_options
 from ..output import Column, Listing, Output, clean
 from .serve import client_tls
+from .token import read_token, token_option
 
 __all__ = ["peers"]
 
@@ -40,8 +41,9 @@ _COLUMNS = (
 @click.command()
 @click.argument("url", metavar="URL")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
+@token_option
 @output_options(quiet="Print the peers alone.")
-def peers(url: str, tls_ca: str | None, out: Output) -> None:
+def peers(url: str, tls_ca: str | None, token_file: str | None, out: Output) -> None:
     """List who is connected with a running server.
 
     URL is what `gossiplog serve` prints; of several logs, the one that is asked about. A peer is a `client` of the server, a `hub` that
@@ -54,7 +56,7 @@ def peers(url: str, tls_ca: str | None, out: Output) -> None:
       gossiplog peers ws://127.0.0.1:8080
       gossiplog peers wss://peer.example.com/app.example.com --json
     """
-    rows = _ask(_api_url(url), client_tls(tls_ca))
+    rows = _ask(_api_url(url), client_tls(tls_ca), read_token(token_file))
     with Listing(out, _COLUMNS, empty="nobody is connected") as listing:
         for link, cells in rows:
             listing.add(link, cells, id=cells[-1])
@@ -86,12 +88,14 @@ def _api_url(url: str) -> str:
     return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}/api/connections"
 
 
-def _ask(url: str, tls: ssl.SSLContext | None) -> list[tuple[Mapping[str, Any], tuple[str, ...]]]:
+def _ask(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[tuple[Mapping[str, Any], tuple[str, ...]]]:
     try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_S, context=tls) as response:
+        request = urllib.request.Request(url, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=_ANSWER_S, context=tls) as response:
             links = json.loads(response.read(_ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
-        hint = "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
+        hint = "the server wants a token that allows to watch: --token-file FILE" if error.code in (401, 403) else None
+        hint = hint or "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
         raise Failure(f"{url} answered {error.code}", hint=hint, code=ExitCode.NETWORK, kind="protocol") from None
     except http.client.HTTPException:
         raise Failure(f"{url} does not speak HTTP", hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol") from None

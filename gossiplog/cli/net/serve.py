@@ -20,6 +20,7 @@ from ..options import DURABILITIES, output_options
 from ..output import Output, counted
 from ..session import opened, run
 from .serve_mesh import MeshOptions, mesh_options
+from .token import read_token, token_option
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -56,6 +57,9 @@ _FILES_WANTED = 16_384
 @click.option("--proxy", "proxies", metavar="ADDRESS", multiple=True, help="Trust what this proxy says of its clients; repeatable.")
 @click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="Connections to take at once.")
 @click.option("--per-address", type=click.IntRange(min=1), default=8, show_default=True, help="Of these, from one address.")
+@click.option("--access", "access_file", metavar="FILE", type=click.Path(dir_okay=False), help="What clients may, and how much, in TOML.")
+@click.option("--allow", metavar="DID", multiple=True, help="Take entries of this writer from clients, and of no others; repeatable.")
+@token_option
 @mesh_options
 @click.option("--no-api", is_flag=True, help="Serve WebSocket alone, no HTTP.")
 @click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
@@ -74,6 +78,9 @@ def serve(
     proxies: tuple[str, ...],
     connections: int,
     per_address: int,
+    access_file: str | None,
+    allow: tuple[str, ...],
+    token_file: str | None,
     no_api: bool,
     durability: str,
     is_verbose: bool,
@@ -101,6 +108,7 @@ def serve(
       gossiplog serve app.db --listen 127.0.0.1:8081 --connect ws://other.example.com:8080
       gossiplog serve app.db --p2p /ip4/0.0.0.0/tcp/4001 --bootstrap /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…
     """
+    from ...net.access import Access
     from ...net.admission import HubLimits
 
     if is_verbose and out.is_quiet:
@@ -114,6 +122,7 @@ def serve(
         proxies=frozenset(proxies),
         origins=frozenset(origin.rstrip("/").lower() for origin in origins) if origins else None,
         hosts=frozenset(hosts),
+        access=Access.load(access_file, allow=allow) if access_file else Access.parse({}, allow=allow) if allow else Access(),
     )
     serving_tls, hub_tls = _server_tls(tls_cert, tls_key), client_tls(tls_ca)
     write_journal(log_format, is_quiet=out.is_quiet, is_verbose=is_verbose)
@@ -127,7 +136,7 @@ def serve(
             # First, for it brings the name that the log has on the network.
             peer = await mesh.join(stack, open_logs[0], logs[0], limits, hub_tls) if mesh.is_wanted else None
             urls = await _listen(stack, open_logs, listens, limits, serving_tls, has_api=not no_api)
-            await _connect(stack, open_logs, hubs, hub_tls)
+            await _connect(stack, open_logs, hubs, hub_tls, read_token(token_file))
             # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
             gc.freeze()
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -168,14 +177,17 @@ async def _listen(
     return urls
 
 
-async def _connect(stack: AsyncExitStack, logs: Sequence[GossipLog], hubs: Sequence[str], tls: ssl.SSLContext | None) -> None:
+async def _connect(
+    stack: AsyncExitStack, logs: Sequence[GossipLog], hubs: Sequence[str], tls: ssl.SSLContext | None, token: str | None
+) -> None:
     """Connect each log to each hub; several logs each at their topic's path."""
     from ...net.hub.client import connect
 
     for hub in hubs:
         for log in logs:
-            url = hub if len(logs) == 1 else f"{hub.rstrip('/')}/{quote(log.topic)}"
-            await stack.enter_async_context(connect(log, url, tls=tls))
+            place, mark, query = hub.partition("?")
+            url = hub if len(logs) == 1 else f"{place.rstrip('/')}/{quote(log.topic)}{mark}{query}"
+            await stack.enter_async_context(connect(log, url, tls=tls, token=token))
 
 
 async def _report(out: Output, log: GossipLog, urls: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from ..output import Output, counted
 from ..session import opened, run
 from .serve import client_tls
 from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, rehearse_hub, sync_hub
+from .token import read_token, token_option
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
@@ -39,6 +40,7 @@ __all__ = ["sync"]
 @click.option("--heal", is_flag=True, help="Make a damaged LOG whole first, and fetch from OTHER what of it is damaged or gone.")
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
+@token_option
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="With --follow: how to log, on stderr."
 )
@@ -52,6 +54,7 @@ def sync(
     heal: bool,
     follow: bool,
     tls_ca: str | None,
+    token_file: str | None,
     log_format: str,
     durability: str,
     out: Output,
@@ -77,10 +80,10 @@ def sync(
       gossiplog sync app.db wss://hub.example.com/app.example.com --follow
     """
     context = click.get_current_context()
-    hub = None if other.is_url else hub_url(other)
+    hub = None if other.is_url else hub_url(other, read_token(token_file))
     pulls, pushes = direction != "push", direction != "pull"
-    if hub is None and (follow or tls_ca is not None):
-        raise click.UsageError("--follow and --tls-ca are for a hub, at a ws:// or wss:// URL", context)
+    if hub is None and (follow or tls_ca is not None or token_file is not None):
+        raise click.UsageError("--follow, --tls-ca and --token-file are for a hub, at a ws:// or wss:// URL", context)
     if hub is not None and follow and (dry_run or direction is not None):
         raise click.UsageError("under --follow there is no --dry-run, and no direction", context)
     if heal and (dry_run or follow or not pulls):

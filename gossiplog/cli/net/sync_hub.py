@@ -26,8 +26,8 @@ _KEY_BYTES = 20
 _VALUE_OVERHEAD = 4
 
 
-def hub_url(text: str) -> HubUrl | None:
-    """Take a URL apart; None if it is a path.
+def hub_url(text: str, token: str | None = None) -> HubUrl | None:
+    """Take a URL apart; None if it is a path. The token lets us in.
 
     Raises:
         Failure: It is a URL, and no hub's.
@@ -37,7 +37,7 @@ def hub_url(text: str) -> HubUrl | None:
     from ...net.hub.client import parse_url
 
     try:
-        return parse_url(text)
+        return parse_url(text, token=token)
     except LocalProtocolError as error:
         raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
 
@@ -132,7 +132,7 @@ async def follow_hub(log: GossipLog, hub: HubUrl, *, tls: ssl.SSLContext | None,
 
     from ...net.hub.client import connect
 
-    async with connect(log, hub.url, tls=tls):
+    async with connect(log, hub.url, tls=tls, headers=dict(hub.headers)):
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             out.note(f"following {hub.url}; Ctrl-C ends it")
             await anext(signals)

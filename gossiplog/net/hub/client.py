@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import trio
@@ -25,6 +25,7 @@ from ..journal import note
 from ..service.peers import PeerConnection, PeerConnectionState
 from ..service.registry import open_service
 from ..service.service import Service
+from ..transport.http_head import take_token
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
@@ -44,12 +45,13 @@ class HubUrl:
     """Where a hub is.
 
     Attributes:
-        url: As it was given.
+        url: As it was given, without a token.
         host: A name or an address.
         port: Of the server.
         host_header: What the server is called in the request.
         target: Path and query.
         is_tls: `wss`.
+        headers: What to send when connecting, a token among it.
     """
 
     url: str
@@ -58,10 +60,16 @@ class HubUrl:
     host_header: str
     target: str
     is_tls: bool
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
-def parse_url(url: str) -> HubUrl:
-    """Take a `ws://` or `wss://` URL apart.
+def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] | None = None) -> HubUrl:
+    """Take a `ws://` or `wss://` URL apart. A `token` in its query goes where no log shows it.
+
+    Args:
+        url: Of the hub.
+        token: To be let in with, instead of one in the URL.
+        headers: To send as well when connecting.
 
     Raises:
         LocalProtocolError: It is none.
@@ -70,13 +78,17 @@ def parse_url(url: str) -> HubUrl:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise LocalProtocolError(f"{url!r} is no URL: {error}") from None
+        raise LocalProtocolError(f"{take_token(url)[0]!r} is no URL: {error}") from None
     if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None or parts.fragment:
         raise LocalProtocolError(
-            f"{url!r} is no URL of a hub", hint="ws://HOST:PORT, or wss:// with TLS; /TOPIC where it serves several logs"
+            f"{take_token(url)[0]!r} is no URL of a hub", hint="ws://HOST:PORT, or wss:// with TLS; /TOPIC where it serves several logs"
         )
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return HubUrl(url, parts.hostname, port or _PORTS[parts.scheme], parts.netloc, target, parts.scheme == "wss")
+    target, found = take_token((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+    sent = {**(headers or {})} | ({"Authorization": f"Bearer {token or found}"} if token or found else {})
+    if wrong := [name for name, value in sent.items() if not (name.isascii() and value.isascii() and f"{name}{value}".isprintable())]:
+        raise LocalProtocolError(f"the header {wrong[0]!r}, or what it says, cannot be sent")
+    shown = url if found is None else take_token(url)[0]
+    return HubUrl(shown, parts.hostname, port or _PORTS[parts.scheme], parts.netloc, target, parts.scheme == "wss", tuple(sent.items()))
 
 
 @asynccontextmanager
@@ -112,7 +124,7 @@ async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin:
         try:
             stream = await dial_tcp(hub.host, hub.port, context)
             try:
-                return await connect_websocket(stream, hub.host_header, hub.target, origin)
+                return await connect_websocket(stream, hub.host_header, hub.target, origin, hub.headers)
             except BaseException:
                 await stream.aclose()
                 raise
@@ -209,7 +221,15 @@ class HubLink:
 
 
 @asynccontextmanager
-async def connect(log: Replica, url: str, *, tls: ssl.SSLContext | None = None, origin: str | None = None) -> AsyncIterator[HubLink]:
+async def connect(
+    log: Replica,
+    url: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    origin: str | None = None,
+    token: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> AsyncIterator[HubLink]:
     """Keep a log connected to a hub for the length of a block.
 
     The first attempt is made at once and in the background, as are all others, with growing pauses, at random up to a quarter longer.
@@ -219,15 +239,17 @@ async def connect(log: Replica, url: str, *, tls: ssl.SSLContext | None = None, 
         url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` where the hub serves several logs.
         tls: How the hub's certificate is checked; the system's authorities unless given.
         origin: What to send as `Origin`.
+        token: To be let in with.
+        headers: To send as well when connecting.
 
     Raises:
         LocalProtocolError: The URL is malformed, or the log is connected to it already.
     """
-    hub = parse_url(url)
+    hub = parse_url(url, token=token, headers=headers)
     async with open_service(log) as service:
-        if url in service.hubs:
-            raise LocalProtocolError(f"the log is connected to {url} already")
-        service.hubs.add(url)
+        if hub.url in service.hubs:
+            raise LocalProtocolError(f"the log is connected to {hub.url} already")
+        service.hubs.add(hub.url)
         try:
             async with open_service_nursery() as nursery:
                 link = HubLink(service, hub, tls, origin)
@@ -235,4 +257,4 @@ async def connect(log: Replica, url: str, *, tls: ssl.SSLContext | None = None, 
                 yield link
                 nursery.cancel_scope.cancel()
         finally:
-            service.hubs.discard(url)
+            service.hubs.discard(hub.url)

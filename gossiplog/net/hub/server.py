@@ -23,12 +23,13 @@ from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProto
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ...tasks.nursery import open_service_nursery
+from ..access import Refusal, Rights
 from ..admission import Admission, HubLimits, Place, Refused, client_address
 from ..journal import note
 from ..service.peers import PeerConnectionState
 from ..service.registry import open_service
 from ..service.service import Service
-from ..transport.http_head import Head, read_head, refuse
+from ..transport.http_head import BEARER, Head, read_head, refuse
 from ..transport.muxed import open_muxed
 from ..transport.tcp import TcpStream
 from ..transport.websocket import accept_websocket
@@ -44,6 +45,8 @@ _BACKLOG = 512
 _BUSY_S = 0.1
 _DRAIN_S = 1.0
 _PORT_MAX = 65_535
+_CLOSE_CODE = 4_000
+"""What a status of HTTP is added to, among the codes that a WebSocket may be closed with."""
 _BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
 
@@ -55,6 +58,7 @@ class Hub:
         addresses: Host and port of each socket, as bound.
         admission: Who is let in.
         http: Serves plain HTTP, if anything does.
+        tasks: What runs for as long as it listens.
     """
 
     def __init__(self, services: Mapping[str, Service], admission: Admission, names: Names, tls: ssl.SSLContext | None) -> None:
@@ -64,6 +68,7 @@ class Hub:
         self._names = names
         self._tls = tls
         self.http: ServeHttp | None = None
+        self.tasks: list[Callable[[], Awaitable[None]]] = []
 
     @property
     def is_tls(self) -> bool:
@@ -161,21 +166,40 @@ class Hub:
                     await refuse(
                         connection, 404, f"no log {head.path}; there are {', '.join(f'/{quote(topic)}' for topic in self.services)}"
                     )
+                elif (
+                    isinstance(rights := self.admission.limits.access.rights(service.topic, head.token), Refusal) or "connect" not in rights
+                ):
+                    await self._refuse_websocket(connection, head, service, client)
                 else:
-                    await self._serve_websocket(connection, head, service, client, port, place)
+                    await self._serve_websocket(connection, head, service, client, port, place, rights)
         except Refused as refusal:
             note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
             await refuse(connection, 503, str(refusal))
         return None
 
-    async def _serve_websocket(self, connection: TcpStream, head: Head, service: Service, client: str, port: int, place: Place) -> None:
+    async def _refuse_websocket(self, connection: TcpStream, head: Head, service: Service, client: str) -> None:
+        """Say why somebody is not let in: to a page by a goodbye, as it is told nothing of errors of HTTP."""
+        refusal = self.admission.limits.access.refusal(service.topic, head.token, "connect")
+        assert refusal is not None
+        note("client refused", address=client, topic=service.topic, reason=refusal.reason)
+        if head.first(b"origin") is None:
+            await refuse(connection, refusal.status, refusal.reason)
+            return
         with trio.fail_after(self.admission.limits.handshake_s):
-            websocket = await accept_websocket(connection, head.raw)
+            websocket = await accept_websocket(connection, head.raw, _subprotocol(head))
+            await websocket.refuse(_CLOSE_CODE + refusal.status, refusal.reason)
+            await websocket.aclose()
+
+    async def _serve_websocket(
+        self, connection: TcpStream, head: Head, service: Service, client: str, port: int, place: Place, rights: Rights
+    ) -> None:
+        with trio.fail_after(self.admission.limits.handshake_s):
+            websocket = await accept_websocket(connection, head.raw, _subprotocol(head))
         peer = PeerId(f"ws://{_show(client)}:{port}")
         is_counted = not self.admission.is_exempt(client)
         async with (
             open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers) as muxed,
-            service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted) as link,
+            service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights) as link,
         ):
             place.worth = lambda: link.peer.worth
             note("client connected", peer=peer, topic=service.topic)
@@ -216,6 +240,8 @@ async def listen(
         hub = Hub(services, Admission(limits), Names(limits, host, is_tls=tls is not None), tls)
         for service in services.values():
             stack.enter_context(service.guarded_by(hub.admission))
+            intake = stack.enter_context(service.taking(limits.access))
+            hub.tasks.append(intake.run)
         hub.http = None if make_http is None else make_http(hub)
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
@@ -228,6 +254,8 @@ async def listen(
         async with open_service_nursery() as nursery:
             for listener in listeners:
                 nursery.start_soon(hub.serve, listener, nursery)
+            for task in hub.tasks:
+                nursery.start_soon(task)
             try:
                 yield hub
             finally:
@@ -249,6 +277,11 @@ def parse_address(address: str) -> tuple[str | None, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):
         raise LocalProtocolError(f"{address!r} is no address to listen on", hint="HOST:PORT, like 127.0.0.1:8080; :8080 for all addresses")
     return host.removeprefix("[").removesuffix("]") or None, int(port)
+
+
+def _subprotocol(head: Head) -> str | None:
+    """The subprotocol to agree on: a browser that offers any wants one, and not the one that is a token."""
+    return next((name for name in head.subprotocols if name and not name.startswith(BEARER)), None)
 
 
 def _show(host: str) -> str:

@@ -34,6 +34,7 @@ class InsertQueue:
     Args:
         log: Ours.
         appends: Told what is about to be inserted, and is not ours therefore.
+        admit: Has the last word on what was verified.
         on_foreseen: Gets an entry that is certain to be accepted, before its verdict; not every entry that will be.
         on_decided: Gets each entry's verdict.
     """
@@ -42,11 +43,13 @@ class InsertQueue:
         self,
         log: Replica,
         appends: OwnAppends,
+        admit: Callable[[InsertEntry, Verdict], Verdict],
         on_foreseen: Callable[[InsertEntry, Entry], None],
         on_decided: Callable[[InsertEntry, Verdict], None],
     ) -> None:
         self._log = log
         self._appends = appends
+        self._admit = admit
         self._cut_through = CutThrough(log)
         self._on_foreseen = on_foreseen
         self._on_decided = on_decided
@@ -78,7 +81,7 @@ class InsertQueue:
 
     def _judge(self, batch: list[InsertEntry], verdicts: Sequence[Verdict]) -> _Verified:
         """Check the keys too, and tell of what need not wait for the commit."""
-        judged = [_check_key(entry, verdict) for entry, verdict in zip(batch, verdicts, strict=True)]
+        judged = [self._admit(entry, _check_key(entry, verdict)) for entry, verdict in zip(batch, verdicts, strict=True)]
         for entry, verdict in zip(batch, judged, strict=True):
             if verdict.accepted and verdict.entry is not None and self._cut_through.foresees(verdict.entry):
                 self._on_foreseen(entry, verdict.entry)
@@ -107,12 +110,23 @@ class InsertQueue:
         self._appends.on_refused(key for key in keys if key not in stored)
         return decided
 
-    async def insert_synced(self, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Verify and insert the `(key, VALUE)` that a sync brought; the same verdicts. The caller compares the keys."""
+    async def insert_synced(
+        self, entries: Sequence[tuple[bytes, bytes]], admit: Callable[[Verdict], Verdict] | None = None
+    ) -> list[Verdict]:
+        """Verify and insert the `(key, VALUE)` that a sync brought; the same verdicts. The caller compares the keys.
+
+        Args:
+            entries: At most as many as a sync inserts at a time.
+            admit: Has the last word on what was verified, if it is given.
+        """
         keys = [key for key, _ in entries]
         self._appends.on_arrived(keys)
         try:
-            verdicts = await self._log.insert_many([value for _, value in entries])
+            values = [value for _, value in entries]
+            if admit is None:
+                verdicts = await self._log.insert_many(values)
+            else:
+                verdicts = await self._log.insert_verified([admit(verdict) for verdict in await self._log.verify_many(values)])
         except Exception as error:
             reason = str(error) if isinstance(error, GossipLogError) else f"{type(error).__name__}: {error}"
             note("entries not stored", level=logging.ERROR, entries=len(entries), reason=reason)

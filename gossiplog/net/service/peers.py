@@ -13,6 +13,7 @@ from ...broadcast import PeerKind
 from ...pubsub.types import PeerId
 from ...sync.limits import ServerLimits
 from ...sync.rate import TokenBucket
+from ..access import ALL, Rights
 from ..admission import Worth
 from ..journal import note
 from ..transport.stream import Connection
@@ -102,6 +103,8 @@ class Peer:
         bad_streams: Sync streams on which it broke the protocol.
         counts: See `PeerConnectionState`.
         refusals: Why messages of its were refused, as far as that was logged.
+        metered: Whose allowance its entries are taken from, beside their writers'; None for nobody's.
+        rights: What it may, where it is a client.
         told: What has been logged of it once, and is not again.
     """
 
@@ -125,6 +128,8 @@ class Peer:
     counts: dict[str, int] = field(default_factory=dict)
     refusals: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
+    metered: str | None = None
+    rights: Rights = ALL
 
     def note_once(self, what: str, event: str, *, level: int = logging.INFO, **fields: Any) -> None:
         """Log an event of a kind that has not been logged of this peer; `what` names the kind, one of a few."""

@@ -43,8 +43,6 @@ from ...broadcast import (
     Connected,
     Disconnected,
     Event,
-    Foreseen,
-    Inserted,
     InsertEntry,
     OpenPush,
     PeerKind,
@@ -58,7 +56,7 @@ from ...broadcast import (
 )
 from ...codec.framing import encode_frame
 from ...entry.message import Entry
-from ...entry.validation import Outcome, Verdict
+from ...entry.validation import Verdict
 from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
 from ...pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
 from ...pubsub.router import Router, ScoreParts
@@ -68,18 +66,20 @@ from ...replica.log import Replica
 from ...sync.rate import address_group
 from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
+from ..access import ALL, Access, LogAccess, Rights
 from ..admission import Admission
 from ..journal import note
 from ..transport.stream import Connection, Handler, Traffic
+from .arrivals import Arrivals
 from .ask_log import ask_until_answered
 from .bans import Bans
 from .dialler import Dialler
 from .figures import Figures
 from .health import Health
-from .insert_queue import InsertQueue
+from .intake import Intake
 from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
-from .strangers import Strangers, note_refusal
+from .strangers import Strangers
 from .streams import Streams
 from .timers import Timers
 
@@ -90,9 +90,6 @@ MakeRouter: TypeAlias = Callable[[random.Random], Router]
 
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
-SLOWED_SYNCED = 10
-"""Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
-_COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 
 
 class Service:
@@ -111,6 +108,7 @@ class Service:
         strangers: Whom of them has to wait.
         health: Whether the log answers.
         figures: What it has done so far.
+        intake: Which entries of clients are taken.
     """
 
     def __init__(self, log: Replica, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
@@ -124,13 +122,15 @@ class Service:
         self.peers: dict[PeerId, Peer] = {}
         self.health = Health(log)
         self.figures = Figures()
+        self.intake = Intake(log, LogAccess)
         self._machine = Broadcast(make_router(rng), log.topic, rng)
         self.protocols = self._machine.protocols
         self._todo: deque[Action] = deque()
         self._is_acting = False
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._appends = OwnAppends(log, self._on_entries)
-        self._insert_queue = InsertQueue(log, self._appends, self._on_foreseen, self._on_decided)
+        self._arrivals = Arrivals(self, self._appends)
+        self._insert_queue = self._arrivals.queue
         self._bans = Bans()
         self._counts: dict[str, int] = {}
         self._scope = trio.CancelScope()
@@ -150,6 +150,7 @@ class Service:
         pubsub_protocol: str | None = None,
         has_push: bool = True,
         is_counted: bool = True,
+        rights: Rights = ALL,
     ) -> AsyncIterator[PeerConnection]:
         """Take a connection into use for the length of a block, which ends when the connection is closed.
 
@@ -160,6 +161,7 @@ class Service:
             kind: What it is good for.
             pubsub_protocol: The one of `protocols` that the peer speaks as well; None without pubsub.
             has_push: The peer speaks our push protocol; False for a stranger who takes part in pubsub alone.
+            rights: What it may, if it is a client.
             is_counted: Its address counts where the router counts peers by address; False for loopback and proxies.
         """
         async with open_service_nursery() as nursery:
@@ -169,6 +171,7 @@ class Service:
                 origin = None if connection.address is None else address_group(connection.address)
                 sender = self._streams.sender(connection.peer)
                 peer = Peer(connection.peer, kind, pubsub_protocol, sender, new_bucket(trio.current_time()), origin)
+                peer.rights, peer.metered = rights, origin if is_counted else None
                 self.peers[peer.id] = peer
             link = PeerConnection(connection, peer, nursery, time.time())
             peer.links.append(link)
@@ -204,6 +207,15 @@ class Service:
         note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
         self.tell(PubsubChanged(id, protocol))
         self._streams.on_pubsub(peer)
+
+    @contextmanager
+    def taking(self, access: Access) -> Iterator[Intake]:
+        """Take of clients what the rules of a server allow, for the length of a block."""
+        before, self.intake = self.intake, Intake(self.log, partial(access.of, self.topic))
+        try:
+            yield self.intake
+        finally:
+            self.intake = before
 
     def tell(self, event: Event) -> None:
         """Hand an event to the machine, and carry out what it asks for. Returns at once and raises nothing."""
@@ -302,7 +314,7 @@ class Service:
             case Push(peers, data):
                 self._push(peers, encode_frame(data))
             case InsertEntry():
-                self._insert(action)
+                self._arrivals.put(action)
             case SendRpc(peers, rpc, is_urgent):
                 for id in peers:
                     peer = self.peers.get(id)
@@ -348,7 +360,7 @@ class Service:
     def _push(self, ids: Sequence[PeerId], frame: bytes) -> None:
         for id in ids:
             peer = self.peers.get(id)
-            push = None if peer is None else peer.push
+            push = None if peer is None or "pull" not in peer.rights else peer.push
             if peer is None or push is None:
                 continue
             if push.put(frame):
@@ -406,38 +418,9 @@ class Service:
 
     # Entries
 
-    def _insert(self, action: InsertEntry) -> None:
-        peer = self.peers.get(action.source)
-        if peer is not None:
-            peer.inserting += 1
-        self._insert_queue.put(action)
-
-    def _on_foreseen(self, action: InsertEntry, entry: Entry) -> None:
-        if len(self.peers) > 1:
-            # Else there is nobody to pass it on to.
-            self.tell(Foreseen(action.token, entry))
-
-    def _on_decided(self, action: InsertEntry, verdict: Verdict) -> None:
-        self.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
-        peer = self.peers.get(action.source)
-        self.figures.count("gossip" if peer is not None and peer.kind is PeerKind.MESH else "push", verdict)
-        if peer is not None:
-            # Of a peer that went and came back, what it sent before may be decided upon now.
-            peer.inserting = max(0, peer.inserting - 1)
-            peer.settled.set()
-            note_refusal(peer, action.key, verdict)
-            if verdict.accepted and verdict.is_new:
-                peer.count("entries new")
-        self.tell(Inserted(action.token, verdict))
-
     async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Insert what a sync with a peer brought. See `InsertQueue.insert_synced`."""
-        await self.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
-        verdicts = await self._insert_queue.insert_synced(entries)
-        for (key, _), verdict in zip(entries, verdicts, strict=True):
-            note_refusal(peer, key, verdict)
-            self.figures.count("sync", verdict)
-        return verdicts
+        """Insert what a sync with a peer brought. See `Arrivals.insert_synced`."""
+        return await self._arrivals.insert_synced(peer, entries)
 
     def _on_entries(self, entries: Sequence[Entry]) -> None:
         """There are new entries that no peer brought."""

@@ -218,6 +218,11 @@ class Streams:
     async def _on_pushed(self, peer: Peer, message: bytes) -> None:
         await self._service.strangers.wait(peer, 1)
         await self._wait_for_room(peer, INSERTING_MAX)
+        if "push" not in peer.rights:
+            # Its heads too: what it has is of no use here.
+            peer.note_once("push", "client may not push")
+            peer.count("refused")
+            return
         peer.count("received")
         self._service.tell(PushReceived(peer.id, message))
 

@@ -66,6 +66,9 @@ class Syncs:
 
     async def _serve(self, serve: Serve, link: PeerConnection, stream: Stream) -> None:
         peer = link.peer
+        if "pull" not in peer.rights:
+            peer.note_once("pull", "client may not pull")
+            raise StreamReset("pulling is not allowed here")
         if serve == self._serve_reconciliation:
             link.reconciles = True
             if link.connection.is_outbound and peer.reconciling.locked():
@@ -173,7 +176,8 @@ class Syncs:
         began = trio.current_time()
         try:
             is_done, stream = False, None
-            if link.reconciles is not False and action.source.may_reconcile(trio.current_time()):
+            # A reconciliation gives as well as takes, which is not for a client that may not pull.
+            if "pull" in link.peer.rights and link.reconciles is not False and action.source.may_reconcile(trio.current_time()):
                 is_done, stream = await self._reconcile(action, link, results)
             if not is_done:
                 await self._pull_merkle(action, link, stream, results)

@@ -9,17 +9,20 @@ Source: RFC 9112, 2.2, 5.2, 6.1 to 6.3, 11.2.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
+from urllib.parse import unquote
 
 import h11
 
 from ...errors import ClosedError, RemoteProtocolError
 from .stream import ByteStream
 
-__all__ = ["LENGTH_DIGITS_MAX", "Head", "read_head", "refuse"]
+__all__ = ["BEARER", "LENGTH_DIGITS_MAX", "Head", "read_head", "refuse", "take_token"]
 
 LENGTH_DIGITS_MAX = 15
+BEARER = "bearer."
+"""What a WebSocket subprotocol begins with that brings a token, as a page cannot send headers."""
 _END = b"\r\n\r\n"
 # A CR at the very end may be followed by its LF.
 _MALFORMED_LINE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")
@@ -38,7 +41,9 @@ class Head:
         raw: All that was received, which may be more.
         beyond: What was received after the head.
         method: As it was sent.
-        target: Path and query, as they were sent.
+        target: Path and query, as they were sent, but for a token.
+        token: What was brought to be let in: by `Authorization: Bearer`, by the WebSocket subprotocol `bearer.…`, or as `token` in the
+            query, where it is taken out, so that no log shows it.
         host: Whom the request is for, with a port unless that is the usual one; None if an old client does not say.
         headers: Names in lower case and values, as they were sent.
         length: Bytes of the body; None if it comes in chunks.
@@ -53,11 +58,17 @@ class Head:
     headers: tuple[tuple[bytes, bytes], ...]
     length: int | None
     parser: h11.Connection
+    token: str | None = None
 
     @property
     def path(self) -> str:
         """The target without its query."""
         return self.target.partition("?")[0]
+
+    @property
+    def subprotocols(self) -> list[str]:
+        """The WebSocket subprotocols that are offered."""
+        return [name.strip() for value in self.all(b"sec-websocket-protocol") for name in value.decode("latin-1").split(",")]
 
     @property
     def is_upgrade(self) -> bool:
@@ -138,7 +149,29 @@ def _parse(raw: bytes, length: int, bytes_max: int) -> Head:
     if len(lengths) > 1 or any(not (each.isdigit() and len(each) <= LENGTH_DIGITS_MAX) for each in lengths):
         raise h11.RemoteProtocolError("Content-Length is not one number")
     body_bytes = None if is_chunked else int(lengths[0]) if lengths else 0
-    return Head(raw, raw[length:], event.method.decode("ascii"), target, host, tuple(event.headers), body_bytes, parser)
+    target, token = take_token(target)
+    headers = tuple(event.headers)
+    head = Head(raw, raw[length:], event.method.decode("ascii"), target, host, headers, body_bytes, parser, token)
+    return replace(head, token=_find_token(head))
+
+
+def take_token(target: str) -> tuple[str, str | None]:
+    """Take `token` out of a target's query; return the rest of it, and the token if there is one."""
+    path, mark, query = target.partition("?")
+    parts = query.split("&")
+    tokens = [part.removeprefix("token=") for part in parts if part.startswith("token=")]
+    if not tokens:
+        return target, None
+    rest = "&".join(part for part in parts if not part.startswith("token="))
+    return path + (mark + rest if rest else ""), unquote(tokens[0])
+
+
+def _find_token(head: Head) -> str | None:
+    scheme, _, token = (head.first(b"authorization") or "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip()
+    offered = [name.removeprefix(BEARER) for name in head.subprotocols if name.startswith(BEARER)]
+    return offered[0] if offered else head.token
 
 
 def _split_target(target: str) -> tuple[str, str | None]:
@@ -151,7 +184,7 @@ def _split_target(target: str) -> tuple[str, str | None]:
 
 
 async def refuse(stream: ByteStream, status: int, reason: str) -> None:
-    """Answer with an error, after which the caller closes the connection.
+    """Answer with an error, after which the caller closes the connection. A 401 says that tokens are taken.
 
     Raises:
         ClosedError: The connection broke.
@@ -159,4 +192,5 @@ async def refuse(stream: ByteStream, status: int, reason: str) -> None:
     body = reason.encode() + b"\n"
     head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
     fields = "content-type: text/plain; charset=utf-8\r\nx-content-type-options: nosniff\r\n"
+    fields += "www-authenticate: Bearer\r\n" if status == HTTPStatus.UNAUTHORIZED else ""
     await stream.send_all((head + fields + f"content-length: {len(body)}\r\nconnection: close\r\n\r\n").encode() + body)

@@ -9,6 +9,7 @@ Source: RFC 6455; docs/spec/sync.md, "Mode A".
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from itertools import islice
 
 import trio
@@ -21,6 +22,7 @@ from wsproto.events import (
     Event,
     Ping,
     RejectConnection,
+    RejectData,
     Request,
     TextMessage,
 )
@@ -35,6 +37,7 @@ MESSAGE_BYTES_MAX = 4 * 2**20
 """Source: docs/spec/limits.md, "WebSocket"."""
 _CLOSE_S = 1.0
 _EVENTS_A_TURN = 64
+_REASON_BYTES = 500
 _NORMAL, _UNSUPPORTED, _TOO_BIG = 1000, 1003, 1009
 
 
@@ -133,18 +136,23 @@ class WebSocketStream:
         if message.message_finished:
             self._message_bytes = 0
 
-    async def _refuse(self, code: int, reason: str) -> None:
+    async def refuse(self, code: int, reason: str) -> None:
+        """Say goodbye for a reason, which a page can read, unlike an error of HTTP."""
         with trio.move_on_after(_CLOSE_S):
             await self._send(CloseConnection(code=code, reason=reason))
+
+    async def _refuse(self, code: int, reason: str) -> None:
+        await self.refuse(code, reason)
         raise ClosedError(reason)
 
 
-async def accept_websocket(stream: ByteStream, head: bytes) -> WebSocketStream:
+async def accept_websocket(stream: ByteStream, head: bytes, subprotocol: str | None = None) -> WebSocketStream:
     """Answer a request for a WebSocket. The caller sets a deadline.
 
     Args:
         stream: On which it came.
         head: The request and whatever came with it.
+        subprotocol: One of those that were offered, to agree on; None for none.
 
     Raises:
         RemoteProtocolError: It is none that can be answered; the peer was told.
@@ -160,11 +168,13 @@ async def accept_websocket(stream: ByteStream, head: bytes) -> WebSocketStream:
         raise RemoteProtocolError(f"no handshake of a WebSocket: {error}") from None
     if not isinstance(event, Request):
         raise RemoteProtocolError("no handshake of a WebSocket")
-    await stream.send_all(protocol.send(AcceptConnection()))
+    await stream.send_all(protocol.send(AcceptConnection(subprotocol=subprotocol)))
     return WebSocketStream(stream, protocol)
 
 
-async def connect_websocket(stream: ByteStream, host: str, target: str, origin: str | None = None) -> WebSocketStream:
+async def connect_websocket(
+    stream: ByteStream, host: str, target: str, origin: str | None = None, headers: Sequence[tuple[str, str]] = ()
+) -> WebSocketStream:
     """Ask for a WebSocket on a fresh connection. The caller sets a deadline.
 
     Args:
@@ -172,26 +182,41 @@ async def connect_websocket(stream: ByteStream, host: str, target: str, origin: 
         host: What the server is called, with its port unless that is the usual one.
         target: Path and query.
         origin: What a browser would call the page that asks; None leaves it out.
+        headers: To send as well.
 
     Raises:
         RemoteProtocolError: The server refused, or speaks no WebSocket.
         ClosedError: The connection broke.
     """
     protocol = WSConnection(ConnectionType.CLIENT)
-    headers = [] if origin is None else [(b"origin", origin.encode())]
-    await stream.send_all(protocol.send(Request(host=host, target=target, extra_headers=headers)))
+    fields = [(name.encode(), value.encode()) for name, value in headers]
+    fields += [] if origin is None else [(b"origin", origin.encode())]
+    await stream.send_all(protocol.send(Request(host=host, target=target, extra_headers=fields)))
+    refusal: RejectConnection | None = None
+    said = b""
     while True:
         data = await stream.receive_some()
-        if not data:
+        if not data and refusal is None:
             raise ClosedError("the server closed the connection within the handshake")
         try:
-            protocol.receive_data(data)
-            event = next(protocol.events(), None)
+            protocol.receive_data(data or None)
+            for event in protocol.events():
+                if isinstance(event, AcceptConnection):
+                    return WebSocketStream(stream, protocol)
+                if isinstance(event, RejectData):
+                    said = (said + event.data)[:_REASON_BYTES]
+                elif isinstance(event, RejectConnection):
+                    refusal = event
+                else:
+                    raise RemoteProtocolError("the server does not speak WebSocket")
+                if refusal is not None and (not refusal.has_body or getattr(event, "body_finished", False)):
+                    raise RemoteProtocolError(_in_words(refusal, said))
         except ProtocolError as error:
+            if refusal is not None:
+                raise RemoteProtocolError(_in_words(refusal, said)) from None
             raise RemoteProtocolError(f"the server does not speak WebSocket: {error}") from None
-        if isinstance(event, AcceptConnection):
-            return WebSocketStream(stream, protocol)
-        if isinstance(event, RejectConnection):
-            raise RemoteProtocolError(f"the server refused with HTTP status {event.status_code}")
-        if event is not None:
-            raise RemoteProtocolError("the server does not speak WebSocket")
+
+
+def _in_words(refusal: RejectConnection, said: bytes) -> str:
+    reason = said.decode("utf-8", "replace").strip().partition("\n")[0]
+    return f"the server refused with HTTP status {refusal.status_code}" + (f": {reason}" if reason else "")

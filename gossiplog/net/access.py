@@ -1,0 +1,237 @@
+"""Whom a server serves, and for whom it works: who may connect, pull, push, post and watch, and how much a writer may bring.
+
+This says nothing of what a log is. What a mesh or an upstream has is synced as ever; these are rules for clients.
+
+Source: docs/operations.md, "Access".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..errors import LocalProtocolError
+
+__all__ = ["ALL", "Access", "LogAccess", "Quota", "Refusal", "Rights", "hash_token", "make_token"]
+
+Rights: TypeAlias = frozenset[str]
+
+ALL: Rights = frozenset({"connect", "pull", "push", "post", "watch"})
+"""Everything that may be allowed: a WebSocket; reading, by sync and HTTP; bringing entries on a connection; posting them by HTTP; and the
+server's figures and its list of peers."""
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_TOKEN_BYTES = 32
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much clients may bring to one log; None where there is no limit.
+
+    Attributes:
+        entries_per_minute: Of one writer; as many are taken at once by one who was quiet for a minute.
+        bytes_per_minute: The same, of VALUE.
+        entries_per_writer: In all.
+        bytes_per_writer: In all.
+        address_entries_per_minute: Of all writers together that come from one address (of IPv6 a /64), for keys cost nothing.
+        log_bytes: VALUE of all entries.
+    """
+
+    entries_per_minute: int | None = None
+    bytes_per_minute: int | None = None
+    entries_per_writer: int | None = None
+    bytes_per_writer: int | None = None
+    address_entries_per_minute: int | None = None
+    log_bytes: int | None = None
+
+    @property
+    def counts_totals(self) -> bool:
+        """Whether all that is in the log has to be counted."""
+        return not (self.entries_per_writer is self.bytes_per_writer is self.log_bytes is None)
+
+
+@dataclass(frozen=True, slots=True)
+class LogAccess:
+    """The rules of one log.
+
+    Attributes:
+        anonymous: What those may who bring no token.
+        tokens: What those may who bring one, by its name.
+        allow: Whose entries are taken from clients; None for everybody's.
+        quota: How many.
+    """
+
+    anonymous: Rights = ALL
+    tokens: Mapping[str, Rights] = field(default_factory=dict)
+    allow: frozenset[str] | None = None
+    quota: Quota = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why somebody is not served.
+
+    Attributes:
+        status: Of HTTP: 401 where another token would help, 403 where none was wrong.
+        reason: For the client.
+    """
+
+    status: int
+    reason: str
+
+
+class Access:
+    """The rules of a server. They may be replaced while it runs.
+
+    Args:
+        hashes: Of tokens, by name: `sha256:` and hexadecimal digits.
+        default: The rules of logs that have none of their own.
+        logs: Rules by topic.
+    """
+
+    def __init__(
+        self, hashes: Mapping[str, str] | None = None, default: LogAccess | None = None, logs: Mapping[str, LogAccess] | None = None
+    ) -> None:
+        self._hashes = dict(hashes or {})
+        self._default = default or LogAccess()
+        self._logs = dict(logs or {})
+
+    @classmethod
+    def load(cls, file: str | Path, *, allow: Collection[str] = ()) -> Access:
+        """Read a file.
+
+        Raises:
+            LocalProtocolError: It cannot be read, or says what cannot be meant.
+        """
+        try:
+            return cls.parse(tomllib.loads(Path(file).read_text("utf-8")), allow=allow)
+        except OSError as error:
+            raise LocalProtocolError(f"{file}: {error.strerror or error}") from None
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, LocalProtocolError) as error:
+            raise LocalProtocolError(f"{file}: {error}", hint='docs/operations.md, "Access", shows what it may say') from None
+
+    @classmethod
+    def parse(cls, table: Mapping[str, Any], *, allow: Collection[str] = ()) -> Access:
+        """Take a file's contents; `allow` are dids beside those of the file.
+
+        Raises:
+            LocalProtocolError: It says what cannot be meant; the message names the key.
+        """
+        _only(table, ("tokens", _DEFAULT, "logs"), "")
+        hashes = _table(table.get("tokens", {}), "tokens")
+        for name, value in hashes.items():
+            if not isinstance(value, str) or not _HASH.fullmatch(value):
+                raise LocalProtocolError(f"tokens.{name} is no hash: `gossiplog token` makes tokens with theirs")
+        default = _rules(table.get(_DEFAULT, {}), _DEFAULT, hashes, allow)
+        logs = {topic: _rules(rules, f"logs.{topic}", hashes, allow) for topic, rules in _table(table.get("logs", {}), "logs").items()}
+        return cls(hashes, default, logs)
+
+    def replace(self, other: Access) -> None:
+        """Have other rules from now on. Whoever is connected keeps what it may until it comes again."""
+        self._hashes, self._default, self._logs = other._hashes, other._default, other._logs
+
+    def of(self, topic: str) -> LogAccess:
+        """Return the rules of a log."""
+        return self._logs.get(topic, self._default)
+
+    def rights(self, topic: str, token: str | None) -> Rights | Refusal:
+        """Say what somebody may, by the token that was brought; a refusal if the token is none of ours."""
+        if token is None:
+            return self.of(topic).anonymous
+        name = self._name(token)
+        if name is None:
+            return Refusal(401, "this token is not known here")
+        rules = self.of(topic)
+        return rules.anonymous | rules.tokens.get(name, frozenset())
+
+    def refusal(self, topic: str, token: str | None, right: str) -> Refusal | None:
+        """Say why somebody may not do something; None if it may."""
+        rights = self.rights(topic, token)
+        if isinstance(rights, Refusal):
+            return rights
+        if right in rights:
+            return None
+        if token is None:
+            return Refusal(401, f"to {right} takes a token here: send Authorization: Bearer TOKEN, or ?token=TOKEN in the URL")
+        return Refusal(403, f"this token does not allow to {right}")
+
+    def _name(self, token: str) -> str | None:
+        """Find a token. All are compared, each in constant time, so that nothing can be learned from how long it takes."""
+        hashed = hash_token(token)
+        found = None
+        for name, known in self._hashes.items():
+            if hmac.compare_digest(hashed, known):
+                found = name
+        return found
+
+
+def make_token() -> str:
+    """Make a token: 256 bits of chance, so that it can be kept hashed without salt."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def hash_token(token: str) -> str:
+    """Return what is kept of a token."""
+    return "sha256:" + hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _rules(value: Any, place: str, hashes: Mapping[str, str], allow: Collection[str]) -> LogAccess:
+    table = _table(value, place)
+    _only(table, ("anonymous", "tokens", "allow", "quota"), place)
+    tokens = _table(table.get("tokens", {}), f"{place}.tokens")
+    _only(tokens, tuple(hashes), f"{place}.tokens")
+    dids = [*_strings(table.get("allow", []), f"{place}.allow"), *allow]
+    if wrong := [did for did in dids if not did.startswith("did:")]:
+        raise LocalProtocolError(f"{place}.allow: {wrong[0]!r} is no did")
+    return LogAccess(
+        anonymous=_rights(table["anonymous"], f"{place}.anonymous")
+        if "anonymous" in table
+        else ALL - {"watch"}
+        if not hashes
+        else Rights(),
+        tokens={name: _rights(rights, f"{place}.tokens.{name}") for name, rights in tokens.items()},
+        allow=frozenset(dids) if dids or "allow" in table else None,
+        quota=_quota(table.get("quota", {}), f"{place}.quota"),
+    )
+
+
+def _quota(value: Any, place: str) -> Quota:
+    table = _table(value, place)
+    _only(table, tuple(one.name for one in fields(Quota)), place)
+    for name, number in table.items():
+        if type(number) is not int or number < 1:
+            raise LocalProtocolError(f"{place}.{name} is a whole number above 0, not {number!r}")
+    return Quota(**table)
+
+
+def _rights(value: Any, place: str) -> Rights:
+    rights = Rights(_strings(value, place))
+    if unknown := rights - ALL:
+        raise LocalProtocolError(f"{place}: there is no right {min(unknown)!r}; there are {', '.join(sorted(ALL))}")
+    return rights
+
+
+def _strings(value: Any, place: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise LocalProtocolError(f"{place} is a list of strings")
+    return value
+
+
+def _table(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise LocalProtocolError(f"{place} is a table")
+    return value
+
+
+def _only(table: Mapping[str, Any], known: tuple[str, ...], place: str) -> None:
+    for name in table:
+        if name not in known:
+            those = f"; there are {', '.join(known)}" if known else ""
+            raise LocalProtocolError(f"there is no {f'{place}.' if place else ''}{name}{those}")

@@ -1,0 +1,123 @@
+"""Entries that peers bring, one by one or by a sync: taken in, counted for whoever brought them, and decided upon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from ...broadcast import Event, Foreseen, Inserted, InsertEntry, PeerKind
+from ...entry.message import Entry
+from ...entry.validation import Outcome, Rule, Verdict
+from ...pubsub.types import PeerId
+from ...replica.log import Replica
+from .figures import Figures
+from .insert_queue import InsertQueue
+from .intake import Intake
+from .own_appends import OwnAppends
+from .peers import Peer
+from .strangers import Strangers, note_refusal
+
+__all__ = ["Arrivals"]
+
+SLOWED_SYNCED = 10
+"""Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
+_COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
+
+
+class Owner(Protocol):
+    """The service that entries arrive at.
+
+    Attributes:
+        log: Its log.
+        strangers: Whom of its peers has to wait.
+        figures: What it has done so far.
+        intake: Which entries of clients are taken.
+    """
+
+    log: Replica
+    strangers: Strangers
+    figures: Figures
+    intake: Intake
+
+    @property
+    def peers(self) -> Mapping[PeerId, Peer]:
+        """Who is connected."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the broadcast machine."""
+        ...
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something that happened."""
+        ...
+
+
+class Arrivals:
+    """Takes in what peers bring.
+
+    Args:
+        service: Whose.
+        appends: Told what is not ours.
+
+    Attributes:
+        queue: Of entries that came one by one.
+    """
+
+    def __init__(self, service: Owner, appends: OwnAppends) -> None:
+        self._service = service
+        self.queue = InsertQueue(service.log, appends, self._admit, self._on_foreseen, self._on_decided)
+
+    def put(self, action: InsertEntry) -> None:
+        """Take an entry in; the machine hears what becomes of it."""
+        peer = self._service.peers.get(action.source)
+        if peer is not None:
+            peer.inserting += 1
+        self.queue.put(action)
+
+    async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+        """Insert what a sync with a peer brought. See `InsertQueue.insert_synced`."""
+        service = self._service
+        if "push" not in peer.rights:
+            # A reconciliation goes both ways, whatever a client may.
+            return [Verdict(Outcome.IGNORE, Rule.UNWELCOME, "this client may not push")] * len(entries)
+        await service.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
+        admit: Callable[[Verdict], Verdict] | None = None
+        if peer.kind is PeerKind.CLIENT and not service.intake.is_open:
+            admit = partial(service.intake.judge, address=peer.metered)
+        verdicts = await self.queue.insert_synced(entries, admit)
+        for (key, _), verdict in zip(entries, verdicts, strict=True):
+            note_refusal(peer, key, verdict)
+            service.figures.count("sync", verdict)
+            if admit is not None:
+                service.intake.settle(verdict, peer.metered)
+        return verdicts
+
+    def _admit(self, action: InsertEntry, verdict: Verdict) -> Verdict:
+        peer = self._service.peers.get(action.source)
+        if peer is not None and peer.kind is not PeerKind.CLIENT:
+            return verdict
+        # Of a client that has gone by now, the address is not known any more.
+        return self._service.intake.judge(verdict, None if peer is None else peer.metered)
+
+    def _on_foreseen(self, action: InsertEntry, entry: Entry) -> None:
+        if len(self._service.peers) > 1:
+            # Else there is nobody to pass it on to.
+            self._service.tell(Foreseen(action.token, entry))
+
+    def _on_decided(self, action: InsertEntry, verdict: Verdict) -> None:
+        service = self._service
+        service.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
+        peer = service.peers.get(action.source)
+        service.figures.count("gossip" if peer is not None and peer.kind is PeerKind.MESH else "push", verdict)
+        if peer is None or peer.kind is PeerKind.CLIENT:
+            service.intake.settle(verdict, None if peer is None else peer.metered)
+        if peer is not None:
+            # Of a peer that went and came back, what it sent before may be decided upon now.
+            peer.inserting = max(0, peer.inserting - 1)
+            peer.settled.set()
+            note_refusal(peer, action.key, verdict)
+            if verdict.accepted and verdict.is_new:
+                peer.count("entries new")
+        service.tell(Inserted(action.token, verdict))

@@ -1,0 +1,187 @@
+"""Which entries of clients a server takes: of whom, and how many.
+
+An entry is charged once it is verified, so that nobody uses up what is another's, and what turns out to be here already costs nothing.
+What is over a limit is ignored, never blamed on who brings it: where waiting helps, it is fetched again later.
+
+Source: docs/operations.md, "Access".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import trio
+
+from ...entry.envelope import parse_envelope
+from ...entry.message import Entry
+from ...entry.validation import Outcome, Rule, Verdict
+from ...log.requests import ReadCount, ReadTail
+from ...plan import ask
+from ...replica.log import Replica
+from ..access import LogAccess, Quota
+
+__all__ = ["Intake", "Wait"]
+
+_METERS_MAX = 65_536
+_PAGE = 500
+_MINUTE_S = 60.0
+_CHARGED = frozenset({None, Rule.PARENTS, Rule.QUARANTINED, Rule.STORAGE})
+"""Of what was not stored anew, that which verification had accepted."""
+
+
+class Wait(NamedTuple):
+    """An entry is not taken now.
+
+    Attributes:
+        verdict: IGNORE, with the reason.
+        seconds: After which it may be; None for never.
+    """
+
+    verdict: Verdict
+    seconds: int | None
+
+
+class _Meter:
+    """An allowance for each of many: so much a minute, of which a minute's worth is saved."""
+
+    def __init__(self) -> None:
+        # What is left, and when that was.
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, name: str, amount: int, most: int) -> float:
+        """Say how many seconds from now so much may be taken; 0 for at once. Whatever is more than the most is taken from a full meter."""
+        lacking = min(amount, most) - self._left(name, most)
+        return max(0.0, lacking * _MINUTE_S / most)
+
+    def take(self, name: str, amount: int, most: int) -> None:
+        """Take so much, or give it back."""
+        self._levels[name] = min(most, self._left(name, most) - amount), trio.current_time()
+        self._levels.move_to_end(name)
+        if len(self._levels) > _METERS_MAX:
+            self._levels.popitem(last=False)
+
+    def _left(self, name: str, most: int) -> float:
+        level, at = self._levels.get(name, (most, 0.0))
+        return min(most, level + (trio.current_time() - at) * most / _MINUTE_S)
+
+
+class Intake:
+    """Takes entries of clients for one log.
+
+    Args:
+        log: Open.
+        rules: Returns the rules as they are now.
+    """
+
+    def __init__(self, log: Replica, rules: Callable[[], LogAccess]) -> None:
+        self._log = log
+        self._rules = rules
+        self._entries, self._bytes, self._addresses = _Meter(), _Meter(), _Meter()
+        self._totals: dict[str, list[int]] = {}
+        self._log_bytes = 0
+        # What was charged to the totals and is not committed yet, by key.
+        self._reserved: set[bytes] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everything is taken."""
+        rules = self._rules()
+        return rules.allow is None and rules.quota == Quota()
+
+    async def run(self) -> None:
+        """Count what is in the log, and what comes, if anything depends on it. For as long as the log is served."""
+        if not self._rules().quota.counts_totals:
+            return
+        with self._log.watch_commits(self._count):
+            _, last = await self._log.run(ask(ReadCount(counted=False)))
+            seq = 0
+            while seq < last and (page := await self._log.run(ask(ReadTail(seq, _PAGE)))):
+                for seq, value in page:
+                    if seq <= last:
+                        self._add(parse_envelope(value).did, len(value))
+            await trio.sleep_forever()
+
+    def admit(self, verdict: Verdict, address: str | None) -> Wait | None:
+        """Charge an entry that was verified; say what becomes of it if it is not taken. What is not accepted anyhow is no matter.
+
+        Args:
+            verdict: Of the entry.
+            address: Where it came from, as a group of addresses; None for a place that has no limit.
+        """
+        entry = verdict.entry
+        if not verdict.accepted or entry is None or self.is_open:
+            return None
+        rules, did, size = self._rules(), entry.envelope.did, len(entry.value)
+        if rules.allow is not None and did not in rules.allow:
+            return _refused(verdict, Rule.UNWELCOME, f"entries of {did} are not taken here", None)
+        quota = rules.quota
+        if reason := self._over(quota, did, size):
+            return _refused(verdict, Rule.UNWELCOME, reason, None)
+        limits = self._limits(quota, did, size, address)
+        waits = [(meter.wait_s(name, amount, most), what) for meter, name, amount, most, what in limits]
+        seconds, what = max(waits, default=(0.0, ""))
+        if seconds:
+            return _refused(verdict, Rule.QUOTA, f"more than {what} a minute", math.ceil(seconds))
+        for meter, name, amount, most, _ in limits:
+            meter.take(name, amount, most)
+        if quota.counts_totals:
+            # Else all of a batch would be within the limit.
+            self._reserved.add(entry.key)
+            self._add(did, size)
+        return None
+
+    def judge(self, verdict: Verdict, address: str | None) -> Verdict:
+        """The same as a verdict."""
+        wait = self.admit(verdict, address)
+        return verdict if wait is None else wait.verdict
+
+    def settle(self, verdict: Verdict, address: str | None) -> None:
+        """Refund an entry that `judge` let pass, and that was here already or could not be stored."""
+        if verdict.entry is not None and not verdict.is_new and not self.is_open and verdict.rule in _CHARGED:
+            self.refund(verdict.entry, address)
+
+    def refund(self, entry: Entry, address: str | None) -> None:
+        """Give back what an entry was charged that was here already, or could not be stored."""
+        for meter, name, amount, most, _ in self._limits(self._rules().quota, entry.envelope.did, len(entry.value), address):
+            meter.take(name, -amount, most)
+        if entry.key in self._reserved:
+            self._reserved.discard(entry.key)
+            self._add(entry.envelope.did, len(entry.value), -1)
+
+    def _limits(self, quota: Quota, did: str, size: int, address: str | None) -> list[tuple[_Meter, str, int, int, str]]:
+        limits = [
+            (self._entries, did, 1, quota.entries_per_minute, "entries of one writer"),
+            (self._bytes, did, size, quota.bytes_per_minute, "bytes of one writer"),
+            (self._addresses, address or "", 1, quota.address_entries_per_minute if address else None, "entries from one address"),
+        ]
+        return [(meter, name, amount, most, f"{most:,} {what}") for meter, name, amount, most, what in limits if most is not None]
+
+    def _over(self, quota: Quota, did: str, size: int) -> str | None:
+        entries, written = self._totals.get(did, (0, 0))
+        if quota.entries_per_writer is not None and entries + 1 > quota.entries_per_writer:
+            return f"{quota.entries_per_writer:,} entries of one writer are here, the most that are taken"
+        if quota.bytes_per_writer is not None and written + size > quota.bytes_per_writer:
+            return f"more than {quota.bytes_per_writer:,} bytes of one writer"
+        if quota.log_bytes is not None and self._log_bytes + size > quota.log_bytes:
+            return f"the log would have more than {quota.log_bytes:,} bytes"
+        return None
+
+    def _count(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if entry.key in self._reserved:
+                self._reserved.discard(entry.key)
+            else:
+                self._add(entry.envelope.did, len(entry.value))
+
+    def _add(self, did: str, size: int, sign: int = 1) -> None:
+        total = self._totals.setdefault(did, [0, 0])
+        total[0] += sign
+        total[1] += sign * size
+        self._log_bytes += sign * size
+
+
+def _refused(verdict: Verdict, rule: str, reason: str, seconds: int | None) -> Wait:
+    return Wait(Verdict(Outcome.IGNORE, rule, reason, verdict.entry), seconds)

@@ -1,0 +1,50 @@
+"""Lets in whom the server's rules let in, by the token that a request brought.
+
+Source: docs/operations.md, "Access".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..net.access import Access
+
+__all__ = ["Doorkeeper", "log_right"]
+
+
+def log_right(scope: Scope) -> str:
+    """Return what a request of a log's API is allowed by."""
+    if scope["path"].endswith("/connections"):
+        return "watch"
+    return "post" if scope["method"] == "POST" else "pull"
+
+
+class Doorkeeper:
+    """Middleware in front of what takes a right.
+
+    Args:
+        app: That.
+        access: The rules.
+        topics: Of which logs the right is needed.
+        right: Which, by request.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, topics: Iterable[str], right: Callable[[Scope], str]) -> None:
+        self._app = app
+        self._access = access
+        self._topics = topics
+        self._right = right
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or say why not."""
+        token, right = scope["state"]["token"], self._right(scope)
+        refusals = (self._access.refusal(topic, token, right) for topic in self._topics)
+        refusal = next((one for one in refusals if one is not None), None)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+        await PlainTextResponse(refusal.reason + "\n", refusal.status, headers=headers)(scope, receive, send)

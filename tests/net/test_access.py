@@ -1,0 +1,255 @@
+"""Who is let in, what a client may, and how much it may bring; and that whoever is refused is told why, and nobody is banned for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from network_support import TOPIC, eventually, fetch, memory_log, open_stream, signer, until_count, until_equal, until_has
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, CloseConnection, Request
+
+from gossiplog import GossipLog
+from gossiplog.archive import entry_to_line
+from gossiplog.errors import LocalProtocolError
+from gossiplog.net.access import Access, hash_token, make_token
+from gossiplog.net.admission import HubLimits
+from gossiplog.net.hub.client import parse_url
+from gossiplog.net.hub.exchange import exchange
+from gossiplog.net.hub.server import Hub
+from gossiplog.net.service import intake
+
+READER, WRITER, WATCHER = make_token(), make_token(), make_token()
+TOKENS = {"reader": hash_token(READER), "writer": hash_token(WRITER), "watcher": hash_token(WATCHER)}
+RIGHTS = {"reader": ["connect", "pull"], "writer": ["connect", "push", "post"], "watcher": ["watch"]}
+JSON = {"content-type": "application/json"}
+
+
+def limits(**rules: Any) -> HubLimits:
+    """What a file of rules comes to; by default there are three tokens, and without one nothing is allowed."""
+    table = {"tokens": TOKENS, "default": {"tokens": RIGHTS, **rules}}
+    return HubLimits(access=Access.parse(table))
+
+
+def open_to_all(**rules: Any) -> HubLimits:
+    return HubLimits(access=Access.parse({"default": rules}))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+async def post(hub: Hub, log: GossipLog, payload: object, headers: Mapping[str, str] | None = None) -> tuple[int, str, str | None]:
+    entry = await log.append(payload)
+    answer = await fetch(hub, "/api/messages", method="POST", headers={**JSON, **(headers or {})}, body=entry_to_line(entry))
+    return answer.status, answer.body.decode().strip(), answer.headers.get("retry-after")
+
+
+async def test_each_request_takes_its_right() -> None:
+    async with memory_log(1) as log, memory_log(2) as other, log.listen("127.0.0.1:0", limits=limits()) as hub:
+        body = entry_to_line(await other.append(1))
+        requests = {"pull": ("GET", "/api/heads"), "watch": ("GET", "/api/connections"), "post": ("POST", "/api/messages")}
+        for right, (method, path) in requests.items():
+            for token, name in ((None, ""), (READER, "reader"), (WRITER, "writer"), (WATCHER, "watcher"), ("nonsense", "nobody")):
+                headers = {**JSON, **({} if token is None else bearer(token))}
+                answer = await fetch(hub, path, method=method, headers=headers, body=body if method == "POST" else b"")
+                expected = 201 if method == "POST" else 200
+                wanted = expected if right in RIGHTS.get(name, []) else 403 if name in RIGHTS else 401
+                assert answer.status == wanted, (right, name, answer.body)
+                assert ("www-authenticate" in answer.headers) == (wanted == 401)
+        assert (await fetch(hub, "/metrics")).status == 401
+        assert (await fetch(hub, "/metrics", headers=bearer(WATCHER))).status == 200
+        assert (await fetch(hub, "/readyz")).status == 200
+
+
+async def test_token_may_be_in_the_url_and_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits()) as hub:
+        await log.append_many(range(5))
+        answer = await fetch(hub, f"/api/messages?limit=2&token={READER}")
+        assert (answer.status, len(answer.json)) == (200, 2)
+        assert (await fetch(hub, f"/api/clock?token={READER}")).status == 200
+        async with client.connect(f"{hub.urls[0]}/?token={READER}") as link:
+            await until_count(client, 5)
+            assert link.url == f"{hub.urls[0]}/"
+        assert (await fetch(hub, f"/api/nothing?token={WRITER}x")).status == 401
+    said = "".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
+    assert READER not in said
+    assert WRITER not in said
+
+
+async def test_client_without_a_token_is_told_why_and_is_let_in_with_one() -> None:
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits()) as hub:
+        await log.append_many(range(5))
+        for token, reason in ((None, "to connect takes a token"), ("wrong", "not known here"), (WATCHER, "does not allow to connect")):
+            async with client.connect(hub.urls[0], token=token) as link:
+                await eventually(lambda link=link: link.error)
+                assert reason in (link.error or "")
+        async with client.connect(hub.urls[0], headers=bearer(READER)):
+            await until_count(client, 5)
+        done = await exchange(client, parse_url(hub.urls[0], token=READER), pushes=False)
+        assert done.is_equal
+
+
+async def handshake(hub: Hub, *, origin: str, target: str = "/", subprotocols: list[str] | None = None) -> tuple[AcceptConnection, Any]:
+    """Connect as a page does; return the answer, and how the server said goodbye if it did."""
+    protocol = WSConnection(ConnectionType.CLIENT)
+    request = Request(host="localhost", target=target, subprotocols=subprotocols or [], extra_headers=[(b"origin", origin.encode())])
+    events: list[Any] = []
+    async with await open_stream(hub) as stream:
+        await stream.send_all(protocol.send(request))
+        with trio.move_on_after(1.0):
+            while not any(isinstance(event, CloseConnection) for event in events):
+                data = await stream.receive_some()
+                protocol.receive_data(data or None)
+                events += protocol.events()
+                if not data:
+                    break
+    return events[0], next((event for event in events if isinstance(event, CloseConnection)), None)
+
+
+async def test_page_brings_its_token_as_a_subprotocol_and_reads_why_not() -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=limits()) as hub:
+        origin = "https://app.example.com"
+        accepted, goodbye = await handshake(hub, origin=origin, subprotocols=["gossiplog", f"bearer.{READER}"])
+        assert (accepted.subprotocol, goodbye) == ("gossiplog", None)
+        for options, code in (({}, 4401), ({"subprotocols": ["bearer.wrong"]}, 4401), ({"target": f"/?token={WATCHER}"}, 4403)):
+            _, goodbye = await handshake(hub, origin=origin, **options)
+            assert goodbye.code == code
+            assert "token" in goodbye.reason
+
+
+async def test_client_that_may_only_pull_brings_nothing_and_one_that_may_only_push_gets_nothing() -> None:
+    async with memory_log(1) as log, memory_log(2) as reader, memory_log(3) as writer, log.listen("127.0.0.1:0", limits=limits()) as hub:
+        await log.append_many(range(5))
+        await reader.append("not wanted")
+        await writer.append("wanted")
+        async with reader.connect(hub.urls[0], token=READER), writer.connect(hub.urls[0], token=WRITER):
+            await until_count(reader, 6)
+            await until_count(log, 6)
+            late = await writer.append("pushed")
+            await until_has(log, [late])
+            await until_has(reader, [late])
+            await reader.append("not wanted either")
+            await eventually(lambda: any(link.counts.get("refused", 0) > 1 for link in hub.links()))
+            own = await log.append("ours")
+            await until_has(reader, [own])
+        assert await log.count() == 8
+        assert await writer.count() == 2
+
+
+async def test_entries_of_others_than_those_allowed_are_not_taken_and_nobody_is_blamed() -> None:
+    rules = open_to_all(allow=[signer(2).did])
+    async with memory_log(1) as log, memory_log(2) as friend, memory_log(3) as foe, log.listen("127.0.0.1:0", limits=rules) as hub:
+        async with foe.connect(hub.urls[0]), friend.connect(hub.urls[0]):
+            await eventually(lambda: len(hub.links()) == 2 and all(link.is_pushing for link in hub.links()))
+            for number in range(20):
+                await foe.append(number)
+            entry = await friend.append("welcome")
+            await until_has(log, [entry])
+            status, reason, _ = await post(hub, foe, "posted")
+            assert (status, reason) == (403, f"entries of {signer(3).did} are not taken here")
+            await eventually(lambda: len(hub.links()) == 2)
+            assert [item.message.payload async for item in log.iterate()] == ["welcome"]
+        # From an upstream, which it is a client of, it takes everything.
+        async with foe.listen("127.0.0.1:0") as above, log.connect(above.urls[0]):
+            await until_count(log, 22)
+
+
+async def test_honest_burst_over_the_quota_is_taken_bit_by_bit_and_never_banned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_MINUTE_S", 1.0)
+    rules = open_to_all(quota={"entries_per_minute": 20})
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=rules) as hub, client.connect(hub.urls[0]):
+        await eventually(lambda: hub.links() and hub.links()[0].is_pushing)
+        for number in range(50):
+            await client.append(number)
+        await until_equal(client, log)
+        assert hub.services[TOPIC].figures.verdicts["push", "ignore", "quota"] > 0
+        assert len(hub.links()) == 1
+
+
+async def test_what_is_over_a_quota_is_429_with_the_time_to_wait_and_other_writers_are_served() -> None:
+    rules = open_to_all(quota={"entries_per_minute": 3, "bytes_per_minute": 5_000})
+    async with memory_log(1) as log, memory_log(2) as a, memory_log(3) as b, log.listen("127.0.0.1:0", limits=rules) as hub:
+        first = await a.append(0)
+        for _ in range(4):
+            # Again and again the same one, which costs nothing.
+            answer = await fetch(hub, "/api/messages", method="POST", headers=JSON, body=entry_to_line(first))
+            assert answer.status == 201
+        for number in range(2):
+            assert (await post(hub, a, number))[0] == 201
+        status, reason, wait = await post(hub, a, "too many")
+        assert (status, reason) == (429, "more than 3 entries of one writer a minute")
+        assert wait is not None
+        assert 1 <= int(wait) <= 20
+        assert (await post(hub, b, "x" * 4_000))[0] == 201
+        status, reason, _ = await post(hub, b, "x" * 4_000)
+        assert (status, reason) == (429, "more than 5,000 bytes of one writer a minute")
+
+
+@pytest.mark.parametrize(
+    ("quota", "reason"),
+    [
+        ({"entries_per_writer": 3}, "3 entries of one writer are here, the most that are taken"),
+        ({"bytes_per_writer": 1_000}, "more than 1,000 bytes of one writer"),
+        ({"log_bytes": 1_000}, "the log would have more than 1,000 bytes"),
+    ],
+)
+async def test_totals_count_what_was_there_before_and_what_comes_in_one_batch(quota: dict[str, int], reason: str) -> None:
+    async with memory_log(1) as log, memory_log(2) as client:
+        first = await client.append(0)
+        await log.insert(first.value)
+        async with log.listen("127.0.0.1:0", limits=open_to_all(quota=quota)) as hub, client.connect(hub.urls[0]):
+            await eventually(lambda: hub.links() and hub.links()[0].is_pushing)
+            async with trio.open_nursery() as nursery:
+                for number in range(20):
+                    nursery.start_soon(client.append, number)
+            await eventually(lambda: sum(hub.services[TOPIC].figures.verdicts.values()) >= 20)
+            assert (await post(hub, client, "posted"))[:2] == (403, reason)
+        entries = [entry async for entry in log.iterate()]
+        assert len(entries) == 3 or 800 < sum(len(entry.value) for entry in entries) <= 1_000
+
+
+def test_rules_that_cannot_be_meant_are_refused_by_their_key(tmp_path: Path) -> None:
+    faults: list[tuple[dict[str, Any], str]] = [
+        ({"defualt": {}}, "there is no defualt"),
+        ({"tokens": {"a": "plain"}}, "tokens.a is no hash"),
+        ({"default": {"anonymous": ["read"]}}, "there is no right 'read'"),
+        ({"default": {"tokens": {"b": ["pull"]}}}, "there is no default.tokens.b"),
+        ({"default": {"allow": "did:key:x"}}, "default.allow is a list"),
+        ({"logs": {"a.b": {"allow": ["me"]}}}, "logs.a.b.allow: 'me' is no did"),
+        ({"default": {"quota": {"entries_per_minute": 0}}}, "a whole number above 0"),
+        ({"default": {"quota": {"entries_per_hour": 1}}}, "there is no default.quota.entries_per_hour"),
+        ({"default": []}, "default is a table"),
+    ]
+    for table, reason in faults:
+        with pytest.raises(LocalProtocolError, match=reason.replace(".", r"\.")):
+            Access.parse(table)
+    with pytest.raises(LocalProtocolError, match=r"nowhere\.toml"):
+        Access.load(tmp_path / "nowhere.toml")
+
+
+def test_rules_of_a_log_take_the_place_of_the_default_and_a_token_is_never_kept() -> None:
+    table = {"tokens": TOKENS, "default": {"tokens": RIGHTS}, "logs": {"public.example.com": {"anonymous": ["connect", "pull"]}}}
+    access = Access.parse(table)
+    assert access.rights("public.example.com", None) == {"connect", "pull"}
+    assert access.rights(TOPIC, None) == frozenset()
+    assert access.rights(TOPIC, READER) == {"connect", "pull"}
+    assert READER not in json.dumps(repr(vars(access)))
+    access.replace(Access())
+    assert "push" in access.rights(TOPIC, None)  # type: ignore[operator]
+
+
+def test_url_with_a_token_shows_none() -> None:
+    hub = parse_url("wss://hub.example.com/topic?a=1&token=s%20cret&b=2")
+    assert (hub.url, hub.target) == ("wss://hub.example.com/topic?a=1&b=2", "/topic?a=1&b=2")
+    assert hub.headers == (("Authorization", "Bearer s cret"),)
+    assert "cret" not in repr(hub)
+    with pytest.raises(LocalProtocolError) as caught:
+        parse_url("http://hub.example.com?token=secret")
+    assert "secret" not in str(caught.value)
+    with pytest.raises(LocalProtocolError, match="cannot be sent"):
+        parse_url("ws://hub.example.com", token="a\r\nb: c")
