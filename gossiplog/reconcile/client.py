@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from ..entry.validation import UNSUPPORTED
+from ..entry.validation import LATER, UNSUPPORTED
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch.decoder import Contradiction, Decoder
 from ..sketch.sketch import SYMBOLS_MAX
@@ -278,7 +278,7 @@ class _Client:
             elif verdict.rule == "quarantined":
                 result.quarantined += 1
                 self._has_gap = True
-            elif verdict.rule == "storage":
+            elif verdict.rule in LATER:
                 result.ending, result.reason = Ending.STORAGE, verdict.reason or "the store did not take an entry"
                 raise Ended(result.reason)
             else:

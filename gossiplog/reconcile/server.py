@@ -12,6 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..entry.validation import LATER, Rule
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch.sketch import SYMBOLS_MAX, key_of
 from . import messages, steps
@@ -165,8 +166,8 @@ class _Server:
         for (key, _), verdict in zip(batch, verdicts, strict=True):
             if verdict.accepted:
                 self.served.taken += verdict.is_new
-            elif verdict.rule == "storage":
-                yield from self._refuse("the store failed")
+            elif verdict.rule in LATER:
+                yield from self._refuse(verdict.reason or "quota" if verdict.rule == Rule.QUOTA else "the store failed")
                 return False
             elif verdict.rule != "parents":
                 self._left_out.append(key)
