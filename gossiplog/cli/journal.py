@@ -36,10 +36,12 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        message = record.getMessage()
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        fields = "".join(f"  {name}={_shown(value)}" for name, value in getattr(record, "fields", {}).items())
+        values = _extras(record) | getattr(record, "fields", {})
+        fields = "".join(f"  {name}={_shown(value)}" for name, value in values.items() if str(value) not in message)
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return shown(f"{at} {level}{clean(record.getMessage())}{fields}{trace}")
+        return shown(f"{at} {level}{clean(message)}{fields}{trace}")
 
 
 class _Json(logging.Formatter):
@@ -47,12 +49,17 @@ class _Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        values = {"time": at, "level": record.levelname.lower(), "event": record.getMessage()}
-        values |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        values: dict[str, object] = {"time": at, "level": record.levelname.lower(), "event": record.getMessage()}
+        values |= _extras(record)
         values |= getattr(record, "fields", {})
         if record.exc_info:
             values["trace"] = self.formatException(record.exc_info)
         return escaped(json.dumps(values, default=str))
+
+
+def _extras(record: logging.LogRecord) -> dict[str, object]:
+    """What was said beside the message, by those who do not know of fields."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
 def _shown(value: object) -> str:

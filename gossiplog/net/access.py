@@ -143,7 +143,8 @@ class Access:
 
     def rights(self, topic: str, token: str | None) -> Rights | Refusal:
         """Say what somebody may, by the token that was brought; a refusal if the token is none of ours."""
-        if token is None:
+        if token is None or not self._hashes:
+            # Where there are no tokens, one is brought in vain.
             return self.of(topic).anonymous
         name = self._name(token)
         if name is None:

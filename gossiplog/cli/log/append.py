@@ -14,10 +14,13 @@ from ... import errors
 from ...entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ...log.page import PAGE_BYTES_MAX
 from ..exits import ExitCode, Failure
-from ..options import DURABILITIES, key_option, log_argument, output_options
+from ..location import LOG
+from ..options import DURABILITIES, key_option, output_options
 from ..output import Output
+from ..posting import Poster, is_server_url
 from ..progress import Progress
 from ..session import opened, run
+from ..tokens import read_token, token_option
 
 if TYPE_CHECKING:
     from ...entry.message import Entry
@@ -34,7 +37,7 @@ _PAUSE_S = 0.02
 
 
 @click.command()
-@log_argument
+@click.argument("log", metavar="LOG|URL", type=LOG)
 @click.argument("payload", required=False, metavar="[PAYLOAD|-]")
 @click.option("--lines", is_flag=True, help="Read one payload per line from stdin.")
 @click.option(
@@ -58,6 +61,7 @@ _PAUSE_S = 0.02
     metavar="N",
     help="How large an entry may be.",
 )
+@token_option
 @output_options(quiet="Print ids alone.")
 def append(
     log: str,
@@ -67,6 +71,7 @@ def append(
     key_name: str | None,
     durability: str,
     value_bytes_max: int,
+    token_file: str | None,
     out: Output,
 ) -> None:
     """Sign a payload and add it to the log.
@@ -79,6 +84,9 @@ def append(
     With --lines, lines are committed in batches as they come, and an id is printed once its entry is committed. A line that is
     refused stops the run: what came before it is kept, and the message says which line it was.
 
+    In place of LOG there may be the URL of a running server: the entry is signed here, and posted there. A log that is being served is
+    appended to in this way; of several lines, each is posted by itself.
+
     An acknowledged entry survives a killed process at any durability; with 'full' also the loss of power, with 'normal' all but the
     last moments before it, with 'off' the file itself may suffer from it.
 
@@ -88,6 +96,7 @@ def append(
       date -u +'{"now":"%FT%TZ"}' | gossiplog append app.db -
       ID=$(gossiplog append -q app.db '"hello"')
       gossiplog append app.db --lines < operations.jsonl
+      gossiplog append ws://127.0.0.1:8080 '"hello"'
     """
     from ...keyring import Keyring
 
@@ -97,17 +106,39 @@ def append(
         raise click.UsageError("no payload: give one as an argument, or pipe it in", click.get_current_context())
     signer = Keyring.from_environment().choose(key_name)
 
+    if is_server_url(log):
+        _post(Poster(log, signer, read_token(token_file), value_bytes_max), payload, lines, out)
+        return
+
     async def task() -> None:
         async with opened(log, read_only=False, signer=signer, durability=durability, value_bytes_max=value_bytes_max) as opened_log:
             if lines:
                 await _append_lines(opened_log, batch, out)
                 return
-            text = (
-                payload.encode("utf-8", "surrogateescape") if payload not in (None, "-") else sys.stdin.buffer.read(_PAYLOAD_BYTES_MAX + 1)
-            )
-            _report(await opened_log.append(_parse(text)), out)
+            _report(await opened_log.append(_parse(_read_payload(payload))), out)
 
     run(task)
+
+
+def _read_payload(payload: str | None) -> bytes:
+    if payload not in (None, "-"):
+        return payload.encode("utf-8", "surrogateescape")
+    return sys.stdin.buffer.read(_PAYLOAD_BYTES_MAX + 1)
+
+
+def _post(poster: Poster, payload: str | None, lines: bool, out: Output) -> None:
+    if not lines:
+        _report(poster.append(_parse(_read_payload(payload))), out)
+        return
+    kept = 0
+    for chunk in _batches(sys.stdin.buffer, _BATCH):
+        for number, text in chunk:
+            try:
+                _report(poster.append(_parse(text)), out)
+            except errors.GossipLogError as error:
+                raise _stopped(error, number, kept) from error
+            kept = number
+            out.flush()
 
 
 async def _append_lines(log: GossipLog, batch: int, out: Output) -> None:

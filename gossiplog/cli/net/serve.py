@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import signal
 import ssl
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import click
 
+from ...errors import GossipLogError
+from ..configured import ConfiguredCommand, config_option, read_config
 from ..exits import ExitCode, Failure
 from ..journal import LOG_FORMATS, write_journal
 from ..location import LOG, Location
 from ..options import DURABILITIES, output_options
 from ..output import Output, counted
-from ..session import opened, run
+from ..session import run
+from ..tokens import read_token, token_option
+from .checking import check_plan
 from .serve_mesh import MeshOptions, mesh_options
-from .token import read_token, token_option
+from .serving import Plan, Serving
+from .sync_hub import hub_url
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
-    from ...net.admission import HubLimits
+    from ...net.access import Access
 
 __all__ = ["client_tls", "serve"]
 
 _FILES_WANTED = 16_384
+SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
-@click.command()
+@click.command(cls=ConfiguredCommand)
 @click.argument("logs", metavar="LOG...", type=LOG, nargs=-1, required=True)
 @click.option("--listen", "addresses", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
 @click.option("--connect", "hubs", metavar="URL", multiple=True, help="Be a client of this hub as well; repeatable.")
@@ -65,6 +72,8 @@ _FILES_WANTED = 16_384
 @click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
 @click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything: each try to connect, each stream that was lost.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="How to log, on stderr.")
+@config_option
+@click.option("--check", is_flag=True, help="Say what would run, and with which options, and whether it can; run nothing.")
 @output_options(quiet="Log only what is wrong.")
 def serve(
     logs: tuple[Location, ...],
@@ -85,6 +94,8 @@ def serve(
     durability: str,
     is_verbose: bool,
     log_format: str,
+    config: str | None,
+    check: bool,
     mesh: MeshOptions,
     out: Output,
 ) -> int:
@@ -97,6 +108,10 @@ def serve(
     With --p2p or --bootstrap the log is a peer among servers as well, which find each other over libp2p; what arrives on one side
     goes out on the other. A process is a peer for one log.
 
+    Every option may also stand in a TOML file (--config, or GOSSIPLOG_CONFIG) by its long name, or in the environment (--per-address as
+    GOSSIPLOG_PER_ADDRESS); what is given here counts most, the file least. SIGHUP has the file read again for the logs that it names,
+    and the rules of --access.
+
     One log is served at any path; of several, each is at /TOPIC. Ctrl-C ends it cleanly: what was received is stored, what
     waits to be sent goes out.
 
@@ -106,88 +121,91 @@ def serve(
       gossiplog serve app.db chat.db --listen :8080 --log-format json
       gossiplog serve app.db --listen :443 --tls-cert fullchain.pem --tls-key privkey.pem --origin https://app.example.com
       gossiplog serve app.db --listen 127.0.0.1:8081 --connect ws://other.example.com:8080
+      gossiplog serve --config /etc/gossiplog.toml --check
       gossiplog serve app.db --p2p /ip4/0.0.0.0/tcp/4001 --bootstrap /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…
     """
-    from ...net.access import Access
     from ...net.admission import HubLimits
+    from ...net.journal import note
 
     if is_verbose and out.is_quiet:
         raise click.UsageError("either --quiet or --verbose")
     if mesh.is_wanted and len(logs) > 1:
         raise click.UsageError("--p2p and --bootstrap are for one log; serve the others by processes of their own")
-    listens = addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",))
-    limits = HubLimits(
-        connections_per_address=per_address,
-        connections_max=connections,
-        proxies=frozenset(proxies),
-        origins=frozenset(origin.rstrip("/").lower() for origin in origins) if origins else None,
-        hosts=frozenset(hosts),
-        access=Access.load(access_file, allow=allow) if access_file else Access.parse({}, allow=allow) if allow else Access(),
+    for hub in hubs:
+        if hub_url(hub) is None:
+            raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
+    plan = Plan(
+        logs=logs,
+        listens=addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",)),
+        hubs=hubs,
+        limits=HubLimits(
+            connections_per_address=per_address,
+            connections_max=connections,
+            proxies=frozenset(proxies),
+            origins=frozenset(origin.rstrip("/").lower() for origin in origins) if origins else None,
+            hosts=frozenset(hosts),
+            access=_read_access(access_file, allow),
+        ),
+        serving_tls=_server_tls(tls_cert, tls_key),
+        hub_tls=client_tls(tls_ca),
+        token=read_token(token_file),
+        has_api=not no_api,
+        durability=durability,
     )
-    serving_tls, hub_tls = _server_tls(tls_cert, tls_key), client_tls(tls_ca)
+    context = click.get_current_context()
+    if check:
+        return run(partial(check_plan, context, plan, mesh, out))
     write_journal(log_format, is_quiet=out.is_quiet, is_verbose=is_verbose)
     _raise_file_limit()
+
+    async def reread(serving: Serving) -> None:
+        """Take the files anew, at SIGHUP; what is wrong with one is logged, and nothing changes."""
+        try:
+            wanted = read_config(context.command, config).get("logs", logs)
+            plan.limits.access.replace(_read_access(access_file, allow))
+            came, gone = await serving.change(logs if mesh.is_wanted else tuple(map(Location.parse, wanted)))
+        except GossipLogError as error:
+            note("configuration not taken", level=logging.ERROR, reason=str(error))
+            return
+        note("configuration taken", came=len(came), gone=len(gone))
+        for log in came:
+            await _report(out, log, serving.urls_of(log))
+        out.flush()
 
     async def task() -> int:
         import trio
 
-        async with AsyncExitStack() as stack:
-            open_logs = [await stack.enter_async_context(opened(path, read_only=False, durability=durability)) for path in logs]
-            # First, for it brings the name that the log has on the network.
-            peer = await mesh.join(stack, open_logs[0], logs[0], limits, hub_tls) if mesh.is_wanted else None
-            urls = await _listen(stack, open_logs, listens, limits, serving_tls, has_api=not no_api)
-            await _connect(stack, open_logs, hubs, hub_tls, read_token(token_file))
-            # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
-            gc.freeze()
-            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                for log in open_logs:
-                    multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
-                    await _report(out, log, [*urls.get(log.topic, []), *multiaddrs])
-                out.flush()
-                await anext(signals)
-            # From here on Ctrl-C is an interrupt again.
-            out.note("closing; Ctrl-C again to leave at once")
+        async with trio.open_nursery() as nursery:
+            serving = Serving(plan, nursery)
+            open_logs = [await serving.open(location) for location in plan.logs]
+            async with AsyncExitStack() as stack:
+                # First, for it brings the name that the log has on the network.
+                peer = await mesh.join(stack, open_logs[0], logs[0], plan.limits, plan.hub_tls) if mesh.is_wanted else None
+                await serving.listen(stack, open_logs)
+                serving.begin()
+                # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
+                gc.freeze()
+                with trio.open_signal_receiver(*SIGNALS) as signals:
+                    for log in open_logs:
+                        multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
+                        await _report(out, log, [*serving.urls_of(log), *multiaddrs])
+                    out.flush()
+                    async for number in signals:
+                        if number in (signal.SIGINT, signal.SIGTERM):
+                            break
+                        await reread(serving)
+                # From here on Ctrl-C is an interrupt again.
+                out.note("closing; Ctrl-C again to leave at once")
+            await serving.close()
         return ExitCode.DONE
 
     return run(task)
 
 
-async def _listen(
-    stack: AsyncExitStack,
-    logs: Sequence[GossipLog],
-    addresses: Sequence[str],
-    limits: HubLimits,
-    tls: ssl.SSLContext | None,
-    *,
-    has_api: bool,
-) -> dict[str, list[str]]:
-    """Listen on each address; return the URLs of each topic."""
-    from ...net.hub.server import listen
+def _read_access(file: str | None, allow: tuple[str, ...]) -> Access:
+    from ...net.access import Access
 
-    make_http = None
-    if has_api and addresses:
-        from ...web import make_http as make
-
-        make_http = make
-    urls: dict[str, list[str]] = {}
-    for address in addresses:
-        hub = await stack.enter_async_context(listen(logs, address, tls=tls, limits=limits, make_http=make_http))
-        for topic in hub.services:
-            urls.setdefault(topic, []).extend(hub.urls_of(topic))
-    return urls
-
-
-async def _connect(
-    stack: AsyncExitStack, logs: Sequence[GossipLog], hubs: Sequence[str], tls: ssl.SSLContext | None, token: str | None
-) -> None:
-    """Connect each log to each hub; several logs each at their topic's path."""
-    from ...net.hub.client import connect
-
-    for hub in hubs:
-        for log in logs:
-            place, mark, query = hub.partition("?")
-            url = hub if len(logs) == 1 else f"{place.rstrip('/')}/{quote(log.topic)}{mark}{query}"
-            await stack.enter_async_context(connect(log, url, tls=tls, token=token))
+    return Access.load(file, allow=allow) if file else Access.parse({}, allow=allow) if allow else Access()
 
 
 async def _report(out: Output, log: GossipLog, urls: Sequence[str]) -> None:

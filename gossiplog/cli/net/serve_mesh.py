@@ -49,6 +49,17 @@ class MeshOptions:
         """Whether to take part in a mesh at all."""
         return bool(self.listen or self.bootstrap)
 
+    def check(self) -> None:
+        """Read everything that there is to read, and join nothing.
+
+        Raises:
+            Failure: As `join`, for what can be seen.
+        """
+        if self.is_wanted:
+            for option, texts in (("--p2p", self.listen), ("--announce", self.announce), ("--bootstrap", self.bootstrap)):
+                _read(option, texts)
+        _read_params(self.router, self.params_file)
+
     async def join(self, stack: AsyncExitStack, log: GossipLog, path: str, limits: HubLimits, tls: ssl.SSLContext | None) -> Mesh:
         """Join the mesh of a log, for as long as the stack is open.
 

@@ -18,9 +18,9 @@ from ..log.heal import Healing
 from ..options import DURABILITIES, log_argument, output_options
 from ..output import Output, counted
 from ..session import opened, run
+from ..tokens import read_token, token_option
 from .serve import client_tls
 from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, rehearse_hub, sync_hub
-from .token import read_token, token_option
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeAlias
 from urllib.parse import quote, unquote
@@ -44,6 +44,7 @@ connection, which is let in as the first was; None if there will be none."""
 _BACKLOG = 512
 _BUSY_S = 0.1
 _DRAIN_S = 1.0
+_CLOSE_S = 4.0
 _PORT_MAX = 65_535
 _CLOSE_CODE = 4_000
 """What a status of HTTP is added to, among the codes that a WebSocket may be closed with."""
@@ -58,17 +59,19 @@ class Hub:
         addresses: Host and port of each socket, as bound.
         admission: Who is let in.
         http: Serves plain HTTP, if anything does.
-        tasks: What runs for as long as it listens.
     """
 
-    def __init__(self, services: Mapping[str, Service], admission: Admission, names: Names, tls: ssl.SSLContext | None) -> None:
-        self.services = services
+    def __init__(
+        self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: Callable[[Hub], ServeHttp] | None
+    ) -> None:
+        self.services: dict[str, Service] = {}
         self.addresses: list[tuple[str, int]] = []
         self.admission = admission
         self._names = names
         self._tls = tls
         self.http: ServeHttp | None = None
-        self.tasks: list[Callable[[], Awaitable[None]]] = []
+        self._make_http = make_http
+        self._held: dict[str, AsyncExitStack] = {}
 
     @property
     def is_tls(self) -> bool:
@@ -94,6 +97,45 @@ class Hub:
     def links(self) -> list[PeerConnectionState]:
         """Show the connections of all its logs, whatever server or client they came by."""
         return [state for service in self.services.values() for state in service.links()]
+
+    async def add(self, log: Replica) -> None:
+        """Serve a log from now on, which stays open until `remove`.
+
+        Raises:
+            LocalProtocolError: Its topic is served already.
+        """
+        if log.topic in self.services:
+            raise LocalProtocolError(f"a log with topic {log.topic} is served already", hint="serve each topic once")
+        async with AsyncExitStack() as stack:
+            service = await stack.enter_async_context(open_service(log))
+            stack.enter_context(service.guarded_by(self.admission))
+            intake = stack.enter_context(service.taking(self.admission.limits.access))
+            counting = trio.CancelScope()
+            stack.callback(counting.cancel)
+            log.tasks.start_soon(_run_within, counting, intake.run)
+            self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
+        self._remake()
+
+    async def remove(self, topic: str) -> None:
+        """Serve a log no longer: its clients' connections are closed, after what waits for them went out, within a second."""
+        service, held = self.services.pop(topic, None), self._held.pop(topic, None)
+        if service is None or held is None:
+            return
+        self._remake()
+        with trio.CancelScope(shield=True):
+            with trio.move_on_after(_DRAIN_S):
+                await service.drain()
+            with trio.move_on_after(_CLOSE_S):
+                await service.close_clients()
+            await held.aclose()
+
+    async def release(self) -> None:
+        """Give all logs back, after the connections were closed."""
+        while self._held:
+            await self._held.popitem()[1].aclose()
+
+    def _remake(self) -> None:
+        self.http = None if self._make_http is None else self._make_http(self)
 
     def service_at(self, path: str) -> Service | None:
         """Find the log that a path means: `/topic`, or any path if there is but one log."""
@@ -232,17 +274,14 @@ async def listen(
         CannotListen: The address cannot be had.
     """
     host, port = parse_address(address)
-    if len({log.topic for log in logs}) != len(logs) or not logs:
-        raise LocalProtocolError("logs that are served together have different topics", hint="serve each topic once")
+    if not logs:
+        raise LocalProtocolError("there is no log to serve")
     async with AsyncExitStack() as stack:
-        services = {log.topic: await stack.enter_async_context(open_service(log)) for log in logs}
         limits = limits or HubLimits()
-        hub = Hub(services, Admission(limits), Names(limits, host, is_tls=tls is not None), tls)
-        for service in services.values():
-            stack.enter_context(service.guarded_by(hub.admission))
-            intake = stack.enter_context(service.taking(limits.access))
-            hub.tasks.append(intake.run)
-        hub.http = None if make_http is None else make_http(hub)
+        hub = Hub(Admission(limits), Names(limits, host, is_tls=tls is not None), tls, make_http)
+        stack.push_async_callback(hub.release)
+        for log in logs:
+            await hub.add(log)
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
         except OSError as error:
@@ -254,15 +293,13 @@ async def listen(
         async with open_service_nursery() as nursery:
             for listener in listeners:
                 nursery.start_soon(hub.serve, listener, nursery)
-            for task in hub.tasks:
-                nursery.start_soon(task)
             try:
                 yield hub
             finally:
                 for listener in listeners:
                     listener.socket.close()
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN_S):
-                    for service in services.values():
+                    for service in list(hub.services.values()):
                         await service.drain()
                 nursery.cancel_scope.cancel()
 
@@ -277,6 +314,11 @@ def parse_address(address: str) -> tuple[str | None, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):
         raise LocalProtocolError(f"{address!r} is no address to listen on", hint="HOST:PORT, like 127.0.0.1:8080; :8080 for all addresses")
     return host.removeprefix("[").removesuffix("]") or None, int(port)
+
+
+async def _run_within(scope: trio.CancelScope, task: Callable[[], Awaitable[None]]) -> None:
+    with scope:
+        await task()
 
 
 def _subprotocol(head: Head) -> str | None:

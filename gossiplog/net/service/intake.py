@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import trio
 
-from ...entry.envelope import parse_envelope
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Rule, Verdict
 from ...log.requests import ReadCount, ReadTail
 from ...plan import ask
 from ...replica.log import Replica
 from ..access import LogAccess, Quota
+from .ask_log import ask_until_answered
 
 __all__ = ["Intake", "Wait"]
 
@@ -96,12 +96,12 @@ class Intake:
         if not self._rules().quota.counts_totals:
             return
         with self._log.watch_commits(self._count):
-            _, last = await self._log.run(ask(ReadCount(counted=False)))
+            _, last = await ask_until_answered(self._log, ask(ReadCount(counted=False)))
             seq = 0
-            while seq < last and (page := await self._log.run(ask(ReadTail(seq, _PAGE)))):
+            while seq < last and (page := await ask_until_answered(self._log, ask(ReadTail(seq, _PAGE)))):
                 for seq, value in page:
                     if seq <= last:
-                        self._add(parse_envelope(value).did, len(value))
+                        self._add(Entry.stored(value).envelope.did, len(value))
             await trio.sleep_forever()
 
     def admit(self, verdict: Verdict, address: str | None) -> Wait | None:

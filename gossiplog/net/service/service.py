@@ -88,6 +88,7 @@ __all__ = ["MakeRouter", "Service"]
 MakeRouter: TypeAlias = Callable[[random.Random], Router]
 """Makes a router that validates, from its only source of chance."""
 
+_LOOK_S = 0.02
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
 
@@ -288,6 +289,14 @@ class Service:
         for peer in list(self.peers.values()):
             if peer.push is not None:
                 await peer.push.drain()
+
+    async def close_clients(self) -> None:
+        """Close the connections of all clients, and wait until they are gone. Under a deadline of the caller's."""
+        for peer in list(self.peers.values()):
+            if peer.kind is PeerKind.CLIENT:
+                self._close(peer)
+        while any(peer.kind is PeerKind.CLIENT for peer in self.peers.values()):
+            await trio.sleep(_LOOK_S)
 
     # Life
 

@@ -1,0 +1,119 @@
+"""A command whose every option may also stand in a TOML file or in the environment: both are read off its definitions."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .exits import ExitCode, Failure
+
+__all__ = ["PREFIX", "ConfiguredCommand", "config_option", "configurable", "read_config"]
+
+PREFIX = "GOSSIPLOG_"
+
+
+class ConfiguredCommand(click.Command):
+    """A command with `config_option`. What it is given counts before the environment, which counts before the file."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for param in self.params:
+            if isinstance(param, click.Argument):
+                # Its text is split at white space.
+                param.envvar = PREFIX + str(param.name).upper()
+
+
+def configurable(command: click.Command) -> dict[str, click.Parameter]:
+    """Name everything that a file may say of a command: its options by their long names, its arguments by theirs."""
+    named: dict[str, click.Parameter] = {}
+    for param in command.params:
+        if isinstance(param, click.Argument):
+            named[str(param.name)] = param
+        elif param.expose_value and param.name not in ("config", "check"):
+            named[max(param.opts, key=len).removeprefix("--")] = param
+    return named
+
+
+def read_config(command: click.Command, file: str | None) -> dict[str, Any]:
+    """Read a file; return what it says by the names of `configurable`.
+
+    Raises:
+        Failure: It cannot be read, or says what nothing would come of.
+    """
+    if file is None:
+        return {}
+    try:
+        table = tomllib.loads(Path(file).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise Failure(f"--config {file}: {reason}", code=ExitCode.USAGE, kind="usage") from None
+    known = configurable(command)
+    for name, value in table.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+            raise Failure(f"--config {file}: there is no option {name}", hint=hint, code=ExitCode.USAGE, kind="usage")
+        if wanted := _wanted(known[name], value):
+            raise Failure(f"--config {file}: {name} is {wanted}, not {value!r}", code=ExitCode.USAGE, kind="usage")
+    return table
+
+
+def config_option(command: Any) -> Any:
+    """Add `--config`; the command gets `config`, and the values themselves as if they had been options."""
+    return click.option(
+        "--config",
+        type=click.Path(dir_okay=False),
+        is_eager=True,
+        envvar=f"{PREFIX}CONFIG",
+        callback=_configure,
+        help="TOML that says any of these options, by their long names.",
+    )(command)
+
+
+def _configure(context: click.Context, _: click.Parameter, file: str | None) -> str | None:
+    known = configurable(context.command)
+    values = {**read_config(context.command, file), **_from_environment(known)}
+    context.default_map = {str(known[name].name): value for name, value in values.items() if not _is_off(known[name], value)}
+    # Of several switches of one name, such as --json and --table, the one that is on says which value it stands for.
+    for name, value in values.items():
+        param = known[name]
+        if isinstance(param, click.Option) and param.is_flag and param.flag_value is False and value is True:
+            context.default_map[str(param.name)] = False
+    return file
+
+
+def _is_off(param: click.Parameter, value: Any) -> bool:
+    return isinstance(param, click.Option) and bool(param.is_flag) and value is False
+
+
+def _from_environment(known: Mapping[str, click.Parameter]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, param in known.items():
+        text = os.environ.get(PREFIX + name.upper().replace("-", "_"))
+        if not text or isinstance(param, click.Argument):
+            continue
+        if isinstance(param, click.Option) and param.is_flag:
+            if text.lower() not in ("1", "true", "yes", "0", "false", "no"):
+                raise click.UsageError(f"{PREFIX}{name.upper().replace('-', '_')} is 1 or 0, not {text!r}")
+            values[name] = text.lower() in ("1", "true", "yes")
+        else:
+            values[name] = text.split() if param.multiple else text
+    return values
+
+
+def _wanted(param: click.Parameter, value: Any) -> str | None:
+    """Say what a value has to be, if it is something else."""
+    if isinstance(param, click.Option) and param.is_flag:
+        return None if isinstance(value, bool) else "true or false"
+    if param.multiple or param.nargs == -1:
+        is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        return None if is_list else "a list of strings"
+    if isinstance(param.type, click.IntRange):
+        return None if type(value) is int else "a whole number"
+    return None if isinstance(value, str) else "a string"

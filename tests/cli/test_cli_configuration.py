@@ -1,0 +1,202 @@
+"""`serve` as it is configured: options, environment and file say the same; logs come and go; it ends in time."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import trio
+from click.testing import CliRunner
+
+import gossiplog
+from gossiplog.cli.app import root
+from gossiplog.cli.configured import PREFIX, configurable
+from gossiplog.cli.net.serve import serve
+from gossiplog.entry import Ed25519Signer
+
+REPOSITORY = Path(__file__).parents[2]
+WAIT_S = 60
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, with two logs and a key."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(tmp_path / "keys"))
+    for name in ("one", "two"):
+        trio.run(make_log, f"{name}.db", f"{name}.example.com")
+    return tmp_path
+
+
+async def make_log(path: str, topic: str) -> None:
+    async with gossiplog.open(path, topic=topic, signer=Ed25519Signer.from_seed(bytes(32))) as log:
+        await log.append(topic)
+
+
+def ran(*args: str, code: int = 0, env: dict[str, str] | None = None) -> Any:
+    done = CliRunner().invoke(root, args, env=env)
+    assert done.exit_code == code, done.stderr
+    return json.loads(done.stdout.splitlines()[0]) if code == 0 else done.stderr
+
+
+def value_of(param: click.Parameter) -> Any:
+    """Something that is not the default."""
+    if isinstance(param, click.Option) and param.is_flag:
+        return True
+    if isinstance(param.type, click.IntRange):
+        return 7
+    if isinstance(param.type, click.Choice):
+        return list(param.type.choices)[-1]
+    return ["a", "b"] if param.multiple or param.nargs == -1 else "a"
+
+
+def parsed(args: list[str]) -> dict[str, Any]:
+    return serve.make_context("serve", args).params
+
+
+def test_every_option_is_the_same_from_the_command_line_the_environment_and_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = configurable(serve)
+    assert {"logs", "listen", "access", "allow", "p2p", "per-address", "log-format", "verbose", "json", "table"} <= set(known)
+    for name, param in known.items():
+        value = value_of(param)
+        logs = [] if name == "logs" else ["x.db"]
+        if name == "logs":
+            args = list(value)
+        elif value is True:
+            args = [f"--{name}"]
+        else:
+            args = [part for one in (value if isinstance(value, list) else [value]) for part in (f"--{name}", str(one))]
+        expected = parsed([*logs, *args])
+        assert expected != parsed(["x.db"]), name
+        file = tmp_path / "serve.toml"
+        file.write_text(f"{name} = {json.dumps(value)}\n")
+        from_file = parsed([*logs, "--config", str(file)])
+        assert from_file == {**expected, "config": str(file)}, name
+        text = "1" if value is True else " ".join(value) if isinstance(value, list) else str(value)
+        with monkeypatch.context() as patch:
+            patch.setenv(PREFIX + name.upper().replace("-", "_"), text)
+            assert parsed(logs) == expected, name
+
+
+def test_command_line_counts_before_the_environment_and_that_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text("per-address = 1\nconnections = 1\npeers = 1\n")
+    monkeypatch.setenv("GOSSIPLOG_PER_ADDRESS", "2")
+    monkeypatch.setenv("GOSSIPLOG_CONNECTIONS", "2")
+    params = parsed(["x.db", "--config", str(file), "--connections", "3"])
+    assert (params["peers"], params["per_address"], params["connections"]) == (1, 2, 3)
+
+
+def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
+    file = folder / "serve.toml"
+    file.write_text('logs = ["one.db", "two.db"]\nlisten = ["127.0.0.1:0"]\nper-address = 3\n')
+    record = ran("serve", "--config", str(file), "--check", "--json")
+    assert [(log["topic"], log["entries"]) for log in record["logs"]] == [("one.example.com", 1), ("two.example.com", 1)]
+    assert record["options"]["per-address"] == {"value": 3, "from": "file or environment"}
+    assert record["options"]["connections"] == {"value": 10_000, "from": "default"}
+    (folder / "access.toml").write_text("[tokens]\nx = 'plain'\n")
+    for text, reason in (
+        ("per-adress = 3", "did you mean per-address?"),
+        ("per-address = 'three'", "per-address is a whole number, not 'three'"),
+        ("listen = 'here'", "listen is a list of strings"),
+        ("verbose = 1", "verbose is true or false"),
+        ("listen = ['here']", "is no address to listen on"),
+        ("access = 'access.toml'", "tokens.x is no hash"),
+        ("per-address = [", "--config"),
+    ):
+        file.write_text(text + "\n")
+        assert reason in ran("serve", "one.db", "--config", str(file), "--check", code=1 if "access" in text or "here']" in text else 2)
+    assert "no log at" in ran("serve", "none.db", "--check", code=1)
+
+
+@contextmanager
+def serving(*args: str) -> Iterator[tuple[subprocess.Popen[str], list[dict[str, Any]]]]:
+    """Run `gossiplog serve`; yields the process and what it says first of each log."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gossiplog", "serve", *args, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr and process.stderr.read()
+        yield process, [json.loads(line)]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=WAIT_S)
+
+
+def topics(url: str) -> list[str]:
+    import urllib.request
+
+    with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
+        found: list[str] = json.load(answer)["topics"]
+    return found
+
+
+def test_logs_come_and_go_at_a_hangup_and_a_broken_file_changes_nothing(folder: Path) -> None:
+    file = folder / "serve.toml"
+    file.write_text('logs = ["one.db"]\nlisten = ["127.0.0.1:0"]\n')
+    with serving("--config", str(file)) as (process, (said,)):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        server = said["urls"][0].replace("ws://", "http://") + "/"
+        file.write_text('logs = ["one.db", "two.db"]\n')
+        process.send_signal(signal.SIGHUP)
+        came = json.loads(process.stdout.readline())
+        assert came["serving"] == "two.example.com"
+        assert topics(server) == ["one.example.com", "two.example.com"]
+        entry = ran("append", came["urls"][0], '"posted"', "--json") if ran("key", "new", "me", "--json") else None
+        assert entry["clock"] == 2
+        for text, reason in (("logs = [", "configuration not taken"), ('logs = ["two.db", "none.db"]', "log not served")):
+            file.write_text(text)
+            process.send_signal(signal.SIGHUP)
+            while reason not in (line := process.stderr.readline()):
+                assert line
+            assert "reason=" in line
+        while "configuration taken" not in (line := process.stderr.readline()):
+            assert line
+        assert topics(server) == ["two.example.com"]
+        # What is served no longer is free for others.
+        assert ran("append", "one.db", '"free"', "--json")["clock"] == 2
+        process.send_signal(signal.SIGTERM)
+        process.wait(WAIT_S)
+        assert process.returncode == 0
+
+
+def test_append_to_a_server_says_why_it_is_refused(folder: Path) -> None:
+    ran("key", "new", "me", "--json")
+    made = ran("token", "writer", "--json")
+    (folder / "access.toml").write_text(f'[tokens]\nwriter = "{made["hash"]}"\n[default]\nanonymous = ["pull"]\ntokens.writer = ["post"]\n')
+    (folder / "token").write_text(made["token"] + "\n")
+    with serving("one.db", "--listen", "127.0.0.1:0", "--access", "access.toml") as (_, (said,)):
+        url = said["urls"][0]
+        assert "post takes a token here" in ran("append", url, "1", code=6)
+        assert ran("append", url, "1", "--token-file", "token", "--json")["clock"] == 2
+        assert ran("append", url, "1", "--json", env={"GOSSIPLOG_TOKEN": made["token"]})["clock"] == 3
+    assert "cannot ask" in ran("append", url, "1", code=4)
+
+
+def test_sigterm_ends_a_server_in_time_though_a_client_reads_nothing(folder: Path) -> None:
+    with serving("one.db", "--listen", "127.0.0.1:0") as (process, (said,)):
+        port = int(said["urls"][0].rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as stuck:
+            stuck.sendall(b"GET /api/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert stuck.recv(15).startswith(b"HTTP/1.1 200")
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            process.wait(WAIT_S)
+            assert process.returncode == 0
+            # Five seconds, and what a machine with much to do takes to get there.
+            assert time.monotonic() - began < 15
