@@ -1,0 +1,244 @@
+"""What `deploy/` holds works: each file is used by its own tool where that can be installed, and read otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from network_support import PATIENCE_S, eventually, fetch, make_certificate, memory_log, until_has
+from prometheus_client.parser import text_string_to_metric_families
+
+from gossiplog.cli.configured import PREFIX, configurable
+from gossiplog.cli.net.serve import serve
+from gossiplog.net.access import Access
+from gossiplog.net.admission import HubLimits
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+GUIDE = ROOT / "docs" / "operations.md"
+LABELS_ONLY = {"up"}
+"""What Prometheus itself adds."""
+
+
+def names_in(expression: str) -> set[str]:
+    """The metrics that an expression names."""
+    return set(re.findall(r"\b(?:gossiplog_[a-z_]+|process_[a-z_]+|up)\b(?=[{\[ )]|$)", expression)) - LABELS_ONLY
+
+
+async def metrics() -> set[str]:
+    """The names of all samples that a server can have, the parts of histograms among them."""
+    async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
+        families = list(text_string_to_metric_families((await fetch(hub, "/metrics")).body.decode()))
+    names = {family.name for family in families} | {sample.name for family in families for sample in family.samples}
+    return names | {f"{family.name}_total" for family in families if family.type == "counter"}
+
+
+def alerts() -> dict[str, str]:
+    text = (DEPLOY / "alerts.yml").read_text()
+    return dict(re.findall(r"- alert: (\w+)\n\s+expr: (.+)\n", text))
+
+
+async def test_every_metric_that_the_dashboard_and_the_alerts_name_exists() -> None:
+    board = json.loads((DEPLOY / "dashboard.json").read_text())
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]] + list(alerts().values())
+    known = await metrics()
+    assert len(expressions) > 30
+    for expression in expressions:
+        assert names_in(expression) <= known, expression
+        assert names_in(expression) or "up{" in expression, expression
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_every_alert_has_a_paragraph_that_says_what_to_do() -> None:
+    guide = GUIDE.read_text()
+    assert len(alerts()) == (DEPLOY / "alerts.yml").read_text().count("- alert:") > 8
+    for name in alerts():
+        (paragraph,) = re.findall(rf"^\*\*{name}\.\*\* (.+(?:\n.+)*)", guide, re.MULTILINE)
+        assert len(paragraph) > 150, name
+    assert re.findall(r"^\*\*(Gossiplog\w+)\.\*\*", guide, re.MULTILINE) == list(alerts())
+
+
+def test_files_of_the_server_say_what_serve_understands() -> None:
+    table = tomllib.loads((DEPLOY / "serve.toml").read_text())
+    assert set(table) <= set(configurable(serve))
+    serve.make_context("serve", ["--config", str(DEPLOY / "serve.toml")])
+    Access.load(DEPLOY / "access.toml")
+    known = {PREFIX + name.upper().replace("-", "_") for name in configurable(serve)}
+    for file in ("Dockerfile", "compose.yaml", "gossiplog.service"):
+        named = set(re.findall(r"\bGOSSIPLOG_[A-Z_]+", (DEPLOY / file).read_text()))
+        assert named, file
+        assert named <= known, file
+
+
+def test_dockerfile_is_small_and_runs_as_nobody() -> None:
+    """Docker cannot be installed here, and hadolint is in no registry that we use; so what it would say most is asked here."""
+    text = (DEPLOY / "Dockerfile").read_text()
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    words = {"FROM", "RUN", "COPY", "ENV", "USER", "WORKDIR", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
+    assert {line.split()[0] for line in lines} <= words
+    stages = [line for line in lines if line.startswith("FROM")]
+    assert len(stages) == 2
+    assert all(re.fullmatch(r"FROM python:[\d.]+-slim( AS \w+)?", stage) for stage in stages)
+    last = lines[lines.index(stages[-1]) :]
+    assert re.fullmatch(r"USER [1-9]\d*", next(line for line in reversed(last) if line.startswith("USER")))
+    assert not any(line.startswith("ADD") or "sudo" in line or "latest" in line for line in lines)
+    assert "--no-cache-dir" in text
+    for line in last:
+        if line.startswith(("CMD", "ENTRYPOINT")):
+            assert isinstance(json.loads(line.partition(" ")[2]), list)
+
+
+def test_compose_names_services_volumes_and_files_that_are_there() -> None:
+    text = (DEPLOY / "compose.yaml").read_text()
+    services = set(re.findall(r"^  (\w+):$", text.partition("services:\n")[2].partition("\nnetworks:")[0], re.MULTILINE))
+    assert services == {"postgres", "init", "gossiplog", "caddy"}
+    for needed in re.findall(r"depends_on: \{(\w+):", text):
+        assert needed in services
+    for file in re.findall(r'"\./([\w.]+):', text):
+        assert (DEPLOY / file).exists(), file
+    for volume in re.findall(r'"(\w+):/(?!/)', text):
+        assert re.search(rf"^volumes: .*\b{volume}\b", text, re.MULTILINE), volume
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+    if found is None:
+        pytest.fail(f"{name} is missing: .ci/run installs it")
+    return found
+
+
+@pytest.mark.slow
+def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
+    done = subprocess.run([tool("promtool"), "check", "rules", DEPLOY / "alerts.yml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "11 rules found" in done.stdout
+
+
+@pytest.mark.slow
+def test_unit_is_hardened() -> None:
+    command = [tool("systemd-analyze"), "security", "--offline=true", str(DEPLOY / "gossiplog.service")]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SYSTEMD_COLORS": "0"}).stdout
+    (level,) = re.findall(r"Overall exposure level for gossiplog.service: ([\d.]+)", said)
+    assert float(level) <= 3.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running(command: list[Any], log: Path, **options: Any) -> Iterator[None]:
+    with log.open("w") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said, **options)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+async def through(port: int, scheme_port_hub: Any, authority: Path) -> None:
+    """Read, follow and write through a proxy with TLS."""
+    hub, log, client = scheme_port_hub
+
+    async def curl(path: str) -> tuple[int, str]:
+        command = ["curl", "-sS", "--cacert", str(authority), "--max-time", "20", "-w", "\n%{http_code}", f"https://localhost:{port}{path}"]
+        with trio.fail_after(PATIENCE_S):
+            while True:
+                done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+                if done.returncode not in (7, 35):
+                    break
+                await trio.sleep(0.05)
+        body, _, status = done.stdout.decode().rpartition("\n")
+        assert done.returncode == 0, done.stderr
+        return int(status), body
+
+    assert await curl("/readyz") == (200, "ready\n")
+    assert (await curl("/metrics"))[0] == (await curl("/api/connections"))[0] == 404
+    assert (await curl("/api/clock?token=secretsecret"))[0] == 200
+    import ssl
+
+    async with client.connect(f"wss://localhost:{port}/?token=secretsecret", tls=ssl.create_default_context(cafile=str(authority))) as link:
+        with trio.fail_after(PATIENCE_S):
+            await link.wait_connected()
+        await until_has(log, [await client.append("through the proxy")])
+        await eventually(lambda: any(peer.kind == "client" for peer in hub.links()))
+
+
+@pytest.mark.slow
+async def test_nginx_serves_as_its_snippet_says(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    port = free_port()
+    limits = HubLimits(proxies=frozenset({"127.0.0.1"}), hosts=frozenset({"localhost"}))
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits) as hub:
+        text = (DEPLOY / "nginx.conf").read_text()
+        for old, new in (
+            ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+            ("hub.example.com;", "localhost;"),
+            ("127.0.0.1:8080", f"127.0.0.1:{hub.port}"),
+            ("/etc/letsencrypt/live/hub.example.com/fullchain.pem", str(cert)),
+            ("/etc/letsencrypt/live/hub.example.com/privkey.pem", str(key)),
+            ("/var/log/nginx/gossiplog.log", f"{tmp_path}/access.log"),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+        paths = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        config = tmp_path / "nginx.conf"
+        config.write_text(f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}} http {{ {paths} {text} }}")
+        with running([tool("nginx"), "-c", config, "-e", tmp_path / "error.log"], tmp_path / "out"):
+            await through(port, (hub, log, client), cert)
+    assert "secretsecret" not in (tmp_path / "access.log").read_text()
+    assert "/api/clock" in (tmp_path / "access.log").read_text()
+
+
+@pytest.mark.slow
+async def test_caddy_serves_as_its_file_says(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    port = free_port()
+    limits = HubLimits(proxies=frozenset({"127.0.0.1"}), hosts=frozenset({"localhost"}))
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits) as hub:
+        text = (DEPLOY / "Caddyfile").read_text()
+        # A certificate of ours instead of one from the Internet; the rest as it is.
+        head = "{\n\tadmin off\n\tauto_https off\n\tskip_install_trust\n}\n"
+        text = text.replace("{$HOST:hub.example.com} {", f"https://localhost:{port} {{\n\ttls {cert} {key}", 1)
+        config = tmp_path / "Caddyfile"
+        config.write_text(head + text)
+        environment = {**os.environ, "GOSSIPLOG": f"127.0.0.1:{hub.port}", "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+        with running([tool("caddy"), "run", "--config", config, "--adapter", "caddyfile"], tmp_path / "access.log", env=environment):
+            await through(port, (hub, log, client), cert)
+    said = (tmp_path / "access.log").read_text()
+    assert "secretsecret" not in said
+    assert "/api/clock" in said
+
+
+@pytest.mark.slow
+def test_stranger_gets_to_a_hub_with_tls_and_tokens(tmp_path: Path) -> None:
+    """The commands of the guide as they stand there, but for the port."""
+    section = GUIDE.read_text().partition("## A hub with TLS and tokens\n")[2]
+    script = section.partition("```sh\n")[2].partition("```")[0]
+    commands = script.strip().splitlines()
+    assert len(commands) <= 10
+    assert all(re.match(r"gossiplog |openssl |curl |python3 ", line) for line in commands)
+    script = script.replace("8443", str(free_port()))
+    ended = "trap 'kill %1 && wait' EXIT\n"
+    environment = {**os.environ, "GOSSIPLOG_KEY_DIR": str(tmp_path / "keys"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", ended + script],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False, process_group=0,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ready" in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1])["pushed"] == 1
