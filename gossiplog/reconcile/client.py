@@ -275,7 +275,7 @@ class _Client:
                 if not self._has_gap:
                     raise _Fallback(f"{key.hex()} came without its parents")
                 result.orphans += 1
-            elif verdict.rule == "quarantined":
+            elif verdict.rule in ("quarantined", "access"):
                 result.quarantined += 1
                 self._has_gap = True
             elif verdict.rule in LATER:

@@ -118,3 +118,18 @@ async def test_what_is_refused_is_logged_once(open_log, caplog) -> None:
     assert [record.message for record in caplog.records] == [
         f"entry {refused.id} of {refused.author} refused: {refused.author} is not authorised"
     ]
+
+
+async def test_a_sync_leaves_out_what_is_refused_and_does_not_ask_for_it_again(open_log) -> None:
+    a = make("a")
+    b = make("b", [a], SIGNERS[1])
+    c, d = make("c", [b]), make("d", [a])
+    async with open_log("all") as source, open_log("some", authorize=lambda message, did: did == SIGNERS[0].did) as target:
+        await source.insert_many([entry.value for entry in (a, b, c, d)])
+        first = await target.sync(source)
+        assert (first.entries, first.quarantined, first.rejected) == (2, 2, 0)
+        await source.insert(make("e", [c]).value)
+        again = await target.sync(source)
+        assert (again.entries, again.rejected, again.orphans) == (0, 0, 0)
+        assert again.complete
+        await assert_log_is(target, [a, d])
