@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import CommitError, DamagedLog, ForeignFile, LogBusy, LogNotFound, ReadOnlyLog, StorageFull, StoreError
 
-__all__ = ["translate"]
+__all__ = ["Translating", "translate"]
 
 
 def translate(path: Path, error: sqlite3.Error) -> StoreError:
@@ -43,3 +43,22 @@ def _damaged(path: Path, message: str) -> DamagedLog:
     damaged = DamagedLog(message)
     damaged.location = str(path)
     return damaged
+
+
+class Translating:
+    """Names the log's path in errors of the database. A generator for it would keep whatever raised them alive."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Translate."""
+        if isinstance(error, DamagedLog):
+            error.location = error.location or str(self._path)
+        elif isinstance(error, sqlite3.Error):
+            raise translate(self._path, error) from error

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from ...errors import ClosedError, DamagedLog, ReadOnlyLog, SnapshotExpired, StoreError
+from ...errors import ClosedError, ReadOnlyLog, SnapshotExpired, StoreError
 from ...plan import Call, Plan, Request, run_plan
 from ..base import Durability, Reader, Transaction
 from ..statements import ASKED_FOR_APPLICATIONS, ApplicationTables
@@ -20,7 +20,7 @@ from ..writer_cache import UNKNOWN, WriterCache
 from .answers import answer
 from .bounds import BoundedConnection
 from .connection import TrioConnection
-from .errors import translate
+from .errors import Translating, translate
 from .file import BUSY_TIMEOUT_S, WriterLock, check_file, check_log, connect, create_log, is_blank
 
 __all__ = ["SqliteStore"]
@@ -281,21 +281,35 @@ class _Transaction:
         self._path = path
         self._writer = writer
         self._tail = tail
+        self._is_beginning = False
 
     async def run(self, plan: Plan[T]) -> T:
         return await self._call(lambda transaction: transaction.run(plan))
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return await self._call(lambda transaction: transaction.execute(statement, parameters))
+        return await self._attempt(lambda transaction: transaction.execute(statement, parameters))
 
     async def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        await self._call(lambda transaction: transaction.execute_many(statement, rows))
+        await self._attempt(lambda transaction: transaction.execute_many(statement, rows))
 
     async def begin_attempt(self) -> None:
-        await self._call(lambda transaction: transaction.begin_attempt())
+        # It begins with the first statement, in the same hop.
+        self._is_beginning = True
 
     async def undo_attempt(self) -> None:
-        await self._call(lambda transaction: transaction.undo_attempt())
+        if not self._is_beginning:
+            await self._call(lambda transaction: transaction.undo_attempt())
+        self._is_beginning = False
+
+    async def _attempt(self, execute: Callable[[_SyncTransaction], T]) -> T:
+        begins, self._is_beginning = self._is_beginning, False
+
+        def begin_and_execute(transaction: _SyncTransaction) -> T:
+            if begins:
+                transaction.begin_attempt()
+            return execute(transaction)
+
+        return await self._call(begin_and_execute)
 
     async def _call(self, function: Callable[[_SyncTransaction], T]) -> T:
         return await _call(self._path, self._writer, _in_transaction, self._path, self._tail, function)
@@ -311,15 +325,15 @@ class _SyncTransaction:
         self._tables = ApplicationTables(db)
 
     def run(self, plan: Plan[T]) -> T:
-        with _Translating(self._path):
+        with Translating(self._path):
             return run_plan(plan, self._answer)
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with _Translating(self._path):
+        with Translating(self._path):
             return self._tables.execute(statement, parameters)
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        with _Translating(self._path):
+        with Translating(self._path):
             self._tables.execute_many(statement, rows)
 
     def begin_attempt(self) -> None:
@@ -332,7 +346,7 @@ class _SyncTransaction:
         self._tables.release()
 
     def _control(self, statement: str) -> None:
-        with _Translating(self._path):
+        with Translating(self._path):
             self._tables.release()
             self._db.execute(statement)
 
@@ -365,26 +379,8 @@ async def _connect(path: Path, durability: Durability, *, read_only: bool) -> Tr
 
 
 async def _call(path: Path, connection: TrioConnection, function: Callable[..., T], *args: Any) -> T:
-    with _Translating(path):
+    with Translating(path):
         return await connection.call(function, *args)
-
-
-class _Translating:
-    """Names the log's path in errors of the database. A generator for it would keep whatever raised them alive."""
-
-    __slots__ = ("_path",)
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, DamagedLog):
-            error.location = error.location or str(self._path)
-        elif isinstance(error, sqlite3.Error):
-            raise translate(self._path, error) from error
 
 
 def _run(db: BoundedConnection, plan: Plan[T]) -> T:
