@@ -51,7 +51,7 @@ ALLOWED: dict[str, str] = {
     "pubsub/routers": "pubsub pubsub/gossip pubsub/overlay",
     "pubsub/wire": "codec errors pubsub pubsub/overlay",
     "reconcile": "codec entry errors log plan sketch sync tree",
-    "replica": "arrow codec entry errors log plan sketch store sync tasks tree",
+    "replica": "arrow codec entry errors log plan reconcile sketch store sync tasks tree",
     "sim": "errors pubsub",
     "sim/check": "broadcast codec entry log plan pubsub pubsub/overlay sim store/memory sync tree",
     "sim/measure": "errors pubsub pubsub/overlay sim sim/routing",

@@ -9,10 +9,11 @@ from random import Random
 from log_support import TOPIC
 
 from gossiplog.codec.framing import FrameDecoder
-from gossiplog.entry.validation import validate_many
+from gossiplog.entry.validation import Outcome, Rule, Verdict, validate_many
 from gossiplog.errors import DecodeError
 from gossiplog.log.commit import InsertEntries, commit
-from gossiplog.plan import run_plan
+from gossiplog.log.requests import Quarantined, WriteQuarantine
+from gossiplog.plan import ask, run_plan
 from gossiplog.reconcile import Wishes, reconcile, serve
 from gossiplog.reconcile.steps import Give, Insert, Receive, Run, RunOnSnapshot, Send
 from gossiplog.sketch import Sketch
@@ -31,18 +32,23 @@ class Log:
 
     def __init__(self, entries=()):
         self.state = MemoryState("log")
-        self.refused = set()
+        self.refused = []
         self.insert(entries)
 
     def insert(self, entries):
         return self.insert_values([entry.value for entry in entries])
 
     def insert_values(self, values):
-        verdicts = validate_many(list(values), topic=TOPIC)
-        accepted = [verdict.entry for verdict in verdicts if verdict.accepted]
-        rule = (lambda message, did: message.payload not in self.refused) if self.refused else None
-        outcomes = iter(self.run(commit([InsertEntries(accepted)], topic=TOPIC, now=0.0, authorize=rule)).outcomes[0])
-        return [next(outcomes) if verdict.accepted else verdict for verdict in verdicts]
+        return [self._insert(verdict) for verdict in validate_many(list(values), topic=TOPIC)]
+
+    def _insert(self, verdict):
+        if not verdict.accepted:
+            return verdict
+        if verdict.entry.message.payload in self.refused:
+            record = Quarantined(verdict.entry.key, verdict.entry.value, "parents", "refused", 0.0)
+            self.run(ask(WriteQuarantine([record], [])))
+            return Verdict(Outcome.IGNORE, Rule.QUARANTINED, "refused", verdict.entry)
+        return self.run(commit([InsertEntries([verdict.entry])], topic=TOPIC, now=0.0)).outcomes[0][0]
 
     def run(self, plan):
         return run_plan(plan, self._answer)

@@ -31,6 +31,8 @@ LARGE_ESTIMATE = 512
 """More differences are guessed once more, from twice as many symbols, before all of theirs are asked for."""
 FUTILE_SYMBOLS = 4
 """Symbols for each difference that the other side's counts claim, after which there is no sense in going on."""
+REJECTED_MAX = 1_000
+"""Invalid values of one session: an older or damaged log may have some, and nobody so many."""
 BATCH_ENTRIES = 1_000
 BATCH_BYTES = 2**20
 
@@ -189,7 +191,7 @@ class _Client:
     def _more(self, decoder: Decoder) -> int:
         """How many symbols to ask for: what the claimed differences may need, or first what it takes to guess these better."""
         claimed, known = decoder.estimate(), decoder.symbols
-        margin = 1 + 1.5 * sqrt(2 / known)
+        margin = 1 + 1.25 * sqrt(2 / known)
         most = min(SYMBOLS_MAX, FUTILE_SYMBOLS * max(claimed, 2 * FIRST_ESTIMATE))
         if claimed > steps.DIFFERENCES_MAX * margin or known >= most:
             raise _Fallback(f"some {claimed} differences, not found in {known} symbols")
@@ -237,12 +239,16 @@ class _Client:
         batch: list[tuple[bytes, bytes]] = []
         size = 0
         last = self._after or b""
+        came = 0
         while self._takes:
             reply = yield from steps.receive(steps.WORK_S)
             if not isinstance(reply, Values):
                 raise RemoteProtocolError(f"{type(reply).__name__} in place of values")
             if not reply.values:
                 break
+            came += len(reply.values)
+            if came > count + steps.SLACK:
+                raise RemoteProtocolError(f"{came} values of one who said {count}")
             for value in reply.values:
                 key = steps.key_of(value)
                 if key <= last:
@@ -293,6 +299,8 @@ class _Client:
             result.unsupported_reason = result.unsupported_reason or f"{verdict.rule}: {verdict.reason}"
             return
         result.rejected += 1
+        if result.rejected > REJECTED_MAX:
+            raise RemoteProtocolError(f"more than {REJECTED_MAX} invalid values")
         if len(result.rejected_keys) < KEYS_REPORTED_MAX:
             result.rejected_keys += (key,)
 

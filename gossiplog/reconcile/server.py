@@ -29,8 +29,6 @@ REJECTED_MAX = 32
 """Invalid values of one client in one session."""
 BATCH_ENTRIES = 1_000
 BATCH_BYTES = 2**20
-SLACK = 1_000
-"""Values that may come above the number that the client told: it may have grown meanwhile."""
 
 
 @dataclass(slots=True)
@@ -129,7 +127,7 @@ class _Server:
     def _exchange_all(self, hello: Hello) -> Generator[Step, Any, None]:
         if hello.takes:
             self.served.given = yield from steps.give_all(hello.after)
-        if (yield from self._take(hello.count + SLACK, is_all=True)):
+        if (yield from self._take(hello.count + steps.SLACK, is_all=True)):
             yield from self._finish()
 
     def _take(self, most: int, *, is_all: bool) -> Generator[Step, Any, bool]:

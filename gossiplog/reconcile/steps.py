@@ -27,6 +27,7 @@ from .messages import FRAME_BYTES, Message, Values
 __all__ = [
     "ANSWER_S",
     "DIFFERENCES_MAX",
+    "SLACK",
     "WORK_S",
     "Ended",
     "Give",
@@ -54,6 +55,8 @@ WORK_S = 60.0
 DIFFERENCES_MAX = int(SYMBOLS_MAX / 1.42)
 """More than these are not looked for in a sketch: the merkle sync is there for them."""
 ALIKE_RATIO = 16
+SLACK = 1_000
+"""Values that may come above the number that the other side told: it may have grown meanwhile."""
 _READ_AT_ONCE = 256
 _PAGE = 512
 

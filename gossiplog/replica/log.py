@@ -25,6 +25,7 @@ from ..sync import InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResul
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tasks.pages import bounded
+from . import reconciling
 from .applications import Applications, Rebuilt, logger
 from .care import LogCare
 from .subscription import Subscription
@@ -294,7 +295,11 @@ class Replica(LogCare):
             raise LocalProtocolError(f"topic {other.topic!r}, expected {self.topic!r}")
         self._check_writable()
         steps = sync_steps(source)
+        sketches = await reconciling.views(self, other)
         async with other.snapshot() as snapshot:
+            done = None if sketches is None else await reconciling.pull(self, sketches, snapshot)
+            if done is not None:
+                return done
             answer: Any = None
             while True:
                 try:

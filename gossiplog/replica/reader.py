@@ -289,6 +289,10 @@ class LogReader:
         """
         return await self._sketches.view()
 
+    async def sketch_behind(self) -> int:
+        """Return how many entries `sketch` would have to add, at most: all of them where none is at hand."""
+        return await self._sketches.behind()
+
     async def forget_sketch(self) -> None:
         """Have the sketch built anew from the entries when it is needed next: something shows that it is wrong."""
         await self._sketches.forget()

@@ -78,6 +78,12 @@ class SketchKeeper:
             self._is_lent = True
             return SketchView(self._seq, sketch)
 
+    async def behind(self) -> int:
+        """Return how many insertion numbers came since the sketch that is in memory, or else the one that is kept."""
+        kept, last = await self._store.read(_read_stand())
+        seq = self._seq if self._sketch is not None else kept
+        return max(0, last - seq)
+
     async def forget(self) -> None:
         """Forget it, on the disk as well."""
         async with self._turn:
@@ -126,6 +132,13 @@ def _read_kept() -> Plan[KeptSketch | None]:
     kept = yield from ask(ReadSketch())
     _, last = yield from ask(ReadCount(counted=False))
     return None if kept is None or not 0 <= kept.seq <= last else kept
+
+
+def _read_stand() -> Plan[tuple[int, int]]:
+    """Read up to where the sketch that is kept goes, and the log."""
+    kept = yield from _read_kept()
+    _, last = yield from ask(ReadCount(counted=False))
+    return 0 if kept is None else kept.seq, last
 
 
 def _add_page(sketch: Sketch, page: Sequence[tuple[int, bytes]]) -> None:

@@ -254,6 +254,21 @@ def test_a_server_that_lies_is_told_apart_and_costs_little(name):
     assert is_blamed or outcome.fallback or name == "a root as if much had come"
 
 
+def test_a_stream_of_everything_that_does_not_end_is_cut_off():
+    order = [entry.value for entry in sorted(history(), key=lambda entry: entry.key)]
+
+    def session():
+        yield Receive(1.0)
+        yield Send(messages.encode(Hello(0, is_wholesale=True)))
+        for number in range(3_000):
+            yield Send(messages.encode(Values([order[min(number, len(order) - 1)]])))
+        while (yield Receive(1.0)) is not None:
+            pass
+
+    outcome, _ = Pump(Log(), Log(), sessions=(None, session())).run()
+    assert outcome.result.ending is Ending.VIOLATION
+
+
 def test_symbols_of_noise_end_after_four_for_each_difference_that_they_claim():
     client, _ = forked(0, 0)
     pump = Pump(client, Log(), sessions=(None, noisy(Random(3))))
