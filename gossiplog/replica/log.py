@@ -221,16 +221,18 @@ class Replica(LogCare):
             if cursor is None:
                 yield events
                 return
-            async with open_service_nursery() as nursery:
-                nursery.start_soon(events.keep_acks)
-                try:
-                    yield events
-                except BaseException:
-                    with trio.move_on_after(_FLUSH_S, shield=True), suppress(GossipLogError):
-                        await events.flush()
-                    raise
+            # In a task of the log's: a generator that serves a browser may yield within this block, and not within a nursery.
+            self.tasks.start_soon(events.keep_acks)
+            try:
+                yield events
+            except BaseException:
+                with trio.move_on_after(_FLUSH_S, shield=True), suppress(GossipLogError):
+                    await events.flush()
+                raise
+            else:
                 await events.flush()
-                nursery.cancel_scope.cancel()
+            finally:
+                events.stop_keeping()
         finally:
             if cursor is not None:
                 self._cursors.discard(cursor)

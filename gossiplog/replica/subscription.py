@@ -74,6 +74,7 @@ class Subscription:
         self._unacked: dict[bytes, int] = {}
         self._acked = self._kept = seq
         self._is_acked = trio.Event()
+        self._keeping = trio.CancelScope()
         self._failure: GossipLogError | None = None
 
     def __aiter__(self) -> Subscription:
@@ -146,14 +147,19 @@ class Subscription:
 
     async def keep_acks(self) -> None:
         """Keep the cursor as it moves on, at most once in 50 ms. For `GossipLog.subscribe`."""
-        while True:
-            await self._is_acked.wait()
-            self._is_acked = trio.Event()
-            try:
-                await self.flush()
-            except GossipLogError as error:
-                self._failure = error
-            await trio.sleep(_ACK_S)
+        with self._keeping:
+            while True:
+                await self._is_acked.wait()
+                self._is_acked = trio.Event()
+                try:
+                    await self.flush()
+                except GossipLogError as error:
+                    self._failure = error
+                await trio.sleep(_ACK_S)
+
+    def stop_keeping(self) -> None:
+        """End `keep_acks`. For `GossipLog.subscribe`."""
+        self._keeping.cancel()
 
     async def _fill(self) -> None:
         self._place, entries = await look_behind(self._log, self._place, _PAGE)

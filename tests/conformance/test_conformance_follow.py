@@ -126,6 +126,26 @@ async def test_acks_are_kept_however_the_block_ends(open_log) -> None:
                     assert number % 3 == 1 or 1 / 0
 
 
+async def test_block_may_be_left_by_another_task_than_entered_it(open_log) -> None:
+    async with open_log() as log:
+        await log.append(1)
+
+        async def serve():
+            async with log.subscribe(cursor="browser") as events:
+                async for entry in events:
+                    await events.ack(entry)
+                    yield entry
+
+        # As a server does that begins a response in one task and sends it in another.
+        served = serve()
+        await anext(served)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(served.aclose)
+        async with log.subscribe(cursor="browser") as events:
+            last = await log.append(2)
+            assert (await anext(events)).key == last.key
+
+
 async def test_ack_that_could_not_be_kept_is_told_and_tried_again(open_log, autojump_clock) -> None:
     async with open_log() as log, trio.open_nursery() as nursery:
         await log.append_many(range(4))
