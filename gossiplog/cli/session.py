@@ -14,7 +14,7 @@ from .location import Location
 if TYPE_CHECKING:
     from ..gossip_log import Application, GossipLog
 
-__all__ = ["damage_hint", "load_application", "opened", "resolve", "run"]
+__all__ = ["damage_hint", "load_application", "load_authorize", "opened", "resolve", "run"]
 
 T = TypeVar("T")
 
@@ -89,27 +89,43 @@ async def resolve(log: GossipLog, prefix: str) -> str:
         raise errors.NotFound(prefix, hint=f"`gossiplog log {log.location}` lists what there is") from error
 
 
+def load_authorize(name: str) -> Any:
+    """Import the access rule that `MODULE:FUNCTION` names, the current folder searched first.
+
+    Raises:
+        Failure: There is no such module or function.
+    """
+    found = _import(name)
+    if not callable(found):
+        raise Failure(f"{name} is not a function")
+    return found
+
+
 def load_application(name: str) -> Application:
     """Import what `MODULE:NAME` names, an `Application` or a function that is to be one's `apply`, the current folder searched first.
 
     Raises:
         Failure: There is no such module or name, or it is neither.
     """
+    from ..gossip_log import Application
+
+    found = _import(name)
+    if isinstance(found, Application):
+        return found
+    if not callable(found):
+        raise Failure(f"{name} is neither a function nor an Application")
+    return Application("app", 1, found)
+
+
+def _import(name: str) -> Any:
     import importlib
     import sys
-
-    from ..gossip_log import Application
 
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise Failure(f"{name!r} is not of the form MODULE:FUNCTION", code=ExitCode.USAGE, kind="usage")
     sys.path.insert(0, "")
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise Failure(f"cannot import {name}: {error}", hint="name it as MODULE:FUNCTION, seen from the current folder") from error
-    if isinstance(found, Application):
-        return found
-    if not callable(found):
-        raise Failure(f"{name} is neither a function nor an Application")
-    return Application("app", 1, found)

@@ -188,6 +188,22 @@ def test_append_to_a_server_says_why_it_is_refused(folder: Path) -> None:
     assert "cannot ask" in ran("append", url, "1", code=4)
 
 
+def test_application_and_access_rule_run_in_the_server(folder: Path) -> None:
+    (folder / "board.py").write_text(
+        "async def apply(entries, tx):\n"
+        "    with open('applied', 'a') as file:\n"
+        "        file.writelines(f'{entry.message.payload}\\n' for entry in entries)\n"
+        "def rule(message, did):\n"
+        "    return message.payload != 'forbidden'\n"
+    )
+    ran("key", "new", "me", "--json")
+    with serving("one.db", "--listen", "127.0.0.1:0", "--app", "board:apply", "--authorize", "board:rule") as (_, (said,)):
+        assert ran("append", said["urls"][0], '"allowed"', "--json")["clock"] == 2
+        assert "answered 400: access" in ran("append", said["urls"][0], '"forbidden"', code=6)
+    assert "allowed" in (folder / "applied").read_text().splitlines()
+    assert "cannot import" in ran("serve", "one.db", "--app", "nowhere:apply", "--check", code=1)
+
+
 def test_sigterm_ends_a_server_in_time_though_a_client_reads_nothing(folder: Path) -> None:
     with serving("one.db", "--listen", "127.0.0.1:0") as (process, (said,)):
         port = int(said["urls"][0].rpartition(":")[2])

@@ -21,7 +21,7 @@ from ..journal import LOG_FORMATS, write_journal
 from ..location import LOG, Location
 from ..options import DURABILITIES, output_options
 from ..output import Output, counted
-from ..session import run
+from ..session import load_application, load_authorize, run
 from ..tokens import read_token, token_option
 from .checking import check_plan
 from .serve_mesh import MeshOptions, mesh_options
@@ -66,6 +66,8 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "
 @click.option("--per-address", type=click.IntRange(min=1), default=8, show_default=True, help="Of these, from one address.")
 @click.option("--access", "access_file", metavar="FILE", type=click.Path(dir_okay=False), help="What clients may, and how much, in TOML.")
 @click.option("--allow", metavar="DID", multiple=True, help="Take entries of this writer from clients, and of no others; repeatable.")
+@click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function, here; repeatable.")
+@click.option("--authorize", metavar="MODULE:FUNCTION", help="The access rule of the logs, which says whose entries they hold.")
 @token_option
 @mesh_options
 @click.option("--no-api", is_flag=True, help="Serve WebSocket alone, no HTTP.")
@@ -89,6 +91,8 @@ def serve(
     per_address: int,
     access_file: str | None,
     allow: tuple[str, ...],
+    apps: tuple[str, ...],
+    authorize: str | None,
     token_file: str | None,
     no_api: bool,
     durability: str,
@@ -151,6 +155,8 @@ def serve(
         token=read_token(token_file),
         has_api=not no_api,
         durability=durability,
+        apps=tuple(load_application(name) for name in apps),
+        authorize=load_authorize(authorize) if authorize else None,
     )
     context = click.get_current_context()
     if check:

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import trio
@@ -17,7 +17,7 @@ from ..location import Location
 from ..session import opened
 
 if TYPE_CHECKING:
-    from ...gossip_log import GossipLog
+    from ...gossip_log import Application, GossipLog
     from ...net.admission import HubLimits
     from ...net.hub.server import Hub, ServeHttp
 
@@ -38,6 +38,8 @@ class Plan:
         token: What hubs let us in with.
         has_api: Whether HTTP is served.
         durability: What a received entry survives.
+        apps: What is made of the entries.
+        authorize: The access rule of the logs.
     """
 
     logs: tuple[Location, ...]
@@ -49,6 +51,8 @@ class Plan:
     token: str | None
     has_api: bool
     durability: str
+    apps: tuple[Application, ...] = ()
+    authorize: Any = None
 
 
 class Serving:
@@ -126,7 +130,9 @@ class Serving:
     async def _hold(self, location: Location, *, task_status: trio.TaskStatus[GossipLog]) -> None:
         end, gone = trio.Event(), trio.Event()
         try:
-            async with opened(location, read_only=False, durability=self._plan.durability) as log:
+            plan = self._plan
+            options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize}
+            async with opened(location, read_only=False, **options) as log:
                 for hub in self._hubs:
                     await hub.add(log)
                 self._ends[location], self._gone[location] = end, gone

@@ -28,7 +28,7 @@ __all__ = ["Intake", "Wait"]
 _METERS_MAX = 65_536
 _PAGE = 500
 _MINUTE_S = 60.0
-_CHARGED = frozenset({None, Rule.PARENTS, Rule.QUARANTINED, Rule.STORAGE})
+_CHARGED = frozenset({None, Rule.PARENTS, Rule.ACCESS, Rule.QUARANTINED, Rule.STORAGE})
 """Of what was not stored anew, that which verification had accepted."""
 
 
