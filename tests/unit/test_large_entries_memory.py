@@ -20,8 +20,12 @@ OPERATIONS = {
     "copy": "async with gossiplog.open(target, topic=log.topic) as other: n = (await other.copy_from(log)).entries",
     "ancestors": "(tip,) = await log.heads(); n = 1 + len([1 async for _ in log.ancestors(tip)])",
     "retry": (
-        "async with gossiplog.open(target, topic=log.topic, authorize=lambda *_: False) as other:\n"
-        "            await other.copy_from(log)\n"
+        "from gossiplog.log.requests import Quarantined, WriteQuarantine\n"
+        "        from gossiplog.plan import ask\n"
+        "        async with gossiplog.open(target, topic=log.topic) as other:\n"
+        "            async for entry in log.iterate():\n"
+        "                held = Quarantined(entry.key, entry.value, 'parents', '', 0.0)\n"
+        "                await other._store.write(ask(WriteQuarantine([held], [])))\n"
         "            before = peak()\n"
         "            ids = [entry.id async for entry in log.iterate()]\n"
         "            n = len([1 async for _ in other.retrying(ids)])"
