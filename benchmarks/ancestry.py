@@ -149,27 +149,34 @@ async def report(log: GossipLog, count: int, seed: int) -> None:
         print("|", " | ".join([f"{count:,}", f"{branches:,}", span, *cells, f"{load:.1f}"]), "|", flush=True)
 
 
-async def main() -> None:
+async def measure(place: Path, sizes: list[int], seed: int) -> None:
     """Build, measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--place", type=Path, required=True, help="a folder for the log; remove it afterwards")
-    parser.add_argument("--sizes", default="1000000,3000000", help="ascending")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    arguments.place.mkdir(parents=True, exist_ok=True)
-    grower = Grower(arguments.seed)
-    path = arguments.place / "log.db"
+    place.mkdir(parents=True, exist_ok=True)
+    grower = Grower(seed)
+    path = place / "log.db"
     print("| entries | branches | clocks apart | yes | median ms | p99 ms | by walk | no | median ms | p99 ms | by walk | load |")
     print("|---:|---:|---|" + "---:|" * 9, flush=True)
     there = 0
-    for size in map(int, arguments.sizes.split(",")):
+    for size in sizes:
         async with gossiplog.open(path, topic=TOPIC, durability="off") as log:
             await grow(log, grower, size - there)
             there = size
             assert await log.count() == size
         async with gossiplog.open(path, read_only=True) as log:
-            await report(log, size, arguments.seed)
+            await report(log, size, seed)
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.ancestry", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--place", type=Path, required=True, help="a folder for the log; remove it afterwards")
+    parser.add_argument("--sizes", default="1000000,3000000", help="ascending")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    trio.run(measure, arguments.place, [int(size) for size in arguments.sizes.split(",")], arguments.seed)
 
 
 if __name__ == "__main__":
-    trio.run(main)
+    main()

@@ -6,6 +6,7 @@ checking payloads, and SQL, all in CPU time of this process. The same with an ap
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import tempfile
@@ -74,7 +75,7 @@ async def measure(name: str, folder: Path) -> Figure:
     return Figure(f"kit.{name}", what, "operations/s CPU", samples, goal, load=[os.getloadavg()[0]])
 
 
-async def main() -> None:
+async def measure_all() -> None:
     figures = []
     with tempfile.TemporaryDirectory() as folder:
         for name in PARTS:
@@ -85,5 +86,12 @@ async def main() -> None:
     write_markdown(RESULTS / "kit.md", "The kit's parts", header, figures)
 
 
+def main() -> None:
+    argparse.ArgumentParser(
+        prog="python -m benchmarks.kit", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
+    trio.run(measure_all)
+
+
 if __name__ == "__main__":
-    trio.run(main)
+    main()

@@ -47,10 +47,10 @@ class GossipLogError(Exception):
     """
 
     hint_default: ClassVar[str | None] = None
+    _hint: str | None = None
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
-        self._hint: str | None = None
         self.hint = hint or self.hint_default
 
     @property
