@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from ...entry.message import Entry
@@ -86,7 +86,8 @@ def _select_in(db: BoundedConnection, select: str, keys: Sequence[Any]) -> Itera
         chunk = keys[low : low + size]
         if len(chunk) < size:
             chunk = [*chunk, *([chunk[-1]] * (size - len(chunk)))]
-        yield from db.execute(f"{select} ({','.join('?' * size)})", chunk)
+        # By `chain`, which has no `close`: dropped half read, as by an error, this would close the cursor, maybe after its connection.
+        yield from chain(db.execute(f"{select} ({','.join('?' * size)})", chunk))
         low += size
 
 

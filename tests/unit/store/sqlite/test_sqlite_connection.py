@@ -1,5 +1,6 @@
 """aiosqlite on trio: what we replace of it, and what holds when a call is cancelled."""
 
+import gc
 import inspect
 import sqlite3
 import threading
@@ -10,6 +11,7 @@ import pytest
 import trio
 from log_support import opened
 
+from gossiplog.store.sqlite.answers import _select_in
 from gossiplog.store.sqlite.connection import TrioConnection
 
 
@@ -102,3 +104,14 @@ async def test_a_reader_that_is_in_use_while_its_log_closes_is_closed_as_well(tm
             await trio.to_thread.run_sync(begun.wait)
         go_on.set()
     assert threading.active_count() <= before + 2
+
+
+def test_rows_that_were_read_by_half_outlive_their_connection() -> None:
+    """As the frames of an error do; under pytest, what is raised while they are forgotten fails the test."""
+    db = connector()
+    db.executescript("CREATE TABLE numbers (key INTEGER PRIMARY KEY); INSERT INTO numbers VALUES (1), (2), (3)")
+    rows = iter(_select_in(db, "SELECT key FROM numbers WHERE key IN", [1, 2, 3]))
+    assert next(rows) == (1,)
+    db.close()
+    del rows
+    gc.collect()
