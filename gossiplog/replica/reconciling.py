@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from ..errors import DamagedLog
 from ..log.requests import ReadValues
 from ..plan import ask
 from ..reconcile.steps import DIFFERENCES_MAX, absent
@@ -22,10 +23,13 @@ _BATCH = 250
 
 
 async def views(ours: LogCare, theirs: LogCare) -> tuple[SketchView, SketchView] | None:
-    """Return the sketches of two logs, if neither has far to go."""
-    if max(await ours.sketch_behind(), await theirs.sketch_behind()) > BEHIND_MAX:
+    """Return the sketches of two logs, if neither has far to go and no row that is to be added is damaged: trees do without it."""
+    try:
+        if max(await ours.sketch_behind(), await theirs.sketch_behind()) > BEHIND_MAX:
+            return None
+        return await ours.sketch(), await theirs.sketch()
+    except DamagedLog:
         return None
-    return await ours.sketch(), await theirs.sketch()
 
 
 async def pull(ours: LogCare, sketches: tuple[SketchView, SketchView], snapshot: Reader) -> SyncResult | None:
