@@ -28,6 +28,7 @@ from ..codec import dag_json
 from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id
 from ..entry.rules import Rule, next_clock
+from ..entry.validation import Verdict
 from ..errors import DecodeError, NotFound, RemoteProtocolError, StoreError
 from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
@@ -123,8 +124,7 @@ class ReferenceApi:
             (verdict,) = await self._log.verify_many([value])
             wait = self._intake.admit(verdict, self._group(address))
             if wait is None:
-                (verdict,) = await self._log.insert_verified([verdict])
-                self._intake.settle(verdict, self._group(address))
+                verdict = await self._insert(verdict, self._group(address))
         except StoreError as error:
             note("posted entry not stored", level=logging.ERROR, reason=str(error))
             raise HTTPException(503, "the entry could not be stored, through no fault of yours") from None
@@ -139,6 +139,16 @@ class ReferenceApi:
         if not verdict.accepted or verdict.entry is None:
             raise HTTPException(400, f"{verdict.rule}: {verdict.reason}")
         return Response(status_code=201, headers={"Location": f"messages/{verdict.entry.id}"})
+
+    async def _insert(self, verdict: Verdict, group: str | None) -> Verdict:
+        try:
+            (inserted,) = await self._log.insert_verified([verdict])
+        except Exception:
+            # Not where the request is cancelled: the entry may yet be stored.
+            self._intake.settle(verdict, group)
+            raise
+        self._intake.settle(inserted, group)
+        return inserted
 
     def _group(self, address: str) -> str | None:
         return None if self._admission.is_exempt(address) else address_group(address)

@@ -15,7 +15,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Request
 
 from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line
-from gossiplog.errors import LocalProtocolError
+from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.net.access import Access, hash_token, make_token
 from gossiplog.net.admission import HubLimits
 from gossiplog.net.hub.client import parse_url
@@ -211,6 +211,44 @@ async def test_totals_count_what_was_there_before_and_what_comes_in_one_batch(qu
             assert (await post(hub, client, "posted"))[:2] == (403, reason)
         entries = [entry async for entry in log.iterate()]
         assert len(entries) == 3 or 800 < sum(len(entry.value) for entry in entries) <= 1_000
+
+
+async def test_what_is_brought_many_times_at_once_is_charged_once() -> None:
+    rules = open_to_all(quota={"entries_per_writer": 3})
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=rules) as hub:
+        body = entry_to_line(await client.append("the same"))
+
+        async def replay() -> None:
+            assert (await fetch(hub, "/api/messages", method="POST", headers=JSON, body=body)).status == 201
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(16):
+                nursery.start_soon(replay)
+        assert [(await post(hub, client, number))[0] for number in range(3)] == [201, 201, 403]
+
+
+async def test_what_the_store_failed_is_not_charged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    rules = open_to_all(quota={"entries_per_minute": 12, "entries_per_writer": 12})
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=rules) as hub:
+        write, failures = log._store.write, 2
+
+        async def failing(plan: Any) -> Any:
+            nonlocal failures
+            if not failures:
+                return await write(plan)
+            failures -= 1
+            plan.close()
+            raise StorageFull("the disk is full")
+
+        monkeypatch.setattr(log._store, "write", failing)
+        assert (await post(hub, client, 0))[0] == 503
+        await client.append_many(range(10))
+        # What is left out because of the failure is brought again at once, or by the next one.
+        for _ in range(2):
+            done = await exchange(client, parse_url(hub.urls[0]))
+        assert (failures, done.is_equal) == (0, True)
+        assert [(await post(hub, client, number))[0] for number in range(2)] == [201, 403]
+    caplog.clear()
 
 
 def test_rules_that_cannot_be_meant_are_refused_by_their_key(tmp_path: Path) -> None:

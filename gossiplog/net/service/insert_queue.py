@@ -12,7 +12,7 @@ import trio
 from ...broadcast import InsertEntry
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Rule, Verdict
-from ...errors import CommitError, GossipLogError
+from ...errors import ClosedError, CommitError, GossipLogError
 from ...replica.log import Replica
 from ..journal import note
 from .cut_through import CutThrough
@@ -121,16 +121,15 @@ class InsertQueue:
         """
         keys = [key for key, _ in entries]
         self._appends.on_arrived(keys)
-        try:
-            values = [value for _, value in entries]
-            if admit is None:
+        values = [value for _, value in entries]
+        if admit is not None:
+            # With their entries, whatever fails: what was charged for them is given back.
+            verdicts = await self._insert([admit(verdict) for verdict in await self._log.verify_many(values)])
+        else:
+            try:
                 verdicts = await self._log.insert_many(values)
-            else:
-                verdicts = await self._log.insert_verified([admit(verdict) for verdict in await self._log.verify_many(values)])
-        except Exception as error:
-            reason = str(error) if isinstance(error, GossipLogError) else f"{type(error).__name__}: {error}"
-            note("entries not stored", level=logging.ERROR, entries=len(entries), reason=reason)
-            verdicts = [Verdict(Outcome.IGNORE, Rule.STORAGE, reason)] * len(entries)
+            except Exception as error:
+                verdicts = [Verdict(Outcome.IGNORE, Rule.STORAGE, _note_failure(error, len(entries)))] * len(entries)
         self._appends.on_refused(key for key, verdict in zip(keys, verdicts, strict=True) if not verdict.is_new)
         return verdicts
 
@@ -141,9 +140,16 @@ class InsertQueue:
             # The store, or whatever the application's `apply` or rule raises; the latter's failing on one entry must not keep back others.
             if len(verdicts) > 1 and (isinstance(error, CommitError) or not isinstance(error, GossipLogError)):
                 return [(await self._insert([verdict]))[0] for verdict in verdicts]
-            reason = str(error) if isinstance(error, GossipLogError) else f"{type(error).__name__}: {error}"
-            note("entries not stored", level=logging.ERROR, entries=len(verdicts), reason=reason)
+            reason = _note_failure(error, len(verdicts))
         return [Verdict(Outcome.IGNORE, Rule.STORAGE, reason, verdict.entry) if verdict.accepted else verdict for verdict in verdicts]
+
+
+def _note_failure(error: Exception, entries: int) -> str:
+    """Say why entries were not stored. A log that is being closed takes no more, which is nobody's fault: peers bring them again."""
+    reason = str(error) if isinstance(error, GossipLogError) else f"{type(error).__name__}: {error}"
+    level = logging.DEBUG if isinstance(error, ClosedError) else logging.ERROR
+    note("entries not stored", level=level, entries=entries, reason=reason)
+    return reason
 
 
 def _check_key(entry: InsertEntry, verdict: Verdict) -> Verdict:

@@ -118,7 +118,9 @@ class Intake:
         if rules.allow is not None and did not in rules.allow:
             return _refused(verdict, Rule.UNWELCOME, f"entries of {did} are not taken here", None)
         quota = rules.quota
-        if reason := self._over(quota, did, size):
+        # Whoever brings at once what another brings uses up nothing more.
+        is_reserved = entry.key in self._reserved
+        if not is_reserved and (reason := self._over(quota, did, size)):
             return _refused(verdict, Rule.UNWELCOME, reason, None)
         limits = self._limits(quota, did, size, address)
         waits = [(meter.wait_s(name, amount, most), what) for meter, name, amount, most, what in limits]
@@ -127,7 +129,7 @@ class Intake:
             return _refused(verdict, Rule.QUOTA, f"more than {what} a minute", math.ceil(seconds))
         for meter, name, amount, most, _ in limits:
             meter.take(name, amount, most)
-        if quota.counts_totals:
+        if quota.counts_totals and not is_reserved:
             # Else all of a batch would be within the limit.
             self._reserved.add(entry.key)
             self._add(did, size)

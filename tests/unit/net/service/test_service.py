@@ -435,3 +435,15 @@ async def test_reader_that_stopped_is_dropped_after_a_while(
         with trio.fail_after(60):
             await ours.wait_ended()
     assert "slow reader dropped" in caplog.text
+
+
+async def test_log_that_is_closed_takes_no_more_which_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    async with memory_log(1) as log, memory_log(2) as author, open_service(log) as hub, stranger(hub) as client:
+        entries = await author.append_many(range(2))
+        log.writer.close()
+        with caplog.at_level("DEBUG", logger="gossiplog.net"):
+            stream = await client.open_stream([PUSH])
+            await stream.send_all(b"".join(encode_frame(encode_event(Insert(entry.key, entry.value))) for entry in entries))
+            await eventually(lambda: hub.counts.get("entries ignored", 0) == 2)
+    (said,) = {record.levelname for record in caplog.records if record.message == "entries not stored"}
+    assert said == "DEBUG"
