@@ -40,9 +40,10 @@ class Poster:
         signer: Signs.
         token: Lets us in.
         value_bytes_max: The largest entry.
+        tls: How the server's certificate is checked; the system's authorities unless given.
     """
 
-    def __init__(self, url: str, signer: Signer, token: str | None, value_bytes_max: int) -> None:
+    def __init__(self, url: str, signer: Signer, token: str | None, value_bytes_max: int, tls: ssl.SSLContext | None = None) -> None:
         try:
             parts = urlsplit(url)
             netloc, path = parts.netloc, parts.path.rstrip("/")
@@ -57,7 +58,7 @@ class Poster:
         self._token = token or (unquote(found[0]) if found else None)
         self._signer = signer
         self._value_bytes_max = value_bytes_max
-        self._tls = ssl.create_default_context() if parts.scheme in ("wss", "https") else None
+        self._tls = (tls or ssl.create_default_context()) if parts.scheme in ("wss", "https") else None
 
     def append(self, payload: Any) -> Entry:
         """Append a payload, with the server's heads of this moment as parents.

@@ -1,8 +1,9 @@
-"""How commands are given the token that lets them into a server."""
+"""What commands need to be let into a server: a token, and whose certificates to trust."""
 
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ import click
 
 from .exits import ExitCode, Failure
 
-__all__ = ["read_token", "token_option"]
+__all__ = ["client_tls", "read_token", "token_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TOKEN_BYTES_MAX = 4_096
@@ -42,3 +43,20 @@ def read_token(file: str | None) -> str | None:
     if not text or len(text) > _TOKEN_BYTES_MAX or not text.isprintable() or " " in text:
         raise Failure(f"{file} holds no token", hint="a token alone, as `gossiplog token -q` prints it", code=ExitCode.USAGE, kind="usage")
     return text
+
+
+def client_tls(authority: str | None) -> ssl.SSLContext | None:
+    """Return how the certificates of hubs are checked; None for the system's way.
+
+    Raises:
+        Failure: The authority's file cannot be used.
+    """
+    if authority is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Failure(
+            f"cannot use the authority {authority}: {reason}", hint="a certificate in PEM", code=ExitCode.USAGE, kind="tls"
+        ) from None

@@ -17,6 +17,7 @@ import click
 import pytest
 import trio
 from click.testing import CliRunner
+from network_support import make_certificate
 
 import gossiplog
 from gossiplog.cli.app import root
@@ -180,12 +181,16 @@ def test_append_to_a_server_says_why_it_is_refused(folder: Path) -> None:
     made = ran("token", "writer", "--json")
     (folder / "access.toml").write_text(f'[tokens]\nwriter = "{made["hash"]}"\n[default]\nanonymous = ["pull"]\ntokens.writer = ["post"]\n')
     (folder / "token").write_text(made["token"] + "\n")
-    with serving("one.db", "--listen", "127.0.0.1:0", "--access", "access.toml") as (_, (said,)):
+    cert, key = map(str, make_certificate(folder))
+    with serving("one.db", "--listen", "127.0.0.1:0", "--access", "access.toml", "--tls-cert", cert, "--tls-key", key) as (_, (said,)):
         url = said["urls"][0]
-        assert "post takes a token here" in ran("append", url, "1", code=6)
-        assert ran("append", url, "1", "--token-file", "token", "--json")["clock"] == 2
-        assert ran("append", url, "1", "--json", env={"GOSSIPLOG_TOKEN": made["token"]})["clock"] == 3
-    assert "cannot ask" in ran("append", url, "1", code=4)
+        assert "certificate verify failed" in ran("append", url, "1", code=4)
+        trusting = ("append", url, "1", "--tls-ca", cert)
+        assert "post takes a token here" in ran(*trusting, code=6)
+        assert ran(*trusting, "--token-file", "token", "--json")["clock"] == 2
+        assert ran(*trusting, "--json", env={"GOSSIPLOG_TOKEN": made["token"]})["clock"] == 3
+    assert "cannot ask" in ran(*trusting, code=4)
+    assert "are for a server" in ran("append", "one.db", "1", "--tls-ca", cert, code=2)
 
 
 def test_application_and_access_rule_run_in_the_server(folder: Path) -> None:

@@ -20,7 +20,7 @@ from ..output import Output
 from ..posting import Poster, is_server_url
 from ..progress import Progress
 from ..session import opened, run
-from ..tokens import read_token, token_option
+from ..tokens import client_tls, read_token, token_option
 
 if TYPE_CHECKING:
     from ...entry.message import Entry
@@ -61,6 +61,7 @@ _PAUSE_S = 0.02
     metavar="N",
     help="How large an entry may be.",
 )
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when posting to a wss:// server.")
 @token_option
 @output_options(quiet="Print ids alone.")
 def append(
@@ -71,6 +72,7 @@ def append(
     key_name: str | None,
     durability: str,
     value_bytes_max: int,
+    tls_ca: str | None,
     token_file: str | None,
     out: Output,
 ) -> None:
@@ -107,8 +109,10 @@ def append(
     signer = Keyring.from_environment().choose(key_name)
 
     if is_server_url(log):
-        _post(Poster(log, signer, read_token(token_file), value_bytes_max), payload, lines, out)
+        _post(Poster(log, signer, read_token(token_file), value_bytes_max, client_tls(tls_ca)), payload, lines, out)
         return
+    if tls_ca is not None or token_file is not None:
+        raise click.UsageError("--tls-ca and --token-file are for a server, at a ws:// or wss:// URL", click.get_current_context())
 
     async def task() -> None:
         async with opened(log, read_only=False, signer=signer, durability=durability, value_bytes_max=value_bytes_max) as opened_log:

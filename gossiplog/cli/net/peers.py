@@ -17,8 +17,7 @@ import click
 from ..exits import ExitCode, Failure
 from ..options import output_options
 from ..output import Column, Listing, Output, clean
-from ..tokens import read_token, token_option
-from .serve import client_tls
+from ..tokens import client_tls, read_token, token_option
 
 __all__ = ["peers"]
 

@@ -22,7 +22,7 @@ from ..location import LOG, Location
 from ..options import DURABILITIES, output_options
 from ..output import Output, counted
 from ..session import load_application, load_authorize, run
-from ..tokens import read_token, token_option
+from ..tokens import client_tls, read_token, token_option
 from .checking import check_plan
 from .serve_mesh import MeshOptions, mesh_options
 from .serving import Plan, Serving
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...net.access import Access
 
-__all__ = ["client_tls", "serve"]
+__all__ = ["serve"]
 
 _FILES_WANTED = 16_384
 SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
@@ -237,23 +237,6 @@ def _server_tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         hint = "both files are PEM, the key without a password and belonging to the certificate"
         raise Failure(f"cannot use the certificate {cert}: {reason}", hint=hint, code=ExitCode.USAGE, kind="tls") from None
     return context
-
-
-def client_tls(authority: str | None) -> ssl.SSLContext | None:
-    """Return how the certificates of hubs are checked; None for the system's way.
-
-    Raises:
-        Failure: The authority's file cannot be used.
-    """
-    if authority is None:
-        return None
-    try:
-        return ssl.create_default_context(cafile=authority)
-    except (OSError, ssl.SSLError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Failure(
-            f"cannot use the authority {authority}: {reason}", hint="a certificate in PEM", code=ExitCode.USAGE, kind="tls"
-        ) from None
 
 
 def _raise_file_limit() -> None:

@@ -18,8 +18,7 @@ from ..log.heal import Healing
 from ..options import DURABILITIES, log_argument, output_options
 from ..output import Output, counted
 from ..session import opened, run
-from ..tokens import read_token, token_option
-from .serve import client_tls
+from ..tokens import client_tls, read_token, token_option
 from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, rehearse_hub, sync_hub
 
 if TYPE_CHECKING:
