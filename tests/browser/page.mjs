@@ -41,6 +41,11 @@ window.replica = {
 		connection = new AbortController()
 		await log.connect(url, { signal: connection.signal })
 	},
+	// What a page is told that is not let in.
+	async goodbye({ url }) {
+		const socket = new WebSocket(url)
+		return await new Promise((resolve) => socket.addEventListener("close", ({ code, reason }) => resolve({ code, reason })))
+	},
 	async disconnect() {
 		connection.abort()
 	},

@@ -15,6 +15,7 @@ from network_support import eventually
 
 import gossiplog
 from gossiplog import GossipLog
+from gossiplog.net.access import Access, hash_token, make_token
 from gossiplog.net.admission import HubLimits
 
 pytestmark = pytest.mark.slow
@@ -120,3 +121,32 @@ async def test_page_of_another_origin_is_not_let_in(browser: Reference) -> None:
         await tab.open()
         assert await browser.ask("call", may_fail=True, tab="stranger", name="connect", argument={"url": hub.urls[0]}) is None
         assert hub.links() == []
+
+
+async def test_page_brings_its_token_in_the_url_and_reads_in_the_close_code_why_not(browser: Reference) -> None:
+    reader, watcher = make_token(), make_token()
+    rules = {
+        "tokens": {"reader": hash_token(reader), "watcher": hash_token(watcher)},
+        "default": {"tokens": {"reader": ["connect", "pull", "push"], "watcher": ["watch"]}},
+    }
+    limits = HubLimits(origins=frozenset({await browser.ask("origin")}), access=Access.parse(rules))
+    tab = Tab(browser, "guest", 4)
+    async with gossiplog.open(":memory:", topic=TOPIC, signer=gossiplog.Ed25519Signer.from_seed(bytes(32))) as log:
+        await log.append_many(range(10))
+        async with log.listen("127.0.0.1:0", limits=limits) as hub:
+            await tab.open()
+            refused = {"": (4401, "takes a token"), "?token=wrong": (4401, "not known"), f"?token={watcher}": (4403, "does not allow")}
+            for query, (code, reason) in refused.items():
+                url = hub.urls[0] + query
+                told = await tab.call("goodbye", url=url)
+                assert told["code"] == code
+                assert reason in told["reason"]
+                # The reference says nothing of it, and gets nothing.
+                await browser.ask("call", may_fail=True, tab="guest", name="connect", argument={"url": url})
+            assert (await tab.call("state"))["count"] == 0
+            assert hub.links() == []
+            await tab.call("connect", url=f"{hub.urls[0]}?token={reader}")
+            await tab.until_equal(log)
+            await tab.call("append", payload={"from": "a guest"})
+            await until_count(log, 11)
+            await tab.until_equal(log)

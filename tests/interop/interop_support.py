@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -63,12 +63,16 @@ class Reference:
 
     async def ask(self, op: str, *, may_fail: bool = False, **request: Any) -> Any:
         """Send one request and return the answer; what goes wrong over there fails the test, or makes it None."""
-        assert self._process.stdin is not None
-        with trio.fail_after(_ANSWER_S):
-            await self._process.stdin.send_all(json.dumps({"op": op, **request}).encode() + b"\n")
-            answer = json.loads(await self._read_line())
+        answer = await self._answer(op, request)
         assert may_fail or "error" not in answer, answer["error"]
         return answer.get("result")
+
+    async def ask_in_vain(self, op: str, **request: Any) -> str:
+        """Send one request that goes wrong over there; return how."""
+        answer = await self._answer(op, request)
+        assert "error" in answer, answer
+        error: str = answer["error"]
+        return error
 
     async def insert(self, log: str, entries: Iterable[Entry]) -> list[str]:
         """Insert entries, each of which must be accepted; return the ids that the reference computed."""
@@ -85,6 +89,13 @@ class Reference:
         """Return level and hash of the root."""
         root = await self.ask("root", log=log)
         return root["level"], bytes.fromhex(root["hash"])
+
+    async def _answer(self, op: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        with trio.fail_after(_ANSWER_S):
+            await self._process.stdin.send_all(json.dumps({"op": op, **request}).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(await self._read_line())
+            return answer
 
     async def _read_line(self) -> bytes:
         assert self._process.stdout is not None

@@ -21,6 +21,8 @@ from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line, line_to_value
 from gossiplog.codec import pcf_encode
 from gossiplog.entry import Ed25519Signer
+from gossiplog.net.access import Access, hash_token, make_token
+from gossiplog.net.admission import HubLimits
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
 
@@ -234,3 +236,25 @@ async def test_reference_client_comes_back_after_our_hub_was_away(node: Referenc
                 await converge(ours, node, "a", count=2 * count - 1)
             await ours.append({"alone": count})
         assert await ours.count() == 4
+
+
+async def test_reference_brings_its_token_in_the_url_and_is_told_when_it_is_none(node: Reference) -> None:
+    token = make_token()
+    rules = {"tokens": {"theirs": hash_token(token)}, "default": {"tokens": {"theirs": ["connect", "pull", "push"]}}}
+    async with our_log() as ours, ours.listen("127.0.0.1:0", limits=HubLimits(access=Access.parse(rules))) as hub:
+        await open_theirs(node, "a", 1)
+        await append_theirs(node, "a", [{"apart": "a", "n": n} for n in range(20)])
+        await ours.append_many({"apart": "hub", "n": n} for n in range(20))
+        for query in ("", "?token=", f"?token={make_token()}"):
+            assert "Unexpected server response: 401" in await node.ask_in_vain("connect", log="a", url=hub.urls[0] + query)
+        assert (hub.links(), await ours.count()) == ([], 20)
+        assert (await node.ask("state", log="a"))["count"] == 20
+        await node.ask("connect", log="a", url=f"{hub.urls[0]}?token={token}")
+        await eventually(lambda: len(hub.links()) == 1 and hub.links()[0].is_pushing)
+        await append_theirs(node, "a", [{"together": "a"}])
+        await ours.append({"together": "hub"})
+        with trio.fail_after(WAIT_MS / 1000):
+            while await ours.count() < 42:
+                await trio.sleep(0.05)
+        root = (await ours.root()).hash.hex()
+        assert await node.ask("until", log="a", hash=root, ms=WAIT_MS) == root
