@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from ..errors import LocalProtocolError, StatementError
+from ..errors import CommitError, LocalProtocolError, StatementError
 from ..log.requests import ReadLeaves, ReadLinksDown, ReadLinksUp, ReadPositions, ReadValues
 
 __all__ = ["ASKED_FOR_APPLICATIONS", "ApplicationTables", "number_parameters"]
@@ -40,6 +40,12 @@ _OF_THE_STATEMENT = {
 
 
 @lru_cache(maxsize=1024)
+def may_roll_back(statement: str) -> bool:
+    """Say whether a statement might end the transaction without SQLite's check being asked, as `INSERT OR ROLLBACK` does."""
+    return "rollback" in statement.lower() and any(found[0].lower() == "rollback" for found in _TOKEN.finditer(statement))
+
+
+@lru_cache(maxsize=1024)
 def number_parameters(statement: str) -> str:
     """Write `$1`, which is how both databases are asked, as `?1`; strings, quoted names and comments stay as they are."""
     return _TOKEN.sub(lambda found: f"?{found[1]}" if found[1] else found[0], statement) if "$" in statement else statement
@@ -68,13 +74,14 @@ class ApplicationTables:
         Raises:
             LocalProtocolError: It is refused.
             StatementError: It is wrong, or its parameters are.
+            CommitError: It ended the transaction.
             sqlite3.Error: Anything else.
         """
-        return self._check(lambda: self._db.execute(number_parameters(statement), parameters).fetchall())
+        return self._check(statement, lambda: self._db.execute(number_parameters(statement), parameters).fetchall())
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Execute one statement for each row of parameters. Raises as `execute`."""
-        self._check(lambda: self._db.executemany(number_parameters(statement), rows))
+        self._check(statement, lambda: self._db.executemany(number_parameters(statement), rows))
 
     def release(self) -> None:
         """Take the check off the connection."""
@@ -82,7 +89,10 @@ class ApplicationTables:
             self._is_checking = False
             self._db.set_authorizer(None)
 
-    def _check(self, execute: Callable[[], T]) -> T:
+    def _check(self, statement: str, execute: Callable[[], T]) -> T:
+        if may_roll_back(statement):
+            hint = "leave it out: what a statement that fails has done is undone, and so is what apply does that raises"
+            raise LocalProtocolError("the statement says ROLLBACK, and the transaction belongs to the log", hint=hint)
         if not self._is_checking:
             self._is_checking = True
             self._db.set_authorizer(self._authorize)
@@ -93,6 +103,10 @@ class ApplicationTables:
             if self._refused is not None:
                 what = "a query may not write to" if self._reads_only else "apply may not touch"
                 raise LocalProtocolError(f"{what} {self._refused}: it belongs to the log") from error
+            if not (self._reads_only or self._db.in_transaction):
+                # Tables that were made elsewhere may have a trigger or a constraint that does this.
+                message = f"the application's statement ended the transaction, nothing of which is kept: {error}"
+                raise CommitError(message, hint="leave ROLLBACK out of the tables' constraints and triggers") from error
             if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _OF_THE_STATEMENT:
                 raise StatementError(f"the application's statement: {error}") from error
             raise
