@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 import trio
-from network_support import PATIENCE_S, eventually, fetch, make_certificate, memory_log, until_has
+from network_support import PATIENCE_S, eventually, fetch, free_port, make_certificate, memory_log, until_has
 from prometheus_client.parser import text_string_to_metric_families
 
 from gossiplog.cli.configured import PREFIX, configurable
@@ -131,12 +130,6 @@ def test_unit_is_hardened() -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SYSTEMD_COLORS": "0"}).stdout
     (level,) = re.findall(r"Overall exposure level for gossiplog.service: ([\d.]+)", said)
     assert float(level) <= 3.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -12,6 +11,7 @@ import pytest
 import trio
 from interop_support import TOPIC, Reference, run_reference
 from mesh_interop_support import until
+from network_support import free_port
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
@@ -66,13 +66,6 @@ def mesh_place(node: Reference) -> Place:
         return found["count"], found["root"]["hash"]
 
     return Place("reference mesh", lambda size: node.ask("append", seed="09" * 32, payloads=[encoded(size)]), state)
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

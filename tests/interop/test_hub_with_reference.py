@@ -5,7 +5,6 @@ Source: issue 4, "Proof"; spec/sync.md, "Mode A".
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import trio
 from interop_support import Reference, chain, portable_payloads, root_of, run_reference
-from network_support import eventually, fetch
+from network_support import eventually, fetch, free_port
 
 import gossiplog
 from gossiplog import GossipLog
@@ -37,13 +36,6 @@ MANY = 10_000
 async def node(installed_reference: None) -> AsyncIterator[Reference]:
     async with run_reference("hub.mjs") as running:
         yield running
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import pytest
 import trio
 from broadcast_support import forged
 from hostile_client import hostile_push
-from network_support import PATIENCE_S, memory_log, until_count, until_has
+from network_support import PATIENCE_S, free_port, memory_log, until_count, until_has
 
 from gossiplog.errors import CannotConnect
 from gossiplog.net import HubLimits
@@ -39,11 +38,6 @@ location / {
 FORGER, HONEST = "203.0.113.5", "198.51.100.7"
 SERVED_S = 5.0
 """Within which an honest peer is served, whatever others do."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @contextmanager
