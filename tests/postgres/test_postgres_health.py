@@ -67,7 +67,7 @@ async def test_a_served_log_answers_503_while_the_server_is_stopped_and_recovers
                     began = trio.current_time()
                     assert (await fetch(hub, "/api/clock")).status == 503
                     assert await readiness(hub) == (503, f"{TOPIC}: store away")
-                    assert trio.current_time() - began < 3.0
+                    assert trio.current_time() - began < 10.0
                     await client.append("while the store is away")
                     await trio.to_thread.run_sync(frail.start)
                     await eventually(lambda: service_of(log).health.trouble is None)
@@ -81,4 +81,5 @@ async def test_a_served_log_answers_503_while_the_server_is_stopped_and_recovers
             await until_equal(log, last)
     refused.sort()
     assert refused[len(refused) // 2] < 1.0
-    assert refused[-1] < 3.0
+    # And none waits for the 30 s that the store itself would.
+    assert refused[-1] < 10.0

@@ -31,6 +31,8 @@ def stuck(log: GossipLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(log._store, "read", wait)
         patch.setattr(log._store, "write", wait)
+        # As if it lay on a server.
+        patch.setattr(type(log._store), "is_shared", True)
         yield
     is_back.set()
 

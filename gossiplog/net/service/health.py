@@ -29,6 +29,8 @@ SUSPECT_S = 0.25
 """Whoever waits for longer makes us look."""
 ANSWER_S = 0.35
 """What a log has for an answer of which nothing depends; with two of the above it is less than a second."""
+FILE_ANSWER_S = 10.0
+"""The same for a log in a file, which may be busy but does not go away: only a disk that hangs takes so long."""
 _TURN_S, _LAGS = 0.01, 10
 """An answer takes several turns of the event loop, of its own and of the store's."""
 FULL_S = 30.0
@@ -130,7 +132,8 @@ class Health:
         await trio.sleep(_TURN_S)
         # What our own event loop lags is no fault of the store's.
         lag_s = trio.current_time() - began - _TURN_S
-        with trio.move_on_after(ANSWER_S + _LAGS * lag_s):
+        answer_s = ANSWER_S if self._log.is_shared else FILE_ANSWER_S
+        with trio.move_on_after(answer_s + _LAGS * lag_s):
             try:
                 await self._log.run(ask(ReadHeads(1)))
             except GossipLogError as error:
