@@ -136,5 +136,5 @@ def test_scores_are_kept_by_the_files_parameters_and_shown(cli: Run, environment
         score = trio.run(misbehave)
         assert score == {"total": pytest.approx(-7.0, abs=0.01), "behaviour": pytest.approx(-7.0, abs=0.01)}
         with urllib.request.urlopen(url.replace("ws://", "http://") + "/metrics") as answer:
-            assert f'gossiplog_mesh_scores{{topic="{TOPIC}",score="negative"}}' in answer.read().decode()
+            assert f'gossiplog_mesh_scores{{score="negative",topic="{TOPIC}"}}' in answer.read().decode()
         interrupt(process)

@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from damage_support import Pages, damage, send_back
 from log_support import FILES, SIGNERS, TOPIC, make_history, opened, remove_log
 
-import gossiplog
 from gossiplog.cli.app import root
 from gossiplog.entry import Ed25519Signer, Entry
+from gossiplog.log.requests import Quarantined, WriteQuarantine
+from gossiplog.plan import ask
 
 COUNT = 240
 DEADLINE_S = 60
@@ -171,20 +172,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory, truth: list[Entry]) -> Path:
     folder = tmp_path_factory.mktemp("whole")
 
     async def write() -> None:
-        refused = truth[-1].key
-
-        async def apply(entries, tx) -> None:
-            for entry in entries:
-                if entry.key == refused:
-                    raise gossiplog.Reject("refused", id=entry.id)
-
+        held = Quarantined(truth[-1].key, truth[-1].value, "apply", "refused", 0.0)
         half = COUNT * 3 // 4
-        async with opened(folder / "app.db", apply=apply) as log:
+        async with opened(folder / "app.db") as log:
             await log.insert_many([entry.value for entry in truth[:half]])
             async with log.subscribe(cursor="follower") as events:
                 await events.ack(await anext(events))
-        async with opened(folder / "app.db", apply=apply) as log:
-            await log.insert_many([entry.value for entry in truth[half:]])
+        async with opened(folder / "app.db") as log:
+            await log.insert_many([entry.value for entry in truth[half:-1]])
+            # As an earlier version kept out what the application refused.
+            await log._store.write(ask(WriteQuarantine([held], [])))
             for suffix in ("", "-wal"):
                 (folder / f"crashed.db{suffix}").write_bytes((folder / f"app.db{suffix}").read_bytes())
         async with opened(folder / "healthy.db") as healthy:

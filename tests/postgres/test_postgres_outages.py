@@ -277,9 +277,11 @@ async def test_an_application_whose_table_others_hold_is_told_and_nothing_is_sto
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.to_thread.run_sync, hold)
             await locked.wait()
-            with pytest.raises(CommitError, match="lock timeout"):
-                await log.append("waits")
-            release.set()
+            try:
+                with pytest.raises(CommitError, match="lock timeout"):
+                    await log.append("waits")
+            finally:
+                release.set()
         await log.append("again")
         assert await log.count() == 2
         await assert_whole(log)

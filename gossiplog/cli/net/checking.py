@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...net.hub.server import parse_address
 from ..configured import configurable
 from ..exits import ExitCode
 from ..output import Output, counted
@@ -27,6 +26,8 @@ async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out:
     Raises:
         GossipLogError: What is wrong.
     """
+    from ...net.hub.server import parse_address
+
     mesh.check()
     for address in plan.listens:
         parse_address(address)

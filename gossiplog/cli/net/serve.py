@@ -25,12 +25,12 @@ from ..session import load_application, load_authorize, run
 from ..tokens import client_tls, read_token, token_option
 from .checking import check_plan
 from .serve_mesh import MeshOptions, mesh_options
-from .serving import Plan, Serving
 from .sync_hub import hub_url
 
 if TYPE_CHECKING:
     from ...gossip_log import GossipLog
     from ...net.access import Access
+    from .serving import Serving
 
 __all__ = ["serve"]
 
@@ -130,6 +130,7 @@ def serve(
     """
     from ...net.admission import HubLimits
     from ...net.journal import note
+    from .serving import Plan, Serving
 
     if is_verbose and out.is_quiet:
         raise click.UsageError("either --quiet or --verbose")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from ...errors import LocalProtocolError, StatementError
+from ...errors import CommitError, LocalProtocolError, StatementError
 from .errors import is_lost
 from .pool import Connection
 
@@ -56,6 +56,7 @@ class Application:
         Raises:
             LocalProtocolError: It ends the transaction, or touches the log.
             StatementError: The server refused it; the transaction goes on without it.
+            CommitError: Others hold what it needs of the application's tables for too long; the transaction is over.
         """
         rows = await self._guard(statement, lambda: self._connection.fetch(statement, *parameters))
         return list(map(tuple, rows))
@@ -98,6 +99,9 @@ class Application:
                 await self._connection.execute("ROLLBACK TO SAVEPOINT gossiplog_apply; RELEASE SAVEPOINT gossiplog_apply")
             if isinstance(error, (asyncpg.PostgresError, asyncpg.InterfaceError)) and _is_of_statement(error):
                 raise _refused(statement, error) from error
+            if isinstance(error, asyncpg.LockNotAvailableError):
+                message = f"apply waited too long for what others hold of the application's tables: {error}"
+                raise CommitError(message, hint="raise lock_timeout in the URL if that is what it takes; nothing was stored") from error
             raise
         await self._connection.execute("RELEASE SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = off")
         return result
