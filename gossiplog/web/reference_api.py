@@ -29,7 +29,7 @@ from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id
 from ..entry.rules import Rule, next_clock
 from ..entry.validation import Verdict
-from ..errors import DecodeError, NotFound, RemoteProtocolError, StoreError
+from ..errors import ClosedError, DecodeError, NotFound, RemoteProtocolError, StoreError
 from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.admission import Admission
@@ -128,6 +128,8 @@ class ReferenceApi:
         except StoreError as error:
             note("posted entry not stored", level=logging.ERROR, reason=str(error))
             raise HTTPException(503, "the entry could not be stored, through no fault of yours") from None
+        except ClosedError:
+            raise HTTPException(503, "the log is being closed") from None
         if wait is not None:
             self._figures.count("post", wait.verdict)
             if wait.seconds is None:

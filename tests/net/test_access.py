@@ -251,6 +251,12 @@ async def test_what_the_store_failed_is_not_charged(monkeypatch: pytest.MonkeyPa
     caplog.clear()
 
 
+async def test_post_to_a_log_that_is_being_closed_is_503() -> None:
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0") as hub:
+        log.writer.close()
+        assert (await post(hub, client, 1))[:2] == (503, "the log is being closed")
+
+
 def test_rules_that_cannot_be_meant_are_refused_by_their_key(tmp_path: Path) -> None:
     faults: list[tuple[dict[str, Any], str]] = [
         ({"defualt": {}}, "there is no defualt"),

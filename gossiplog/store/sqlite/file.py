@@ -72,8 +72,8 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
 
 
 _BUSY_HINT = (
-    "end it, or open the log read-only; to append beside a `gossiplog serve` or `sync --follow`, append to a log of your own "
-    "and `gossiplog sync` that with the server"
+    "end it, or open the log read-only; to append beside a `gossiplog serve`, post to it with `gossiplog append URL`, and beside a "
+    "`sync --follow`, append to a log of your own and `gossiplog sync` that with the server"
 )
 
 
