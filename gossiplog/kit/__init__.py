@@ -1,9 +1,18 @@
-"""Parts that an application is composed of: each a small data type whose replicas agree whatever the order of arrival.
+"""Parts of an application, each a small data type whose replicas agree whatever the order of arrival; needs the extra `kit`.
 
 Source: docs/kit.md.
 """
 
 from __future__ import annotations
+
+from ..errors import LocalProtocolError
+
+try:
+    import msgspec
+except ModuleNotFoundError as error:
+    raise LocalProtocolError("gossiplog.kit needs msgspec, which is not installed", hint="pip install 'gossiplog[kit]'") from error
+else:
+    del msgspec
 
 from .counter import Counter
 from .files import Files

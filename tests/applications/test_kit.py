@@ -1,5 +1,7 @@
 """The kit: replicas of each part agree on histories by chance, and what is malformed is found to be."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import msgspec
@@ -47,3 +49,17 @@ def test_values_may_be_any_type_that_msgspec_knows() -> None:
     dates = kit.Map("dates", dict[str, set[str]])
     application = kit.compose("dates", 1, dates)
     check_convergence(application, [dates.put("a", {"x": {"one", "two"}}), dates.remove("a")], seeds=range(10), other_processes=False)
+
+
+def test_without_its_extra_it_says_what_to_install() -> None:
+    program = """
+import sys
+sys.modules["msgspec"] = None
+from gossiplog.errors import LocalProtocolError
+try:
+    import gossiplog.kit
+except LocalProtocolError as error:
+    print(error, error.hint, sep="; ")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "gossiplog.kit needs msgspec, which is not installed; pip install 'gossiplog[kit]'\n"
