@@ -147,6 +147,11 @@ class Writer:
         """Pieces of work that wait for the commit after this one."""
         return self._receive.statistics().current_buffer_used
 
+    @property
+    def set_aside(self) -> Mapping[tuple[str, str], int]:
+        """How many entries were set aside since the log was opened, by application and the name of the exception's type."""
+        return self._applications.counts
+
     def close(self) -> None:
         """Take no more work; what was submitted is still committed."""
         self._send.close()

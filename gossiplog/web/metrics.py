@@ -130,7 +130,7 @@ def _log_figures(logs: dict[str, tuple[Service, _Contents | None]]) -> Iterator[
     up = GaugeMetricFamily("gossiplog_store_up", "1 if the log's store answers.", labels=["topic"])
     entries = GaugeMetricFamily("gossiplog_entries", "Entries in the log.", labels=["topic"])
     heads = GaugeMetricFamily("gossiplog_heads", "Entries that are nobody's parents.", labels=["topic"])
-    quarantine = GaugeMetricFamily("gossiplog_quarantined_entries", "Entries set aside, up to 10,000.", labels=["topic"])
+    quarantine = GaugeMetricFamily("gossiplog_quarantined_entries", "Entries kept out of the log, up to 10,000.", labels=["topic"])
     changed = GaugeMetricFamily(
         "gossiplog_root_changed_timestamp_seconds",
         "When the root last changed, as far as this process saw; else its start.",
@@ -138,6 +138,9 @@ def _log_figures(logs: dict[str, tuple[Service, _Contents | None]]) -> Iterator[
     )
     caught_up = GaugeMetricFamily("gossiplog_caught_up", "1 once all is here that any of the hubs had.", labels=["topic"])
     errors = CounterMetricFamily("gossiplog_store_errors", "Commits and looks at the store that failed.", labels=["topic", "error"])
+    aside = CounterMetricFamily(
+        "gossiplog_set_aside", "Entries that an application could make nothing of.", labels=["topic", "application", "error"]
+    )
     full = GaugeMetricFamily("gossiplog_disk_full", "1 if the last commit failed for want of space.", labels=["topic"])
     for topic, (service, contents) in logs.items():
         up.add_metric([topic], service.health.trouble is None)
@@ -147,11 +150,13 @@ def _log_figures(logs: dict[str, tuple[Service, _Contents | None]]) -> Iterator[
         failures = Counter(service.health.failures) + Counter(service.log.writer.failures)
         for error, number in sorted(failures.items()):
             errors.add_metric([topic, error], number)
+        for key, number in sorted(service.log.writer.set_aside.items()):
+            aside.add_metric([topic, *key], number)
         if contents is not None and service.health.trouble is None:
             entries.add_metric([topic], contents.entries)
             heads.add_metric([topic], contents.heads)
             quarantine.add_metric([topic], contents.quarantined)
-    yield from (up, full, entries, heads, quarantine, changed, caught_up, errors)
+    yield from (up, full, entries, heads, quarantine, changed, caught_up, errors, aside)
 
 
 def _entry_figures(services: dict[str, Service]) -> Iterator[Metric]:

@@ -134,6 +134,7 @@ def test_stat_has_the_documented_fields(cli: Run, app: str) -> None:
         "heads": [ids_of(cli, app)[-1]],
         "root": {"level": record["root"]["level"], "hash": record["root"]["hash"]},
         "bytes": record["bytes"],
+        "set_aside": {},
     }
     assert re.fullmatch("[0-9a-f]{32}", record["root"]["hash"])
     assert record["bytes"] >= Path(app).stat().st_size

@@ -299,6 +299,7 @@ def test_what_was_set_aside_is_listed_explained_and_retried(cli: Run, app: str) 
     ids = cli("log", app, "-q").out.split()
     (held,) = cli("quarantine", "ls", log).lines
     assert (held["id"], held["rule"], held["application"], held["kind"], held["reason"]) == (ids[3], "apply", "app", "Reject", "no fours")
+    assert cli("stat", log).record["set_aside"] == {"app": 1}
     explained = cli("explain", log, ids[3][:12]).record
     assert explained["verdict"]["accepted"] is True
     assert explained["setAside"] == [{"application": "app", "kind": "Reject", "reason": "no fours"}]

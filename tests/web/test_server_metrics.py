@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as text_metrics
 
+from gossiplog import Application, Reject
 from gossiplog.archive import entry_to_line
 from gossiplog.net.hub.server import Hub
 from gossiplog.tasks.timings import Timings
@@ -20,7 +21,7 @@ from gossiplog.tasks.timings import Timings
 CONTRACT = {
     "build entries heads root_changed_timestamp_seconds events verdicts quarantined_entries commit_duration_seconds sync_duration_seconds",
     "stream_bytes connections streams mesh_degree mesh_scores queue_length queued_bytes dropped bans store_errors store_up disk_full",
-    "open_sockets half_open_sockets caught_up",
+    "open_sockets half_open_sockets caught_up set_aside",
 }
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -49,6 +50,21 @@ async def test_every_figure_is_there_with_its_help_and_type_in_both_formats() ->
         plain = await fetch(hub, "/metrics")
         assert plain.headers["content-type"].startswith("text/plain; version=")
         assert {family.name for family in text_metrics(plain.body.decode())} >= names - {"gossiplog_build"}
+
+
+async def test_what_an_application_sets_aside_is_counted_by_the_type_of_its_error() -> None:
+    def apply(entries, tx) -> None:
+        for entry in entries:
+            if entry.payload in ("a", "b"):
+                raise Reject("unreadable", id=entry.id)
+            int(entry.payload)
+
+    async with memory_log(1, app=Application("sums", 1, apply)) as log, memory_log(2) as other, log.listen("127.0.0.1:0") as hub:
+        await other.append_many(["1", "a", "b", "many"])
+        await log.sync(other)
+        found = await families(hub)
+        assert value(found, "set_aside_total", topic=TOPIC, application="sums", error="Reject") == 2
+        assert value(found, "set_aside_total", topic=TOPIC, application="sums", error="ValueError") == 1
 
 
 async def test_figures_say_what_happened() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -81,6 +82,7 @@ def stat(log: str, out: Output) -> None:
             root = await opened_log.root()
             size = await opened_log.size_bytes()
             topic = opened_log.topic
+            aside = Counter([record.application async for record in opened_log.set_aside()])
         record = {
             "topic": topic,
             "count": count,
@@ -88,6 +90,7 @@ def stat(log: str, out: Output) -> None:
             "heads": heads,
             "root": {"level": root.level, "hash": root.hash.hex()},
             "bytes": size,
+            "set_aside": dict(sorted(aside.items())),
         }
         more = f" and {len(heads) - 8} more" if len(heads) > 8 else ""
         each = f" ({size / count:,.0f} an entry)" if count else ""
@@ -99,6 +102,8 @@ def stat(log: str, out: Output) -> None:
             ("root", f"level {root.level}, hash {root.hash.hex()}"),
             ("bytes", f"{size:,}{each}"),
         ]
+        if aside:
+            shown.append(("set aside", ", ".join(f"{number:,} by {clean(name)}" for name, number in sorted(aside.items()))))
         out.fields(record, shown)
 
     run(task)
