@@ -128,6 +128,7 @@ class Service:
         self.protocols = self._machine.protocols
         self._todo: deque[Action] = deque()
         self._is_acting = False
+        self._has_ended = False
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._appends = OwnAppends(log, self._on_entries)
         self._arrivals = Arrivals(self, self._appends)
@@ -219,7 +220,10 @@ class Service:
             self.intake = before
 
     def tell(self, event: Event) -> None:
-        """Hand an event to the machine, and carry out what it asks for. Returns at once and raises nothing."""
+        """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
+        if self._has_ended:
+            # Connections may outlive the service by a moment where the log's block is cancelled.
+            return
         try:
             self._todo.extend(self._machine.handle(event, trio.current_time()))
         except Exception as error:
@@ -310,7 +314,10 @@ class Service:
                 self._nursery.start_soon(self.health.run)
                 self.tell(Start(self.me))
                 task_status.started()
-                await trio.sleep_forever()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    self._has_ended = True
 
     def stop(self) -> None:
         """Stop; nothing may be attached any more."""

@@ -14,16 +14,18 @@ from network_support import TOPIC, eventually, memory_log, signer, until_count, 
 
 import gossiplog
 from gossiplog import GossipLog
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast import Ask, PeerKind, Start
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
+from gossiplog.log.requests import ReadHeads
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
 from gossiplog.net.service import cut_through
 from gossiplog.net.service.push_stream import STALLED_S
 from gossiplog.net.service.registry import open_service
 from gossiplog.net.service.service import Service
 from gossiplog.net.service.streams import PUBLISHED_INSERTING_MAX
+from gossiplog.plan import ask
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
@@ -447,3 +449,12 @@ async def test_log_that_is_closed_takes_no_more_which_is_no_fault(caplog: pytest
             await eventually(lambda: hub.counts.get("entries ignored", 0) == 2)
     (said,) = {record.levelname for record in caplog.records if record.message == "entries not stored"}
     assert said == "DEBUG"
+
+
+async def test_service_that_has_ended_is_told_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with memory_log(1) as log:
+        async with open_service(log) as hub:
+            pass
+        # As by the task of a connection that ends a moment later, when the log's block was cancelled.
+        monkeypatch.setattr(hub._machine, "handle", lambda event, now: [Ask(0, ask(ReadHeads(1)))])
+        hub.tell(Start(hub.me))
