@@ -151,10 +151,12 @@ def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedCo
     db = _connect(path, mode)
     try:
         _configure(db, durability, read_only=read_only)
-    except sqlite3.OperationalError:
+    except sqlite3.OperationalError as error:
         db.close()
         wal = path.with_name(path.name + "-wal")
-        if not read_only or (wal.exists() and wal.stat().st_size > 0):
+        # What is opened so never sees a later commit: it must not come of an error that passes.
+        is_apart = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        if not read_only or not is_apart or (wal.exists() and wal.stat().st_size > 0):
             raise
         # In a folder that cannot be written to SQLite cannot share a file in WAL mode; nobody writes there, though.
         db = _connect(path, "ro&immutable=1")
