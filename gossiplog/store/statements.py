@@ -103,11 +103,12 @@ class ApplicationTables:
             if self._refused is not None:
                 what = "a query may not write to" if self._reads_only else "apply may not touch"
                 raise LocalProtocolError(f"{what} {self._refused}: it belongs to the log") from error
-            if not (self._reads_only or self._db.in_transaction):
+            is_of_the_statement = (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _OF_THE_STATEMENT
+            if is_of_the_statement and not (self._reads_only or self._db.in_transaction):
                 # Tables that were made elsewhere may have a trigger or a constraint that does this.
                 message = f"the application's statement ended the transaction, nothing of which is kept: {error}"
                 raise CommitError(message, hint="leave ROLLBACK out of the tables' constraints and triggers") from error
-            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _OF_THE_STATEMENT:
+            if is_of_the_statement:
                 raise StatementError(f"the application's statement: {error}") from error
             raise
 
