@@ -452,9 +452,8 @@ async def test_log_that_is_closed_takes_no_more_which_is_no_fault(caplog: pytest
 
 
 async def test_service_that_has_ended_is_told_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with memory_log(1) as log:
-        async with open_service(log) as hub:
-            pass
-        # As by the task of a connection that ends a moment later, when the log's block was cancelled.
-        monkeypatch.setattr(hub._machine, "handle", lambda event, now: [Ask(0, ask(ReadHeads(1)))])
-        hub.tell(Start(hub.me))
+    async with memory_log(1) as log, open_service(log) as hub:
+        pass
+    # As by the task of a connection that ends a moment later, when the log's block was cancelled.
+    monkeypatch.setattr(hub._machine, "handle", lambda event, now: [Ask(0, ask(ReadHeads(1)))])
+    hub.tell(Start(hub.me))
