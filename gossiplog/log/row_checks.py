@@ -29,6 +29,7 @@ from .requests import (
     ReadQuarantine,
     ReadSketch,
     ReadTail,
+    ReadValues,
 )
 
 __all__ = ["check_answer"]
@@ -90,6 +91,11 @@ def _check_leaves(request: ReadLeaves, leaves: dict[bytes, Leaf]) -> None:
     _check_numbers(chain.from_iterable(leaves.values()))
 
 
+def _check_values(request: ReadValues, values: dict[bytes, bytes]) -> None:
+    if not values.keys() <= set(request.keys):
+        raise DecodeError(f"asked for {len(request.keys)} keys, the index gave another")
+
+
 def _check_tips(request: ReadBranchTips, tips: dict[int, int]) -> None:
     _check_numbers(tips.values())
 
@@ -133,6 +139,7 @@ _CHECKS: dict[type[Request[Any]], Callable[[Any, Any], None]] = {
     ReadRuns: _check_runs,
     ReadSketch: _check_sketch,
     ReadTail: _check_tail,
+    ReadValues: _check_values,
 }
 
 

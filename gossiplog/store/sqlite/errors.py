@@ -62,3 +62,6 @@ class Translating:
             error.location = error.location or str(self._path)
         elif isinstance(error, sqlite3.Error):
             raise translate(self._path, error) from error
+        elif isinstance(error, UnicodeDecodeError):
+            # SQLite's own message quotes a schema that is no text.
+            raise _damaged(self._path, f"{self._path} does not hold what a log should: {error}") from error

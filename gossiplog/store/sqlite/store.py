@@ -20,7 +20,7 @@ from ..writer_cache import UNKNOWN, WriterCache
 from .answers import answer
 from .bounds import BoundedConnection
 from .connection import TrioConnection
-from .errors import Translating, translate
+from .errors import Translating
 from .file import BUSY_TIMEOUT_S, WriterLock, check_file, check_log, connect, create_log, is_blank
 
 __all__ = ["SqliteStore"]
@@ -371,10 +371,8 @@ def _in_transaction(db: BoundedConnection, path: Path, tail: WriterCache, functi
 
 async def _connect(path: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
     connection = TrioConnection(partial(connect, path, durability, read_only=read_only))
-    try:
+    with Translating(path):
         await connection
-    except sqlite3.Error as error:
-        raise translate(path, error) from error
     return connection
 
 
