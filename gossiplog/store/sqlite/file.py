@@ -154,8 +154,9 @@ def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedCo
     except sqlite3.OperationalError as error:
         db.close()
         wal = path.with_name(path.name + "-wal")
-        # What is opened so never sees a later commit: it must not come of an error that passes.
-        is_apart = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+        # What is opened so never sees a later commit: it must not come of an error that passes, as where there are no descriptors left.
+        code = error.sqlite_errorcode & 0xFF
+        is_apart = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and not os.access(path.parent, os.W_OK)
         if not read_only or not is_apart or (wal.exists() and wal.stat().st_size > 0):
             raise
         # In a folder that cannot be written to SQLite cannot share a file in WAL mode; nobody writes there, though.
