@@ -53,13 +53,13 @@ def read_tables(path: Path) -> Tables:
         return [db.execute(statement).fetchall() for statement in statements]
 
 
-async def assert_tables_follow(path: Path) -> tuple[int, list[Entry]]:
+async def assert_tables_follow(path: Path, topic: str = TOPIC) -> tuple[int, list[Entry]]:
     """The log is whole, and the tables are what a rebuild of their version makes of it; return the version, and the entries."""
     tables = read_tables(path)
     ((_, version, behind),) = tables[2]
     assert behind is None
     assert {row[1] for row in tables[0]} == {version}
-    async with gossiplog.open(path, topic=TOPIC) as log:
+    async with gossiplog.open(path, topic=topic) as log:
         entries = await all_of(log)
         await assert_whole(log, entries)
         await log.rebuild(notes(version))
