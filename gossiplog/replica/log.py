@@ -21,7 +21,7 @@ from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import ReadCount, ReadCursor, WriteCursor
 from ..plan import Plan, ask
 from ..store import Store
-from ..sync import InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
+from ..sync import Ending, InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tasks.pages import bounded
@@ -300,7 +300,7 @@ class Replica(LogCare):
         sketches = await reconciling.views(self, other)
         async with other.snapshot() as snapshot:
             done = None if sketches is None else await reconciling.pull(self, sketches, snapshot)
-            if done is not None:
+            if done is not None and done.ending is Ending.COMPLETE:
                 return done
             answer: Any = None
             while True:
@@ -308,7 +308,7 @@ class Replica(LogCare):
                     step = steps.send(answer)
                 except StopIteration as stop:
                     result: SyncResult = stop.value
-                    return result
+                    return result if done is None else done.then(result)
                 match step:
                     case RunOnTarget(plan):
                         answer = await self.run(plan)

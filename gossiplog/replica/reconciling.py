@@ -33,12 +33,15 @@ async def views(ours: LogCare, theirs: LogCare) -> tuple[SketchView, SketchView]
 
 
 async def pull(ours: LogCare, sketches: tuple[SketchView, SketchView], snapshot: Reader) -> SyncResult | None:
-    """Insert what the other log has and ours lacks; None where anything is not as usual: then comparing trees tells what.
+    """Insert what the other log has and ours lacks. Where anything is not as usual comparing trees tells what, and goes on from there.
 
     Args:
         ours: The log that pulls.
         sketches: Ours and the other log's.
         snapshot: Of the other log, taken after its sketch.
+
+    Returns:
+        What was done: with the ending COMPLETE all of it. None if nothing was.
     """
     mine, theirs = sketches
     found = await trio.to_thread.run_sync(_decode, mine.sketch, theirs.sketch)
@@ -48,17 +51,18 @@ async def pull(ours: LogCare, sketches: tuple[SketchView, SketchView], snapshot:
     if not has_ours:
         await ours.forget_sketch()
         return None
-    result = SyncResult(ending=Ending.COMPLETE, quarantined=in_quarantine, waits=1)
+    result = SyncResult(quarantined=in_quarantine, waits=1)
     for start in range(0, len(lacking), _BATCH):
         keys = lacking[start : start + _BATCH]
         values = await snapshot.run(ask(ReadValues(keys)))
         if len(values) < len(keys):
-            return None
+            return result
         verdicts = await ours.insert_many([values[key] for key in keys])
-        if not all(verdict.accepted for verdict in verdicts):
-            return None
         result.entries += sum(verdict.is_new for verdict in verdicts)
+        if not all(verdict.accepted for verdict in verdicts):
+            return result
         result.duplicates += sum(not verdict.is_new for verdict in verdicts)
+    result.ending = Ending.COMPLETE
     return result
 
 
