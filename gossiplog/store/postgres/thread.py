@@ -22,6 +22,8 @@ __all__ = ["Abandoned", "AsyncioThread", "Call"]
 T = TypeVar("T")
 
 _FINISH_S = 5.0
+_LAST_TURNS = 4
+"""Of the loop, in which connections that were just given up close their sockets."""
 
 
 class Abandoned(Exception):
@@ -114,6 +116,8 @@ class AsyncioThread:
 
     async def _finish(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(0)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
