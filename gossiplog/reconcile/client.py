@@ -33,8 +33,6 @@ FUTILE_SYMBOLS = 4
 """Symbols for each difference that the other side's counts claim, after which there is no sense in going on."""
 REJECTED_MAX = 1_000
 """Invalid values of one session: an older or damaged log may have some, and nobody so many."""
-BATCH_ENTRIES = 1_000
-BATCH_BYTES = 2**20
 
 
 @dataclass(slots=True)
@@ -218,7 +216,7 @@ class _Client:
             batch += zip(wanted[came : came + len(reply.values)], reply.values, strict=True)
             came += len(reply.values)
             size += sum(map(len, reply.values))
-            if len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES:
+            if len(batch) >= steps.BATCH_ENTRIES or size >= steps.BATCH_BYTES:
                 yield from self._insert(batch)
                 batch, size = [], 0
         yield from self._insert(batch)
@@ -256,7 +254,7 @@ class _Client:
                 last = key
                 batch.append((key, value))
                 size += len(value)
-            if len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES:
+            if len(batch) >= steps.BATCH_ENTRIES or size >= steps.BATCH_BYTES:
                 yield from self._insert(batch)
                 self._source.resume_after = batch[-1][0]
                 batch, size = [], 0

@@ -27,8 +27,6 @@ FIRST_SYMBOLS_MAX = 1_024
 LEFT_OUT_MAX = 1_000
 REJECTED_MAX = 32
 """Invalid values of one client in one session."""
-BATCH_ENTRIES = 1_000
-BATCH_BYTES = 2**20
 
 
 @dataclass(slots=True)
@@ -153,7 +151,7 @@ class _Server:
                 last = key
                 batch.append((key, value))
                 size += len(value)
-            if len(batch) >= BATCH_ENTRIES or size >= BATCH_BYTES:
+            if len(batch) >= steps.BATCH_ENTRIES or size >= steps.BATCH_BYTES:
                 if not (yield from self._insert(batch)):
                     return False
                 batch, size = [], 0

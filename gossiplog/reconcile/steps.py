@@ -26,6 +26,8 @@ from .messages import FRAME_BYTES, Message, Values
 
 __all__ = [
     "ANSWER_S",
+    "BATCH_BYTES",
+    "BATCH_ENTRIES",
     "DIFFERENCES_MAX",
     "SLACK",
     "WORK_S",
@@ -55,6 +57,8 @@ WORK_S = 60.0
 DIFFERENCES_MAX = int(SYMBOLS_MAX / 1.42)
 """More than these are not looked for in a sketch: the merkle sync is there for them."""
 ALIKE_RATIO = 16
+BATCH_ENTRIES, BATCH_BYTES = 1_000, 2**20
+"""What either side holds of values that came, until it inserts them: whichever is reached first."""
 SLACK = 1_000
 """Values that may come above the number that the other side told: it may have grown meanwhile."""
 _READ_AT_ONCE = 256

@@ -19,12 +19,25 @@ from ...tasks.nursery import open_service_nursery
 from ..protocol_ids import is_in_parts
 from ..transport.stream import Connection, Stream
 
-__all__ = ["Insert", "PullSession"]
+__all__ = ["Insert", "PullSession", "close_in_peace"]
 
 Insert: TypeAlias = Callable[[Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
 """Validates and inserts what a sync brought; a store that fails is a verdict of the rule `storage`."""
 
 _CLOSING_S = 2.0
+
+
+async def close_in_peace(stream: Stream) -> None:
+    """Close a stream after its session: what was sent arrives, if the peer takes part in that, within 2 s."""
+    try:
+        stream.close_sending()
+        with trio.move_on_after(_CLOSING_S):
+            while await stream.receive_some():
+                pass
+    except (StreamReset, ClosedError):
+        pass
+    finally:
+        stream.reset()
 
 
 class PullSession:
@@ -79,15 +92,7 @@ class PullSession:
 
     async def close(self) -> None:
         """Close the stream after `run`: in peace, if the peer takes part in that, within 2 s."""
-        try:
-            self._stream.close_sending()
-            with trio.move_on_after(_CLOSING_S):
-                while await self._stream.receive_some():
-                    pass
-        except (StreamReset, ClosedError):
-            pass
-        finally:
-            self._stream.reset()
+        await close_in_peace(self._stream)
 
     async def _give(self, event: ClientEvent) -> None:
         async with self._turn:

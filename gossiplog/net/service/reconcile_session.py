@@ -20,6 +20,7 @@ from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
 from ..transport.stream import Stream
 from .pull_session import Insert as InsertFunction
+from .pull_session import close_in_peace
 
 __all__ = ["CATCH_UP_S", "ReconcileSession", "refuse", "sketch_in_time"]
 
@@ -29,7 +30,6 @@ CATCH_UP_S = 2.0
 """How long a session waits for the sketch; what was added by then is not added again."""
 SEND_S = 60.0
 """How long a message may take to be written."""
-_CLOSING_S = 2.0
 
 
 async def sketch_in_time(log: Replica) -> SketchView | None:
@@ -100,15 +100,7 @@ class ReconcileSession:
 
     async def close(self) -> None:
         """Close the stream in peace, within 2 s."""
-        try:
-            self._stream.close_sending()
-            with trio.move_on_after(_CLOSING_S):
-                while await self._stream.receive_some():
-                    pass
-        except (StreamReset, ClosedError):
-            pass
-        finally:
-            self._stream.reset()
+        await close_in_peace(self._stream)
 
     async def _take(self, step: Step) -> Any:
         match step:
