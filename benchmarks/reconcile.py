@@ -41,8 +41,6 @@ from .net_line import Line, open_line
 __all__ = ["main"]
 
 DIFFERENCES = (0, 1, 100, 10_000)
-MERKLE_MAX = 1_000
-"""More differences, each of them a head, are not measured by merkle sync: the hub is asked for every head, again and again."""
 SERVED = 10
 _RESULTS = Path(__file__).parent / "results"
 _GOALS = {0: 250.0, 1: 600.0, 100: 8_000.0, 10_000: 800_000.0}
@@ -184,7 +182,7 @@ async def measure(sizes: list[int], differences: list[int], repetitions: int) ->
             pair = Pair(Path(folder))
             await pair.make(size)
             for count in differences:
-                for is_merkle in (False, True)[: 2 if count <= MERKLE_MAX else 1]:
+                for is_merkle in (False, True):
                     runs = [await one(pair, count, is_merkle=is_merkle) for _ in range(repetitions)]
                     kind = "merkle" if is_merkle else "sketch"
                     load = [round(os.getloadavg()[0], 2)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,9 @@ import trio
 from network_support import PATIENCE_S, TOPIC, memory_log
 
 import gossiplog
+from gossiplog.codec import pcf_encode
 from gossiplog.codec.framing import FrameDecoder, encode_frame
+from gossiplog.entry.signing import sign_entry
 from gossiplog.errors import CannotConnect, RemoteProtocolError
 from gossiplog.net import open_muxed
 from gossiplog.net.hub import exchange as exchange_module
@@ -27,7 +29,7 @@ from gossiplog.net.transport.websocket import accept_websocket
 from gossiplog.pubsub.types import PeerId
 from gossiplog.sync.events import Closed, Received, ServerAction, ServerEvent
 from gossiplog.sync.result import Ending
-from gossiplog.sync.rpc import AbortResponse, GetRoot, NodeResponse, RootResponse
+from gossiplog.sync.rpc import AbortResponse, GetRoot, NodeResponse, Request, Response, RootResponse
 from gossiplog.sync.server import SyncServer
 from gossiplog.sync.wire import decode_request, encode_response
 from gossiplog.tree.node import ANCHOR_HASH, Node
@@ -60,6 +62,27 @@ async def test_both_sides_end_equal_and_what_it_took_is_counted() -> None:
         again = await swap(ours, hub.urls[0])
         assert (again.moved, again.bytes_per_entry, again.is_equal) == (0, None, True)
         assert again.bytes_sent + again.bytes_received < 2_000
+
+
+async def test_a_hub_is_not_asked_again_for_the_heads_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, had = [], list[bytes | None]()
+    ask = exchange_module._Session.ask
+
+    async def noted(session: exchange_module._Session, requests: Sequence[Request]) -> list[Response]:
+        answers = await ask(session, requests)
+        sizes.append(len(requests))
+        had.extend(answer.node.key for answer in answers if isinstance(answer, NodeResponse) and answer.node is not None)
+        return answers
+
+    monkeypatch.setattr(exchange_module._Session, "ask", noted)
+    monkeypatch.setattr(exchange_module, "sketch_in_time", no_sketch)
+    heads = [sign_entry(gossiplog.Ed25519Signer.generate(), TOPIC, 1, [], pcf_encode.encode(number)) for number in range(600)]
+    async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
+        await ours.insert_many([entry.value for entry in heads])
+        done = await swap(ours, hub.urls[0])
+        assert (done.pushed, done.is_equal, done.is_taken) == (600, True, True)
+    assert sorted(had) == sorted(entry.key for entry in heads)
+    assert max(sizes) <= 256
 
 
 async def test_empty_logs_are_equal() -> None:

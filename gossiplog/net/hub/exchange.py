@@ -251,19 +251,20 @@ class _Session:
     async def push(self) -> bool:
         """Have the hub pull; False if it does not, or not all."""
         heads = await self._log.run(ask(ReadHeads()))
-        if not await self._lacks(heads):
+        lacking = await self._lacking(heads)
+        if not lacking:
             return True
         moved = self._moved
         stream = await self._open(self._push_protocol)
         await stream.send_all(encode_frame(encode_event(Update(heads[:HEADS_MAX]))))
         async with open_service_nursery() as nursery:
             nursery.start_soon(_ignore, stream)
-            is_taken = await self._wait_until_taken(heads, moved)
+            is_taken = await self._wait_until_taken(lacking, moved)
             nursery.cancel_scope.cancel()
         stream.close_sending()
         return is_taken
 
-    async def _wait_until_taken(self, heads: Sequence[bytes], moved: trio.Event) -> bool:
+    async def _wait_until_taken(self, lacking: Sequence[bytes], moved: trio.Event) -> bool:
         """Ask now and then, and sooner after each session that ends (`moved` is set by the next one): the hub still inserts then."""
         pause, active_at = _LOOK_FIRST_S, trio.current_time()
         while True:
@@ -275,13 +276,14 @@ class _Session:
                 active_at = trio.current_time()
             if self._serving:
                 continue
-            if not await self._lacks(heads):
+            lacking = await self._lacking(lacking)
+            if not lacking:
                 return True
             if trio.current_time() - active_at > QUIET_S:
                 return False
 
     async def ask(self, requests: Sequence[Request]) -> list[Response]:
-        """Ask the hub's log, on a stream of its own.
+        """Ask the hub's log a few things at once, on a stream of its own.
 
         Raises:
             RemoteProtocolError: What came is no answer, or none came in time.
@@ -290,14 +292,12 @@ class _Session:
         frames, answers = FrameDecoder(), list[Response]()
         with trio.move_on_after(_ANSWERS_S) as timing:
             try:
-                for start in range(0, len(requests), _ASKED_AT_ONCE):
-                    asked = requests[start : start + _ASKED_AT_ONCE]
-                    await stream.send_all(b"".join(encode_frame(encode_request(request)) for request in asked))
-                    while len(answers) < start + len(asked):
-                        data = await stream.receive_some()
-                        if not data:
-                            raise RemoteProtocolError("the hub ended a session half way", peer=self._hub.url)
-                        answers += map(decode_response, frames.take(data))
+                await stream.send_all(b"".join(encode_frame(encode_request(request)) for request in requests))
+                while len(answers) < len(requests):
+                    data = await stream.receive_some()
+                    if not data:
+                        raise RemoteProtocolError("the hub ended a session half way", peer=self._hub.url)
+                    answers += map(decode_response, frames.take(data))
             except DecodeError as error:
                 raise RemoteProtocolError(f"the hub sent what is no answer: {error}", peer=self._hub.url) from None
             finally:
@@ -307,10 +307,15 @@ class _Session:
             raise RemoteProtocolError(f"the hub did not answer within {_ANSWERS_S:g} s", peer=self._hub.url)
         return answers
 
-    async def _lacks(self, heads: Sequence[bytes]) -> bool:
-        """Whether the hub lacks any of these."""
-        answers = await self.ask([GetNode(0, key) for key in heads])
-        return any(not isinstance(answer, NodeResponse) or answer.node is None for answer in answers)
+    async def _lacking(self, heads: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the heads from the first on that the hub lacks; it is not asked for more than a few beyond that one."""
+        for start in range(0, len(heads), _ASKED_AT_ONCE):
+            asked = heads[start : start + _ASKED_AT_ONCE]
+            answers = await self.ask([GetNode(0, key) for key in asked])
+            for offset, answer in enumerate(answers):
+                if not isinstance(answer, NodeResponse) or answer.node is None:
+                    return heads[start + offset :]
+        return []
 
     async def _open(self, *protocols: str) -> Stream:
         try:
