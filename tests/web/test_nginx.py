@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 import trio
 from broadcast_support import forged
-from hostile_client import hostile_push
-from network_support import PATIENCE_S, free_port, memory_log, until_count, until_has
+from hostile_client import hostile_push, muxed, push, push_stream
+from network_support import PATIENCE_S, TOPIC, free_port, memory_log, until_count, until_has
 
+import gossiplog
 from gossiplog.errors import CannotConnect
 from gossiplog.net import HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
+from gossiplog.net.hub.server import Hub
 
 pytestmark = pytest.mark.slow
 
@@ -105,30 +107,66 @@ async def test_clients_connect_and_follow_through_nginx_as_it_is_documented(tmp_
                         received += await stream.receive_some()
 
 
+async def test_strangers_are_slowed_by_the_address_that_the_proxy_names_where_somebody_honest_shares_it(tmp_path: Path) -> None:
+    async with (
+        memory_log(1) as log,
+        memory_log(2) as author,
+        memory_log(3) as neighbour,
+        behind_nginx(log, tmp_path) as (hub, shared, other),
+    ):
+        service = hub.services[TOPIC]
+
+        def slowed() -> set[str | None]:
+            return {peer.origin for peer in service.peers.values() if "slowed" in peer.told}
+
+        async with neighbour.connect(f"ws://{shared}"):
+            await until_has(log, [await neighbour.append("before")])
+            for first in (0, 4):
+                # Fewer than a connection may bring; gone before they are judged.
+                async with muxed(f"ws://{shared}") as connection:
+                    await push(await push_stream(connection), [forged(await author.append(first + n)) for n in range(4)])
+                    with trio.fail_after(PATIENCE_S):
+                        while service.counts.get("entries rejected", 0) < first + 4:
+                            await trio.sleep(0.01)
+            for number, place, expected in ((4, other, set()), (5, shared, {FORGER})):
+                async with memory_log(number) as newcomer, newcomer.connect(f"ws://{place}"):
+                    await until_has(log, [await newcomer.append(n) for n in range(25)])
+                    assert slowed() == expected
+            await until_has(log, [await neighbour.append("after")])
+            assert await status(shared) == "200"
+
+
 async def test_forger_behind_a_proxy_is_shut_out_by_the_address_that_the_proxy_names_and_nobody_else(tmp_path: Path) -> None:
+    async with memory_log(1) as log, memory_log(2) as author, memory_log(3) as honest, behind_nginx(log, tmp_path) as (_, forger, other):
+        assert [await status(place) for place in (forger, other)] == ["200", "200"]
+        async with honest.connect(f"ws://{other}"):
+            await until_has(log, [await honest.append("before")])
+            await hostile_push(f"ws://{forger}", [forged(await author.append(n)) for n in range(5)])
+            assert await status(forger) == "503"
+            assert await status(forger, "-H", f"X-Forwarded-For: {HONEST}") == "503"
+            with pytest.raises(CannotConnect, match="503"):
+                await open_websocket(parse_url(f"ws://{forger}"))
+            with trio.fail_after(SERVED_S):
+                await until_has(log, [await honest.append("after")])
+        assert await status(other) == "200"
+        async with memory_log(4) as newcomer, newcomer.connect(f"ws://{other}"):
+            with trio.fail_after(SERVED_S):
+                await until_count(newcomer, 2)
+
+
+@asynccontextmanager
+async def behind_nginx(log: gossiplog.GossipLog, folder: Path) -> AsyncIterator[tuple[Hub, str, str]]:
+    """Serve a log behind nginx; return the hub and two places: whoever uses the first comes from FORGER, the second from HONEST."""
     limits = HubLimits(proxies=frozenset({"127.0.0.1"}))
-    async with memory_log(1) as log, memory_log(2) as author, memory_log(3) as honest, log.listen("127.0.0.1:0", limits=limits) as hub:
+    async with log.listen("127.0.0.1:0", limits=limits) as hub:
         second_port = free_port()
-        # All come from loopback here: whoever uses the second port stands for a client at the other address.
+        # All come from loopback here.
         address = f"if ($server_port = {second_port}) {{ set $client {HONEST}; }}"
         appended = DOCUMENTED.replace("$proxy_add_x_forwarded_for", '"$http_x_forwarded_for, $client"') % hub.port
-        with nginx(tmp_path, f"listen 127.0.0.1:{second_port}; set $client {FORGER}; {address} {appended}") as first_port:
-            forger, other = (f"127.0.0.1:{port}" for port in (first_port, second_port))
-            await curl(f"http://{forger}/api/clock")
-            assert [await status(place) for place in (forger, other)] == ["200", "200"]
-            async with honest.connect(f"ws://{other}"):
-                await until_has(log, [await honest.append("before")])
-                await hostile_push(f"ws://{forger}", [forged(await author.append(n)) for n in range(5)])
-                assert await status(forger) == "503"
-                assert await status(forger, "-H", f"X-Forwarded-For: {HONEST}") == "503"
-                with pytest.raises(CannotConnect, match="503"):
-                    await open_websocket(parse_url(f"ws://{forger}"))
-                with trio.fail_after(SERVED_S):
-                    await until_has(log, [await honest.append("after")])
-            assert await status(other) == "200"
-            async with memory_log(4) as newcomer, newcomer.connect(f"ws://{other}"):
-                with trio.fail_after(SERVED_S):
-                    await until_count(newcomer, 2)
+        with nginx(folder, f"listen 127.0.0.1:{second_port}; set $client {FORGER}; {address} {appended}") as first_port:
+            first, second = (f"127.0.0.1:{port}" for port in (first_port, second_port))
+            await curl(f"http://{first}/api/clock")
+            yield hub, first, second
 
 
 async def status(place: str, *arguments: str) -> str:
