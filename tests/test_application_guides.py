@@ -3,10 +3,10 @@
 import re
 import subprocess
 import sys
-from html import escape
 from pathlib import Path
 
 import pytest
+from terminal_picture import terminal_picture
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -42,19 +42,7 @@ def test_program_of_a_page_prints_what_it_says(page: str, tmp_path: Path) -> Non
 
 def picture(printed: str) -> str:
     """Make the example's picture of what it prints. `python tests/test_application_guides.py` writes it."""
-    lines = printed.rstrip("\n").split("\n")
-    height = 24 + 18 * len(lines)
-    texts = [f'<text x="16" y="{30 + 18 * row}">{escape(line)}</text>' for row, line in enumerate(lines) if line]
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="420" height="{height}" viewBox="0 0 420 {height}" role="img">',
-            "<title>Two devices write offline, meet, and agree</title>",
-            "<style>text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#e2e8f0;white-space:pre}</style>",
-            f'<rect width="420" height="{height}" rx="8" fill="#0f172a"/>',
-            *texts,
-            "</svg>\n",
-        ]
-    )
+    return terminal_picture("Two devices write offline, meet, and agree", printed)
 
 
 def test_example_shows_what_its_picture_shows(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""Hubs for the examples, and strangers who write what no example asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gossiplog import Ed25519Signer, blocking
+from gossiplog.testing import POISON
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEADLINE_S = 180.0
+
+
+@contextmanager
+def running_hub(folder: Path, topic: str) -> Iterator[str]:
+    """Run `gossiplog serve`; give its URL."""
+    command, log = [sys.executable, "-m", "gossiplog"], str(folder / "hub.db")
+    subprocess.run([*command, "init", log, "--topic", topic], check=True, capture_output=True)
+    serve = [*command, "serve", log, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())["urls"][0]
+        finally:
+            process.terminate()
+            process.communicate(timeout=DEADLINE_S)
+
+
+@contextmanager
+def stranger(url: str, topic: str) -> Iterator[blocking.GossipLog]:
+    """Connect to a hub as anybody may who is let in. What builds on an entry can only be where that entry is."""
+    with blocking.open(":memory:", topic=topic, signer=Ed25519Signer.generate()) as log, log.connect(url) as link:
+        link.wait_connected()
+        yield log
+
+
+def poison_like(payload: dict[str, Any]) -> list[Any]:
+    """All of POISON, and a payload in which each field in turn is each of it, or is missing."""
+    nearly = [{**payload, field: value} for field in payload if field != "op" for value in POISON]
+    return [*POISON, *nearly, *({key: payload[key] for key in payload if key != field} for field in payload)]
