@@ -1,4 +1,4 @@
-"""The reference as a process that the benchmark of the network talks with: `tests/interop/figures.mjs`."""
+"""The reference as a process that benchmarks talk with: `tests/interop/figures.mjs` in Node, `tests/browser/browser.mjs` in Chromium."""
 
 from __future__ import annotations
 
@@ -60,12 +60,16 @@ class Reference:
 
 
 @asynccontextmanager
-async def running_reference() -> AsyncIterator[Reference]:
-    """Start one, and end it at the end. `npm ci` must have been run in tests/interop."""
+async def running_reference(script: str = "figures.mjs") -> AsyncIterator[Reference]:
+    """Start one, and end it at the end. `npm ci` must have been run in tests/interop, and in tests/browser for what is there.
+
+    Args:
+        script: Its path from tests/interop.
+    """
     async with trio.open_nursery() as nursery:
         start = partial(
             trio.run_process,
-            ["node", "figures.mjs"],
+            ["node", script],
             cwd=_FOLDER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -4,6 +4,7 @@ import { GossipLog } from "@canvas-js/gossiplog/idb"
 import { ed25519 } from "@canvas-js/signatures"
 
 const hex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")
+const unhex = (text) => Uint8Array.from(text.match(/../g), (pair) => parseInt(pair, 16))
 const element = (id) => document.getElementById(id)
 
 let log
@@ -28,8 +29,7 @@ async function show() {
 // What the tests call.
 window.replica = {
 	async open({ name, topic, seed }) {
-		const privateKey = Uint8Array.from(seed.match(/../g), (pair) => parseInt(pair, 16))
-		const signer = ed25519.create({ type: "ed25519", privateKey })
+		const signer = ed25519.create({ type: "ed25519", privateKey: unhex(seed) })
 		log = await GossipLog.open({ name, topic, signer, apply: () => {} })
 		element("name").textContent = name
 		log.addEventListener("message", () => setTimeout(show, 0))
@@ -52,6 +52,11 @@ window.replica = {
 	async append({ payload }) {
 		const { id } = await log.append(payload)
 		return id
+	},
+	async insert({ values }) {
+		for (const value of values) {
+			await log.insert(log.decode(unhex(value)))
+		}
 	},
 	async state() {
 		const root = await log.tree.read((txn) => txn.getRoot())

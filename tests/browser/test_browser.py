@@ -1,7 +1,4 @@
-"""Real Chromium with the reference in IndexedDB, two tabs, and a hub of ours.
-
-Source: issue 4, "Proof".
-"""
+"""Real Chromium with the reference in IndexedDB, two tabs, and a hub of ours."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Mode A against the reference: Node as the hub of our client, and our hub with Node as its clients.
 
-Source: issue 4, "Proof"; spec/sync.md, "Mode A".
+Source: docs/spec/sync.md, "Mode A".
 """
 
 from __future__ import annotations

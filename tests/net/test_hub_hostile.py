@@ -28,7 +28,7 @@ from gossiplog.sync.rpc import AbortResponse, GetRoot, GetValues, Update
 from gossiplog.sync.wire import decode_response, encode_event, encode_request
 
 SERVED_S = 5.0
-"""Within which an honest peer is served, whatever others do. Source: issue 4, "Proof"."""
+"""Within which an honest peer is served, whatever others do."""
 
 
 @asynccontextmanager
