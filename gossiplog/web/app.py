@@ -18,6 +18,7 @@ from ..net.service.service import Service
 from ..version import VERSION
 from .budget import Memory
 from .doorkeeper import Doorkeeper, log_right
+from .glass import NO_GLASS, FactsApi, GlassSettings, PeersApi
 from .guard import Guard
 from .metrics import Metrics
 from .own_api import OwnApi
@@ -28,8 +29,13 @@ from .reference_api import ReferenceApi
 __all__ = ["make_app"]
 
 
-def make_app(hub: Hub) -> Starlette:
-    """Make the ASGI application of a hub: each log at `/<topic>/api`, and one that is alone at `/api`, as the reference has it."""
+def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
+    """Make the ASGI application of a hub: each log at `/<topic>/api`, and one that is alone at `/api`, as the reference has it.
+
+    Args:
+        hub: Whose.
+        glass: What else is to be shown of it.
+    """
 
     async def index(request: Request) -> Response:
         return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls})
@@ -48,6 +54,7 @@ def make_app(hub: Hub) -> Starlette:
 
 def _api(service: Service, hub: Hub, memory: Memory) -> Sequence[BaseRoute]:
     messages, watch = ReferenceApi(service, hub.admission, memory), OwnApi(service, memory.answers)
+    facts, peers = FactsApi(service), PeersApi(service)
     return [
         Route("/clock", without_parameters(messages.clock)),
         Route("/messages", messages.messages, methods=["GET", "POST"]),
@@ -57,6 +64,8 @@ def _api(service: Service, hub: Hub, memory: Memory) -> Sequence[BaseRoute]:
         Route("/heads", without_parameters(watch.heads)),
         Route("/root", without_parameters(watch.root)),
         Route("/events", without_parameters(watch.events)),
+        Route("/facts", facts.follow),
+        Route("/peers", peers.show),
     ]
 
 

@@ -14,10 +14,13 @@ from ..net.access import Access
 
 __all__ = ["Doorkeeper", "log_right"]
 
+_WATCHED = ("/connections", "/facts", "/peers")
+"""Ends of the paths that show the server instead of the log."""
+
 
 def log_right(scope: Scope) -> str:
     """Return what a request of a log's API is allowed by."""
-    if scope["path"].endswith("/connections"):
+    if scope["path"].endswith(_WATCHED):
         return "watch"
     return "post" if scope["method"] == "POST" else "pull"
 

@@ -8,7 +8,6 @@ GET  events          server-sent events: `entry`, a line of dag-json, for each n
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from ..net.service.service import Service
 from ..pubsub.router import ScoreParts
 from .budget import Budget
 from .feed import Feed
+from .glass.introspection import score_record
 from .streamed import Streamed, Write
 
 __all__ = ["OwnApi"]
@@ -98,5 +98,5 @@ def _link_record(link: PeerConnectionState, score: ScoreParts | None) -> dict[st
         "pushing": link.is_pushing,
         "queuedBytes": link.queued_bytes,
         "counts": dict(link.counts),
-        "score": None if score is None else {part: round(value, 3) for part, value in asdict(score).items() if value or part == "total"},
+        "score": score_record(score),
     }

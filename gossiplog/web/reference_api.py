@@ -70,8 +70,8 @@ class ReferenceApi:
     """
 
     def __init__(self, service: Service, admission: Admission, memory: Memory) -> None:
+        self._service = service
         self._log = service.log
-        self._figures = service.figures
         self._intake = service.intake
         self._memory = memory
         self._admission = admission
@@ -131,18 +131,25 @@ class ReferenceApi:
         except ClosedError:
             raise HTTPException(503, "the log is being closed") from None
         if wait is not None:
-            self._figures.count("post", wait.verdict)
+            self._note(wait.verdict, address)
             if wait.seconds is None:
                 raise HTTPException(403, f"{wait.verdict.reason}")
             raise HTTPException(429, f"{wait.verdict.reason}", headers={"Retry-After": str(wait.seconds)})
-        self._figures.count("post", verdict)
+        self._note(verdict, address)
         if verdict.rule == Rule.SIGNATURE:
             self._forgeries.count(address)
         if not verdict.accepted or verdict.entry is None:
             raise HTTPException(400, f"{verdict.rule}: {verdict.reason}")
         return Response(status_code=201, headers={"Location": f"messages/{verdict.entry.id}"})
 
+    def _note(self, verdict: Verdict, address: str) -> None:
+        self._service.figures.count("post", verdict)
+        if self._service.observer is not None:
+            self._service.observer.on_post(verdict, address)
+
     async def _insert(self, verdict: Verdict, group: str | None) -> Verdict:
+        if self._service.observer is not None and verdict.accepted and verdict.entry is not None:
+            self._service.observer.on_posted(verdict.entry.key)
         try:
             (inserted,) = await self._log.insert_verified([verdict])
         except Exception:

@@ -13,6 +13,7 @@ from ..net.transport.http_head import Head, read_head
 from ..net.transport.tcp import TcpStream
 from .app import make_app
 from .exchange import Exchange
+from .glass import NO_GLASS, GlassSettings
 
 __all__ = ["make_http"]
 
@@ -20,9 +21,9 @@ KEEP_ALIVE_S = 15.0
 """Within which the head of the next request on a connection arrives."""
 
 
-def make_http(hub: Hub) -> ServeHttp:
-    """Make what serves plain HTTP on a hub's port."""
-    app = make_app(hub)
+def make_http(hub: Hub, glass: GlassSettings = NO_GLASS) -> ServeHttp:
+    """Make what serves plain HTTP on a hub's port, and shows so much of the server."""
+    app = make_app(hub, glass)
     head_bytes_max = hub.admission.limits.head_bytes_max
 
     async def serve(connection: TcpStream, head: Head, client: str) -> Head | None:

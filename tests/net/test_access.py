@@ -52,8 +52,8 @@ async def post(hub: Hub, log: GossipLog, payload: object, headers: Mapping[str, 
 async def test_each_request_takes_its_right() -> None:
     async with memory_log(1) as log, memory_log(2) as other, log.listen("127.0.0.1:0", limits=limits()) as hub:
         body = entry_to_line(await other.append(1))
-        requests = {"pull": ("GET", "/api/heads"), "watch": ("GET", "/api/connections"), "post": ("POST", "/api/messages")}
-        for right, (method, path) in requests.items():
+        watched = [("watch", "GET", f"/api/{name}") for name in ("connections", "peers")]
+        for right, method, path in [("pull", "GET", "/api/heads"), *watched, ("post", "POST", "/api/messages")]:
             for token, name in ((None, ""), (READER, "reader"), (WRITER, "writer"), (WATCHER, "watcher"), ("nonsense", "nobody")):
                 headers = {**JSON, **({} if token is None else bearer(token))}
                 answer = await fetch(hub, path, method=method, headers=headers, body=body if method == "POST" else b"")

@@ -126,6 +126,29 @@ def test_a_dry_run_tells_what_a_sync_with_a_server_would_move_and_cost(folder: P
         assert told["bytesExpected"] == pytest.approx(done["bytesSent"] + done["bytesReceived"], rel=0.25)
 
 
+def test_facts_of_a_running_server_are_in_its_file(folder: Path) -> None:
+    with serving("hub.db", "--listen", "127.0.0.1:0", "--facts", "facts.jsonl") as server:
+        ran("sync", "app.db", server["urls"][0], "--json")
+    facts = [json.loads(line) for line in Path("facts.jsonl").read_text("utf-8").splitlines()]
+    assert [fact["seq"] for fact in facts] == list(range(len(facts)))
+    kinds = [fact["kind"] for fact in facts]
+    assert (kinds[0], kinds[-1], kinds.count("deliver")) == ("start", "stop", 20)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--dashboard-append"], "needs --dashboard"),
+        (["--dashboard", "--no-api"], "needs HTTP"),
+        (["--dashboard", "--dashboard-watch", "nowhere"], "what `gossiplog serve` prints"),
+        (["--facts", "none/facts.jsonl"], "No such file"),
+    ],
+)
+def test_options_of_looking_in_that_come_to_nothing_are_refused(folder: Path, options: list[str], said: str) -> None:
+    result = CliRunner().invoke(root, ["serve", "hub.db", *options])
+    assert result.exit_code == 2 and said in result.output
+
+
 def test_peers_of_a_running_server_are_listed(folder: Path) -> None:
     with serving("hub.db", "--listen", "127.0.0.1:0") as server:
         (url,) = server["urls"]

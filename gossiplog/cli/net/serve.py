@@ -24,6 +24,7 @@ from ..output import Output, counted
 from ..session import load_application, load_authorize, run
 from ..tokens import client_tls, read_token, token_option
 from .checking import check_plan
+from .serve_glass import GlassOptions, glass_options
 from .serve_mesh import MeshOptions, mesh_options
 from .sync_hub import hub_url
 
@@ -70,6 +71,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "
 @click.option("--authorize", metavar="MODULE:FUNCTION", help="The access rule of the logs, which says whose entries they hold.")
 @token_option
 @mesh_options
+@glass_options
 @click.option("--no-api", is_flag=True, help="Serve WebSocket alone, no HTTP.")
 @click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
 @click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything: each try to connect, each stream that was lost.")
@@ -101,6 +103,7 @@ def serve(
     config: str | None,
     check: bool,
     mesh: MeshOptions,
+    glass: GlassOptions,
     out: Output,
 ) -> int:
     """Put logs on the network, until Ctrl-C.
@@ -158,7 +161,9 @@ def serve(
         durability=durability,
         apps=tuple(load_application(name) for name in apps),
         authorize=load_authorize(authorize) if authorize else None,
+        glass=glass,
     )
+    glass.check(has_api=plan.has_api and bool(plan.listens))
     context = click.get_current_context()
     if check:
         return run(partial(check_plan, context, plan, mesh, out))

@@ -6,7 +6,8 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ import trio
 from ...errors import GossipLogError
 from ..location import Location
 from ..session import opened
+from .serve_glass import GlassOptions
 
 if TYPE_CHECKING:
     from ...gossip_log import Application, GossipLog
@@ -40,6 +42,7 @@ class Plan:
         durability: What a received entry survives.
         apps: What is made of the entries.
         authorize: The access rule of the logs.
+        glass: What is to be seen of it all.
     """
 
     logs: tuple[Location, ...]
@@ -53,6 +56,7 @@ class Plan:
     durability: str
     apps: tuple[Application, ...] = ()
     authorize: Any = None
+    glass: GlassOptions = field(default_factory=GlassOptions)
 
 
 class Serving:
@@ -75,11 +79,12 @@ class Serving:
         """Listen on all addresses, for as long as the stack is open."""
         from ...net.hub.server import listen
 
-        plan, make_http = self._plan, _no_http()
+        plan = self._plan
+        make_http: Callable[[Hub], ServeHttp] | None = None
         if plan.has_api and plan.listens:
             from ...web import make_http as make
 
-            make_http = make
+            make_http = partial(make, glass=plan.glass.settings())
         for address in plan.listens:
             hub = await stack.enter_async_context(listen(logs, address, tls=plan.serving_tls, limits=plan.limits, make_http=make_http))
             self._hubs.append(hub)
@@ -132,7 +137,9 @@ class Serving:
         try:
             plan = self._plan
             options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize}
-            async with opened(location, read_only=False, **options) as log:
+            async with AsyncExitStack() as held:
+                log = await held.enter_async_context(opened(location, read_only=False, **options))
+                held.enter_context(plan.glass.observing(log))
                 for hub in self._hubs:
                     await hub.add(log)
                 self._ends[location], self._gone[location] = end, gone
@@ -156,7 +163,3 @@ class Serving:
             place, mark, query = hub.partition("?")
             url = hub if len(self._ends) == 1 else f"{place.rstrip('/')}/{quote(log.topic)}{mark}{query}"
             await stack.enter_async_context(connect(log, url, tls=self._plan.hub_tls, token=self._plan.token))
-
-
-def _no_http() -> Callable[[Hub], ServeHttp] | None:
-    return None

@@ -37,7 +37,6 @@ from .book import AddressBook
 from .kademlia import Answerer, ask_closer
 from .known import KNOWN_MAX, load_known, save_known
 from .table import RoutingTable, Walk
-from .troubles import Troubles
 
 __all__ = ["Discovery"]
 
@@ -97,7 +96,7 @@ class Discovery:
         self._walk_dials = 0
         self._changed = trio.Event()
         self._readers = trio.CapacityLimiter(1)
-        self._troubles = Troubles()
+        self._troubles = service.troubles
         self.table = RoutingTable(me)
         self.book = AddressBook(rng)
         self.walks = 0
@@ -117,6 +116,7 @@ class Discovery:
         peer = peering.connection.peer
         self.on_identity(peering)
         self.book.on_reached(peer, peering.dialled)
+        self._troubles.on_reached(peer)
         for address, known in self._bootstrap.items():
             if known is None and peering.dialled == address:
                 self._bootstrap[address] = peer
@@ -279,7 +279,7 @@ class Discovery:
             else:
                 await self._try(candidate)
         except GossipLogError as error:
-            self._troubles.on_failed(str(candidate), _reason(error, str(candidate)))
+            self._troubles.on_listed_failed(str(candidate), _reason(error, str(candidate)))
             self.book.on_failed(PeerId(str(candidate)), trio.current_time())
         finally:
             self._dialling.discard(candidate)
@@ -291,8 +291,9 @@ class Discovery:
         except GossipLogError as error:
             listed = [str(address) for address, known in self._bootstrap.items() if known == peer]
             for address in listed:
-                self._troubles.on_failed(address, _reason(error, address))
+                self._troubles.on_listed_failed(address, _reason(error, address))
             if not listed:
+                self._troubles.on_failed(peer, str(error))
                 note("cannot connect", level=logging.DEBUG, peer=peer, reason=str(error))
             self.book.on_failed(peer, trio.current_time())
             self.table.remove(peer)

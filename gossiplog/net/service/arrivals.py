@@ -14,6 +14,7 @@ from ...replica.log import Replica
 from .figures import Figures
 from .insert_queue import InsertQueue
 from .intake import Intake
+from .observer import Observer
 from .own_appends import OwnAppends
 from .peers import Peer
 from .strangers import Strangers, note_refusal
@@ -33,12 +34,14 @@ class Owner(Protocol):
         strangers: Whom of its peers has to wait.
         figures: What it has done so far.
         intake: Which entries of clients are taken.
+        observer: Told of what a sync brought; None where nobody wants to know.
     """
 
     log: Replica
     strangers: Strangers
     figures: Figures
     intake: Intake
+    observer: Observer | None
 
     @property
     def peers(self) -> Mapping[PeerId, Peer]:
@@ -76,8 +79,8 @@ class Arrivals:
             peer.inserting += 1
         self.queue.put(action)
 
-    async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Insert what a sync with a peer brought. See `InsertQueue.insert_synced`."""
+    async def insert_synced(self, peer: Peer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+        """Insert what a sync with a peer brought, by which way it was. See `InsertQueue.insert_synced`."""
         service = self._service
         if "push" not in peer.rights:
             # A reconciliation goes both ways, whatever a client may.
@@ -92,6 +95,8 @@ class Arrivals:
             service.figures.count("sync", verdict)
             if admit is not None:
                 service.intake.settle(verdict, peer.metered)
+        if service.observer is not None:
+            service.observer.on_synced(peer.id, way, [key for key, _ in entries], verdicts)
         return verdicts
 
     def _admit(self, action: InsertEntry, verdict: Verdict) -> Verdict:

@@ -18,23 +18,27 @@ class Bans:
     """Until when each peer is banned; whoever was banned the longest ago goes first."""
 
     def __init__(self) -> None:
-        self._banned: OrderedDict[PeerId, float] = OrderedDict()
+        self._banned: OrderedDict[PeerId, tuple[float, str]] = OrderedDict()
         self._admissions: list[Admission] = []
 
-    def add(self, peer: PeerId, until: float, origin: str | None) -> None:
-        """Ban a peer until a time, and the place it came from, unless that is None, at every listener."""
+    def add(self, peer: PeerId, until: float, origin: str | None, reason: str) -> None:
+        """Ban a peer until a time for a reason, and the place it came from, unless that is None, at every listener."""
         if origin is not None:
             for admission in self._admissions:
                 admission.ban(origin, until)
-        self._banned[peer] = until
+        self._banned[peer] = until, reason
         self._banned.move_to_end(peer)
         if len(self._banned) > BANNED_MAX:
             self._banned.popitem(last=False)
 
     def until(self, peer: PeerId, now: float) -> float | None:
         """Say until when a peer is banned; None if it is not."""
-        until = self._banned.get(peer)
-        return until if until is not None and until > now else None
+        until, _ = self._banned.get(peer, (now, ""))
+        return until if until > now else None
+
+    def standing(self, now: float) -> list[tuple[PeerId, float, str]]:
+        """Show who is banned, until when and why."""
+        return [(peer, until, reason) for peer, (until, reason) in self._banned.items() if until > now]
 
     @contextmanager
     def told_to(self, admission: Admission) -> Iterator[None]:

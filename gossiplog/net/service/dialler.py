@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Container
+from typing import Protocol, assert_never
 
+from ...pubsub.actions import Connect, Disconnect, Probe
+from ...pubsub.events import ConnectFailed, Probed
 from ...pubsub.types import PeerId
 
-__all__ = ["Dialler"]
+__all__ = ["Dialler", "ask_dialler"]
 
 
 class Dialler(Protocol):
@@ -23,3 +26,30 @@ class Dialler(Protocol):
     def probe(self, peer: PeerId) -> None:
         """Measure the round trip, and tell `Probed`."""
         ...
+
+
+def ask_dialler(
+    dialler: Dialler | None,
+    action: Connect | Disconnect | Probe,
+    connected: Container[PeerId],
+    tell: Callable[[ConnectFailed | Probed], None],
+) -> None:
+    """Carry out what the router wants of connections; without a mesh nobody can be dialled or measured."""
+    match action:
+        case Connect(id, record, source):
+            if id in connected:
+                pass
+            elif dialler is None:
+                tell(ConnectFailed(id))
+            else:
+                dialler.connect(id, record, source)
+        case Disconnect(id):
+            if dialler is not None:
+                dialler.disconnect(id)
+        case Probe(id):
+            if dialler is None:
+                tell(Probed(id, None))
+            else:
+                dialler.probe(id)
+        case _:
+            assert_never(action)

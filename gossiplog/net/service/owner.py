@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...broadcast import BroadcastState, Event
 from ...entry.validation import Verdict
@@ -46,6 +46,10 @@ class Owner(Protocol):
         """Count what happened, under a name."""
         ...
 
+    def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
+        """Have the observer take a fact, if there is one."""
+        ...
+
     def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
         """Note that a peer speaks pubsub, or speaks it no longer."""
         ...
@@ -58,6 +62,6 @@ class Owner(Protocol):
         """Show the machine as values."""
         ...
 
-    async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+    async def insert_synced(self, peer: Peer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
         """Insert what a sync with a peer brought."""
         ...

@@ -99,6 +99,7 @@ class Peer:
         settled: Set when there are fewer of those.
         serving: Held by the sync session that is served.
         reconciling: Held by the reconciliation of ours with it.
+        pulling: Syncs with it that we began and that run.
         serving_waiting: Sync streams of its that wait for that.
         bad_streams: Sync streams on which it broke the protocol.
         counts: See `PeerConnectionState`.
@@ -124,6 +125,7 @@ class Peer:
     serving: trio.Lock = field(default_factory=trio.Lock)
     reconciling: trio.Lock = field(default_factory=trio.Lock)
     serving_waiting: int = 0
+    pulling: int = 0
     bad_streams: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     refusals: set[str] = field(default_factory=set)
@@ -140,6 +142,11 @@ class Peer:
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""
         self.counts[what] = self.counts.get(what, 0) + number
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether a sync with it runs, whoever began it."""
+        return self.serving.locked() or self.pulling > 0
 
     @property
     def worth(self) -> Worth:

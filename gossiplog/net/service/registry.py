@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from ...errors import LocalProtocolError
@@ -15,10 +16,13 @@ from ...pubsub.router import Router
 from ...pubsub.types import PeerId
 from ...pubsub.wire.rpc_codec import WireLimits
 from ...replica.log import Replica
+from .observer import Observer
 from .service import MakeRouter, Service
 
-__all__ = ["open_service", "service_of"]
+__all__ = ["observed", "open_service", "service_of"]
 
+_OBSERVED: WeakKeyDictionary[Replica, Path | None] = WeakKeyDictionary()
+"""Logs of which facts are wanted, and the file that they are written to."""
 _SERVICES: WeakKeyDictionary[Replica, Service] = WeakKeyDictionary()
 """The service of each log that is on the network."""
 
@@ -26,6 +30,21 @@ _SERVICES: WeakKeyDictionary[Replica, Service] = WeakKeyDictionary()
 def service_of(log: Replica) -> Service | None:
     """Return the service of a log, None if it is not on the network."""
     return _SERVICES.get(log)
+
+
+@contextmanager
+def observed(log: Replica, file: Path | None = None) -> Iterator[None]:
+    """Have facts made of all that the log's service does, for the length of a block, which begins before that service does.
+
+    Args:
+        log: Not on the network yet.
+        file: Where facts are written, beside the ring of the service's observer; None for nowhere.
+    """
+    _OBSERVED[log] = file
+    try:
+        yield
+    finally:
+        del _OBSERVED[log]
 
 
 @asynccontextmanager
@@ -46,6 +65,8 @@ async def open_service(
     service = _SERVICES.get(log)
     if service is None:
         service = Service(log, me or PeerId(f"local-{secrets.token_hex(8)}"), make_router or _make_gossipsub, wire or WireLimits())
+        if log in _OBSERVED:
+            service.observer = Observer(service.me, service.topic, service.state().router.router, _OBSERVED[log])
         _SERVICES[log] = service
         await log.tasks.start(service.run)
     elif (me is not None and me != service.me) or make_router is not None:

@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import trio
 
@@ -58,7 +58,7 @@ from ...codec.framing import encode_frame
 from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
-from ...pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
+from ...pubsub.events import SendFailed, TimerFired
 from ...pubsub.router import Router, ScoreParts
 from ...pubsub.types import PeerId
 from ...pubsub.wire.rpc_codec import WireLimits
@@ -73,15 +73,17 @@ from ..transport.stream import Connection, Handler, Traffic
 from .arrivals import Arrivals
 from .ask_log import ask_until_answered
 from .bans import Bans
-from .dialler import Dialler
+from .dialler import Dialler, ask_dialler
 from .figures import Figures
 from .health import Health
 from .intake import Intake
+from .observer import Observer
 from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
 from .strangers import Strangers
 from .streams import Streams
 from .timers import Timers
+from .troubles import Troubles
 
 __all__ = ["MakeRouter", "Service"]
 
@@ -106,10 +108,13 @@ class Service:
         users: Blocks of `open_service` that are open.
         hubs: URLs of the hubs that it is kept connected to.
         peers: Who is connected.
+        bans: Who is banned.
         strangers: Whom of them has to wait.
         health: Whether the log answers.
         figures: What it has done so far.
         intake: Which entries of clients are taken.
+        observer: Makes facts of all that happens; None where nobody wants any.
+        troubles: Whom we cannot reach.
     """
 
     def __init__(self, log: Replica, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
@@ -124,6 +129,8 @@ class Service:
         self.health = Health(log)
         self.figures = Figures()
         self.intake = Intake(log, LogAccess)
+        self.observer: Observer | None = None
+        self.troubles = Troubles(lambda address, reason: self.observed("dial-failed", address, reason=reason))
         self._machine = Broadcast(make_router(rng), log.topic, rng)
         self.protocols = self._machine.protocols
         self._todo: deque[Action] = deque()
@@ -133,7 +140,7 @@ class Service:
         self._appends = OwnAppends(log, self._on_entries)
         self._arrivals = Arrivals(self, self._appends)
         self._insert_queue = self._arrivals.queue
-        self._bans = Bans()
+        self.bans = Bans()
         self._counts: dict[str, int] = {}
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
@@ -225,7 +232,10 @@ class Service:
             # Connections may outlive the service by a moment where the log's block is cancelled.
             return
         try:
-            self._todo.extend(self._machine.handle(event, trio.current_time()))
+            actions = self._machine.handle(event, trio.current_time())
+            self._todo.extend(actions)
+            if self.observer is not None:
+                self.observer.on_event(event, actions)
         except Exception as error:
             # A fault of ours must not end the connection of whoever brought it to light.
             note("fault in the protocol", level=logging.ERROR, error=error, cause=type(event).__name__)
@@ -238,6 +248,11 @@ class Service:
         finally:
             self._is_acting = False
 
+    def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
+        """Have the observer take a fact, if there is one. See `Tell`."""
+        if self.observer is not None:
+            self.observer.tell(kind, peer, **columns)
+
     def is_heeded(self, peer: PeerId) -> bool:
         """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""
         return self._machine.router.is_heeded(peer)
@@ -245,12 +260,12 @@ class Service:
     @contextmanager
     def guarded_by(self, admission: Admission) -> Iterator[None]:
         """Have a listener refuse whom the machine bans, for the length of a block."""
-        with self._bans.told_to(admission):
+        with self.bans.told_to(admission):
             yield
 
     def banned_until(self, peer: PeerId) -> float | None:
         """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
-        return self._bans.until(peer, trio.current_time())
+        return self.bans.until(peer, trio.current_time())
 
     # For whoever watches
 
@@ -312,6 +327,8 @@ class Service:
                 self._nursery.start_soon(self._timers.run)
                 self._nursery.start_soon(self._insert_queue.run)
                 self._nursery.start_soon(self.health.run)
+                if self.observer is not None:
+                    self._nursery.start_soon(self.observer.run, self.log)
                 self.tell(Start(self.me))
                 task_status.started()
                 try:
@@ -359,7 +376,7 @@ class Service:
                 elif peer is not None:
                     peer.note_once("protocol", "message not understood", reason=reason)
             case Connect() | Disconnect() | Probe():
-                self._dial(action)
+                ask_dialler(self.dialler, action, self.peers, self.tell)
             case Deliver() | Published():
                 self.count("delivered" if isinstance(action, Deliver) else "published")
             case SlowPeer(id, dropped):
@@ -386,6 +403,7 @@ class Service:
                 self.count("pushes dropped")
                 self.tell(PushDropped(id))
             if push.is_stalled():
+                self.observed("slow", id, size=push.queued_bytes)
                 note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
                 self._close(peer)
 
@@ -398,29 +416,9 @@ class Service:
         note("peer banned", level=logging.WARNING, peer=action.peer, seconds=seconds, reason=action.reason, address=action.origin)
         self.figures.bans += 1
         # Before the connection is closed and its peer, who hears of that, dials again.
-        self._bans.add(action.peer, action.until, action.origin)
+        self.bans.add(action.peer, action.until, action.origin, action.reason)
         if action.peer in self.peers:
             self._close(self.peers[action.peer])
-
-    def _dial(self, action: Connect | Disconnect | Probe) -> None:
-        match action:
-            case Connect(id, record, source):
-                if id in self.peers:
-                    pass
-                elif self.dialler is None:
-                    self.tell(ConnectFailed(id))
-                else:
-                    self.dialler.connect(id, record, source)
-            case Disconnect(id):
-                if self.dialler is not None:
-                    self.dialler.disconnect(id)
-            case Probe(id):
-                if self.dialler is None:
-                    self.tell(Probed(id, None))
-                else:
-                    self.dialler.probe(id)
-            case _:
-                assert_never(action)
 
     async def _ask(self, action: Ask) -> None:
         self.tell(Answered(action.token, await ask_until_answered(self.log, action.plan)))
@@ -434,9 +432,9 @@ class Service:
 
     # Entries
 
-    async def insert_synced(self, peer: Peer, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+    async def insert_synced(self, peer: Peer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
         """Insert what a sync with a peer brought. See `Arrivals.insert_synced`."""
-        return await self._arrivals.insert_synced(peer, entries)
+        return await self._arrivals.insert_synced(peer, way, entries)
 
     def _on_entries(self, entries: Sequence[Entry]) -> None:
         """There are new entries that no peer brought."""
@@ -444,5 +442,7 @@ class Service:
         if len(entries) <= PUBLISHED_MAX:
             self.tell(Appended(entries))
         else:
+            if self.observer is not None:
+                self.observer.on_import(entries)
             # As after a sync: from a source that is no peer.
             self.tell(SyncFinished(self.me, SyncResult(entries=len(entries)), 0))

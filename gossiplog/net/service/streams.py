@@ -170,6 +170,7 @@ class Streams:
         for reason in dict.fromkeys(reasons):
             if reason not in peer.refusals and len(peer.refusals) < _REFUSALS_MAX:
                 peer.refusals.add(reason)
+                self._service.observed("refused", peer.id, reason=reason)
                 note("message refused", level=logging.WARNING, peer=peer.id, reason=reason)
 
     # Streams that we open
@@ -192,6 +193,8 @@ class Streams:
             try:
                 return await link.connection.open_stream(protocols, is_lazy=is_lazy)
             except ProtocolNotSupported as error:
+                if "topic" not in link.peer.told:
+                    self._service.observed("ignored", link.peer.id, type=protocols[-1], reason=str(error))
                 link.peer.note_once("topic", "protocol not served there", level=logging.WARNING, reason=str(error))
             except GossipLogError as error:
                 note("stream not opened", level=logging.DEBUG, peer=link.peer.id, protocol=protocols[-1], reason=str(error))

@@ -127,7 +127,7 @@ class Syncs:
         session: ReconcileSession | None = None
         try:
             async with log.snapshot(may_expire=True) as snapshot:
-                session = ReconcileSession(log, stream, partial(self._service.insert_synced, peer), snapshot=snapshot)
+                session = ReconcileSession(log, stream, partial(self._service.insert_synced, peer, "reconcile"), snapshot=snapshot)
                 with self._turns.limit(started, started + SESSION_S):
                     served = await session.run(serve(view, takes=not log.read_only))
                 stream.close_sending()
@@ -148,6 +148,7 @@ class Syncs:
             peer.bucket.take(1 + served.symbols // SYMBOLS_A_REQUEST, trio.current_time())
             result.rejected, result.rejected_keys = served.rejected, tuple(served.rejected_keys)
             why = served.fault or served.reason or None
+            self._service.observed("sync", peer.id, type="reconcile-served", count=inserted, reason=why)
             note("reconciled", peer=peer.id, entries=inserted, given=served.given, symbols=served.symbols, reason=why)
         if inserted or result.rejected:
             # No session of ours has this token.
@@ -174,17 +175,19 @@ class Syncs:
         # What each session has come to so far: a cancelled one brought what it brought.
         results: list[SyncResult] = []
         began = trio.current_time()
+        is_done, stream = False, None
+        link.peer.pulling += 1
         try:
-            is_done, stream = False, None
             # A reconciliation gives as well as takes, which is not for a client that may not pull.
             if "pull" in link.peer.rights and link.reconciles is not False and action.source.may_reconcile(trio.current_time()):
                 is_done, stream = await self._reconcile(action, link, results)
             if not is_done:
                 await self._pull_merkle(action, link, stream, results)
         finally:
+            link.peer.pulling -= 1
             result = reduce(SyncResult.then, results) if results else SyncResult(reason="no stream could be opened")
             self._service.figures.syncs.add(trio.current_time() - began)
-            self._on_pulled(link.peer, result)
+            self._on_pulled(link.peer, result, "reconcile" if is_done else "merkle")
             self._service.tell(SyncFinished(action.peer, result, action.token))
 
     async def _reconcile(self, action: StartSync, link: PeerConnection, results: list[SyncResult]) -> tuple[bool, Stream | None]:
@@ -197,7 +200,8 @@ class Syncs:
             stream = await self._open_reconciliation(action, link)
             if stream is None or not link.reconciles:
                 return False, stream
-            insert = partial(self._service.insert_synced, peer)
+            insert = partial(self._service.insert_synced, peer, "reconcile")
+            self._service.observed("sync-begin", peer.id, type="reconcile")
             session = ReconcileSession(log, stream, insert, first_answer_s=action.first_answer_s)
             results.append(session.result)
             try:
@@ -251,7 +255,9 @@ class Syncs:
         if stream is None:
             return
         link.syncs_in_parts = is_in_parts(stream.protocol)
-        log, insert, patience_s = self._service.log, partial(self._service.insert_synced, link.peer), action.first_answer_s
+        log, patience_s = self._service.log, action.first_answer_s
+        insert = partial(self._service.insert_synced, link.peer, "sync")
+        self._service.observed("sync-begin", link.peer.id, type="merkle")
         session = PullSession(log, link.connection, stream, action.source, insert, first_answer_s=patience_s)
         results.append(session.result)
         try:
@@ -259,10 +265,12 @@ class Syncs:
         finally:
             link.start(partial(_close, session))
 
-    def _on_pulled(self, peer: Peer, result: SyncResult) -> None:
+    def _on_pulled(self, peer: Peer, result: SyncResult, type: str) -> None:
         peer.count("syncs")
         peer.count("entries pulled", result.entries)
         is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED)
+        failure = None if result.ending is Ending.COMPLETE else result.reason or result.ending.value
+        self._service.observed("sync", peer.id, type=type, count=result.entries, size=result.bytes_received, reason=failure)
         note(
             "synced" if result.ending is Ending.COMPLETE else "sync ended early",
             level=logging.INFO if is_fine else logging.WARNING,

@@ -1,0 +1,89 @@
+"""The options of `serve` that let one look into it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import click
+
+from ..exits import ExitCode, Failure
+
+if TYPE_CHECKING:
+    from ...gossip_log import GossipLog
+    from ...web.glass import GlassSettings
+
+__all__ = ["GlassOptions", "glass_options"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class GlassOptions:
+    """What the command line says of looking in."""
+
+    dashboard: bool = False
+    may_append: bool = False
+    watched: tuple[str, ...] = ()
+    facts_file: str | None = None
+
+    def check(self, *, has_api: bool) -> None:
+        """Say what does not fit together.
+
+        Raises:
+            UsageError: Something does not.
+            Failure: The file cannot be written.
+        """
+        if self.dashboard and not has_api:
+            raise click.UsageError("--dashboard needs HTTP, which --no-api and a server that does not listen leave out")
+        for option, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
+            if is_given and not self.dashboard:
+                raise click.UsageError(f"{option} needs --dashboard")
+        for url in self.watched:
+            if not url.startswith(("http://", "https://", "ws://", "wss://")):
+                raise click.UsageError(
+                    f"--dashboard-watch {url}: what `gossiplog serve` prints: ws://HOST:PORT, with /TOPIC of several logs"
+                )
+        if self.facts_file is not None:
+            try:
+                Path(self.facts_file).open("ab").close()
+            except OSError as error:
+                raise Failure(f"--facts {self.facts_file}: {error.strerror}", code=ExitCode.USAGE, kind="usage") from None
+
+    def settings(self) -> GlassSettings:
+        """Return what the HTTP server is to show."""
+        from ...web.glass import GlassSettings
+
+        return GlassSettings(self.dashboard, self.may_append, self.watched)
+
+    def observing(self, log: GossipLog) -> AbstractContextManager[None]:
+        """Have facts made of a log, if any are wanted, for the length of a block that begins before anything brings it on the network."""
+        from ...net.service.registry import observed
+
+        if not self.dashboard and self.facts_file is None:
+            return nullcontext()
+        return observed(log, None if self.facts_file is None else Path(self.facts_file))
+
+
+def glass_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options; the command gets a `GlassOptions` named `glass`."""
+
+    @functools.wraps(command)
+    def run(*args: Any, dashboard: bool, dashboard_append: bool, dashboard_watch: tuple[str, ...], facts: str | None, **options: Any) -> R:
+        return command(*args, glass=GlassOptions(dashboard, dashboard_append, dashboard_watch, facts), **options)
+
+    options = (
+        click.option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens."),
+        click.option("--dashboard-append", is_flag=True, help="Let the page append; else it only looks."),
+        click.option("--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
+        click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Write all that happens to it, as JSON lines."),
+    )
+    decorated: Callable[..., R] = run
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated

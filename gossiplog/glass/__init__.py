@@ -1,0 +1,7 @@
+"""What happens in a log's network as facts: one schema for live processes and the simulator, kept in a ring, and what follows from them."""
+
+from .fact import Fact
+from .ring import Ring
+from .witness import Witness
+
+__all__ = ["Fact", "Ring", "Witness"]

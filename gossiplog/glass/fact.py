@@ -1,0 +1,137 @@
+"""A fact: one thing that happened in a process, or in a simulated network. One JSON object, in the order of the columns, without nulls.
+
+Source: docs/glass.md, "Facts".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ..errors import DecodeError
+
+__all__ = ["KINDS", "WAYS", "Fact", "Node"]
+
+Node: TypeAlias = int | str
+"""A node's number in the simulator, a peer id in a live network."""
+
+KINDS = frozenset(
+    {"start", "stop", "dial", "connect", "disconnect", "publish", "deliver", "send", "lost", "drop", "fault"}
+    | {"graft", "prune", "duplicate", "ihave", "verdict", "waiting", "aside", "sync-begin", "sync"}
+    | {"dial-failed", "ban", "refused", "ignored", "slow", "root", "full"}
+)
+"""All kinds; those of the first line are the simulator's as well."""
+WAYS = ("append", "gossip", "push", "sync", "reconcile", "http", "import")
+"""How an entry came here."""
+
+_INTEGERS = frozenset({"seed", "seq", "count", "bytes", "hops"})
+_NODES = frozenset({"node", "peer", "message"})
+
+
+@dataclass(slots=True)
+class Fact:
+    """One fact. Not frozen for speed; treat it as if it were. The attributes are the columns, in their order.
+
+    Attributes:
+        scenario: Of the simulator; live: the topic.
+        router: Its name in the registry.
+        seq: 0, 1, 2, … in the order of happening at that process, for that log.
+        time_s: Virtual seconds; live: Unix time.
+        kind: One of `KINDS`.
+        node: Whom it happened to.
+        peer: The other side.
+        type: Which part, protocol or outcome.
+        message: The entry: its number in the simulator, its id live; for a `root` the root's hash in hex.
+        count: How many: entries, ids, or peers where something went to many at once.
+        bytes: How long it was.
+        hops: Links crossed; the simulator's alone.
+        way: One of `WAYS`.
+        rule: Of a verdict.
+        reason: In words.
+        seed: Of the simulator.
+    """
+
+    scenario: str
+    router: str
+    seq: int
+    time_s: float
+    kind: str
+    node: Node
+    peer: Node | None = None
+    type: str | None = None
+    message: Node | None = None
+    count: int | None = None
+    bytes: int | None = None
+    hops: int | None = None
+    way: str | None = None
+    rule: str | None = None
+    reason: str | None = None
+    seed: int | None = None
+
+    def record(self) -> dict[str, Any]:
+        """Return the columns that have a value, in their order."""
+        seed = {} if self.seed is None else {"seed": self.seed}
+        record: dict[str, Any] = {
+            "scenario": self.scenario,
+            "router": self.router,
+            **seed,
+            "seq": self.seq,
+            "time_s": self.time_s,
+            "kind": self.kind,
+            "node": self.node,
+        }
+        for name in _OPTIONAL:
+            value = getattr(self, name)
+            if value is not None:
+                record[name] = value
+        return record
+
+    def to_json(self) -> str:
+        """Return one line without its end."""
+        return json.dumps(self.record(), separators=(",", ":"))
+
+    @staticmethod
+    def from_record(record: object) -> Fact:
+        """Read what `record` returned. Columns that are unknown are left out: a later version may have more.
+
+        Raises:
+            DecodeError: It is no fact.
+        """
+        if not isinstance(record, dict):
+            raise DecodeError("a fact is an object")
+        for name in _REQUIRED:
+            if name not in record:
+                raise DecodeError(f"a fact without {name}")
+        for name in _COLUMNS & record.keys():
+            if not _is_fit(name, record[name]):
+                raise DecodeError(f"a fact whose {name} is {type(record[name]).__name__}")
+        return Fact(**{name: record[name] for name in _COLUMNS & record.keys()})
+
+    @staticmethod
+    def from_json(line: str) -> Fact:
+        """Read one line.
+
+        Raises:
+            DecodeError: It is no fact.
+        """
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DecodeError(f"a fact is a JSON object: {error}") from None
+        return Fact.from_record(record)
+
+
+_REQUIRED = ("scenario", "router", "seq", "time_s", "kind", "node")
+_OPTIONAL = ("peer", "type", "message", "count", "bytes", "hops", "way", "rule", "reason")
+_COLUMNS = frozenset({*_REQUIRED, *_OPTIONAL, "seed"})
+
+
+def _is_fit(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return False
+    if name in _INTEGERS:
+        return isinstance(value, int)
+    if name == "time_s":
+        return isinstance(value, int | float)
+    return isinstance(value, int | str) if name in _NODES else isinstance(value, str)

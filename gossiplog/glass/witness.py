@@ -1,0 +1,300 @@
+"""What a broadcast machine is told and what it asks for, as facts: the same for the service and for the simulator's replicas.
+
+The machine is not changed for this, and knows nothing of it. What only a driver knows (syncs, dials, syncs' entries) its observer adds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ..broadcast import (
+    Action,
+    Appended,
+    Ban,
+    ClosePush,
+    Connected,
+    Disconnected,
+    Event,
+    Inserted,
+    InsertEntry,
+    Push,
+    PushDropped,
+    PushReceived,
+    Start,
+    Unwelcome,
+)
+from ..entry.message_id import encode_id
+from ..entry.validation import Rule, Verdict
+from ..errors import DecodeError
+from ..pubsub.actions import Connect, SendRpc, SlowPeer
+from ..pubsub.events import ConnectFailed, RpcReceived
+from ..pubsub.overlay.messages import TreeGraft, TreeIHave, TreePrune
+from ..pubsub.rpc import Message, Rpc
+from ..pubsub.types import MessageId, PeerId
+from ..sync.rpc import Insert, Update
+from ..sync.wire import UnknownMessage, decode_event
+
+__all__ = ["EACH_MAX", "Tell", "Witness", "verdict_fact"]
+
+EACH_MAX = 16
+"""What goes to more peers at once, or names more ids, is one fact with their number: a hub has hundreds of clients."""
+_KNOWN_MAX = 20_000
+_REASON_CHARS_MAX = 300
+
+
+class Tell(Protocol):
+    """Takes a fact, which gets its number, time and node there."""
+
+    def __call__(
+        self,
+        kind: str,
+        peer: str | None = None,
+        *,
+        type: str | None = None,
+        message: str | None = None,
+        count: int | None = None,
+        size: int | None = None,
+        way: str | None = None,
+        rule: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Take one. `size` is the column `bytes`; the others are named as the columns are."""
+        ...
+
+
+class _Came(NamedTuple):
+    """How an entry under way came here."""
+
+    peer: PeerId
+    way: str
+
+
+class Witness:
+    """Tells the facts of one machine.
+
+    Args:
+        tell: Takes them.
+    """
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        # By the token of the insert; the machine bounds how many there are. By key: what waits for its parents.
+        self._under_way: dict[int, tuple[bytes, _Came]] = {}
+        self._waiting: OrderedDict[bytes, _Came] = OrderedDict()
+        # Entry ids by the ids of pubsub, which are hashes of messages.
+        self._ids: OrderedDict[MessageId, str | None] = OrderedDict()
+        self._posted: OrderedDict[bytes, bool] = OrderedDict()
+
+    def on_posted(self, key: bytes) -> None:
+        """Note that an entry that is about to be inserted came by HTTP."""
+        self._posted[key] = True
+        _bound(self._posted)
+
+    def on_event(self, event: Event, actions: Sequence[Action]) -> None:
+        """Tell what happened, and what the machine wants done therefore."""
+        way = None
+        match event:
+            case RpcReceived():
+                way = "gossip"
+                self._on_rpc(event, {action.key for action in actions if type(action) is InsertEntry})
+            case Inserted(token, verdict):
+                self._on_inserted(token, verdict)
+            case PushReceived(peer, data):
+                way = "push"
+                if not any(type(action) is InsertEntry for action in actions):
+                    self._on_push(peer, data)
+            case Appended(entries):
+                for entry in entries:
+                    posted = self._posted.pop(entry.key, False)
+                    self._tell("deliver" if posted else "publish", message=entry.id, way="http" if posted else "append")
+            case Connected():
+                self._tell("connect", event.peer, type=event.kind.value, reason=event.protocol)
+            case Disconnected(peer):
+                self._tell("disconnect", peer)
+            case PushDropped(peer):
+                self._tell("drop", peer, type="push", reason="queue full")
+            case ConnectFailed(peer):
+                self._tell("dial-failed", peer)
+            case Start():
+                self._tell("start")
+            case _:
+                pass
+        for action in actions:
+            self._on_action(action, way)
+
+    def _on_action(self, action: Action, way: str | None) -> None:
+        match action:
+            case Push(peers, data):
+                self._on_pushed(peers, data)
+            case InsertEntry(token, key, _, source):
+                came = _Came(source, way) if way is not None else self._waiting.pop(key, None)
+                self._under_way[token] = key, came or _Came(source, "push")
+            case SendRpc(peers, rpc, _):
+                self._on_sent(peers, rpc)
+            case Ban(peer, _, reason, _):
+                self._tell("ban", peer, reason=_short(reason))
+            case Unwelcome(peer, reason, is_blamed):
+                if not is_blamed:
+                    self._tell("refused", peer, reason=_short(reason))
+            case ClosePush(peer, reason):
+                self._tell("refused", peer, type="push", reason=_short(reason))
+            case Connect(peer, _, _):
+                self._tell("dial", peer)
+            case SlowPeer(peer, dropped):
+                self._tell("drop", peer, type="rpc", count=dropped, reason="queue full")
+            case _:
+                pass
+
+    # What came
+
+    def _on_inserted(self, token: int, verdict: Verdict) -> None:
+        found = self._under_way.pop(token, None)
+        if found is None:
+            return
+        key, came = found
+        if verdict.rule == Rule.PARENTS and not verdict.accepted:
+            self._waiting[key] = came
+            _bound(self._waiting)
+        verdict_fact(self._tell, verdict, key, came.peer, came.way)
+
+    def _on_push(self, peer: PeerId, data: bytes) -> None:
+        try:
+            event = decode_event(data)
+        except (DecodeError, UnknownMessage):
+            return
+        if isinstance(event, Insert):
+            # The machine did not even try: its peer has too many under way, or it was rejected before.
+            self._tell("verdict", peer, type="ignore", message=encode_id(event.key), way="push", reason="not looked at")
+        elif isinstance(event, Update):
+            self._on_heard(peer, [encode_id(key) for key in event.heads[:EACH_MAX]], len(event.heads), "push")
+
+    def _on_rpc(self, event: RpcReceived, taken: set[bytes]) -> None:
+        peer, rpc = event.peer, event.rpc
+        for message in rpc.messages:
+            is_known = message.id in self._ids
+            id, key = self._entry_of(message)
+            if key not in taken:
+                self._tell("duplicate" if is_known else "verdict", peer, type=None if is_known else "ignore", message=id, way="gossip")
+        control = rpc.control
+        if control is not None:
+            for topic_ids in control.ihave:
+                self._on_announced(peer, topic_ids.ids)
+            for _ in control.graft:
+                self._tell("graft", peer, type="theirs")
+            for _ in control.prune:
+                self._tell("prune", peer, type="theirs")
+        for part in rpc.overlay:
+            match part:
+                case TreeGraft():
+                    self._tell("graft", peer, type="theirs")
+                case TreePrune():
+                    self._tell("prune", peer, type="theirs")
+                case TreeIHave(_, summary):
+                    self._on_announced(peer, [id for id, _ in summary])
+                case _:
+                    pass
+
+    def _on_announced(self, peer: PeerId, ids: Iterable[MessageId]) -> None:
+        """Tell of messages that a peer has and we do not; their entries are not known yet, so each is named by its own id in hex."""
+        new = [id for id in ids if id not in self._ids]
+        for id in new[:EACH_MAX]:
+            self._tell("ihave", peer, type=id.hex(), count=1, way="gossip")
+        if len(new) > EACH_MAX:
+            self._tell("ihave", peer, count=len(new) - EACH_MAX, way="gossip")
+
+    def _on_heard(self, peer: PeerId, ids: Sequence[str], count: int, way: str) -> None:
+        for id in ids:
+            self._tell("ihave", peer, type="heads", message=id, count=1, way=way)
+        if count > len(ids):
+            self._tell("ihave", peer, type="heads", count=count - len(ids), way=way)
+
+    def _entry_of(self, message: Message) -> tuple[str | None, bytes | None]:
+        """Return the id and the key of a message's entry; the key only the first time."""
+        if message.id in self._ids:
+            return self._ids[message.id], None
+        key: bytes | None = None
+        try:
+            event = decode_event(message.data)
+            key = event.key if isinstance(event, Insert) else None
+        except (DecodeError, UnknownMessage):
+            pass
+        self._ids[message.id] = id = None if key is None else encode_id(key)
+        _bound(self._ids)
+        return id, key
+
+    # What goes out
+
+    def _on_pushed(self, peers: Sequence[PeerId], data: bytes) -> None:
+        event = decode_event(data)
+        if isinstance(event, Insert):
+            self._sent(peers, "push", len(data), message=encode_id(event.key))
+        else:
+            self._sent(peers, "heads", len(data), count=len(event.heads))
+
+    def _on_sent(self, peers: Sequence[PeerId], rpc: Rpc) -> None:
+        for message in rpc.messages:
+            self._sent(peers, "message", len(message.data), message=self._entry_of(message)[0])
+        if rpc.subscriptions:
+            self._sent(peers, "subscription", count=len(rpc.subscriptions))
+        for part in rpc.overlay:
+            self._sent(peers, _OVERLAY.get(type(part), "overlay"), count=1)
+            if isinstance(part, TreeGraft | TreePrune):
+                self._peering(peers, "graft" if isinstance(part, TreeGraft) else "prune")
+        control = rpc.control
+        if control is None:
+            return
+        counts = {
+            "ihave": sum(len(ihave.ids) for ihave in control.ihave),
+            "iwant": len(control.iwant),
+            "graft": len(control.graft),
+            "prune": len(control.prune),
+            "idontwant": len(control.idontwant),
+            "choke": len(control.choke),
+            "unchoke": len(control.unchoke),
+        }
+        for type_, count in counts.items():
+            if count:
+                self._sent(peers, type_, count=count)
+        if control.graft:
+            self._peering(peers, "graft")
+        if control.prune:
+            self._peering(peers, "prune")
+
+    def _peering(self, peers: Sequence[PeerId], kind: str) -> None:
+        for peer in peers:
+            self._tell(kind, peer, type="ours")
+
+    def _sent(
+        self, peers: Sequence[PeerId], type: str, size: int | None = None, *, message: str | None = None, count: int | None = None
+    ) -> None:
+        if len(peers) > EACH_MAX:
+            self._tell("send", type=type, message=message, count=len(peers), size=size)
+            return
+        for peer in peers:
+            self._tell("send", peer, type=type, message=message, count=count, size=size)
+
+
+_OVERLAY: dict[type, str] = {TreeGraft: "tree-graft", TreePrune: "tree-prune", TreeIHave: "tree-ihave"}
+
+
+def verdict_fact(tell: Tell, verdict: Verdict, key: bytes, peer: str | None, way: str) -> None:
+    """Tell what became of an entry that came under a key: it is here now, was here already, waits for its parents, or is not taken."""
+    id = encode_id(key)
+    if verdict.accepted:
+        tell("deliver" if verdict.is_new else "duplicate", peer, message=id, way=way)
+    elif verdict.rule == Rule.PARENTS:
+        tell("waiting", peer, message=id, way=way, rule=verdict.rule, reason=_short(verdict.reason))
+    else:
+        reason = _short(verdict.reason)
+        tell("verdict", peer, type=verdict.outcome.value, message=id, way=way, rule=verdict.rule, reason=reason)
+
+
+def _short(reason: str | None) -> str | None:
+    return reason[:_REASON_CHARS_MAX] if reason else None
+
+
+def _bound(known: OrderedDict[Any, Any]) -> None:
+    if len(known) > _KNOWN_MAX:
+        known.popitem(last=False)

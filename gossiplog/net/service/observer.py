@@ -1,0 +1,143 @@
+"""What a service does, as facts in a ring. There is an observer only where somebody wants facts; without one, nothing is spent on them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import trio
+
+from ...broadcast import Action, Event
+from ...entry.message import Entry
+from ...entry.validation import Verdict
+from ...errors import GossipLogError
+from ...glass import Fact, Ring, Witness
+from ...glass.witness import verdict_fact
+from ...log.requests import ReadCount
+from ...plan import Plan, ask
+from ...replica.log import Replica
+from ...tree.node import Node, ReadRoot
+from .facts_file import FactsFile
+
+__all__ = ["Observer"]
+
+ROOTS_S = 0.2
+"""The root is read and told at most so often."""
+
+
+class Observer:
+    """Makes facts of one log's service.
+
+    Args:
+        node: Our peer id.
+        topic: The log's.
+        router: The router's name.
+        file: Where the facts are written as well, as JSON lines; None for nowhere.
+
+    Attributes:
+        node: Our peer id.
+        on_event: Takes what the machine is told, and what it asks for.
+        on_posted: Takes the key of an entry that came by HTTP, before it is inserted.
+        boot: Names this run of the process: numbers of facts mean something within it alone.
+        ring: Keeps the facts.
+    """
+
+    def __init__(self, node: str, topic: str, router: str, file: Path | None = None) -> None:
+        self.node = node
+        self.boot = secrets.token_hex(6)
+        self.ring = Ring()
+        self._file = None if file is None else FactsFile(file, self.ring)
+        self._topic = topic
+        self._router = router
+        self._witness = Witness(self.tell)
+        self._more: trio.Event | None = None
+        self._changed = trio.Event()
+        self.on_event: Callable[[Event, Sequence[Action]], None] = self._witness.on_event
+        self.on_posted: Callable[[bytes], None] = self._witness.on_posted
+
+    def tell(
+        self,
+        kind: str,
+        peer: str | None = None,
+        *,
+        type: str | None = None,
+        message: str | None = None,
+        count: int | None = None,
+        size: int | None = None,
+        way: str | None = None,
+        rule: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Take a fact. See `Tell`."""
+        ring, where = self.ring, (self._topic, self._router)
+        ring.add(Fact(*where, ring.next, time.time(), kind, self.node, peer, type, message, count, size, None, way, rule, reason))
+        more = self._more
+        if more is not None:
+            self._more = None
+            more.set()
+
+    async def wait(self, seq: int) -> None:
+        """Wait until there is a fact with this number."""
+        await trio.lowlevel.checkpoint()
+        while self.ring.next <= seq:
+            if self._more is None:
+                self._more = trio.Event()
+            await self._more.wait()
+
+    # What the driver knows
+
+    def on_synced(self, peer: str, way: str, keys: Sequence[bytes], verdicts: Sequence[Verdict]) -> None:
+        """Tell what became of the entries that a sync brought."""
+        for key, verdict in zip(keys, verdicts, strict=True):
+            verdict_fact(self.tell, verdict, key, peer, way)
+
+    def on_post(self, verdict: Verdict, client: str) -> None:
+        """Tell what became of an entry that came by HTTP; what is new is told once it is committed."""
+        if verdict.entry is not None and not verdict.is_new:
+            verdict_fact(self.tell, verdict, verdict.entry.key, client, "http")
+
+    def on_import(self, entries: Sequence[Entry]) -> None:
+        """Tell of many entries at once that no peer brought."""
+        for entry in entries:
+            self.tell("deliver", message=entry.id, way="import")
+
+    # The root
+
+    async def run(self, log: Replica) -> None:
+        """Tell the root whenever it has changed, and write the file, for as long as the log is served."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow_root, log)
+                if self._file is not None:
+                    nursery.start_soon(self._file.run, self.wait)
+        finally:
+            self.tell("stop")
+            if self._file is not None:
+                await self._file.finish()
+
+    async def _follow_root(self, log: Replica) -> None:
+        told: Node | None = None
+        with log.watch_commits(self._on_commit):
+            while True:
+                self._changed = trio.Event()
+                try:
+                    root, count = await log.run(_read_root())
+                except GossipLogError:
+                    pass  # It is away, or closed; whoever answers for that tells it.
+                else:
+                    if root != told:
+                        self.tell("root", message=root.hash.hex(), count=count)
+                        told = root
+                await trio.sleep(ROOTS_S)
+                await self._changed.wait()
+
+    def _on_commit(self, entries: object) -> None:
+        self._changed.set()
+
+
+def _read_root() -> Plan[tuple[Node, int]]:
+    root = yield from ask(ReadRoot())
+    _, last = yield from ask(ReadCount(counted=False))
+    return root, last

@@ -1,0 +1,76 @@
+"""What is said about addresses that cannot be reached: each reason once, and when it works after all. And kept, for whoever asks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..journal import note
+
+__all__ = ["FailedDial", "Troubles"]
+
+_REASONS_MAX = 8
+"""Of one address: an unsteady network has ever new ones, which nobody wants to read."""
+_ADDRESSES_MAX = 256
+
+
+@dataclass(slots=True)
+class FailedDial:
+    """An address that cannot be reached at the moment.
+
+    Attributes:
+        address: A multiaddr, a URL, or the id of a peer whose addresses others told us.
+        reason: Of the last try.
+        since: Unix time of the first try.
+        tries: So far.
+    """
+
+    address: str
+    reason: str
+    since: float
+    tries: int
+
+
+class Troubles:
+    """The tries to connect that failed.
+
+    Args:
+        on_failure: Told of each, by address and reason.
+    """
+
+    def __init__(self, on_failure: Callable[[str, str], None]) -> None:
+        self._on_failure = on_failure
+        self._reasons: dict[str, set[str]] = {}
+        self._failed: OrderedDict[str, FailedDial] = OrderedDict()
+
+    def dials(self) -> list[FailedDial]:
+        """Show what cannot be reached, the latest try last."""
+        return list(self._failed.values())
+
+    def on_listed_failed(self, address: str, reason: str) -> None:
+        """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG."""
+        known = self._reasons.setdefault(address, set())
+        is_news = reason not in known and len(known) < _REASONS_MAX
+        if is_news:
+            known.add(reason)
+        note("peer not reached", level=logging.WARNING if is_news else logging.DEBUG, address=address, reason=reason)
+        self.on_failed(address, reason)
+
+    def on_failed(self, address: str, reason: str) -> None:
+        """An address could not be reached."""
+        failed = self._failed.setdefault(address, FailedDial(address, reason, time.time(), 0))
+        failed.reason = reason
+        failed.tries += 1
+        self._failed.move_to_end(address)
+        if len(self._failed) > _ADDRESSES_MAX:
+            self._failed.popitem(last=False)
+        self._on_failure(address, reason)
+
+    def on_reached(self, address: str) -> None:
+        """An address was reached."""
+        self._failed.pop(address, None)
+        if self._reasons.pop(address, None) is not None:
+            note("peer reached after all", address=address)

@@ -1,0 +1,7 @@
+"""What a server shows of itself to whoever watches it: its facts as they happen, and its peers."""
+
+from .facts import FactsApi
+from .introspection import PeersApi
+from .settings import NO_GLASS, GlassSettings
+
+__all__ = ["NO_GLASS", "FactsApi", "GlassSettings", "PeersApi"]

@@ -1,0 +1,108 @@
+"""GET facts: all that happens to a log, as server-sent events. A follower is a place in the ring, and costs no more than its connection.
+
+`hello` comes first, then `facts`, each a JSON array with what happened within 50 ms, with the id from which a follower goes on that
+comes back; `gap` where something is lost that it wanted.
+
+Source: docs/glass.md, "Following".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from functools import partial
+
+import trio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...glass.ring import FACTS_MAX
+from ...net.service.observer import Observer
+from ...net.service.service import Service
+from ...version import VERSION
+from ..parameters import check_parameters, shown
+from ..streamed import Streamed, Write
+
+__all__ = ["GATHER_S", "HEARTBEAT_S", "PAST", "FactsApi", "observer_of"]
+
+GATHER_S = 0.05
+HEARTBEAT_S = 15.0
+PAST = 5_000
+"""Facts of the past that a follower gets who does not say how many it wants."""
+RETRY_MS = 1_000
+_ID = re.compile(r"([0-9a-f]{12})-([0-9]{1,15})")
+
+
+class FactsApi:
+    """Serves the facts of one log.
+
+    Args:
+        service: Its service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def follow(self, request: Request) -> Response:
+        """GET facts."""
+        check_parameters(request, "past")
+        observer = observer_of(self._service)
+        past = _read_past(request)
+        last_id = request.headers.get("last-event-id")
+        return Streamed(partial(self._write, observer, past, last_id), media_type="text/event-stream", is_endless=True)
+
+    async def _write(self, observer: Observer, past: int, last_id: str | None, write: Write) -> None:
+        ring = observer.ring
+        seq, is_lost = max(ring.first, ring.next - past), False
+        if last_id is not None:
+            known = _ID.fullmatch(last_id)
+            if known is not None and known[1] == observer.boot and int(known[2]) < ring.next:
+                seq = int(known[2]) + 1
+            else:
+                # Of another run of this process: what happened between is not known.
+                is_lost = True
+        hello = {
+            "node": observer.node,
+            "topic": self._service.topic,
+            "router": self._service.state().router.router,
+            "version": VERSION,
+            "boot": observer.boot,
+            "now": time.time(),
+        }
+        beginning = b"retry: %d\nevent: hello\ndata: %s\n\n" % (RETRY_MS, json.dumps(hello, separators=(",", ":")).encode())
+        await write(beginning + (_gap(None) if is_lost else b""))
+        while True:
+            with trio.move_on_after(HEARTBEAT_S) as waiting:
+                await observer.wait(seq)
+            if waiting.cancelled_caught:
+                await write(b":\n\n")
+                continue
+            await trio.sleep(GATHER_S)
+            lines, following, lost = ring.since(seq)
+            gap = _gap(lost) if lost else b""
+            await write(gap + b"id: %s-%d\nevent: facts\ndata: [%s]\n\n" % (observer.boot.encode(), following - 1, b",".join(lines)))
+            seq = following
+
+
+def observer_of(service: Service) -> Observer:
+    """Return what makes a log's facts.
+
+    Raises:
+        HTTPException: 404, nobody asked for any.
+    """
+    if service.observer is None:
+        raise HTTPException(404, "no facts are kept here: `gossiplog serve` keeps them with --dashboard or --facts FILE")
+    return service.observer
+
+
+def _gap(lost: int | None) -> bytes:
+    return b"event: gap\ndata: %s\n\n" % (b"{}" if lost is None else b'{"lost":%d}' % lost)
+
+
+def _read_past(request: Request) -> int:
+    text = request.query_params.get("past", str(PAST))
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) <= FACTS_MAX):
+        raise HTTPException(400, f"past is a number from 0 to {FACTS_MAX}, not {shown(text)}")
+    return int(text)

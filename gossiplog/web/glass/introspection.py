@@ -1,0 +1,111 @@
+"""GET peers: who is there, by which kind of peering, and how each of them stands.
+
+Source: docs/glass.md, "Peers".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...net.service.peers import Peer
+from ...net.service.service import Service
+from ...pubsub.router import PeerState, RouterState, ScoreParts
+from ...version import VERSION
+from ..parameters import check_parameters
+
+__all__ = ["PeersApi", "peering_of", "score_record"]
+
+
+class PeersApi:
+    """Serves one log's.
+
+    Args:
+        service: Its service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def show(self, request: Request) -> Response:
+        """GET peers."""
+        check_parameters(request)
+        service = self._service
+        root, heads, count = await service.log.root(), await service.log.heads(), await service.log.count()
+        router = service.state().router
+        known = {peer.peer: peer for peer in router.peers}
+        return JSONResponse(
+            {
+                "me": service.me,
+                "topic": service.topic,
+                "router": router.router,
+                "protocols": list(service.protocols),
+                "version": VERSION,
+                "now": time.time(),
+                "entries": count,
+                "heads": heads,
+                "root": {"level": root.level, "hash": root.hash.hex()},
+                "peers": [_peer_record(peer, known.get(peer.id), router, service.topic) for peer in service.peers.values()],
+                "dials": [asdict(dial) for dial in service.troubles.dials()],
+                "bans": _bans(service),
+                "refused": [
+                    {"peer": peer.id, "reason": reason, "count": peer.counts.get("messages refused", 0)}
+                    for peer in service.peers.values()
+                    for reason in sorted(peer.refusals)
+                ],
+            }
+        )
+
+
+def peering_of(router: RouterState, topic: str, peer: str) -> str:
+    """Say which kind of peering there is with a peer: `full`, `metadata`, `fanout` or `none`."""
+    for state in router.topics:
+        if state.topic == topic:
+            for kind, peers in (("full", state.full_message), ("fanout", state.fan_out), ("metadata", state.metadata_only)):
+                if peer in peers:
+                    return kind
+    return "none"
+
+
+def score_record(score: ScoreParts | None) -> dict[str, float] | None:
+    """Show a score: its total, and the parts that are not 0."""
+    if score is None:
+        return None
+    return {part: round(value, 3) for part, value in asdict(score).items() if value or part == "total"}
+
+
+def _peer_record(peer: Peer, state: PeerState | None, router: RouterState, topic: str) -> Mapping[str, Any]:
+    connection = peer.links[0].connection if peer.links else None
+    traffic: dict[str, dict[str, int]] = {}
+    for link in peer.links:
+        for protocol, carried in link.connection.traffic.items():
+            sum_ = traffic.setdefault(protocol, {"in": 0, "out": 0})
+            sum_["in"] += carried.bytes_in
+            sum_["out"] += carried.bytes_out
+    return {
+        "peer": peer.id,
+        "kind": peer.kind.value,
+        "outbound": connection is not None and connection.is_outbound,
+        "address": None if connection is None else connection.address,
+        "protocol": peer.pubsub_protocol,
+        "since": min((link.since for link in peer.links), default=None),
+        "peering": peering_of(router, topic, peer.id),
+        "topics": [] if state is None else list(state.topics),
+        "score": None if state is None else score_record(state.score),
+        "backoff_s": None,
+        "queue": {"bytes": 0 if peer.push is None else peer.push.queued_bytes, "rpcs": len(peer.rpcs)},
+        "traffic": traffic,
+        "syncing": peer.is_syncing,
+        "counts": dict(peer.counts),
+    }
+
+
+def _bans(service: Service) -> list[dict[str, Any]]:
+    now, unix = trio.current_time(), time.time()
+    return [{"peer": peer, "until": unix + until - now, "reason": reason} for peer, until, reason in service.bans.standing(now)]
