@@ -100,6 +100,7 @@ class Peer:
         serving: Held by the sync session that is served.
         reconciling: Held by the reconciliation of ours with it.
         pulling: Syncs with it that we began and that run.
+        has_crossed: Whether it began one meanwhile, and was refused.
         serving_waiting: Sync streams of its that wait for that.
         bad_streams: Sync streams on which it broke the protocol.
         counts: See `PeerConnectionState`.
@@ -124,6 +125,7 @@ class Peer:
     settled: trio.Event = field(default_factory=trio.Event)
     serving: trio.Lock = field(default_factory=trio.Lock)
     reconciling: trio.Lock = field(default_factory=trio.Lock)
+    has_crossed: bool = False
     serving_waiting: int = 0
     pulling: int = 0
     bad_streams: int = 0

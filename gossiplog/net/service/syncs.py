@@ -73,6 +73,7 @@ class Syncs:
             link.reconciles = True
             if link.connection.is_outbound and peer.reconciling.locked():
                 # Both began at once. The side that dialled is the client of the one that goes on, and it goes both ways.
+                peer.has_crossed = True
                 await refuse(stream, CROSSING)
                 return
         if peer.serving_waiting >= WAITING_MAX:
@@ -189,6 +190,10 @@ class Syncs:
             self._service.figures.syncs.add(trio.current_time() - began)
             self._on_pulled(link.peer, result, "reconcile" if is_done else "merkle")
             self._service.tell(SyncFinished(action.peer, result, action.token))
+            if link.peer.has_crossed:
+                # It was left with what our session gave, which began before some of what made it begin its own was here.
+                link.peer.has_crossed = False
+                self._service.tell(SyncServed(action.peer))
 
     async def _reconcile(self, action: StartSync, link: PeerConnection, results: list[SyncResult]) -> tuple[bool, Stream | None]:
         """Reconcile; return whether that was all, and if not, a stream that was opened for merkle sync, if one was."""
