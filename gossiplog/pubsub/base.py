@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import assert_never
 
@@ -404,7 +404,7 @@ class PubSub(Hooks):
             self.seen.entries[message.id] = None
         self._on_verdict(held.topic, source, held.sources, outcome)
         if outcome is Outcome.ACCEPT:
-            self._accept(message, source, held.hops)
+            self._accept(message, source, held.hops, held.sources)
         elif outcome is Outcome.IGNORE:
             self.out.extend(AnotherSource(message.id, another) for another in held.sources)
 
@@ -420,9 +420,12 @@ class PubSub(Hooks):
             self.out.append(AnotherSource(message.id, peer.id))
         return True
 
-    def _accept(self, message: Message, source: PeerId, hops: int) -> None:
+    def _accept(self, message: Message, source: PeerId, hops: int, others: Sequence[PeerId] = ()) -> None:
+        """Deliver and forward; not to those `others` who sent a copy of their own meanwhile, as js-, nim- and rust-libp2p do it."""
         self.out.append(Deliver(message, source))
         peers = self._recipients(message, source)
+        if others:
+            peers = [peer for peer in peers if peer not in others]
         rpc = self._rpc_of(message, source, hops)
         if peers:
             self.send_messages(peers, rpc)

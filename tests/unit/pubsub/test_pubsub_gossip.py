@@ -251,15 +251,15 @@ def test_idontwant_spam_is_bounded():
 # Validation
 
 
-def test_message_is_validated_once_and_forwarded_on_accept():
-    driver = joined("a", "b", "c")
+def test_message_is_validated_once_and_forwarded_on_accept_to_those_who_did_not_send_it():
+    driver = joined("a", "b", "c", "d")
     one = message("m")
     actions = driver.say("a", Rpc((one,)))
     assert actions == [Validate(one, "a")]
     assert driver.say("b", Rpc((one, one))) == []
     actions = driver.tell(Validated(one.id, Outcome.ACCEPT))
     assert actions[0] == Deliver(one, "a")
-    assert sorted(recipients(actions, one)) == ["b", "c"]
+    assert sorted(recipients(actions, one)) == ["c", "d"]
     assert driver.tell(Validated(one.id, Outcome.ACCEPT)) == []
     assert driver.say("c", Rpc((one,))) == []
 
