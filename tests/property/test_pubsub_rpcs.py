@@ -5,14 +5,15 @@ import contextlib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossiplog.codec import decode_varint
+from gossiplog.codec import decode_varint, encode_varint
 from gossiplog.codec.base58 import encode_base58
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.overlay.messages import Neighbor, NeighborKind, Nodes, Shuffle, TreeGraft, TreeIHave, WalkJoin
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
-from gossiplog.pubsub.wire.rpc_codec import Wire, WireLimits
+from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits
+from gossiplog.pubsub.wire.usual import read_usual, write_usual
 
 TOPICS = st.text("abcé/\U0001f4dc", min_size=1, max_size=8).map(Topic)
 IDS = st.binary(min_size=1, max_size=64).map(MessageId)
@@ -111,3 +112,35 @@ def test_damaged_rpcs_are_rpcs_or_decode_errors(rpc, data):
             damaged[position : position + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
     with contextlib.suppress(DecodeError):
         Wire().decode(bytes(damaged))
+
+
+FIELDS = st.sampled_from([b"\x0a", b"\x12", b"\x1a", b"\x22", b"\x2a", b"\x32", b"\x38"])
+CONTENTS = st.binary(max_size=150) | st.text(max_size=40).map(str.encode)
+
+
+@given(tuples(st.tuples(FIELDS, CONTENTS)), st.binary(max_size=2), st.integers(0, 3))
+def test_usual_form_is_read_as_the_schemas_read_it(fields, rest, longer):
+    """Whatever fields in whatever order, also with lengths that are cut short or longer than they need to be."""
+
+    def length(size):
+        encoded = bytearray(encode_varint(size))
+        for _ in range(longer):
+            encoded[-1] |= 0x80
+            encoded.append(0)
+        return bytes(encoded)
+
+    inner = b"".join(tag + length(len(content)) + content for tag, content in fields)
+    data = b"\x12" + length(len(inner)) + inner + rest
+    usual = read_usual(data)
+    if usual is None:
+        return
+    (read,) = RPC.decode(data)["publish"]
+    assert read == {"from": None, "data": usual[0], "seqno": None, "topic": usual[1], "signature": None, "key": None}
+
+
+@given(TOPICS, st.binary(max_size=40_000))
+def test_usual_form_is_written_as_the_schemas_write_it(topic, data):
+    message = Message(hash_data(topic, data), topic, data)
+    body = write_usual(message)
+    assert body == RPC.encode({"publish": [{"data": data, "topic": topic}]})
+    assert read_usual(body) == (data, topic)

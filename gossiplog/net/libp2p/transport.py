@@ -30,6 +30,11 @@ class Resumed:
         self._stream = stream
         self._beginning = beginning
 
+    @property
+    def rest(self) -> ByteStream:
+        """What goes on from here: the stream below, once the beginning was received again."""
+        return self if self._beginning else self._stream
+
     async def send_all(self, data: bytes) -> None:
         """Send all of it."""
         await self._stream.send_all(data)

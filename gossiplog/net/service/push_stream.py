@@ -45,7 +45,9 @@ class PushStream:
         return self._queued_bytes
 
     def put(self, frame: bytes) -> bool:
-        """Queue a message that has its prefix already; False if there is no room for it. One that is alone always finds room."""
+        """Send or queue a message that has its prefix already; False if there is no room for it. One that is alone always finds room."""
+        if not self._queued_bytes and self.stream.send_at_once(frame):
+            return True
         if self._queued_bytes + len(frame) > QUEUE_BYTES_MAX and self._queue:
             return False
         if not self._queued_bytes:

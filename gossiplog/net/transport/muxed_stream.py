@@ -11,7 +11,7 @@ from ...errors import LocalProtocolError, ProtocolNotSupported, RemoteProtocolEr
 from ...pubsub.types import PeerId
 from .multistream import Offer, Proposal
 from .stream import Traffic
-from .yamux import StreamState, Yamux
+from .yamux import QUEUE_BYTES, StreamState, Yamux
 
 __all__ = ["MuxedStream"]
 
@@ -101,6 +101,15 @@ class MuxedStream:
         finally:
             self._is_sending = False
 
+    def send_at_once(self, data: bytes) -> bool:
+        """Send all of it if nothing has to be waited for, not even other data on the connection; False, and nothing is sent, otherwise."""
+        state, muxer = self._state, self._muxer
+        is_open = not (state.is_over or state.is_finished_sending or muxer.is_leaving or self._is_sending)
+        if not is_open or muxer.queued_bytes or len(data) > min(state.send_window, QUEUE_BYTES):
+            return False
+        self._write(memoryview(data))
+        return True
+
     async def receive_some(self, bytes_max: int = 65_536) -> bytes:
         """Receive 1 to `bytes_max` bytes; `b""` once the peer closed its side and everything was read.
 
@@ -115,7 +124,9 @@ class MuxedStream:
         try:
             if self._proposal is not None:
                 await self._conclude(self._proposal)
-            await trio.lowlevel.checkpoint()
+            if self._early or self._state.buffer or self._state.is_over or self._state.is_finished_receiving:
+                # Nothing to wait for, and others get their turn all the same.
+                await trio.lowlevel.checkpoint()
             return await self._receive(bytes_max)
         finally:
             self._is_receiving = False

@@ -14,7 +14,8 @@ __all__ = ["ByteStream", "Connection", "Handler", "Stream", "Traffic"]
 class ByteStream(Protocol):
     """An ordered stream of bytes below a muxer: TCP under noise, or the binary messages of a WebSocket.
 
-    One task sends and one receives. A cancelled call may leave the stream unusable, so only the connection's own tasks call it.
+    One task sends and one receives. What goes out at once may do so without a turn for other tasks. A cancelled call may leave the stream
+    unusable, so only the connection's own tasks call it.
     """
 
     async def send_all(self, data: bytes) -> None:
@@ -53,6 +54,10 @@ class Stream(Protocol):
             ClosedError: We closed our side.
             StreamReset: The peer reset the stream, or the connection is gone.
         """
+        ...
+
+    def send_at_once(self, data: bytes) -> bool:
+        """Send all of it if nothing has to be waited for, not even other data on the connection; False, and nothing is sent, otherwise."""
         ...
 
     async def receive_some(self, bytes_max: int = 65_536) -> bytes:

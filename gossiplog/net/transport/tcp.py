@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 
 import trio
@@ -12,6 +13,10 @@ __all__ = ["TcpStream", "dial_tcp"]
 
 _RECEIVE_BYTES_MAX = 65_536
 _FINISH_S = 1.0
+_TURN_BYTES = 65_536
+"""What may be sent before the other tasks get their turn. A turn for each small piece would take more CPU than to send it."""
+_HAS_DESCRIPTORS = os.name == "posix"
+"""Whether a socket can be read and written as a file."""
 _UNREAD_PIECES_MAX = 256
 
 
@@ -23,11 +28,12 @@ class TcpStream:
         beginning: What was received before, and is received again first.
     """
 
-    __slots__ = ("beginning", "stream")
+    __slots__ = ("_sent", "beginning", "stream")
 
     def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], beginning: bytes = b"") -> None:
         self.stream = stream
         self.beginning = beginning
+        self._sent = 0
 
     @property
     def is_tls(self) -> bool:
@@ -41,13 +47,21 @@ class TcpStream:
         return str(host), int(port)
 
     async def send_all(self, data: bytes | memoryview) -> None:
-        """Send all of it.
+        """Send all of it. Other tasks get their turn only now and then, or if it has to wait.
 
         Raises:
             ClosedError: The connection is closed or broken.
         """
+        self._sent += len(data)
         try:
-            await self.stream.send_all(data)
+            if _HAS_DESCRIPTORS and isinstance(self.stream, trio.SocketStream):
+                data = _write_now(self.stream.socket, data)
+            if data:
+                await self.stream.send_all(data)
+                self._sent = 0
+            elif self._sent >= _TURN_BYTES:
+                self._sent = 0
+                await trio.lowlevel.checkpoint()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ClosedError(_in_words(error)) from None
 
@@ -58,6 +72,8 @@ class TcpStream:
             await trio.lowlevel.checkpoint()
             return data
         try:
+            if _HAS_DESCRIPTORS and isinstance(self.stream, trio.SocketStream):
+                return await _read(self.stream.socket)
             return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ClosedError(_in_words(error)) from None
@@ -108,6 +124,28 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> TcpStrea
             raise OSError(f"TLS failed: {error.__cause__}") from None
         raise
     return TcpStream(sealed)
+
+
+def _write_now(socket: trio.socket.SocketType, data: bytes | memoryview) -> bytes | memoryview:
+    """Write what the socket takes at once, and return the rest; of what is wrong with the socket, trio's own call will tell."""
+    try:
+        return data[os.write(socket.fileno(), data) :]
+    except OSError:
+        return data
+
+
+async def _read(socket: trio.socket.SocketType) -> bytes:
+    """Read what is there once something is. Mostly nothing is, so that trio's own way, which tries before it waits, fails at first."""
+    while True:
+        if socket.fileno() < 0:
+            raise trio.ClosedResourceError
+        await trio.lowlevel.wait_readable(socket)
+        try:
+            return os.read(socket.fileno(), _RECEIVE_BYTES_MAX)
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise trio.BrokenResourceError(f"{error}") from error
 
 
 def _in_words(error: Exception) -> str:

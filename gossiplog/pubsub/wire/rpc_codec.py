@@ -21,6 +21,7 @@ from ..rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
 from ..types import MessageId, PeerId, Topic
 from .overlay_codec import OVERLAY, decode_overlay, encode_overlay
 from .split import Room, split
+from .usual import read_usual, write_usual
 
 __all__ = ["RPC", "Decoded", "Wire", "WireLimits"]
 
@@ -124,10 +125,10 @@ class Wire:
 
         A single message that is too large for a frame of its own is left out, which `fits` tells beforehand.
         """
-        body = RPC.encode(_to_values(rpc))
+        body = _encode(rpc)
         if self._is_within(rpc, len(body)):
             return [encode_frame(body)]
-        return [encode_frame(RPC.encode(_to_values(part))) for part in self.split(rpc)]
+        return [encode_frame(_encode(part)) for part in self.split(rpc)]
 
     def fits(self, message: Message) -> bool:
         """Whether a message can be sent at all."""
@@ -156,6 +157,11 @@ class Wire:
         """
         if len(body) > self.limits.in_bytes_max:
             raise DecodeError(f"an rpc of {len(body)} bytes, at most {self.limits.in_bytes_max} are allowed")
+        if (usual := read_usual(body)) is not None:
+            message = Message(MessageId(b""), self._topic(usual[1]), usual[0])
+            if self.policy.refusal(message) is None:
+                message.id = self.policy.id_of(message)
+                return Decoded(Rpc((message,)))
         values = RPC.decode(body)
         extension = values["gossiplog"] or {"overlay": [], "hops": 0, "choke": [], "unchoke": []}
         messages: list[Message] = []
@@ -224,7 +230,16 @@ class Wire:
 
 def _weigh(rpc: Rpc) -> int:
     """How many bytes an RPC's body takes."""
-    return len(RPC.encode(_to_values(rpc)))
+    return len(_encode(rpc))
+
+
+def _encode(rpc: Rpc) -> bytes:
+    """An RPC's body."""
+    if len(rpc.messages) == 1 and rpc.control is None and not (rpc.subscriptions or rpc.overlay or rpc.hops):
+        body = write_usual(rpc.messages[0])
+        if body is not None:
+            return body
+    return RPC.encode(_to_values(rpc))
 
 
 def _to_values(rpc: Rpc) -> dict[str, Any]:

@@ -32,6 +32,9 @@ FRAMES_A_TURN = 512
 """How many frames `receive` takes at once: a chunk full of headers is thousands of them, for which others should not have to wait."""
 
 _ID_MAX = 2**32 - 1
+# As plain integers, which are tested ten times as fast as flags.
+_SYN, _ACK, _FIN, _RST = (int(flag) for flag in Flags)
+_DATA = int(FrameKind.DATA)
 _RAPID_ROUND_TRIPS = 4
 """A reader that empties half of its window within this many round trips gets twice the window, as in the reference."""
 
@@ -291,22 +294,22 @@ class Yamux:
             events.append(GoneAway(header.length))
             return
         stream = self._streams.get(header.stream)
-        if header.flags & Flags.SYN:
+        if header.flags & _SYN:
             if stream is not None:
                 raise self._violation(f"stream {header.stream} was opened twice")
             stream = self._on_open(header, events, now)
-        is_data = header.kind == FrameKind.DATA
+        is_data = header.kind == _DATA
         if is_data:
             self._body_left = header.length
             self._body_stream = None
         if stream is None:
             self._on_data_for_nobody(header)
             return
-        if header.flags & Flags.RST:
+        if header.flags & _RST:
             self._end(stream)
             events.append(StreamEnded(stream))
             return
-        is_last = bool(header.flags & Flags.FIN)
+        is_last = bool(header.flags & _FIN)
         if is_data and header.length:
             self._on_data(stream, header.length)
             self._is_body_last = is_last
@@ -317,9 +320,9 @@ class Yamux:
             events.append(Writable(stream))
 
     def _on_ping(self, header: Header, now: float) -> None:
-        if header.flags & Flags.SYN:
+        if header.flags & _SYN:
             self._send(FrameKind.PING, Flags.ACK, 0, header.length)
-        elif header.flags & Flags.ACK and self.ping_sent_at is not None and header.length == self._pings:
+        elif header.flags & _ACK and self.ping_sent_at is not None and header.length == self._pings:
             self.round_trip_s = now - self.ping_sent_at
             self.ping_sent_at = None
             self._pings = (self._pings + 1) & _ID_MAX
