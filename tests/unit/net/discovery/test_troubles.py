@@ -63,7 +63,8 @@ TLS_ONLY = encode_line(MULTISTREAM) + encode_line("na")
 async def test_bootstrap_peer_that_cannot_be_used_is_said_why_once(
     answer: bytes | None, reason: str, has_id: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "DIAL_S", 0.2)
+    if answer is None:
+        monkeypatch.setattr(host, "DIAL_S", 0.2)
     caplog.set_level(logging.DEBUG, logger="gossiplog.net")
     async with answering(answer) as place:
         address = place.of(OTHER) if has_id else place
