@@ -2,11 +2,14 @@
 
     python -m benchmarks.mesh --write mesh                 16 and 64 peers; ten minutes and 3 GB
     python -m benchmarks.mesh --peers 8 --rates 2          small, to see whether it runs
+    python -m benchmarks.mesh --peers 16 --rates 5 10 --against ../older --write delivery-16
+    python -m benchmarks.mesh --peers 3 --rates 300 --in-memory --against ../older --write delivery-3-memory
 
 Each peer is a process with its own log (SQLite, durability normal) and libp2p host. They are forked from one that has loaded libp2p,
 so a peer's memory is less than the 97 MB of one by itself; it is told as its share (PSS). Appends go round, each by another peer, at
 even intervals. Latency is from just before an append to the commit on another peer; the clock is the machine's. CPU is that of all
-peers together, less what they use when nobody appends. With many peers a core, latency is a measure of the machine: compare CPU.
+peers together, less what they use when nobody appends. With `--against`, meshes of another tree's package run in turns with those of this
+one, as nothing else can be compared on a machine that others use as well; its figures have `was.` before their names. With many peers a core, latency is a measure of the machine: compare CPU.
 """
 
 from __future__ import annotations
@@ -50,10 +53,12 @@ def main() -> None:
     started = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     samples = _Samples()
     loads = [os.getloadavg()[0]]
+    trees = [None] if options.against is None else [options.against.absolute(), None]
     for count in options.peers:
         for repetition in range(options.repetitions if count < 32 else 1):
-            with tempfile.TemporaryDirectory(prefix="gossiplog-mesh-") as folder:
-                trio.run(_measure, Path(folder), count, options, samples)
+            for tree in trees:
+                with tempfile.TemporaryDirectory(prefix="gossiplog-mesh-") as folder:
+                    trio.run(_measure, Path(folder), count, options, samples, tree)
             print(f"  {count} peers, repetition {repetition + 1}: done", file=sys.stderr, flush=True)
     loads.append(os.getloadavg()[0])
     load = [round(each, 2) for each in loads]
@@ -64,7 +69,7 @@ def main() -> None:
         "measured": started,
         "machine": machine(),
         "versions": versions(),
-        "settings": f"router {options.router}, target {options.target} connections, durability normal, {options.seconds} s a rate",
+        "settings": f"router {options.router}, target {options.target} connections, {_log_kind(options)}, {options.seconds} s a rate",
         "load_average": f"{load[0]} before, {load[1]} after",
     }
     if options.write:
@@ -72,16 +77,21 @@ def main() -> None:
         write_markdown(_RESULTS / f"{options.write}.md", "Meshes of processes", header, figures)
 
 
-async def _measure(folder: Path, count: int, options: argparse.Namespace, samples: _Samples) -> None:
+def _log_kind(options: argparse.Namespace) -> str:
+    return "logs in memory" if options.in_memory else "durability normal"
+
+
+async def _measure(folder: Path, count: int, options: argparse.Namespace, samples: _Samples, tree: Path | None) -> None:
     """Build one mesh and load it at each rate."""
-    flags = ("--target", str(options.target), "--router", options.router, "--durability", "normal")
+    flags = ["--target", str(options.target), "--router", options.router, "--durability", "normal"]
+    flags += ["--in-memory"] * options.in_memory
     begun = time.perf_counter()
-    async with open_cluster(folder, count, *flags) as cluster:
+    async with open_cluster(folder, count, *flags, tree=tree) as cluster:
         started = time.perf_counter()
         enough = min(options.target, count - 1) * 3 // 4
         states = await cluster.until(lambda states: all(state["peers"] >= enough for state in states), wait_s=900, pause_s=1)
         meshed_s = time.perf_counter() - started
-        prefix = f"mesh-{count}"
+        prefix = f"mesh-{count}" if tree is None else f"was.mesh-{count}"
         samples.add(f"{prefix}.start", f"start {count} processes, one after the other", "s", started - begun)
         samples.add(f"{prefix}.meshed", f"until each has {enough} connections, after the last one started", "s", meshed_s)
         samples.add(f"{prefix}.connections", "connections of a peer, mean", "", statistics.fmean(state["peers"] for state in states))
@@ -92,7 +102,7 @@ async def _measure(folder: Path, count: int, options: argparse.Namespace, sample
         total = 0
         for rate in options.rates:
             total += rate * options.seconds
-            await _load(cluster, rate, options.seconds, total, idle_cpu, samples)
+            await _load(cluster, rate, options.seconds, total, idle_cpu, samples, prefix)
         states = await cluster.states()
         samples.add(f"{prefix}.degree", "grafted peers, mean", "", statistics.fmean(state["degree"] for state in states))
         samples.add(
@@ -111,7 +121,7 @@ async def _idle(cluster: Cluster) -> float:
     return (_cpu(await cluster.states()) - before) / (time.perf_counter() - begun)
 
 
-async def _load(cluster: Cluster, rate: int, seconds: int, total: int, idle_cpu: float, samples: _Samples) -> None:
+async def _load(cluster: Cluster, rate: int, seconds: int, total: int, idle_cpu: float, samples: _Samples, of: str) -> None:
     """Append so many a second in all, for so many seconds, and wait until all have all."""
     count = len(cluster.peers)
     before, begun = _cpu(await cluster.states()), time.perf_counter()
@@ -125,7 +135,7 @@ async def _load(cluster: Cluster, rate: int, seconds: int, total: int, idle_cpu:
     deliveries = rate * seconds * (count - 1)
     if len(latencies) != deliveries:
         raise RuntimeError(f"{len(latencies)} deliveries, expected {deliveries}")
-    prefix = f"mesh-{count}.{rate}/s"
+    prefix = f"{of}.{rate}/s"
     cpu = _cpu(states) - before - idle_cpu * elapsed
     samples.add(f"{prefix}.p50", f"append to visible elsewhere, {rate} appends/s in all", "ms", latencies[len(latencies) // 2])
     samples.add(f"{prefix}.p99", "the same", "ms", latencies[len(latencies) * 99 // 100])
@@ -146,6 +156,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="of meshes with fewer than 32 peers (3); others once")
     parser.add_argument("--target", type=int, default=12, metavar="N", help="connections that a peer keeps (12)")
     parser.add_argument("--router", choices=("gossipsub", "episub"), default="gossipsub")
+    parser.add_argument("--in-memory", action="store_true", help="logs in memory: what the protocol alone takes")
+    parser.add_argument("--against", type=Path, metavar="TREE", help="another checkout, whose package is measured in turns with this one")
     parser.add_argument("--write", metavar="NAME", help="write NAME.md and NAME.json to benchmarks/results/")
     return parser.parse_args()
 

@@ -25,12 +25,13 @@ States: TypeAlias = list[Mapping[str, Any]]
 
 
 class Nest:
-    """The process that peers are forked from; see `mesh_peer.py`."""
+    """The process that peers are forked from; see `mesh_peer.py`. With `tree`, it runs the package that is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Path | None = None) -> None:
         self._requests, theirs = socket.socketpair()
+        environment = None if tree is None else {**os.environ, "PYTHONPATH": str(tree)}
         command = [sys.executable, str(_SCRIPT), "--nest", str(theirs.fileno())]
-        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
         theirs.close()
 
     def fork(self, arguments: list[str]) -> tuple[int, socket.socket]:
@@ -134,15 +135,16 @@ class Cluster:
 
 
 @asynccontextmanager
-async def open_cluster(folder: Path, count: int, *options: str) -> AsyncIterator[Cluster]:
+async def open_cluster(folder: Path, count: int, *options: str, tree: Path | None = None) -> AsyncIterator[Cluster]:
     """Start so many peers, the first one alone, and end them at the end.
 
     Args:
         folder: For logs and keys.
         count: Peers.
         options: Of `mesh_peer.py`.
+        tree: Where the package is that the peers run; this one by default.
     """
-    nest = Nest()
+    nest = Nest(tree)
     cluster = Cluster([ClusterPeer(folder / f"peer-{index}.db", options) for index in range(count)], nest)
     try:
         for peer in cluster.peers:

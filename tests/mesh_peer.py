@@ -102,7 +102,7 @@ async def main(options: argparse.Namespace) -> None:
     bootstrap = tuple(Address.parse(text) for text in options.bootstrap)
     config = MeshConfig(listen=LISTEN, bootstrap=bootstrap, router=options.router, target=options.target)
     async with (
-        gossiplog.open(path, topic=options.topic, signer=Ed25519Signer.generate(), durability=options.durability) as log,
+        gossiplog.open(":memory:" if options.in_memory else path, topic=options.topic, signer=Ed25519Signer.generate(), durability=options.durability) as log,
         open_mesh(log, key, config) as mesh,
         trio.open_nursery() as nursery,
     ):
@@ -135,6 +135,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--router", choices=ROUTERS, default="gossipsub")
     parser.add_argument("--target", type=int, default=16)
     parser.add_argument("--durability", default="full")
+    parser.add_argument("--in-memory", action="store_true", help="keep the log in memory")
     parser.add_argument("--held", type=Path, help="where to report steps that hold the loop; see loop_watch.py")
     return parser.parse_args(arguments)
 
