@@ -100,9 +100,10 @@ async def main(options: argparse.Namespace) -> None:
     path = Path(options.log)
     key = PeerKey.load_or_create(path.with_suffix(".peer.pem"))
     bootstrap = tuple(Address.parse(text) for text in options.bootstrap)
+    place = ":memory:" if options.in_memory else path
     config = MeshConfig(listen=LISTEN, bootstrap=bootstrap, router=options.router, target=options.target)
     async with (
-        gossiplog.open(":memory:" if options.in_memory else path, topic=options.topic, signer=Ed25519Signer.generate(), durability=options.durability) as log,
+        gossiplog.open(place, topic=options.topic, signer=Ed25519Signer.generate(), durability=options.durability) as log,
         open_mesh(log, key, config) as mesh,
         trio.open_nursery() as nursery,
     ):
