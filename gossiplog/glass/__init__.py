@@ -2,6 +2,7 @@
 
 from .fact import Fact
 from .ring import Ring
+from .way import Had, entry_way
 from .witness import Witness
 
-__all__ = ["Fact", "Ring", "Witness"]
+__all__ = ["Fact", "Had", "Ring", "Witness", "entry_way"]

@@ -18,7 +18,7 @@ from ..net.service.service import Service
 from ..version import VERSION
 from .budget import Memory
 from .doorkeeper import Doorkeeper, log_right
-from .glass import NO_GLASS, FactsApi, GlassSettings, PeersApi
+from .glass import NO_GLASS, FactsApi, GatherApi, GlassSettings, PeersApi
 from .guard import Guard
 from .metrics import Metrics
 from .own_api import OwnApi
@@ -48,13 +48,13 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
         allowed = Middleware(Doorkeeper, access=access, topics=[topic], right=log_right)
         guarded = [allowed, Middleware(Guard, health=service.health)]
-        routes += [Mount(path, routes=_api(service, hub, memory), middleware=guarded) for path in paths]
+        routes += [Mount(path, routes=_api(service, hub, memory, glass), middleware=guarded) for path in paths]
     return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
 
 
-def _api(service: Service, hub: Hub, memory: Memory) -> Sequence[BaseRoute]:
+def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Sequence[BaseRoute]:
     messages, watch = ReferenceApi(service, hub.admission, memory), OwnApi(service, memory.answers)
-    facts, peers = FactsApi(service), PeersApi(service)
+    facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
     return [
         Route("/clock", without_parameters(messages.clock)),
         Route("/messages", messages.messages, methods=["GET", "POST"]),
@@ -66,6 +66,8 @@ def _api(service: Service, hub: Hub, memory: Memory) -> Sequence[BaseRoute]:
         Route("/events", without_parameters(watch.events)),
         Route("/facts", facts.follow),
         Route("/peers", peers.show),
+        Route("/glass/facts", gathered.facts),
+        Route("/glass/nodes", gathered.nodes),
     ]
 
 

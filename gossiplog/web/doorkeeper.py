@@ -14,7 +14,7 @@ from ..net.access import Access
 
 __all__ = ["Doorkeeper", "log_right"]
 
-_WATCHED = ("/connections", "/facts", "/peers")
+_WATCHED = ("/connections", "/facts", "/peers", "/nodes")
 """Ends of the paths that show the server instead of the log."""
 
 

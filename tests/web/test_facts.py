@@ -12,9 +12,11 @@ from glass_support import following, seen_log
 from network_support import PATIENCE_S, eventually, fetch, memory_log, open_stream, until_equal
 
 from gossiplog.archive import entry_to_line
+from gossiplog.glass import Ring
 from gossiplog.glass.fact import KINDS, WAYS, Fact
 from gossiplog.net.access import Access, hash_token
 from gossiplog.net.admission import HubLimits
+from gossiplog.net.service import board as board_module
 from gossiplog.net.service.registry import service_of
 from gossiplog.web.glass import facts as facts_module
 
@@ -84,7 +86,7 @@ async def test_whoever_comes_back_to_another_run_is_told_of_the_gap(last_id: str
     async with seen_log(1) as log, log.listen("127.0.0.1:0") as hub:
         service = service_of(log)
         assert service is not None and service.observer is not None
-        async with following(hub, last_id=last_id.format(boot=service.observer.boot)) as seen:
+        async with following(hub, last_id=last_id.format(boot=service.observer.board.boot)) as seen:
             await log.append("a")
             await seen.until_fact("publish")
         assert len(seen.gaps) == 1
@@ -103,18 +105,20 @@ async def test_follower_says_how_much_of_the_past_it_wants() -> None:
 
 async def test_slow_reader_costs_no_memory_and_stalls_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "GATHER_S", 0.0)
+    monkeypatch.setattr(board_module, "Ring", partial(Ring, 300))
     async with seen_log(1) as log, log.listen("127.0.0.1:0") as hub:
         service = service_of(log)
         assert service is not None and service.observer is not None
         observer = service.observer
         async with await open_stream(hub) as idle, following(hub) as seen:
             await idle.send_all(b"GET /api/facts HTTP/1.1\r\nhost: localhost\r\n\r\n")
-            for n in range(120):
-                for _ in range(1_000):
-                    observer.tell("fault", reason=f"{n} " + "x" * 100)
+            # Far more than the sockets of both sides hold.
+            for n in range(100):
+                for _ in range(100):
+                    observer.tell("fault", reason=f"{n} " + "x" * 3_000)
                 await seen.until(partial(lambda n: seen.facts and seen.facts[-1].get("reason", "").startswith(f"{n} "), n))
-            assert len(observer.ring) == 50_000 and seen.gaps == []
-            # What the idle one has not read is what its socket holds, and after that it is told what it lost.
+            assert len(observer.ring) == 300 and seen.gaps == []
+            # What the idle one has not read is what the sockets hold, and after that it is told what it lost.
             received = b""
             with trio.fail_after(PATIENCE_S):
                 while b'event: gap\ndata: {"lost":' not in received:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -14,6 +14,8 @@ import click
 from ..exits import ExitCode, Failure
 
 if TYPE_CHECKING:
+    import ssl
+
     from ...gossip_log import GossipLog
     from ...web.glass import GlassSettings
 
@@ -55,11 +57,14 @@ class GlassOptions:
             except OSError as error:
                 raise Failure(f"--facts {self.facts_file}: {error.strerror}", code=ExitCode.USAGE, kind="usage") from None
 
-    def settings(self) -> GlassSettings:
-        """Return what the HTTP server is to show."""
-        from ...web.glass import GlassSettings
+    async def settings(self, stack: AsyncExitStack, tls: ssl.SSLContext | None) -> GlassSettings:
+        """Return what the HTTP server is to show; whom it shows beside itself is followed for as long as the stack is open."""
+        from ...web.glass import Gather, GlassSettings
 
-        return GlassSettings(self.dashboard, self.may_append, self.watched)
+        gather = Gather(self.watched, tls) if self.watched else None
+        if gather is not None:
+            await stack.enter_async_context(gather.running())
+        return GlassSettings(self.dashboard, self.may_append, gather)
 
     def observing(self, log: GossipLog) -> AbstractContextManager[None]:
         """Have facts made of a log, if any are wanted, for the length of a block that begins before anything brings it on the network."""

@@ -84,7 +84,7 @@ class Serving:
         if plan.has_api and plan.listens:
             from ...web import make_http as make
 
-            make_http = partial(make, glass=plan.glass.settings())
+            make_http = partial(make, glass=await plan.glass.settings(stack, plan.hub_tls))
         for address in plan.listens:
             hub = await stack.enter_async_context(listen(logs, address, tls=plan.serving_tls, limits=plan.limits, make_http=make_http))
             self._hubs.append(hub)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +12,13 @@ from ...broadcast import Action, Event
 from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...errors import GossipLogError
-from ...glass import Fact, Ring, Witness
+from ...glass import Fact, Witness
 from ...glass.witness import verdict_fact
 from ...log.requests import ReadCount
 from ...plan import Plan, ask
 from ...replica.log import Replica
 from ...tree.node import Node, ReadRoot
+from .board import Board
 from .facts_file import FactsFile
 
 __all__ = ["Observer"]
@@ -40,19 +40,18 @@ class Observer:
         node: Our peer id.
         on_event: Takes what the machine is told, and what it asks for.
         on_posted: Takes the key of an entry that came by HTTP, before it is inserted.
-        boot: Names this run of the process: numbers of facts mean something within it alone.
-        ring: Keeps the facts.
+        board: Keeps the facts, for whoever waits for them.
+        ring: The board's.
     """
 
     def __init__(self, node: str, topic: str, router: str, file: Path | None = None) -> None:
         self.node = node
-        self.boot = secrets.token_hex(6)
-        self.ring = Ring()
+        self.board = Board()
+        self.ring = self.board.ring
         self._file = None if file is None else FactsFile(file, self.ring)
         self._topic = topic
         self._router = router
         self._witness = Witness(self.tell)
-        self._more: trio.Event | None = None
         self._changed = trio.Event()
         self.on_event: Callable[[Event, Sequence[Action]], None] = self._witness.on_event
         self.on_posted: Callable[[bytes], None] = self._witness.on_posted
@@ -71,20 +70,8 @@ class Observer:
         reason: str | None = None,
     ) -> None:
         """Take a fact. See `Tell`."""
-        ring, where = self.ring, (self._topic, self._router)
-        ring.add(Fact(*where, ring.next, time.time(), kind, self.node, peer, type, message, count, size, None, way, rule, reason))
-        more = self._more
-        if more is not None:
-            self._more = None
-            more.set()
-
-    async def wait(self, seq: int) -> None:
-        """Wait until there is a fact with this number."""
-        await trio.lowlevel.checkpoint()
-        while self.ring.next <= seq:
-            if self._more is None:
-                self._more = trio.Event()
-            await self._more.wait()
+        number, where = self.ring.next, (self._topic, self._router)
+        self.board.add(Fact(*where, number, time.time(), kind, self.node, peer, type, message, count, size, None, way, rule, reason))
 
     # What the driver knows
 
@@ -111,7 +98,7 @@ class Observer:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._follow_root, log)
                 if self._file is not None:
-                    nursery.start_soon(self._file.run, self.wait)
+                    nursery.start_soon(self._file.run, self.board.wait)
         finally:
             self.tell("stop")
             if self._file is not None:

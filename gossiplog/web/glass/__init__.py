@@ -1,7 +1,8 @@
 """What a server shows of itself to whoever watches it: its facts as they happen, and its peers."""
 
 from .facts import FactsApi
+from .gather import Gather, GatherApi
 from .introspection import PeersApi
 from .settings import NO_GLASS, GlassSettings
 
-__all__ = ["NO_GLASS", "FactsApi", "GlassSettings", "PeersApi"]
+__all__ = ["NO_GLASS", "FactsApi", "Gather", "GatherApi", "GlassSettings", "PeersApi"]

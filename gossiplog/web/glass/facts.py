@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import trio
 from starlette.exceptions import HTTPException
@@ -19,13 +21,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...glass.ring import FACTS_MAX
+from ...net.service.board import Board
 from ...net.service.observer import Observer
 from ...net.service.service import Service
 from ...version import VERSION
 from ..parameters import check_parameters, shown
 from ..streamed import Streamed, Write
 
-__all__ = ["GATHER_S", "HEARTBEAT_S", "PAST", "FactsApi", "observer_of"]
+__all__ = ["GATHER_S", "HEARTBEAT_S", "PAST", "FactsApi", "hello_of", "observer_of", "stream"]
 
 GATHER_S = 0.05
 HEARTBEAT_S = 15.0
@@ -47,43 +50,57 @@ class FactsApi:
 
     async def follow(self, request: Request) -> Response:
         """GET facts."""
-        check_parameters(request, "past")
-        observer = observer_of(self._service)
-        past = _read_past(request)
-        last_id = request.headers.get("last-event-id")
-        return Streamed(partial(self._write, observer, past, last_id), media_type="text/event-stream", is_endless=True)
+        board = observer_of(self._service).board
+        return stream(request, board, hello_of(self._service, board))
 
-    async def _write(self, observer: Observer, past: int, last_id: str | None, write: Write) -> None:
-        ring = observer.ring
-        seq, is_lost = max(ring.first, ring.next - past), False
-        if last_id is not None:
-            known = _ID.fullmatch(last_id)
-            if known is not None and known[1] == observer.boot and int(known[2]) < ring.next:
-                seq = int(known[2]) + 1
-            else:
-                # Of another run of this process: what happened between is not known.
-                is_lost = True
-        hello = {
-            "node": observer.node,
-            "topic": self._service.topic,
-            "router": self._service.state().router.router,
-            "version": VERSION,
-            "boot": observer.boot,
-            "now": time.time(),
-        }
-        beginning = b"retry: %d\nevent: hello\ndata: %s\n\n" % (RETRY_MS, json.dumps(hello, separators=(",", ":")).encode())
-        await write(beginning + (_gap(None) if is_lost else b""))
-        while True:
-            with trio.move_on_after(HEARTBEAT_S) as waiting:
-                await observer.wait(seq)
-            if waiting.cancelled_caught:
-                await write(b":\n\n")
-                continue
-            await trio.sleep(GATHER_S)
-            lines, following, lost = ring.since(seq)
-            gap = _gap(lost) if lost else b""
-            await write(gap + b"id: %s-%d\nevent: facts\ndata: [%s]\n\n" % (observer.boot.encode(), following - 1, b",".join(lines)))
-            seq = following
+
+def hello_of(service: Service, board: Board) -> dict[str, Any]:
+    """Return what a follower is told first."""
+    return {
+        "node": service.me,
+        "topic": service.topic,
+        "router": service.state().router.router,
+        "version": VERSION,
+        "boot": board.boot,
+        "now": time.time(),
+    }
+
+
+def stream(request: Request, board: Board, hello: Mapping[str, Any]) -> Response:
+    """Answer with a stream of a board's facts, from where the client was.
+
+    Raises:
+        HTTPException: 400, a parameter cannot be read.
+    """
+    check_parameters(request, "past")
+    past = _read_past(request)
+    produce = partial(_write, board, hello, past, request.headers.get("last-event-id"))
+    return Streamed(produce, media_type="text/event-stream", is_endless=True)
+
+
+async def _write(board: Board, hello: Mapping[str, Any], past: int, last_id: str | None, write: Write) -> None:
+    ring = board.ring
+    seq, is_lost = max(ring.first, ring.next - past), False
+    if last_id is not None:
+        known = _ID.fullmatch(last_id)
+        if known is not None and known[1] == board.boot and int(known[2]) < ring.next:
+            seq = int(known[2]) + 1
+        else:
+            # Of another run of this process: what happened between is not known.
+            is_lost = True
+    beginning = b"retry: %d\nevent: hello\ndata: %s\n\n" % (RETRY_MS, json.dumps(hello, separators=(",", ":")).encode())
+    await write(beginning + (_gap(None) if is_lost else b""))
+    while True:
+        with trio.move_on_after(HEARTBEAT_S) as waiting:
+            await board.wait(seq)
+        if waiting.cancelled_caught:
+            await write(b":\n\n")
+            continue
+        await trio.sleep(GATHER_S)
+        lines, following, lost = ring.since(seq)
+        gap = _gap(lost) if lost else b""
+        await write(gap + b"id: %s-%d\nevent: facts\ndata: [%s]\n\n" % (board.boot.encode(), following - 1, b",".join(lines)))
+        seq = following
 
 
 def observer_of(service: Service) -> Observer:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .gather import Gather
+
 __all__ = ["NO_GLASS", "GlassSettings"]
 
 
@@ -14,12 +16,12 @@ class GlassSettings:
     Attributes:
         has_page: The page is served.
         may_append: The page may append.
-        watched: URLs of other servers, whose facts are shown as well.
+        gather: Follows other servers, whose facts are shown as well; None for none.
     """
 
     has_page: bool = False
     may_append: bool = False
-    watched: tuple[str, ...] = ()
+    gather: Gather | None = None
 
 
 NO_GLASS = GlassSettings()

@@ -1,0 +1,131 @@
+"""The facts of several servers in one stream: GET glass/facts and GET glass/nodes.
+
+A server that is not told to watch others shows itself. What others tell is checked to be facts, and not believed any further.
+
+Source: docs/glass.md, "Several servers".
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...glass import Fact
+from ...net.service.board import Board
+from ...net.service.observer import Observer
+from ...net.service.service import Service
+from ...tasks.nursery import open_service_nursery
+from ..parameters import check_parameters
+from .facts import hello_of, observer_of, stream
+from .following import Followed, follow
+
+__all__ = ["Gather", "GatherApi"]
+
+
+class Gather:
+    """Merges facts, by topic, in the order in which they come here.
+
+    Args:
+        urls: Servers to follow, each by its log's URL.
+        tls: Checks their certificates; the system's authorities unless given.
+
+    Attributes:
+        followed: Whom it follows.
+    """
+
+    def __init__(self, urls: tuple[str, ...] = (), tls: ssl.SSLContext | None = None) -> None:
+        self.followed = [Followed(url) for url in urls]
+        self._tls = tls
+        self._boards: dict[str, Board] = {}
+        self._own: set[Observer] = set()
+        self._nursery: trio.Nursery | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow all of them for the length of a block."""
+        async with open_service_nursery() as self._nursery:
+            for followed in self.followed:
+                self._nursery.start_soon(self.follow, followed)
+            yield
+            self._nursery.cancel_scope.cancel()
+
+    async def follow(self, followed: Followed) -> None:
+        """Follow one for ever, in a task of the caller's: for servers that come and go."""
+        await follow(followed, self.add, tls=self._tls, clock=time.time)
+
+    def add(self, fact: Fact) -> None:
+        """Take a fact; of a topic that nobody looks at it is forgotten."""
+        board = self._boards.get(fact.scenario)
+        if board is not None:
+            board.add(fact)
+
+    def board(self, topic: str) -> Board:
+        """Return the facts of a topic, which are kept from the first call on."""
+        return self._boards.setdefault(topic, Board())
+
+    def include(self, observer: Observer, topic: str) -> Board:
+        """Merge facts of our own as well, all that there are; return the topic's."""
+        board = self.board(topic)
+        if observer not in self._own and self._nursery is not None:
+            self._own.add(observer)
+            self._nursery.start_soon(self._follow_own, observer, board.add)
+        return board
+
+    async def _follow_own(self, observer: Observer, add: Callable[[Fact], None]) -> None:
+        seq = observer.ring.first
+        while True:
+            await observer.board.wait(seq)
+            for fact in observer.ring.facts(seq):
+                add(fact)
+            seq = observer.ring.next
+
+
+class GatherApi:
+    """Serves one log's.
+
+    Args:
+        service: Its service.
+        gather: Follows others; None where nobody is to be followed.
+    """
+
+    def __init__(self, service: Service, gather: Gather | None) -> None:
+        self._service = service
+        self._gather = gather
+        if gather is not None:
+            gather.board(service.topic)
+
+    async def facts(self, request: Request) -> Response:
+        """GET glass/facts."""
+        observer = observer_of(self._service)
+        board = observer.board if self._gather is None else self._gather.include(observer, self._service.topic)
+        return stream(request, board, hello_of(self._service, board))
+
+    async def nodes(self, request: Request) -> Response:
+        """GET glass/nodes."""
+        check_parameters(request)
+        service = self._service
+        root, count = await service.log.root(), await service.log.count()
+        us = {"node": service.me, "name": "here", "url": "", "kind": "us", "alive": True, "root": root.hash.hex(), "entries": count}
+        followed = [] if self._gather is None else self._gather.followed
+        return JSONResponse([us, *(_node_record(one) for one in followed if one.topic in ("", service.topic))])
+
+
+def _node_record(followed: Followed) -> dict[str, Any]:
+    return {
+        "node": followed.node,
+        "name": followed.name or followed.url.partition("://")[2],
+        "url": followed.url.partition("?")[0],
+        "kind": "server",
+        "alive": followed.is_alive,
+        "root": followed.root,
+        "entries": followed.entries,
+        "error": followed.error,
+        "skew_s": round(followed.skew_s, 3),
+    }
