@@ -26,7 +26,7 @@ ALLOWED: dict[str, str] = {
     "broadcast": "codec entry errors log plan pubsub sync",
     "cli": "archive cli/log codec entry errors ethereum gossip_log keyring store/postgres tasks version",
     "cli/log": "archive arrow cli codec entry errors gossip_log graph keyring log plan replica store store/sqlite tasks",
-    "cli/net": "cli cli/log entry errors gossip_log net net/hub net/libp2p net/service plan pubsub sync tree web web/glass",
+    "cli/net": "cli cli/log entry errors gossip_log net net/hub net/libp2p net/service plan pubsub sim sync testnet tree web web/glass",
     "cli/sim": "cli pubsub sim sim/check sim/measure sim/routing sim/simsub",
     "cli/spark": "cli entry errors spark spark/jobs spark/source",
     "cli/spark/submit": "cli",
@@ -72,6 +72,7 @@ ALLOWED: dict[str, str] = {
     "store/sqlite": "entry errors log plan store tree version",
     "sync": "codec entry errors log plan tree",
     "testing": "codec entry errors log store",
+    "testnet": "archive codec entry errors gossip_log net/hub net/libp2p net/transport pubsub pubsub/wire sim sim/routing sync tasks web",
     "tree": "errors plan",
     "web": "archive codec entry errors log net net/hub net/service net/transport plan pubsub replica sync tasks version web/glass",
     "web/glass": "errors glass net/hub net/service net/transport pubsub sync tasks version web",
@@ -96,6 +97,7 @@ PRIVATE_ALLOWED = {
     "store/sqlite/connection.py": "aiosqlite's queue and thread have no public name",
     "codec/link.py": "multiformats' CID has no public way to be made without checking twice",
     "net/libp2p/noise.py": "libp2p's pattern has no public name for the key that the handshake proved",
+    "testnet/nest.py": "the os has no public name for the end of a forked process that runs nothing of its parent's",
     "replica/care.py": "a replica copies from the store of another replica, of its own class",
 }
 """Files that use another's private names, and why."""
@@ -114,6 +116,8 @@ ENTRANCES = frozenset(
         "blocking.py",
         "cli/spark/submit/spark_submit.py",
         "spark/autoload/pyspark_gossiplog.py",
+        "testnet/liar.py",
+        "testnet/nest.py",
         "sim/simsub/vector.py",
     }
 )

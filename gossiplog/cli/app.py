@@ -42,6 +42,7 @@ COMMANDS = {
     "token": "net.token:token",
     "quarantine": "log.quarantine:quarantine",
     "migrate": "log.lifecycle:migrate",
+    "testnet": "net.testnet:testnet",
     "sim": "sim.group:sim",
     "spark": "spark.group:spark",
     "demo": "demo:demo",

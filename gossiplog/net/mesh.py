@@ -70,6 +70,7 @@ class MeshConfig:
         limits: Of connections, those that we dialled counted in all.
         tls: Verifies the servers that we dial with TLS; by default as the system does.
         wire: Limits of pubsub's frames.
+        source: Which of this machine's addresses to dial from; None lets the system choose.
     """
 
     listen: tuple[Address, ...] = ()
@@ -83,6 +84,7 @@ class MeshConfig:
     known_file: Path | None = None
     tls: ssl.SSLContext | None = None
     wire: WireLimits = field(default_factory=WireLimits)
+    source: str | None = None
 
 
 class Mesh:
@@ -178,6 +180,7 @@ async def open_mesh(log: Replica, key: PeerKey, config: MeshConfig) -> AsyncIter
                 announce=config.announce,
                 limits=config.limits,
                 tls=config.tls,
+                source=config.source,
             ) as mesh.host,
             open_service_nursery() as nursery,
         ):

@@ -15,10 +15,12 @@ from ..pubsub.registry import ROUTERS
 __all__ = [
     "FAULTS",
     "Attack",
+    "CastSpec",
     "Churn",
     "Fault",
     "Kill",
     "LatencySpec",
+    "Liar",
     "LinkSpec",
     "Offline",
     "Partition",
@@ -183,11 +185,13 @@ class Kill:
         at_s: When.
         share: Of all honest nodes, at random.
         restart_after_s: When they come back, with nothing in memory; 0: never.
+        numbers: These nodes, instead of a share.
     """
 
     at_s: float = 10.0
     share: float = 0.3
     restart_after_s: float = 0.0
+    numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
@@ -203,11 +207,13 @@ class Partition:
         at_s: When it begins.
         heal_s: When it ends; links that were given up meanwhile are dialled again within a second.
         share: Of the nodes, on one of the two sides.
+        numbers: These nodes on one side, instead of a share.
     """
 
     at_s: float = 10.0
     heal_s: float = 20.0
     share: float = 0.5
+    numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
@@ -247,12 +253,14 @@ class Slow:
         until_s: When it ends.
         nodes: How many.
         bandwidth: Bytes a second, of each of their links in each direction.
+        numbers: These nodes, instead of a number of them.
     """
 
     at_s: float = 0.0
     until_s: float = 1e9
     nodes: int = 1
     bandwidth: float = 2_000.0
+    numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
@@ -278,8 +286,50 @@ class Offline:
         need(self.return_s > self.at_s, "fault.return_s", self.return_s, "> at_s")
 
 
-Fault: TypeAlias = Kill | Partition | Churn | Slow | Offline
-FAULTS: dict[str, type[Fault]] = {"kill": Kill, "partition": Partition, "churn": Churn, "slow": Slow, "offline": Offline}
+@dataclass(frozen=True, slots=True)
+class Liar:
+    """A peer more, which sends forged entries to everybody. Only among real processes: the simulator's messages have nothing to forge.
+
+    Attributes:
+        at_s: When it comes.
+        interval_s: Seconds from one forgery to the next.
+    """
+
+    at_s: float = 5.0
+    interval_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        need(self.at_s >= 0, "fault.at_s", self.at_s, "≥ 0")
+        need(self.interval_s > 0, "fault.interval_s", self.interval_s, "> 0")
+
+
+Fault: TypeAlias = Kill | Partition | Churn | Slow | Offline | Liar
+FAULTS: dict[str, type[Fault]] = {
+    "kill": Kill,
+    "partition": Partition,
+    "churn": Churn,
+    "slow": Slow,
+    "offline": Offline,
+    "liar": Liar,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CastSpec:
+    """What `gossiplog testnet` makes of some of the nodes; in the simulator they are nodes like the others.
+
+    Attributes:
+        clients: How many are clients of a server's hub, by WebSocket, instead of peers in the mesh. With the topology `hubs` all are that
+            are neither hubs nor browsers.
+        browsers: How many are pages with the reference's client, in Chromium.
+    """
+
+    clients: int = 0
+    browsers: int = 0
+
+    def __post_init__(self) -> None:
+        need(self.clients >= 0, "testnet.clients", self.clients, "≥ 0")
+        need(self.browsers >= 0, "testnet.browsers", self.browsers, "≥ 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +383,7 @@ class Scenario:
         attack: Malicious nodes.
         fault: What else goes wrong, in any number.
         params: For each router a table of its parameters, by their names in `gossiplog.pubsub`; `score` is a table in it.
+        testnet: What real processes are, where they are no servers.
         directory: Where files that it names are looked for; not a key.
     """
 
@@ -349,6 +400,7 @@ class Scenario:
     attack: Attack = field(default_factory=Attack)
     fault: tuple[Fault, ...] = ()
     params: dict[str, dict[str, Any]] = field(default_factory=dict)
+    testnet: CastSpec = field(default_factory=CastSpec)
     directory: Path = field(default_factory=Path, compare=False)
 
     def __post_init__(self) -> None:
@@ -359,6 +411,9 @@ class Scenario:
         need(0 <= self.clock_drift <= 0.1, "clock_drift", self.clock_drift, "0 to 0.1")
         need(self.publish.sources <= self.nodes, "publish.sources", self.publish.sources, f"≤ nodes ({self.nodes})")
         need(self.attack.victims <= self.nodes, "attack.victims", self.attack.victims, f"≤ nodes ({self.nodes})")
+        for fault in self.fault:
+            wrong = [number for number in getattr(fault, "numbers", ()) if not 0 <= number < self.nodes]
+            need(not wrong, "fault.numbers", wrong[:1], f"numbers of nodes, 0 to {self.nodes - 1}")
         for router in self.params:
             need(router in ROUTERS, f"params.{router}", router, f"one of {', '.join(ROUTERS)}")
 

@@ -7,6 +7,7 @@ whom it is for, and which page asks.
 from __future__ import annotations
 
 import trio
+from starlette.types import ASGIApp
 
 from ..net.hub.server import Hub, ServeHttp
 from ..net.transport.http_head import Head, read_head
@@ -15,7 +16,7 @@ from .app import make_app
 from .exchange import Exchange
 from .glass import NO_GLASS, GlassSettings
 
-__all__ = ["make_http"]
+__all__ = ["make_http", "serve_app"]
 
 KEEP_ALIVE_S = 15.0
 """Within which the head of the next request on a connection arrives."""
@@ -23,7 +24,11 @@ KEEP_ALIVE_S = 15.0
 
 def make_http(hub: Hub, glass: GlassSettings = NO_GLASS) -> ServeHttp:
     """Make what serves plain HTTP on a hub's port, and shows so much of the server."""
-    app = make_app(hub, glass)
+    return serve_app(make_app(hub, glass), hub)
+
+
+def serve_app(app: ASGIApp, hub: Hub) -> ServeHttp:
+    """Make what serves an application on a hub's port."""
     head_bytes_max = hub.admission.limits.head_bytes_max
 
     async def serve(connection: TcpStream, head: Head, client: str) -> Head | None:

@@ -162,6 +162,7 @@ def serve(
         apps=tuple(load_application(name) for name in apps),
         authorize=load_authorize(authorize) if authorize else None,
         glass=glass,
+        dial_from=mesh.dial_from,
     )
     glass.check(has_api=plan.has_api and bool(plan.listens))
     context = click.get_current_context()

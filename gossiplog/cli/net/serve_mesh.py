@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 import tomllib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -43,6 +44,7 @@ class MeshOptions:
     router: str
     target: int
     params_file: str | None = None
+    dial_from: str | None = None
 
     @property
     def is_wanted(self) -> bool:
@@ -99,6 +101,7 @@ class MeshOptions:
             known_file=Path(f"{self.key_file or path}.peers.json"),
             limits=replace(limits, connections_max=min(limits.connections_max, CONNECTIONS_MAX)),
             tls=tls,
+            source=self.dial_from,
         )
         return await stack.enter_async_context(open_mesh(log, key, config))
 
@@ -116,9 +119,10 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
         router: str,
         peers: int,
         mesh_params: str | None,
+        dial_from: str | None,
         **options: Any,
     ) -> R:
-        return command(*args, mesh=MeshOptions(p2p, bootstrap, announce, peer_key, router, peers, mesh_params), **options)
+        return command(*args, mesh=MeshOptions(p2p, bootstrap, announce, peer_key, router, peers, mesh_params, dial_from), **options)
 
     options = (
         click.option("--p2p", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
@@ -131,6 +135,9 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
             "--mesh-params",
             type=click.Path(dir_okay=False),
             help="TOML with the router's parameters that are to differ from the defaults, those of peer scores among them.",
+        ),
+        click.option(
+            "--dial-from", metavar="ADDRESS", callback=_check_address, help="Dial peers and hubs from this address of the machine."
         ),
         click.option(
             "--mesh-params-help",
@@ -161,6 +168,13 @@ def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParam
         hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
         raise Failure(f"--mesh-params {file}: {reason}", hint=hint, code=ExitCode.USAGE, kind="usage") from None
     return params
+
+
+def _check_address(context: click.Context, option: click.Parameter, address: str | None) -> str | None:
+    try:
+        return None if address is None else str(ipaddress.ip_address(address))
+    except ValueError:
+        raise click.BadParameter(f"{address!r} is no IP address") from None
 
 
 def _print_params(context: click.Context, option: click.Parameter, router: str | None) -> None:

@@ -43,6 +43,7 @@ class Plan:
         apps: What is made of the entries.
         authorize: The access rule of the logs.
         glass: What is to be seen of it all.
+        dial_from: Which of this machine's addresses to dial hubs from; None lets the system choose.
     """
 
     logs: tuple[Location, ...]
@@ -57,6 +58,7 @@ class Plan:
     apps: tuple[Application, ...] = ()
     authorize: Any = None
     glass: GlassOptions = field(default_factory=GlassOptions)
+    dial_from: str | None = None
 
 
 class Serving:
@@ -162,4 +164,5 @@ class Serving:
         for hub in self._plan.hubs:
             place, mark, query = hub.partition("?")
             url = hub if len(self._ends) == 1 else f"{place.rstrip('/')}/{quote(log.topic)}{mark}{query}"
-            await stack.enter_async_context(connect(log, url, tls=self._plan.hub_tls, token=self._plan.token))
+            linked = connect(log, url, tls=self._plan.hub_tls, token=self._plan.token, source=self._plan.dial_from)
+            await stack.enter_async_context(linked)

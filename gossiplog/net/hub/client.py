@@ -10,7 +10,7 @@ import random
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 import trio
@@ -52,6 +52,7 @@ class HubUrl:
         target: Path and query.
         is_tls: `wss`.
         headers: What to send when connecting, a token among it.
+        source: Which of this machine's addresses to dial from; None lets the system choose.
     """
 
     url: str
@@ -61,6 +62,7 @@ class HubUrl:
     target: str
     is_tls: bool
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    source: str | None = None
 
 
 def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] | None = None) -> HubUrl:
@@ -122,7 +124,7 @@ async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin:
     context = (tls or ssl.create_default_context()) if hub.is_tls else None
     with trio.move_on_after(DIAL_S):
         try:
-            stream = await dial_tcp(hub.host, hub.port, context)
+            stream = await dial_tcp(hub.host, hub.port, context, hub.source)
             try:
                 return await connect_websocket(stream, hub.host_header, hub.target, origin, hub.headers)
             except BaseException:
@@ -231,6 +233,7 @@ async def connect(
     origin: str | None = None,
     token: str | None = None,
     headers: Mapping[str, str] | None = None,
+    source: str | None = None,
 ) -> AsyncIterator[HubLink]:
     """Keep a log connected to a hub for the length of a block.
 
@@ -243,11 +246,12 @@ async def connect(
         origin: What to send as `Origin`.
         token: To be let in with.
         headers: To send as well when connecting.
+        source: Which of this machine's addresses to dial from; by default the system chooses.
 
     Raises:
         LocalProtocolError: The URL is malformed, or the log is connected to it already.
     """
-    hub = parse_url(url, token=token, headers=headers)
+    hub = replace(parse_url(url, token=token, headers=headers), source=source)
     async with open_service(log) as service:
         if hub.url in service.hubs:
             raise LocalProtocolError(f"the log is connected to {hub.url} already")

@@ -114,14 +114,14 @@ class Hub:
             stack.callback(counting.cancel)
             log.tasks.start_soon(_run_within, counting, intake.run)
             self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
-        self._remake()
+        self.remake()
 
     async def remove(self, topic: str) -> None:
         """Serve a log no longer: its clients' connections are closed, after what waits for them went out, within a second."""
         service, held = self.services.pop(topic, None), self._held.pop(topic, None)
         if service is None or held is None:
             return
-        self._remake()
+        self.remake()
         with trio.CancelScope(shield=True):
             with trio.move_on_after(_DRAIN_S):
                 await service.drain()
@@ -134,7 +134,8 @@ class Hub:
         while self._held:
             await self._held.popitem()[1].aclose()
 
-    def _remake(self) -> None:
+    def remake(self) -> None:
+        """Make anew what serves HTTP, as the logs have changed."""
         self.http = None if self._make_http is None else self._make_http(self)
 
     def service_at(self, path: str) -> Service | None:
@@ -263,7 +264,7 @@ async def listen(
     At its end nobody is accepted any more, what waits to be pushed goes out within a second, and the connections are closed.
 
     Args:
-        logs: Open, of different topics.
+        logs: Open, of different topics; none only where there is HTTP to serve.
         address: `HOST:PORT`, `[HOST]:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
         tls: With a certificate, for `wss://`.
         limits: Who is let in.
@@ -274,12 +275,13 @@ async def listen(
         CannotListen: The address cannot be had.
     """
     host, port = parse_address(address)
-    if not logs:
+    if not logs and make_http is None:
         raise LocalProtocolError("there is no log to serve")
     async with AsyncExitStack() as stack:
         limits = limits or HubLimits()
         hub = Hub(Admission(limits), Names(limits, host, is_tls=tls is not None), tls, make_http)
         stack.push_async_callback(hub.release)
+        hub.remake()
         for log in logs:
             await hub.add(log)
         try:

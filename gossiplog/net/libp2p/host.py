@@ -81,6 +81,7 @@ async def open_host(
     announce: Sequence[Address] = (),
     limits: HubLimits | None = None,
     tls: ssl.SSLContext | None = None,
+    source: str | None = None,
 ) -> AsyncIterator[Host]:
     """Listen on every address and take part until the end of the block, which closes all connections.
 
@@ -93,6 +94,7 @@ async def open_host(
         announce: What others are told instead of the addresses that we listen on.
         limits: Of inbound connections; `connections_max` is for both directions together.
         tls: Verifies the servers that we dial with TLS; by default as the system does.
+        source: Which of this machine's addresses to dial from; by default the system chooses.
 
     Raises:
         CannotListen: One of the addresses cannot be listened on.
@@ -105,6 +107,7 @@ async def open_host(
         announce=announce,
         limits=limits or HubLimits(connections_max=CONNECTIONS_MAX),
         tls=tls,
+        source=source,
     )
     async with open_service_nursery() as nursery:
         await host.start(listen, nursery)
@@ -135,6 +138,7 @@ class Host:
         announce: Sequence[Address],
         limits: HubLimits,
         tls: ssl.SSLContext | None,
+        source: str | None = None,
     ) -> None:
         self.key = key
         self.addresses: tuple[Address, ...] = ()
@@ -147,6 +151,7 @@ class Host:
         self._on_identity = on_identity
         self._announce = tuple(announce)
         self._tls = tls
+        self._source = source
         own: dict[str, Handler] = dict.fromkeys(IDENTIFY_PROTOCOLS, self._answer_identify)
         own.update(dict.fromkeys(IDENTIFY_PUSH_PROTOCOLS, self._take_identity))
         own.update(dict.fromkeys(PING_PROTOCOLS, answer_ping))
@@ -317,7 +322,7 @@ class Host:
         try:
             self._check_total()
             await check_reach(address)
-            stream = await dial(address, self._tls)
+            stream = await dial(address, self._tls, self._source)
             try:
                 upgraded, found = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
                 if found == self.id:

@@ -70,19 +70,20 @@ def local_addresses(address: Address) -> list[Address]:
     return [replace(address, host=host) for host in dict.fromkeys(found) if not ip_address(host).is_link_local]
 
 
-async def dial(address: Address, tls: ssl.SSLContext | None) -> TcpStream:
+async def dial(address: Address, tls: ssl.SSLContext | None, source: str | None = None) -> TcpStream:
     """Connect to one address; the caller sets a deadline.
 
     Args:
         address: Where.
         tls: Checks the server's certificate, if the address is one with TLS; by default as the system does.
+        source: Which of this machine's addresses to dial from; by default the system chooses.
 
     Raises:
         OSError: Nobody listens there, or the name is not known, or TLS failed.
     """
     if address.is_tls:
-        return await dial_tcp(address.host, address.port, tls or ssl.create_default_context())
-    return await dial_tcp(await _resolve(address), address.port, None)
+        return await dial_tcp(address.host, address.port, tls or ssl.create_default_context(), source)
+    return await dial_tcp(await _resolve(address), address.port, None, source)
 
 
 async def open_websocket(stream: TcpStream, address: Address) -> ByteStream:

@@ -101,18 +101,19 @@ class TcpStream:
         await trio.aclose_forcefully(self.stream)
 
 
-async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None) -> TcpStream:
+async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str | None = None) -> TcpStream:
     """Connect; the caller sets a deadline.
 
     Args:
         host: A name or an address; with TLS also what the certificate has to be for.
         port: Of the server.
         tls: None for a connection in the clear.
+        source: Which of this machine's addresses to dial from; by default the system chooses.
 
     Raises:
         OSError: Nobody listens there, or the name is not known, or TLS failed.
     """
-    stream = await trio.open_tcp_stream(host, port)
+    stream = await trio.open_tcp_stream(host, port, local_address=source)
     if tls is None:
         return TcpStream(stream)
     sealed = trio.SSLStream(stream, tls, server_hostname=host, https_compatible=True)

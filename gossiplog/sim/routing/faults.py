@@ -6,7 +6,7 @@ import random
 from typing import assert_never
 
 from ..measure.trace import Recorder
-from ..scenario import Churn, Fault, Kill, Offline, Partition, PublishSpec, Slow
+from ..scenario import Churn, Fault, Kill, Liar, Offline, Partition, PublishSpec, ScenarioError, Slow
 from .network import Network
 from .node import Node
 from .topology import Links
@@ -68,12 +68,15 @@ class Script:
             case Churn():
                 at(fault.at_s, lambda now: self._churn(fault, now))
             case Slow():
-                chosen = self._rng.sample(self._nodes, min(fault.nodes, len(self._nodes)))
+                chosen = [self._nodes[number] for number in fault.numbers]
+                chosen = chosen or self._rng.sample(self._nodes, min(fault.nodes, len(self._nodes)))
                 at(fault.at_s, lambda _: self._slow(chosen, fault.bandwidth, "slow"))
                 at(fault.until_s, lambda _: self._slow(chosen, 0.0, "slow ends"))
             case Offline():
                 at(fault.at_s, lambda _: self._leave())
                 at(fault.return_s, lambda _: self._return())
+            case Liar():
+                raise ScenarioError("fault.kind: 'liar' is for real processes: run it with `gossiplog testnet --script`")
             case _:
                 assert_never(fault)
 
@@ -88,7 +91,10 @@ class Script:
 
     def _kill(self, fault: Kill) -> None:
         up = [node for node in self._nodes if node.router is not None and node not in self._sources]
-        chosen = self._rng.sample(up, min(len(up), round(fault.share * len(self._nodes))))
+        if fault.numbers:
+            chosen = [self._nodes[number] for number in fault.numbers if self._nodes[number].router is not None]
+        else:
+            chosen = self._rng.sample(up, min(len(up), round(fault.share * len(self._nodes))))
         self._tell("kill", len(chosen))
         for node in chosen:
             self._network.crash(node)
@@ -122,7 +128,7 @@ class Script:
 
     def _divide(self, fault: Partition) -> None:
         nodes = self._network.nodes
-        chosen = self._rng.sample(range(len(nodes)), round(fault.share * len(nodes)))
+        chosen = list(fault.numbers) or self._rng.sample(range(len(nodes)), round(fault.share * len(nodes)))
         sides = bytearray(len(nodes))
         for number in chosen:
             sides[number] = 1

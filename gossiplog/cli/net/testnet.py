@@ -1,0 +1,237 @@
+"""`testnet`: a network of real processes on this machine, to look at and to break."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...pubsub.mesh_params import MESH_PARAMS
+from ..exits import ExitCode
+from ..options import output_options
+from ..output import Output
+from ..progress import Progress
+from ..session import run
+from .serve import SIGNALS
+
+if TYPE_CHECKING:
+    from ...sim.scenario import Scenario
+    from ...testnet import Testnet
+
+__all__ = ["testnet"]
+
+_PEERS = 8
+_CONNECT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the command line says, None where it says nothing."""
+
+    script: str | None
+    peers: int | None
+    clients: int | None
+    browsers: int | None
+    router: str | None
+    loss: float | None
+    latency_ms: tuple[float, float] | None
+
+    def scenario(self) -> Scenario:
+        """The scenario that is to be run: a script's, or a plain one, with what the command line says in it."""
+        from ...sim.scenario import CastSpec, LatencySpec, Scenario, TopologySpec
+        from ...sim.scenario_file import load_scenario
+        from ...testnet.script import check_scenario
+
+        if self.script is None:
+            peers = self.peers or _PEERS
+            clients = peers // 8 if self.clients is None else self.clients
+            base = Scenario(
+                "testnet",
+                nodes=max(2, peers),
+                topology=TopologySpec(connect=_CONNECT),
+                latency=LatencySpec(low_s=0.010, high_s=0.050),
+                testnet=CastSpec(clients, self.browsers or 0),
+            )
+        else:
+            base = load_scenario(self.script)
+            cast = base.testnet
+            cast = replace(cast, clients=cast.clients if self.clients is None else self.clients)
+            cast = replace(cast, browsers=cast.browsers if self.browsers is None else self.browsers)
+            base = replace(base, nodes=self.peers or base.nodes, testnet=cast)
+        low_s, high_s = (value / 1000 for value in self.latency_ms) if self.latency_ms else (base.latency.low_s, base.latency.high_s)
+        chosen = replace(
+            base,
+            router=self.router or base.router,
+            link=base.link if self.loss is None else replace(base.link, loss=self.loss),
+            latency=base.latency if self.latency_ms is None else LatencySpec(low_s=low_s, high_s=high_s),
+        )
+        check_scenario(chosen)
+        return chosen
+
+
+@click.command()
+@click.option("--peers", type=click.IntRange(2, 200), metavar="N", help="Processes in all.  [default: 8, or what the script says]")
+@click.option("--clients", type=click.IntRange(0), metavar="N", help="Of these, clients of a hub by WebSocket.  [default: one in eight]")
+@click.option(
+    "--browsers", type=click.IntRange(0), metavar="N", help="Of these, pages in Chromium with the reference's client.  [default: 0]"
+)
+@click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), help="How entries spread.  [default: gossipsub]")
+@click.option("--loss", type=click.FloatRange(0, 0.9), metavar="P", help="Lose this share of the segments; TCP makes delays of it.")
+@click.option(
+    "--latency-ms", type=(click.FloatRange(0.1), click.FloatRange(0.1)), metavar="LOW HIGH", help="One way, by pair.  [default: 10 50]"
+)
+@click.option("--script", metavar="FILE", help="Play this scenario, a TOML file or the name of a ready one; then end.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides latencies, losses, and what a script leaves to chance.")
+@click.option(
+    "--dir", "folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Keep logs, and what was logged, here."
+)
+@click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", show_default=True, help="Where its page is served.")
+@click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
+@output_options()
+def testnet(
+    peers: int | None,
+    clients: int | None,
+    browsers: int | None,
+    router: str | None,
+    loss: float | None,
+    latency_ms: tuple[float, float] | None,
+    script: str | None,
+    seed: int,
+    folder: Path | None,
+    address: str,
+    opens_page: bool,
+    out: Output,
+) -> int:
+    """Run a network of real processes on this machine, until Ctrl-C.
+
+    Each peer is a `gossiplog serve`. All connections between them go through links that are delayed, and that can be cut, slowed and
+    made lossy, by the page whose URL is printed, and by a script. Ctrl-C ends everything, and nothing is left but what --dir keeps.
+
+    A script is a scenario of `gossiplog sim`; real processes refuse what only the simulator can do, and say so.
+
+    \b
+    Examples
+      gossiplog testnet --peers 8 --loss 0.1 --open
+      gossiplog testnet --script examples/testnet/partition-and-heal.toml
+    """
+    scenario = _Wanted(script, peers, clients, browsers, router, loss, latency_ms).scenario()
+    with _place(folder) as place:
+        return run(
+            lambda: _run(
+                scenario,
+                place,
+                out,
+                seed=seed,
+                is_kept=folder is not None,
+                address=address,
+                opens_page=opens_page,
+                plays=script is not None,
+            )
+        )
+
+
+async def _run(
+    scenario: Scenario, folder: Path, out: Output, *, seed: int, is_kept: bool, address: str, opens_page: bool, plays: bool
+) -> int:
+    import trio
+
+    from ...net.hub.server import listen
+    from ...testnet import describe, open_testnet
+    from ...testnet.script import play, settle
+    from ...testnet.site import Site
+
+    def tell(record: dict[str, Any]) -> None:
+        if out.is_json:
+            out.record(record)
+            out.flush()
+        else:
+            out.line(describe(record))
+
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(Progress("starting", scenario.nodes, is_shown=not out.is_strict, is_told=True))
+        async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as held:
+            nursery.start_soon(_end_at_signal, nursery.cancel_scope)
+            network = await held.enter_async_context(
+                open_testnet(
+                    scenario,
+                    folder,
+                    seed=seed,
+                    is_kept=is_kept,
+                    tell=tell,
+                    progress=lambda done, total: bar.tell("starting", done, f"{done} of {total} are up"),
+                )
+            )
+            stack.close()
+            hub = await held.enter_async_context(listen((), address, make_http=Site(network).make_http))
+            url = f"http://{hub.addresses[0][0]}:{hub.port}/"
+            _begin(out, network, url)
+            if opens_page:
+                webbrowser.open(url)
+            if not plays:
+                await trio.sleep_forever()
+            await play(network)
+            is_converged = await settle(network)
+            _end(out, network, is_converged=is_converged)
+            nursery.cancel_scope.cancel()
+            return ExitCode.DONE if is_converged else ExitCode.FAILED
+    return ExitCode.DONE
+
+
+async def _end_at_signal(scope: Any) -> None:
+    import trio
+
+    with trio.open_signal_receiver(*SIGNALS) as signals:
+        async for _ in signals:
+            scope.cancel()
+            return
+
+
+def _begin(out: Output, network: Testnet, url: str) -> None:
+    counts = {kind: sum(member.kind == kind for member in network.members) for kind in ("server", "client", "browser")}
+    if out.is_json:
+        out.record({"testnet": url, "router": network.scenario.router, "peers": [vars_of(member) for member in network.members]})
+        out.flush()
+        return
+    parts = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count]
+    out.line(f"{', '.join(parts)}, {network.scenario.router}; the page is {url}")
+    out.note("Ctrl-C ends all of them")
+
+
+def vars_of(member: Any) -> dict[str, Any]:
+    """What a program wants to know of a peer."""
+    return {"name": member.name, "kind": member.kind, "node": member.node, "url": member.url}
+
+
+def _end(out: Output, network: Testnet, *, is_converged: bool) -> None:
+    up = [member for member in network.members if member.is_up and member.kind != "liar"]
+    roots = sorted({member.root for member in up})
+    if out.is_json:
+        out.record({"converged": is_converged, "up": len(up), "entries": max((member.entries for member in up), default=0), "roots": roots})
+    elif is_converged:
+        out.line(f"all {len(up)} logs are equal: {up[0].entries} entries, root {roots[0][:8]}")
+    else:
+        out.line(f"the {len(up)} logs have {len(roots)} different roots")
+
+
+@contextmanager
+def _place(folder: Path | None) -> Iterator[Path]:
+    """Where the processes write: a new or an empty folder that is kept, or one that goes with us."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise click.BadParameter(f"{folder} is not empty", param_hint="--dir")
+        yield folder.resolve()
+        return
+    place = Path(tempfile.mkdtemp(prefix="gossiplog-testnet-"))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

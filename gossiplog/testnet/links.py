@@ -1,0 +1,270 @@
+"""The links of a test network: every connection between two of its processes passes here, where it can be delayed, cut and made lossy.
+
+It is known which pair a connection is of: each process dials from an address of its own (`serve --dial-from`), and what it dials is
+not where the other listens, but our listener in its place, which alone is announced. So no way leads around a cut.
+
+What TCP makes of a lossy link is what is made of it here: nothing is lost or overtaken, but whatever was lost comes late, and all that
+follows waits for it. A lost segment is noticed by the acknowledgements of three that follow it, which costs a round trip, or where fewer
+follow by a time-out of 200 ms and a round trip, which doubles with each further loss.
+
+Source: RFC 5681, section 3.2; RFC 6298, sections 2 and 5 (the floor of 200 ms is Linux's).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import trio
+
+__all__ = ["Conditions", "Link", "Links", "late_by"]
+
+_SEGMENT_BYTES = 1_460
+_RTO_S = 0.2
+_DUPLICATES = 3
+_PIECES_MAX = 32
+_PIECE_BYTES = 16_384
+_TRIES_MAX = 8
+_DIAL_S = 5.0
+_RESET = struct.pack("ii", 1, 0)
+
+
+@dataclass
+class Conditions:
+    """What is so of all links.
+
+    Attributes:
+        latency: Seconds from one number to another, one way.
+        jitter: A piece takes its link's latency times U[1, 1 + jitter].
+        loss: The probability that a segment is lost.
+        bandwidth: Bytes a second that each sends at most, over all its links; 0: no limit.
+    """
+
+    latency: Callable[[int, int], float] = lambda a, b: 0.0
+    jitter: float = 0.0
+    loss: float = 0.0
+    bandwidth: float = 0.0
+
+
+@dataclass
+class Link:
+    """What is so of the link between two.
+
+    Attributes:
+        is_cut: Nothing passes.
+        is_silent: While it is cut, neither side is told: what is sent waits. Else connections are reset, and dials refused.
+        bandwidth: Bytes a second in each direction; 0: no limit.
+        bytes: That passed.
+        connections: That stand now.
+        changed: Set, and replaced, when a cut begins, ends or is told.
+    """
+
+    is_cut: bool = False
+    is_silent: bool = False
+    bandwidth: float = 0.0
+    bytes: int = 0
+    connections: int = 0
+    changed: trio.Event = field(default_factory=trio.Event)
+
+    def change(self, *, is_cut: bool, is_silent: bool = False) -> None:
+        """Cut or mend it."""
+        self.is_cut, self.is_silent = is_cut, is_silent
+        changed, self.changed = self.changed, trio.Event()
+        changed.set()
+
+    async def wait_open(self) -> bool:
+        """Wait until something passes; False if it is cut for all to see."""
+        while self.is_cut and self.is_silent:
+            await self.changed.wait()
+        return not self.is_cut
+
+
+class Links:
+    """All links, and the listeners that stand for those who are dialled.
+
+    Args:
+        conditions: Of all of them; may be changed while they stand.
+        rng: For losses and jitter.
+        nursery: Runs connections and cuts.
+    """
+
+    def __init__(self, conditions: Conditions, rng: Random, nursery: trio.Nursery) -> None:
+        self.conditions = conditions
+        self._rng = rng
+        self._nursery = nursery
+        self._links: dict[tuple[int, int], Link] = {}
+        self._cuts: dict[tuple[int, int], trio.CancelScope] = {}
+        self._free_at: dict[int, float] = {}
+
+    def between(self, a: int, b: int) -> Link:
+        """The link of two numbers, in either order."""
+        return self._links.setdefault((min(a, b), max(a, b)), Link())
+
+    def all(self) -> list[tuple[tuple[int, int], Link]]:
+        """All links that were ever used, cut or slowed, in order."""
+        return sorted(self._links.items())
+
+    @property
+    def cut_pairs(self) -> list[tuple[int, int]]:
+        """The pairs whose links are cut, in order."""
+        return sorted(pair for pair, link in self._links.items() if link.is_cut)
+
+    def cut(self, a: int, b: int, silent_s: float = 0.0) -> None:
+        """Let nothing pass between two.
+
+        Args:
+            a: One of them.
+            b: The other.
+            silent_s: For so long what is sent just waits, as on a line that is dead; then connections are reset.
+        """
+        self._forget(a, b)
+        link = self.between(a, b)
+        link.change(is_cut=True, is_silent=silent_s > 0)
+        if silent_s > 0:
+            scope = self._cuts[min(a, b), max(a, b)] = trio.CancelScope()
+            self._nursery.start_soon(self._tell_later, scope, link, silent_s)
+
+    def heal(self, a: int, b: int) -> None:
+        """Let pass again what waits and what comes."""
+        self._forget(a, b)
+        self.between(a, b).change(is_cut=False)
+
+    def _forget(self, a: int, b: int) -> None:
+        scope = self._cuts.pop((min(a, b), max(a, b)), None)
+        if scope is not None:
+            scope.cancel()
+
+    async def _tell_later(self, scope: trio.CancelScope, link: Link, silent_s: float) -> None:
+        with scope:
+            await trio.sleep(silent_s)
+            link.change(is_cut=True)
+
+    async def stand_for(
+        self, number: int, place: tuple[str, int], ours: tuple[str, int], who: Callable[[str], tuple[int, str] | None]
+    ) -> None:
+        """Listen in somebody's place, from now on.
+
+        Args:
+            number: Who is dialled.
+            place: Where they really listen.
+            ours: Where we do.
+            who: Names the number and the address of whoever dials from an address; None for a stranger, who is turned away.
+
+        Raises:
+            OSError: We cannot listen there.
+        """
+        listeners = await trio.open_tcp_listeners(ours[1], host=ours[0])
+
+        async def serve(stream: trio.SocketStream) -> None:
+            with contextlib.suppress(OSError):
+                dialler = who(str(stream.socket.getpeername()[0]))
+                if dialler is not None:
+                    await self._serve(stream, dialler, number, place)
+
+        self._nursery.start_soon(trio.serve_listeners, serve, listeners)
+
+    async def _serve(self, dialler: trio.SocketStream, who: tuple[int, str], number: int, place: tuple[str, int]) -> None:
+        link = self.between(who[0], number)
+        if not await link.wait_open():
+            _reset(dialler)
+            return
+        try:
+            with trio.fail_after(_DIAL_S):
+                dialled = await trio.open_tcp_stream(*place, local_address=who[1])
+        except (OSError, trio.TooSlowError):
+            _reset(dialler)
+            return
+        link.connections += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_at_cut, link, nursery.cancel_scope)
+                async with trio.open_nursery() as carrying:
+                    carrying.start_soon(self._carry, dialler, dialled, who[0], number, link)
+                    carrying.start_soon(self._carry, dialled, dialler, number, who[0], link)
+                nursery.cancel_scope.cancel()
+        finally:
+            link.connections -= 1
+            _reset(dialler)
+            _reset(dialled)
+
+    async def _end_at_cut(self, link: Link, scope: trio.CancelScope) -> None:
+        while await link.wait_open():
+            await link.changed.wait()
+        scope.cancel()
+
+    async def _carry(self, source: trio.SocketStream, target: trio.SocketStream, a: int, b: int, link: Link) -> None:
+        """Carry one direction of a connection until it ends; what breaks ends both."""
+        send, receive = trio.open_memory_channel[tuple[float, bytes]](_PIECES_MAX)
+
+        async def take() -> None:
+            due = free_at = 0.0
+            async with send:
+                while data := await source.receive_some(_PIECE_BYTES):
+                    now = trio.current_time()
+                    free_at = self._sent_at(a, len(data), link, max(now, free_at))
+                    latency_s = self.conditions.latency(a, b) * (1 + self.conditions.jitter * self._rng.random())
+                    due = max(due, free_at + latency_s + late_by(len(data), latency_s, self.conditions.loss, self._rng))
+                    await send.send((due, bytes(data)))
+
+        async def give() -> None:
+            async for due, data in receive:
+                await trio.sleep_until(due)
+                await link.wait_open()
+                await target.send_all(data)
+                link.bytes += len(data)
+            await target.send_eof()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(take)
+                nursery.start_soon(give)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            _reset(source)
+            _reset(target)
+
+    def _sent_at(self, number: int, size: int, link: Link, now: float) -> float:
+        """When the last of so many bytes has left: at once, unless the link, or all that somebody sends, is limited."""
+        own = now + size / link.bandwidth if link.bandwidth else now
+        if not self.conditions.bandwidth:
+            return own
+        free_at = self._free_at[number] = max(now, self._free_at.get(number, 0.0)) + size / self.conditions.bandwidth
+        return max(own, free_at)
+
+
+def late_by(size: int, latency_s: float, loss: float, rng: Random) -> float:
+    """How much later than without losses the last of some bytes arrives, in seconds.
+
+    Args:
+        size: Bytes that are sent at once.
+        latency_s: One way.
+        loss: The probability that a segment is lost, each time it is sent.
+        rng: Decides.
+    """
+    if not loss:
+        return 0.0
+    count = math.ceil(size / _SEGMENT_BYTES)
+    latest_s = 0.0
+    for number in range(count):
+        late_s, wait_s = 0.0, _RTO_S + 2 * latency_s
+        for tried in range(_TRIES_MAX):
+            if rng.random() >= loss:
+                break
+            if tried == 0 and count - number > _DUPLICATES:
+                late_s += 2 * latency_s
+            else:
+                late_s += wait_s
+                wait_s *= 2
+        latest_s = max(latest_s, late_s)
+    return latest_s
+
+
+def _reset(stream: trio.SocketStream) -> None:
+    """Close a connection so that the other side is told at once, whatever was under way."""
+    with contextlib.suppress(OSError):
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    stream.socket.close()

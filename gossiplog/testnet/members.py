@@ -1,0 +1,235 @@
+"""Who takes part in a test network, where each of them is, and how each is started."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Literal, TypeAlias
+
+from ..entry.signing import Ed25519Signer
+from ..errors import LocalProtocolError
+from ..net.libp2p import PeerKey
+from ..pubsub.mesh_params import MESH_PARAMS
+from ..pubsub.tables import as_toml, overlaid
+from ..sim.routing import topology
+from ..sim.scenario import Scenario
+
+__all__ = [
+    "MEMBERS_MAX",
+    "TOPIC",
+    "Kind",
+    "Member",
+    "Neighbourhood",
+    "cast",
+    "hub_url",
+    "log_of",
+    "make_key",
+    "mesh_place",
+    "server_arguments",
+    "write_params",
+]
+
+TOPIC = "testnet.example.com"
+MEMBERS_MAX = 200
+_PORTS = range(20_000, 32_000)
+"""Below those that the system gives to whoever dials."""
+
+Kind: TypeAlias = Literal["server", "client", "browser", "liar"]
+
+
+@dataclass
+class Member:
+    """One process of the network.
+
+    Attributes:
+        number: 0, 1, 2 …, as in a scenario.
+        kind: A peer of the mesh; a client of the hub that one of these is; a page with the reference's client; one that sends forgeries.
+        dials: Whom it dials at first; a client or a page its hub.
+        host: Its own address.
+        door: Where we listen in its place.
+        name: As shown.
+        node: What it is called in facts; a peer id for a server.
+        is_up: Whether its process runs and answers.
+        root: Of its log, in hex.
+        entries: In its log.
+        group: Which part of the network it is in, as far as cuts divide it.
+    """
+
+    number: int
+    kind: Kind
+    dials: tuple[int, ...]
+    host: str
+    door: str
+    http_port: int
+    mesh_port: int
+    name: str = ""
+    node: str = ""
+    is_up: bool = False
+    root: str = ""
+    entries: int = 0
+    group: int = 0
+    signer: Ed25519Signer = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.name or f"{self.kind}-{self.number}"
+        self.node = self.node or self.name
+        self.signer = Ed25519Signer.from_seed(hashlib.sha256(f"{secrets.token_hex()} {self.number}".encode()).digest())
+
+    @property
+    def api(self) -> tuple[str, int]:
+        """Where we ask it; not one of the network's links."""
+        return self.host, self.http_port
+
+    @property
+    def url(self) -> str:
+        """Where people can ask it."""
+        return f"http://{self.host}:{self.http_port}"
+
+
+class Neighbourhood:
+    """Addresses of this machine that no other test network uses: each member has one of its own, and one at which we stand for it.
+
+    Raises:
+        LocalProtocolError: This system has no address but 127.0.0.1 on its loopback.
+    """
+
+    def __init__(self) -> None:
+        self._net = f"127.{secrets.randbelow(180) + 70}.{2 * secrets.randbelow(127)}"
+        first, second, third = self._net.split(".")
+        self._doors = f"{first}.{second}.{int(third) + 1}"
+        self._ports = Random(secrets.randbits(64))
+        try:
+            self.free_port(self.host(0))
+        except OSError:
+            hint = "Linux has all of 127.0.0.0/8; elsewhere each address has to be added, such as by `ifconfig lo0 alias 127.70.0.1`"
+            raise LocalProtocolError(
+                "a test network needs addresses like 127.70.0.1, which this machine does not have", hint=hint
+            ) from None
+
+    def host(self, number: int) -> str:
+        """The address that a member is at and dials from."""
+        return f"{self._net}.{number + 1}"
+
+    def door(self, number: int) -> str:
+        """The address where the others find it."""
+        return f"{self._doors}.{number + 1}"
+
+    def free_port(self, host: str) -> int:
+        """A port that nobody listens on, at an address. Raises OSError if there is no such address."""
+        for _ in range(50):
+            port = self._ports.choice(_PORTS)
+            with socket.socket() as probe:
+                try:
+                    probe.bind((host, port))
+                except OSError as error:
+                    refused = error
+                    continue
+                return port
+        raise refused
+
+
+def cast(scenario: Scenario, neighbourhood: Neighbourhood, seed: int) -> list[Member]:
+    """Say who takes part, in the order of a scenario's numbers: servers first, then clients, then browsers.
+
+    Raises:
+        LocalProtocolError: There are too many of them, or no server is left.
+    """
+    spec, nodes = scenario.topology, scenario.nodes
+    browsers = scenario.testnet.browsers
+    clients = scenario.testnet.clients if spec.kind != "hubs" else nodes - spec.hubs - browsers
+    servers = nodes - clients - browsers
+    if nodes > MEMBERS_MAX or servers < 1:
+        raise LocalProtocolError(
+            f"nodes: {nodes}, of them {clients} clients and {browsers} browsers, expected at most {MEMBERS_MAX}, and a server at least"
+        )
+    rng = Random(f"topology {seed}")
+    dials = _dials(scenario, servers, rng)
+    members = []
+    for number in range(nodes):
+        kind: Kind = "server" if number < servers else "client" if number < servers + clients else "browser"
+        host = neighbourhood.host(number)
+        whom = dials[number] if number < servers else (rng.randrange(servers),)
+        ports = (neighbourhood.free_port(host), neighbourhood.free_port(host))
+        members.append(Member(number, kind, whom, host, neighbourhood.door(number), *ports))
+    return members
+
+
+def _dials(scenario: Scenario, servers: int, rng: Random) -> list[tuple[int, ...]]:
+    """Whom each server dials at first; those who come later dial those who are there, as nobody answers otherwise."""
+    spec = scenario.topology
+    match spec.kind:
+        case "ring":
+            links = topology.ring(servers)
+        case "star":
+            links = topology.star(servers)
+        case "hubs" | "full":
+            links = topology.full(servers)
+        case "file":
+            links = topology.read_links(scenario.directory / spec.file, servers)
+        case _:
+            links = topology.random_connect(servers, spec.connect, rng)
+    dials: list[list[int]] = [[] for _ in range(servers)]
+    for a, b in links:
+        dials[a].append(b)
+    return [tuple(whom) for whom in dials]
+
+
+def target(scenario: Scenario, servers: int) -> int:
+    """How many connections a server keeps: about as many as the links of the scenario give it."""
+    spec = scenario.topology
+    wanted = {"ring": 2, "star": 1, "random": 2 * spec.connect}.get(spec.kind, servers - 1)
+    return max(1, min(wanted, servers - 1))
+
+
+def server_arguments(member: Member, members: Sequence[Member], scenario: Scenario, folder: Path) -> list[str]:
+    """The arguments of `gossiplog` for a server or a client."""
+    arguments = ["serve", str(log_of(member, folder)), "--listen", f"{member.host}:{member.http_port}", "--dial-from", member.host]
+    arguments += ["--durability", "normal", "--log-format", "json", "--dashboard"]
+    if member.kind == "client":
+        return [*arguments, "--connect", hub_url(members[member.dials[0]])]
+    arguments += ["--p2p", f"/ip4/{member.host}/tcp/{member.mesh_port}", "--announce", f"/ip4/{member.door}/tcp/{member.mesh_port}"]
+    arguments += ["--router", scenario.router, "--peers", str(target(scenario, sum(other.kind == "server" for other in members)))]
+    params = folder / "params.toml"
+    if params.exists():
+        arguments += ["--mesh-params", str(params)]
+    for number in member.dials:
+        arguments += ["--bootstrap", mesh_place(members[number])]
+    return arguments
+
+
+def log_of(member: Member, folder: Path) -> Path:
+    """The file of a member's log."""
+    return folder / f"{member.name}.db"
+
+
+def mesh_place(member: Member) -> str:
+    """Where peers of the mesh find a server: at our place for it."""
+    return f"/ip4/{member.door}/tcp/{member.mesh_port}/p2p/{member.node}"
+
+
+def hub_url(member: Member) -> str:
+    """Where clients of a member's hub connect: at our place for it."""
+    return f"ws://{member.door}:{member.http_port}"
+
+
+def make_key(member: Member, folder: Path) -> None:
+    """Make a server's key among peers, which names it."""
+    member.node = PeerKey.load_or_create(Path(f"{log_of(member, folder)}.peer.pem")).id
+
+
+def write_params(router: str, table: Mapping[str, Any], folder: Path) -> None:
+    """Write a scenario's parameters where `serve` takes them. They are laid over those that it runs with.
+
+    Raises:
+        LocalProtocolError: The router is not one that `serve` runs, or a parameter is none of its own.
+    """
+    if router not in MESH_PARAMS:
+        raise LocalProtocolError(f"router: {router!r}, expected one of {', '.join(MESH_PARAMS)}, which real peers run")
+    own = {key: value for key, value in table.items() if key != "base"}
+    if own:
+        (folder / "params.toml").write_text(as_toml(overlaid(MESH_PARAMS[router], own, f"params.{router}")), "utf-8")

@@ -1,0 +1,160 @@
+"""The process that a test network's processes are forked from: it has imported what they need, so that each is up in a moment.
+
+    python -m gossiplog.testnet.nest FD FOLDER keep|remove
+
+It is asked by lines of JSON on the socket FD, and answers with lines: `{"start": NAME, "module": …, "arguments": […], "output": FILE}` or
+`{"start": NAME, "command": […], …}` with `{"started": NAME, "pid": …}`, `{"signal": PID, "number": …}` with nothing, and of itself it says
+`{"ended": NAME, "pid": …, "status": …}`. When the other end of the socket is closed, for whatever reason, it kills all that it started,
+removes FOLDER if it is to, and ends: a supervisor that is killed leaves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+__all__: list[str] = []
+
+PRELOADED = ("cli.app", "cli.net.serve", "cli.net.serving", "gossip_log", "net.mesh", "store.sqlite", "web")
+"""What `gossiplog serve` imports one by one, some 1.4 s of it."""
+_PR_SET_PDEATHSIG = 1
+_RECEIVE_BYTES = 65_536
+
+
+class Nest:
+    """Starts and ends processes.
+
+    Args:
+        requests: Where it is asked.
+    """
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._names: dict[int, str] = {}
+        self._wake, wakes = os.pipe()
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> None:
+        """Do as asked until nobody can ask any more."""
+        buffer = b""
+        while True:
+            ready, _, _ = select.select([self._requests.fileno(), self._wake], [], [])
+            if self._wake in ready:
+                os.read(self._wake, _RECEIVE_BYTES)
+                self._reap()
+            if self._requests.fileno() in ready:
+                received = self._requests.recv(_RECEIVE_BYTES)
+                if not received:
+                    return
+                *lines, buffer = (buffer + received).split(b"\n")
+                for line in lines:
+                    self._do(json.loads(line))
+
+    def end_all(self) -> None:
+        """Kill all that still run, with what they started themselves, and wait for them."""
+        for pid in self._names:
+            _signal(pid, signal.SIGKILL)
+        for pid in list(self._names):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+    def _do(self, request: dict[str, Any]) -> None:
+        if "signal" in request:
+            if request["signal"] in self._names:
+                _signal(request["signal"], request["number"])
+            return
+        pid = os.fork()
+        if pid == 0:
+            self._become(request)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        self._names[pid] = request["start"]
+        self._say({"started": request["start"], "pid": pid})
+
+    def _become(self, request: dict[str, Any]) -> NoReturn:
+        """Be the new process, from here on."""
+        try:
+            os.setpgid(0, 0)
+            die_with_parent()
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._requests.close()
+            output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for descriptor, place in ((nothing, 0), (output, 1), (output, 2)):
+                os.dup2(descriptor, place)
+            if "command" in request:
+                os.execvp(request["command"][0], request["command"])
+            sys.argv = [request["module"], *request["arguments"]]
+            runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            _leave(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
+        except BaseException as error:  # the process's own end
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            _leave(1)
+        _leave(0)
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                # A browser's helpers outlive it otherwise.
+                _signal(pid, signal.SIGKILL)
+                self._say({"ended": self._names.pop(pid, ""), "pid": pid, "status": os.waitstatus_to_exitcode(status)})
+
+    def _say(self, answer: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self._requests.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def die_with_parent() -> None:
+    """Have the system kill this process when the one that started it ends, where the system can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _leave(code: int) -> NoReturn:
+    """End a forked process without running what its parent had meant for its own end."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def main(descriptor: str, folder: str, fate: str) -> None:
+    """Run the nest."""
+    for name in PRELOADED:
+        importlib.import_module(f"gossiplog.{name}")
+    # What is shared with the children stays shared, as no collection touches it.
+    gc.freeze()
+    nest = Nest(socket.socket(fileno=int(descriptor)))
+    try:
+        nest.run()
+    finally:
+        nest.end_all()
+        if fate == "remove":
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

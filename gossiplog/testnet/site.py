@@ -1,0 +1,156 @@
+"""What a test network serves for its page and for programs: who is there, what happens, and a door for doing something to them.
+
+GET  /api/glass/nodes   everybody; with the header `glass-controls: true`, as the next works
+POST /api/glass/do      {"action": …}: append, cut, heal, partition, kill, restart, slow, loss, liar
+GET  /api/glass/links   all links that are cut, slowed or used
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ..errors import GossipLogError, LocalProtocolError
+from ..net.hub.server import Hub, ServeHttp
+from ..web.server import serve_app
+from .testnet import Testnet
+
+__all__ = ["Site"]
+
+_BODY_BYTES_MAX = 64 * 1024
+
+
+class Site:
+    """Serves one test network.
+
+    Args:
+        testnet: Running.
+    """
+
+    def __init__(self, testnet: Testnet) -> None:
+        self._testnet = testnet
+
+    def make_http(self, hub: Hub) -> ServeHttp:
+        """Make what serves plain HTTP on our port."""
+        routes = [
+            Route("/", self.index),
+            Route("/api/glass/nodes", self.nodes),
+            Route("/api/glass/links", self.links),
+            Route("/api/glass/do", self.do, methods=["POST"]),
+        ]
+        return serve_app(Starlette(routes=routes), hub)
+
+    async def index(self, request: Request) -> Response:
+        """GET /."""
+        return JSONResponse({"testnet": len(self._testnet.members), "router": self._testnet.scenario.router, "topics": []})
+
+    async def nodes(self, request: Request) -> Response:
+        """GET glass/nodes."""
+        records = [
+            {
+                "node": member.node,
+                "name": member.name,
+                "number": member.number,
+                "kind": member.kind,
+                "url": member.url,
+                "alive": member.is_up,
+                "root": member.root,
+                "entries": member.entries,
+                "group": member.group,
+            }
+            for member in self._testnet.members
+        ]
+        return JSONResponse(records, headers={"Cache-Control": "no-store", "Glass-Controls": "true"})
+
+    async def links(self, request: Request) -> Response:
+        """GET glass/links."""
+        members = self._testnet.members
+        records = [
+            {
+                "nodes": [members[a].name, members[b].name],
+                "cut": link.is_cut,
+                "bandwidth": link.bandwidth,
+                "bytes": link.bytes,
+                "connections": link.connections,
+            }
+            for (a, b), link in self._testnet.links.all()
+        ]
+        return JSONResponse(records, headers={"Cache-Control": "no-store"})
+
+    async def do(self, request: Request) -> Response:
+        """POST glass/do."""
+        _check_origin(request)
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _BODY_BYTES_MAX:
+                raise HTTPException(413, f"a body has at most {_BODY_BYTES_MAX} bytes")
+        try:
+            order = json.loads(body)
+            if not isinstance(order, dict):
+                raise LocalProtocolError("an order is an object")
+            return JSONResponse({"done": order.get("action"), **await obey(self._testnet, order)})
+        except (ValueError, RecursionError) as error:
+            return JSONResponse({"error": f"the body is no JSON: {error}"}, 400)
+        except GossipLogError as error:
+            return JSONResponse({"error": str(error)}, 400)
+
+
+async def obey(testnet: Testnet, order: dict[str, Any]) -> dict[str, Any]:
+    """Do what somebody asks for.
+
+    Raises:
+        LocalProtocolError: There is no such action, or it lacks something.
+        GossipLogError: It failed.
+    """
+    names = order.get("nodes", [order["node"]] if "node" in order else [])
+    if not isinstance(names, list):
+        raise LocalProtocolError(f"nodes: {str(names)[:80]!r}, expected an array")
+    members = [testnet.member(name) for name in names]
+    match order.get("action"), members:
+        case "append", [member]:
+            return {"entry": await testnet.append(member, order.get("payload"))}
+        case "cut", [a, b]:
+            testnet.cut(a, b)
+        case "heal", [a, b]:
+            testnet.heal(a, b)
+        case "heal", []:
+            testnet.heal_all()
+        case "partition", [_, *_]:
+            testnet.partition(members)
+        case "kill", [member]:
+            await testnet.kill(member)
+        case "restart", [member]:
+            await testnet.restart(member)
+        case "slow", [member]:
+            testnet.slow(member, _number(order, "bandwidth"))
+        case "liar", []:
+            return {"node": (await testnet.invite_liar()).name}
+        case "loss", []:
+            testnet.lose(_number(order, "loss"))
+        case action, _:
+            raise LocalProtocolError(f"action {str(action)[:40]!r} of {len(members)} peers: there is none such")
+    return {}
+
+
+def _number(order: dict[str, Any], name: str) -> float:
+    value = order.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
+        raise LocalProtocolError(f"{name}: {str(value)[:40]!r}, expected a number ≥ 0")
+    return float(value)
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what a page of another origin had a browser send: no form sends JSON, and a script says where it is from."""
+    headers = request.headers
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "the content type is application/json")
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != headers.get("host"):
+        raise HTTPException(403, "only the page of this test network may ask for this")

@@ -1,0 +1,361 @@
+"""The test network itself: it starts the processes, stands between them, and does to them what it is asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import trio
+
+from ..archive.jsonl import entry_to_line
+from ..codec import pcf_encode
+from ..entry.message_id import decode_id
+from ..entry.rules import next_clock
+from ..entry.signing import sign_entry
+from ..errors import CannotConnect, LocalProtocolError
+from ..gossip_log import open as open_log
+from ..sim.routing.run import make_latency
+from ..sim.scenario import Scenario
+from ..tasks.nursery import open_service_nursery
+from .asking import ask, ask_json
+from .links import Conditions, Links
+from .members import MEMBERS_MAX, TOPIC, Member, Neighbourhood, cast, log_of, make_key, mesh_place, server_arguments, write_params
+from .processes import Processes, StartFailed, open_processes
+
+__all__ = ["Testnet", "describe", "open_testnet"]
+
+_READY_S = 120.0
+_POLL_S = 0.05
+_WATCH_S = 0.5
+_LIE_S = 0.5
+_AT_ONCE = 4
+"""Processes that start at the same time; more only get in each other's way."""
+
+
+class Testnet:
+    """Made by `open_testnet`.
+
+    Args:
+        scenario: What it is like; its faults and publishes are for whoever plays them.
+        seed: Decides latencies, who dials whom, and losses.
+        folder: For logs, keys, and what the processes write.
+        members: Who takes part.
+        links: Between them.
+        processes: Run them.
+        neighbourhood: Where there is room for more.
+        tell: Told of each action, as a record.
+
+    Attributes:
+        members: In the order of their numbers; a liar that came later at the end.
+        links: Cut and slowed by the methods here.
+        origin_s: Unix time at which all were up.
+        diallers: Number and address of each that may dial, by address.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        folder: Path,
+        members: list[Member],
+        links: Links,
+        processes: Processes,
+        neighbourhood: Neighbourhood,
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.scenario, self.seed, self.folder = scenario, seed, folder
+        self.members, self.links, self.processes = members, links, processes
+        self.origin_s = time.time()
+        self._tell = tell
+        self._appended = 0
+        self._neighbourhood = neighbourhood
+        self.diallers = {member.host: (member.number, member.host) for member in members}
+        self._names = {name: member for member in members for name in (str(member.number), member.name, member.node)}
+
+    def member(self, name: str | int) -> Member:
+        """Find a member by its number, its name, or what facts call it.
+
+        Raises:
+            LocalProtocolError: There is none.
+        """
+        found = self._names.get(str(name))
+        if found is None:
+            raise LocalProtocolError(f"no peer {str(name)[:80]!r}", hint=f"numbers from 0 to {len(self.members) - 1}")
+        return found
+
+    def is_converged(self) -> bool:
+        """Whether the logs of all that are up are equal."""
+        return len({member.root for member in self.members if member.is_up and member.kind != "liar"}) == 1
+
+    # Starting
+
+    async def start(self, progress: Callable[[int, int], None]) -> None:
+        """Start everybody; returns when all answer.
+
+        Raises:
+            StartFailed: One of them has ended.
+        """
+        limit, done = trio.CapacityLimiter(_AT_ONCE), 0
+
+        async def start_one(member: Member) -> None:
+            nonlocal done
+            async with limit:
+                await self.launch(member)
+            done += 1
+            progress(done, len(self.members))
+
+        async with open_service_nursery() as nursery:
+            for member in self.members:
+                nursery.start_soon(start_one, member)
+        self.origin_s = time.time()
+        self._regroup()
+
+    async def invite_liar(self, interval_s: float = _LIE_S) -> Member:
+        """Have one more peer, which gossips a forged entry to each server every so many seconds."""
+        number = len(self.members)
+        if number >= MEMBERS_MAX:
+            raise LocalProtocolError(f"{number} peers, the most that there may be")
+        host, servers = self._neighbourhood.host(number), [member for member in self.members if member.kind == "server"]
+        liar = Member(number, "liar", tuple(member.number for member in servers), host, self._neighbourhood.door(number), 0, 0)
+        make_key(liar, self.folder)
+        self.diallers[host] = (number, host)
+        self.members.append(liar)
+        self._names |= dict.fromkeys((str(number), liar.name, liar.node), liar)
+        await self._launch_liar(liar, interval_s)
+        self._regroup()
+        self._say("liar", nodes=[liar])
+        return liar
+
+    async def _launch_liar(self, liar: Member, interval_s: float) -> None:
+        places = [mesh_place(self.members[number]) for number in liar.dials]
+        key = f"{log_of(liar, self.folder)}.peer.pem"
+        arguments = [key, liar.host, str(interval_s), *places]
+        await self.processes.start(liar.name, module="gossiplog.testnet.liar", arguments=arguments)
+        liar.is_up = True
+
+    async def launch(self, member: Member) -> None:
+        """Start one process, and wait until it answers.
+
+        Raises:
+            StartFailed: It has ended, or does not answer within two minutes.
+        """
+        if member.kind == "liar":
+            await self._launch_liar(member, _LIE_S)
+            return
+        arguments = server_arguments(member, self.members, self.scenario, self.folder)
+        await self.processes.start(member.name, module="gossiplog", arguments=arguments)
+        with trio.move_on_after(_READY_S):
+            while member.name in self.processes.pids:
+                try:
+                    await self.look(member)
+                except CannotConnect:
+                    await trio.sleep(_POLL_S)
+                else:
+                    member.is_up = True
+                    return
+            status = self.processes.statuses.get(member.name)
+            raise StartFailed(f"{member.name} has ended with {status}", hint=self.processes.last_words(member.name)[:500] or None)
+        raise StartFailed(f"{member.name} does not answer", hint=self.processes.last_words(member.name)[:500] or None)
+
+    async def watch(self) -> None:
+        """Look at everybody, over and over."""
+        while True:
+            for member in self.members:
+                if member.is_up and member.name not in self.processes.pids:
+                    member.is_up = False
+                    self._regroup()
+                    self.note("ended", member, self.processes.last_words(member.name)[:300])
+                elif member.is_up and member.kind != "liar":
+                    with contextlib.suppress(CannotConnect):
+                        await self.look(member)
+            await trio.sleep(_WATCH_S)
+
+    async def look(self, member: Member) -> None:
+        """Ask a server or a client for its root and its number of entries. Raises CannotConnect."""
+        member.root = (await ask_json(member.api, "/api/root"))["hash"]
+        member.entries = int((await ask_json(member.api, "/api/messages/count"))["count"])
+
+    def note(self, what: str, member: Member, reason: str) -> None:
+        """Tell of something that nobody asked for."""
+        self._say(what, nodes=[member], reason=reason)
+
+    # What can be done to them
+
+    async def append(self, member: Member, payload: Any = None) -> str:
+        """Append at a member; return the entry's id.
+
+        Raises:
+            CannotConnect: It does not answer.
+        """
+        self._appended += 1
+        payload = {"by": member.name, "n": self._appended} if payload is None else payload
+        clock = await ask_json(member.api, "/api/clock")
+        parents = sorted(decode_id(id) for id in clock["parents"])
+        entry = sign_entry(member.signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(payload))
+        await ask(member.api, "/api/messages", entry_to_line(entry))
+        self._say("append", nodes=[member], entry=entry.id)
+        return entry.id
+
+    def cut(self, a: Member, b: Member) -> None:
+        """Let nothing pass between two, from now on."""
+        self.links.cut(a.number, b.number)
+        self._regroup()
+        self._say("cut", nodes=[a, b])
+
+    def heal(self, a: Member, b: Member) -> None:
+        """Let pass again what two send each other."""
+        self.links.heal(a.number, b.number)
+        self._regroup()
+        self._say("heal", nodes=[a, b])
+
+    def heal_all(self) -> None:
+        """Mend all links that are cut."""
+        for a, b in self.links.cut_pairs:
+            self.links.heal(a, b)
+        self._regroup()
+        self._say("heal", nodes=[])
+
+    def partition(self, side: Iterable[Member], silent_s: float = 0.0) -> None:
+        """Let nothing pass between some and all others.
+
+        Args:
+            side: Who is on one side.
+            silent_s: For so long nobody is told; see `Links.cut`.
+        """
+        inside = {member.number for member in side}
+        for number in sorted(inside):
+            for other in self.members:
+                if other.number not in inside:
+                    self.links.cut(number, other.number, silent_s)
+        self._regroup()
+        self._say("partition", nodes=[self.members[number] for number in sorted(inside)])
+
+    def slow(self, member: Member, bandwidth: float) -> None:
+        """Let each link of a member carry so many bytes a second in each direction; 0: as many as come."""
+        for other in self.members:
+            if other is not member:
+                self.links.between(member.number, other.number).bandwidth = bandwidth
+        self._say("slow" if bandwidth else "slow ends", nodes=[member], bandwidth=bandwidth)
+
+    def lose(self, loss: float) -> None:
+        """Have all links lose this share of what is sent from now on."""
+        if not 0 <= loss < 1:
+            raise LocalProtocolError(f"loss: {loss!r}, expected ≥ 0 and < 1")
+        self.links.conditions.loss = loss
+        self._say("loss", nodes=[], loss=loss)
+
+    async def kill(self, member: Member) -> None:
+        """End a member's process as a crash would."""
+        member.is_up = False
+        await self.processes.end(member.name)
+        self._regroup()
+        self._say("kill", nodes=[member])
+
+    async def restart(self, member: Member) -> None:
+        """Start a member's process again, on the log that it had; nothing if it runs.
+
+        Raises:
+            StartFailed: It does not start.
+        """
+        if member.name in self.processes.pids:
+            return
+        await self.launch(member)
+        self._regroup()
+        self._say("restart", nodes=[member])
+
+    def _regroup(self) -> None:
+        """Number the parts that the network is in."""
+        cut = set(self.links.cut_pairs)
+        parts = {member.number: member.number for member in self.members}
+
+        def part_of(number: int) -> int:
+            while parts[number] != number:
+                number = parts[number]
+            return number
+
+        for a in self.members:
+            others = self.members if a.kind == "server" else [self.members[number] for number in a.dials]
+            for b in others:
+                is_linked = b.kind == "server" and a.is_up and b.is_up and (min(a.number, b.number), max(a.number, b.number)) not in cut
+                if a is not b and is_linked:
+                    parts[part_of(a.number)] = part_of(b.number)
+        numbers: dict[int, int] = {}
+        for member in self.members:
+            member.group = numbers.setdefault(part_of(member.number), len(numbers))
+
+    def _say(self, action: str, *, nodes: Sequence[Member], **more: Any) -> None:
+        self._tell({"time_s": round(time.time() - self.origin_s, 3), "action": action, "nodes": [member.name for member in nodes], **more})
+
+
+@asynccontextmanager
+async def open_testnet(
+    scenario: Scenario,
+    folder: Path,
+    *,
+    seed: int = 0,
+    is_kept: bool = False,
+    tell: Callable[[dict[str, Any]], None] = lambda record: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> AsyncIterator[Testnet]:
+    """Run a test network for the length of a block.
+
+    Args:
+        scenario: Who takes part, and what the links are like.
+        folder: For all that the processes write.
+        seed: Decides what is left to chance.
+        is_kept: Whether the folder stays.
+        tell: Told of each action.
+        progress: Told how many of how many are up.
+
+    Raises:
+        LocalProtocolError: The scenario asks for what real processes cannot do here.
+        StartFailed: A process does not start.
+    """
+    neighbourhood = Neighbourhood()
+    members = cast(scenario, neighbourhood, seed)
+    write_params(scenario.router, scenario.params.get(scenario.router, {}), folder)
+    for member in members:
+        if member.kind == "server":
+            make_key(member, folder)
+        if member.kind in ("server", "client"):
+            async with open_log(log_of(member, folder), topic=TOPIC):
+                pass
+    between = lru_cache(maxsize=None)(make_latency(scenario.latency, seed).between)
+    spec = scenario.link
+    conditions = Conditions(between, spec.jitter, spec.loss, spec.bandwidth)
+    async with open_processes(folder, is_kept=is_kept) as processes, open_service_nursery() as nursery:
+        links = Links(conditions, Random(f"links {seed}"), nursery)
+        testnet = Testnet(scenario, seed, folder, members, links, processes, neighbourhood, tell)
+        await _stand_between(links, members, testnet.diallers)
+        await testnet.start(progress)
+        nursery.start_soon(testnet.watch)
+        yield testnet
+        nursery.cancel_scope.cancel()
+
+
+async def _stand_between(links: Links, members: Sequence[Member], diallers: Mapping[str, tuple[int, str]]) -> None:
+    """Listen in everybody's place."""
+    for member in members:
+        if member.kind == "server":
+            for port in (member.mesh_port, member.http_port):
+                await links.stand_for(member.number, (member.host, port), (member.door, port), diallers.get)
+        elif member.kind == "browser":
+            # A browser cannot choose where it dials from, so it has a door of its own.
+            hub = members[member.dials[0]]
+            known = (member.number, member.host)
+            await links.stand_for(hub.number, (hub.host, hub.http_port), (hub.door, member.http_port), lambda _, known=known: known)  # type: ignore[misc]
+
+
+def describe(record: dict[str, Any]) -> str:
+    """One line of text for an action."""
+    about = " ".join(f"{key}={value}" for key, value in record.items() if key not in _SAID)
+    return f"{record['time_s']:9.3f} s  {record['action']:<10} {', '.join(record['nodes'])}  {about}".rstrip()
+
+
+_SAID = {"time_s", "action", "nodes"}
