@@ -11,6 +11,7 @@ from .rpc import Message, Rpc
 from .types import MessageId, PeerId, TimerToken, Topic
 
 __all__ = [
+    "SENT",
     "Action",
     "AnotherSource",
     "Connect",
@@ -95,6 +96,10 @@ class Fate(Enum):
     """Not sent: the peer's score is below the publish threshold."""
     DROPPED = "dropped"
     """Not sent after all: the peer's queue was full. Told in a second `Published` that names these peers only."""
+
+
+SENT = frozenset((Fate.MESH, Fate.FANOUT, Fate.FLOOD, Fate.FLOODSUB, Fate.DIRECT))
+"""What says that the message went out."""
 
 
 @dataclass(frozen=True, slots=True)

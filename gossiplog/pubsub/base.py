@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import assert_never
 
-from .actions import Action, AnotherSource, Deliver, Fate, Published, SendRpc, SetTimer, SlowPeer, Validate
+from .actions import SENT, Action, AnotherSource, Deliver, Fate, Published, SendRpc, SetTimer, SlowPeer, Validate
 from .draft import Draft
 from .events import (
     AppScored,
@@ -31,7 +31,7 @@ from .events import (
 from .hooks import Hooks
 from .params import CommonParams
 from .peers import Peer
-from .router import PeerState, RouterState
+from .router import NO_EXTENSIONS, RouterState
 from .rpc import Control, IHave, Message, Rpc
 from .seen import Held, Seen
 from .types import MessageId, PeerId, TimerToken, Topic
@@ -39,7 +39,6 @@ from .types import MessageId, PeerId, TimerToken, Topic
 __all__ = ["RETRY", "PubSub"]
 
 RETRY = TimerToken("retry")
-SENT = frozenset((Fate.MESH, Fate.FANOUT, Fate.FLOOD, Fate.FLOODSUB, Fate.DIRECT))
 
 
 class PubSub(Hooks):
@@ -59,6 +58,7 @@ class PubSub(Hooks):
         joined: Our topics, an ordered set.
         seen: Which messages came before.
         pending: Messages under validation.
+        extensions: What we can do beyond the protocol, for peers of v1.3.
     """
 
     name = "pubsub"
@@ -75,6 +75,7 @@ class PubSub(Hooks):
         self.joined: dict[Topic, None] = {}
         self.seen = Seen(params.seen_ttl_s, params.seen_max)
         self.pending: dict[MessageId, Held] = {}
+        self.extensions = NO_EXTENSIONS
         self.direct = dict.fromkeys(direct_peers)
         self._drafts: dict[PeerId, Draft] = {}
         self._told: list[tuple[list[PeerId], IHave]] = []
@@ -96,7 +97,7 @@ class PubSub(Hooks):
             if peer is not None:
                 if event.refused or event.offences:
                     self._on_refused(peer, event.refused, event.offences)
-                self._on_rpc(peer, event.rpc)
+                self._on_rpc(peer, event.rpc, is_first=event.is_first)
         elif type(event) is Validated:
             self._on_validated(event)
         else:
@@ -110,19 +111,8 @@ class PubSub(Hooks):
     def state(self) -> RouterState:
         """Show the router as values; see `Router.state`."""
         sizes, sizes_max = self._sizes()
-        peers = tuple(
-            PeerState(
-                peer.id,
-                peer.protocol,
-                peer.is_outbound,
-                peer.is_direct,
-                tuple(peer.topics),
-                self._score_parts(peer.id),
-                peer.dropped,
-            )
-            for peer in self.peers.values()
-        )
-        return RouterState(self.name, self._topic_states(), peers, sizes, sizes_max)
+        peers = tuple(peer.state(self._score_parts(peer.id)) for peer in self.peers.values())
+        return RouterState(self.name, self._topic_states(), peers, sizes, sizes_max, self.extensions)
 
     def is_heeded(self, peer: PeerId) -> bool:
         """Say whether what a peer sends is read at all; see `Router.is_heeded`."""
@@ -265,6 +255,8 @@ class PubSub(Hooks):
         self.peers[peer.id] = peer
         if self.joined:
             self.draft(peer.id).subscriptions.update(dict.fromkeys(self.joined, True))
+        if peer.has_extensions and self.extensions != NO_EXTENSIONS:
+            self.draft(peer.id).extensions = self.extensions
         self._on_connected(peer, event.address)
 
     def _on_peer_disconnected(self, peer_id: PeerId) -> None:
@@ -319,15 +311,17 @@ class PubSub(Hooks):
         """Whether an RPC is nothing but one further copy, of which nothing follows. Most are, so they touch little memory."""
         rpc, seen = event.rpc, self.seen
         messages = rpc.messages
-        if len(messages) != 1 or rpc.control is not None or rpc.subscriptions or rpc.overlay or self._watches_copies:
+        if len(messages) != 1 or rpc.control is not None or rpc.subscriptions or rpc.overlay or rpc.is_test or self._watches_copies:
             return False
-        if event.refused or event.offences:
+        if event.refused or event.offences or event.is_first:
             return False
         return now < seen.due and seen.entries.get(messages[0].id, seen) is None
 
-    def _on_rpc(self, peer: Peer, rpc: Rpc) -> None:
+    def _on_rpc(self, peer: Peer, rpc: Rpc, *, is_first: bool) -> None:
         if self._gate is not None and not self._gate(peer):
             return
+        if peer.has_extensions:
+            self._on_extensions(peer, rpc, is_first=is_first or peer.extensions is None)
         if rpc.subscriptions:
             self._on_subscriptions(peer, rpc)
         if rpc.messages:
@@ -346,6 +340,17 @@ class PubSub(Hooks):
             self._on_control(peer, rpc.control)
         if rpc.overlay:
             self._on_overlay(peer, rpc.overlay)
+
+    def _on_extensions(self, peer: Peer, rpc: Rpc, *, is_first: bool) -> None:
+        """Learn what a peer can do from the first RPC on its stream; to say so later is misbehaviour and changes nothing."""
+        announced = None if rpc.control is None else rpc.control.extensions
+        if is_first:
+            peer.extensions = announced or NO_EXTENSIONS
+            if peer.extensions.test and self.extensions.test:
+                self.draft(peer.id).is_test = True
+        elif announced is not None:
+            self._on_refused(peer, (), 1)
+        peer.is_tested |= rpc.is_test and self.extensions.test
 
     def _on_subscriptions(self, peer: Peer, rpc: Rpc) -> None:
         for subscription in rpc.subscriptions:

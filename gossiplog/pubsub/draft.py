@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .overlay.messages import OverlayMessage
-from .rpc import Control, IHave, Message, Prune, Rpc, Subscription
+from .rpc import Control, Extensions, IHave, Message, Prune, Rpc, Subscription
 from .types import MessageId, Topic
 
 __all__ = ["Draft"]
@@ -17,7 +17,7 @@ class Draft:
     A topic is announced, grafted or pruned, and choked at most once; what is said last holds.
     """
 
-    __slots__ = ("choke", "graft", "idontwant", "ihave", "iwant", "overlay", "prune", "subscriptions")
+    __slots__ = ("choke", "extensions", "graft", "idontwant", "ihave", "is_test", "iwant", "overlay", "prune", "subscriptions")
 
     def __init__(self) -> None:
         self.subscriptions: dict[Topic, bool] = {}
@@ -28,6 +28,8 @@ class Draft:
         self.iwant: list[MessageId] = []
         self.idontwant: list[MessageId] = []
         self.overlay: list[OverlayMessage] = []
+        self.extensions: Extensions | None = None
+        self.is_test = False
 
     def add_graft(self, topic: Topic) -> None:
         """Say GRAFT, and take back a PRUNE not yet said."""
@@ -40,7 +42,10 @@ class Draft:
         self.prune[prune.topic] = prune
 
     def add_failed(self, rpc: Rpc) -> bool:
-        """Keep what must be said again of an RPC that was dropped; gossip and messages must not. True if there is something."""
+        """Keep what must be said again of an RPC that was dropped; gossip and messages must not. True if there is something.
+
+        Nor must extensions: they are said first or not at all.
+        """
         for subscription in rpc.subscriptions:
             self.subscriptions[subscription.topic] = subscription.subscribe
         control = rpc.control
@@ -78,16 +83,17 @@ class Draft:
     def to_rpc(self, messages: tuple[Message, ...] = ()) -> Rpc | None:
         """Build the RPC; None when there is nothing to say."""
         control = None
-        if self.ihave or self.iwant or self.graft or self.prune or self.idontwant or self.choke:
+        if self.ihave or self.iwant or self.graft or self.prune or self.idontwant or self.choke or self.extensions is not None:
             choke, unchoke = self._choked() if self.choke else ((), ())
             prune = tuple(self.prune.values()) if self.prune else ()
-            control = Control(tuple(self.ihave), tuple(self.iwant), tuple(self.graft), prune, tuple(self.idontwant), choke, unchoke)
-        elif not messages and not self.subscriptions and not self.overlay:
+            ids = tuple(self.idontwant)
+            control = Control(tuple(self.ihave), tuple(self.iwant), tuple(self.graft), prune, ids, choke, unchoke, self.extensions)
+        elif not messages and not self.subscriptions and not self.overlay and not self.is_test:
             return None
         announced: tuple[Subscription, ...] = ()
         if self.subscriptions:
             announced = tuple([Subscription(topic, subscribe) for topic, subscribe in self.subscriptions.items()])
-        return Rpc(messages, announced, control, tuple(self.overlay))
+        return Rpc(messages, announced, control, tuple(self.overlay), is_test=self.is_test)
 
     def _choked(self) -> tuple[tuple[Topic, ...], tuple[Topic, ...]]:
         items = self.choke.items()

@@ -88,12 +88,14 @@ class RpcReceived:
         rpc: What, without the messages that `wire.py` refused.
         refused: The topic of each message that broke the signature policy; an invalid message (P4) as any other.
         offences: What else was wrong with the frame, by number: it was no RPC, or repeated its control messages; misbehaviour (P7).
+        is_first: It came first on its stream, as what the peer says of its extensions has to. The first of all is that unsaid.
     """
 
     peer: PeerId
     rpc: Rpc
     refused: tuple[Topic, ...] = ()
     offences: int = 0
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .protocol_ids import CHOKE, FLOODSUB, MESHSUB_1_0, MESHSUB_1_1, MESHSUB_1_2
+from .protocol_ids import CHOKE, FLOODSUB, MESHSUB_1_0, MESHSUB_1_1, MESHSUB_1_2, MESHSUB_1_3
 from .score_params import ScoreParams, Thresholds, TopicScoreParams, require
 from .types import PeerId
 
@@ -141,11 +141,11 @@ class MeshsubParams(CommonParams):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipsubParams(MeshsubParams):
-    """Gossipsub's, v1.0 to v1.2.
+    """Gossipsub's, v1.0 to v1.3.
 
     Attributes:
-        protocols: Spoken, the preferred first. Leave out 1.2.0 to send no IDONTWANT, 1.1.0 for no peer exchange, floodsub to
-            refuse floodsub peers.
+        protocols: Spoken, the preferred first. Leave out 1.3.0 for no extensions, 1.2.0 as well to send no IDONTWANT, 1.1.0 for no
+            peer exchange, floodsub to refuse floodsub peers.
         D_lazy: Peers that gossip goes to, at least, a topic and heartbeat.
         gossip_factor: Or this share of the peers outside the mesh, if that is more.
         gossip_rotates: Gossip goes to those who have waited longest for it, instead of a new draw each heartbeat: with a factor of 0.4
@@ -165,10 +165,11 @@ class GossipsubParams(MeshsubParams):
         flood_publish: Own messages go to all peers of the topic above the publish threshold.
         px_peers: Peers named in a PRUNE, and peers of a PRUNE that we dial; 0: no peer exchange offered.
         px_enabled: Offer peer exchange. Accepting it is a matter of `Thresholds.accept_px`, or of this without scoring.
+        test_extension: Take part in the test extension, which shows that extensions are understood and does nothing else.
         score: Scoring; None: every peer's score is 0.
     """
 
-    protocols: tuple[str, ...] = (MESHSUB_1_2, MESHSUB_1_1, MESHSUB_1_0, FLOODSUB)
+    protocols: tuple[str, ...] = (MESHSUB_1_3, MESHSUB_1_2, MESHSUB_1_1, MESHSUB_1_0, FLOODSUB)
     D_lazy: int = 6
     gossip_factor: float = 0.25
     gossip_rotates: bool = False
@@ -187,6 +188,7 @@ class GossipsubParams(MeshsubParams):
     flood_publish: bool = True
     px_enabled: bool = False
     px_peers: int = 16
+    test_extension: bool = False
     score: ScoreParams | None = None
 
     def __post_init__(self) -> None:
@@ -210,7 +212,7 @@ class ChokeParams(GossipsubParams):
         choke_samples_min: Messages that a link must have brought meanwhile to be judged.
     """
 
-    protocols: tuple[str, ...] = (CHOKE, MESHSUB_1_2, MESHSUB_1_1, MESHSUB_1_0, FLOODSUB)
+    protocols: tuple[str, ...] = (CHOKE, MESHSUB_1_3, MESHSUB_1_2, MESHSUB_1_1, MESHSUB_1_0, FLOODSUB)
     D_choke: int = 3
     choke_threshold: int = 30
     choke_ticks: int = 15

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from .events import PeerConnected
 from .protocol_ids import FEATURES, Feature
+from .router import PeerState, ScoreParts
+from .rpc import Extensions
 from .types import PeerId, Topic
 
 __all__ = ["Peer", "choose"]
@@ -28,6 +30,9 @@ class Peer:
         has_idontwant: It knows IDONTWANT.
         has_choke: It knows CHOKE and UNCHOKE.
         has_overlay: It is an episub peer.
+        has_extensions: It may say what it can do beyond its protocol.
+        extensions: What it said of that in its first RPC; None before that.
+        is_tested: It sent the test extension's message.
         dropped: RPCs that its queue refused, ever.
         dropped_untold: The same since the last `SlowPeer`.
     """
@@ -35,7 +40,9 @@ class Peer:
     __slots__ = (
         "dropped",
         "dropped_untold",
+        "extensions",
         "has_choke",
+        "has_extensions",
         "has_idontwant",
         "has_mesh",
         "has_overlay",
@@ -43,6 +50,7 @@ class Peer:
         "id",
         "is_direct",
         "is_outbound",
+        "is_tested",
         "protocol",
         "topics",
     )
@@ -59,8 +67,25 @@ class Peer:
         self.has_idontwant = Feature.IDONTWANT in features
         self.has_choke = Feature.CHOKE in features
         self.has_overlay = Feature.OVERLAY in features
+        self.has_extensions = Feature.EXTENSIONS in features
+        self.extensions: Extensions | None = None
+        self.is_tested = False
         self.dropped = 0
         self.dropped_untold = 0
+
+    def state(self, score: ScoreParts | None) -> PeerState:
+        """Show the peer as a value, with its score."""
+        return PeerState(
+            self.id,
+            self.protocol,
+            self.is_outbound,
+            self.is_direct,
+            tuple(self.topics),
+            score,
+            self.dropped,
+            self.extensions,
+            self.is_tested,
+        )
 
 
 def choose(items: list[T], count: int, rng: Random) -> list[T]:

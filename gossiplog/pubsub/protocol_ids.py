@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from enum import Flag, auto
 
-__all__ = ["CHOKE", "EPISUB", "FEATURES", "FLOODSUB", "MESHSUB_1_0", "MESHSUB_1_1", "MESHSUB_1_2", "RANDOMSUB", "Feature"]
+__all__ = ["CHOKE", "EPISUB", "FEATURES", "FLOODSUB", "MESHSUB_1_0", "MESHSUB_1_1", "MESHSUB_1_2", "MESHSUB_1_3", "RANDOMSUB", "Feature"]
 
 FLOODSUB = "/floodsub/1.0.0"
 RANDOMSUB = "/randomsub/1.0.0"
 MESHSUB_1_0 = "/meshsub/1.0.0"
 MESHSUB_1_1 = "/meshsub/1.1.0"
 MESHSUB_1_2 = "/meshsub/1.2.0"
+MESHSUB_1_3 = "/meshsub/1.3.0"
 CHOKE = "/gossiplog/choke/1.0.0"
 EPISUB = "/gossiplog/episub/1.0.0"
 
@@ -24,6 +25,8 @@ class Feature(Flag):
     PX = auto()
     """Peer exchange and backoff in PRUNE."""
     IDONTWANT = auto()
+    EXTENSIONS = auto()
+    """What each side can do beyond it is said in its first RPC."""
     CHOKE = auto()
     OVERLAY = auto()
     """Episub's messages."""
@@ -35,6 +38,7 @@ FEATURES = {
     MESHSUB_1_0: Feature.MESH,
     MESHSUB_1_1: Feature.MESH | Feature.PX,
     MESHSUB_1_2: Feature.MESH | Feature.PX | Feature.IDONTWANT,
+    MESHSUB_1_3: Feature.MESH | Feature.PX | Feature.IDONTWANT | Feature.EXTENSIONS,
     CHOKE: Feature.MESH | Feature.PX | Feature.IDONTWANT | Feature.CHOKE,
     EPISUB: Feature.OVERLAY,
 }

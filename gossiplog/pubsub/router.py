@@ -8,9 +8,12 @@ from typing import Protocol
 
 from .actions import Action
 from .events import Event
+from .rpc import Extensions
 from .types import PeerId, Topic
 
-__all__ = ["PeerState", "Router", "RouterState", "ScoreParts", "TopicState"]
+__all__ = ["NO_EXTENSIONS", "PeerState", "Router", "RouterState", "ScoreParts", "TopicState"]
+
+NO_EXTENSIONS = Extensions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class PeerState:
         topics: What it subscribes to, in the order it said so.
         score: With its parts; None where the router keeps no scores.
         dropped: RPCs that its queue had no room for, since it connected.
+        extensions: What it said that it can do beyond its protocol; None before its first RPC, and below v1.3.
+        is_tested: It sent the test extension's message.
     """
 
     peer: PeerId
@@ -61,6 +66,8 @@ class PeerState:
     topics: tuple[Topic, ...]
     score: ScoreParts | None = None
     dropped: int = 0
+    extensions: Extensions | None = None
+    is_tested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class RouterState:
         peers: Connected peers.
         sizes: How much is in each container that a peer can feed, by name.
         sizes_max: The maximum of each.
+        extensions: What we tell peers of v1.3 that we can do.
     """
 
     router: str
@@ -105,6 +113,7 @@ class RouterState:
     peers: tuple[PeerState, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     sizes_max: Mapping[str, int] = field(default_factory=dict)
+    extensions: Extensions = NO_EXTENSIONS
 
 
 class Router(Protocol):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .overlay.messages import OverlayMessage
 from .types import MessageId, PeerId, Topic
 
-__all__ = ["Control", "IHave", "Message", "PeerRecord", "Prune", "Rpc", "Subscription"]
+__all__ = ["Control", "Extensions", "IHave", "Message", "Partial", "PeerRecord", "Prune", "Rpc", "Subscription"]
 
 
 @dataclass(slots=True)
@@ -40,10 +40,19 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Say that the sender joined (`subscribe`) or left a topic."""
+    """Say that the sender joined (`subscribe`) or left a topic.
+
+    Attributes:
+        topic: Which.
+        subscribe: It joined.
+        requests_partial: It would rather have partial messages of the topic; means nothing where it left.
+        supports_partial: It can send them; whoever requests them can.
+    """
 
     topic: Topic
     subscribe: bool
+    requests_partial: bool = False
+    supports_partial: bool = False
 
 
 @dataclass(slots=True)
@@ -82,6 +91,36 @@ class Prune:
     backoff_s: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Extensions:
+    """What the sender can do beyond its protocol id (v1.3); said once, in the first RPC on a stream.
+
+    Attributes:
+        test: The test extension: where both can, each says so in a message of its own.
+        partial: Partial messages.
+    """
+
+    test: bool = False
+    partial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Some parts of a message, or which parts the sender has and wants. What is in it is up to the application.
+
+    Attributes:
+        topic: Of the message.
+        group: Names the message, and is known before the message is.
+        parts: Some of the message; None where only the metadata is told.
+        metadata: What the sender has and wants; None where it says nothing of that.
+    """
+
+    topic: Topic
+    group: bytes
+    parts: bytes | None = None
+    metadata: bytes | None = None
+
+
 @dataclass(slots=True)
 class Control:
     """The control part of an RPC. Treat it as frozen.
@@ -94,6 +133,7 @@ class Control:
         idontwant: Ids of messages the sender has already (v1.2).
         choke: Topics whose messages we shall announce to the sender and not push (router `choke`).
         unchoke: Topics whose messages we shall push again (router `choke`).
+        extensions: What the sender can do (v1.3), in its first RPC; None where it says nothing of that.
     """
 
     ihave: tuple[IHave, ...] = ()
@@ -103,6 +143,7 @@ class Control:
     idontwant: tuple[MessageId, ...] = ()
     choke: tuple[Topic, ...] = ()
     unchoke: tuple[Topic, ...] = ()
+    extensions: Extensions | None = None
 
 
 @dataclass(slots=True)
@@ -115,6 +156,8 @@ class Rpc:
         control: Mesh and gossip control, or None.
         overlay: Episub's membership and tree messages; empty with every other router.
         hops: With episub, how many links the `messages` will have crossed on arrival; 0 with every other router.
+        is_test: It bears the test extension's message.
+        partial: A partial message, or None. No router here asks for one or sends one: see docs/spec/pubsub.md, "Extensions".
     """
 
     messages: tuple[Message, ...] = ()
@@ -122,3 +165,5 @@ class Rpc:
     control: Control | None = None
     overlay: tuple[OverlayMessage, ...] = ()
     hops: int = 0
+    is_test: bool = False
+    partial: Partial | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -18,8 +19,10 @@ from gossiplog.codec import pcf_encode
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
 from gossiplog.pubsub.actions import SendRpc
+from gossiplog.pubsub.mesh_params import MESH_PARAMS
 from gossiplog.pubsub.policy import hash_data
-from gossiplog.pubsub.rpc import Message, Rpc
+from gossiplog.pubsub.router import PeerState
+from gossiplog.pubsub.rpc import Extensions, Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import WireLimits
 from gossiplog.sync.rpc import Insert
@@ -29,6 +32,7 @@ pytestmark = pytest.mark.slow
 
 LISTEN = "/ip4/127.0.0.1/tcp/0"
 DIRECTIONS = ("we dial", "it dials")
+NEWEST = "/meshsub/1.3.0"
 
 
 @pytest.fixture(params=("go", "rust"))
@@ -88,6 +92,20 @@ async def knows(mesh: Mesh, theirs: Reference, peer: str) -> bool:
     return is_known_here and mesh.host.id in (await theirs.ask("state"))["subscribers"]
 
 
+def peer_state(mesh: Mesh) -> PeerState:
+    (state,) = mesh.service.state().router.peers
+    return state
+
+
+async def exchange(log: GossipLog, theirs: Reference) -> None:
+    """Have an entry go each way."""
+    ours = await log.append("from here")
+    await until(lambda: has(theirs, [event(ours)]))
+    entry = chain([b"\x01"])[0]
+    await theirs.ask("publish", topic=TOPIC, data=event(entry).hex())
+    await until(lambda: log.has(entry.id))
+
+
 async def has(theirs: Reference, messages: Iterable[bytes]) -> bool:
     received = set((await theirs.ask("state"))["received"])
     return received >= {sha256(data).hexdigest() for data in messages}
@@ -115,6 +133,7 @@ async def test_application_that_starts_pubsub_after_connecting_takes_part(progra
             await theirs.ask("publish", topic=TOPIC, data=event(entry).hex())
             await until(lambda entry=entry: log.has(entry.id))
         assert mesh.service.state().offences == {}
+        assert peer_state(mesh).protocol == NEWEST
         identified = (await theirs.ask("state"))["identified"][mesh.host.id]
         assert identified["agent"].startswith("gossiplog-python/")
         (connection,) = (each.connection for each in mesh.host.peerings if each.connection.peer == peer)
@@ -135,6 +154,54 @@ async def test_large_rpc_arrives_in_frames_that_are_taken(program: str) -> None:
         (link,) = mesh.service.links()
         assert link.counts["messages too large"] == 1
         assert "pubsub streams lost" not in link.counts
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+async def test_extensions_are_told_first_and_test_extension_is_answered(go_program: str, direction: str) -> None:
+    params = replace(MESH_PARAMS["gossipsub"], test_extension=True)
+    async with our_peer(params=params) as (log, mesh), run_program(go_program) as theirs:
+        await join(mesh, theirs, direction, tests=True)
+        await until(lambda: returned(peer_state(mesh).is_tested))
+        assert (peer_state(mesh).protocol, peer_state(mesh).extensions) == (NEWEST, Extensions(test=True))
+
+        async def is_answered() -> bool:
+            return (await theirs.ask("state"))["tested"] == 1
+
+        await until(is_answered)
+        state = await theirs.ask("state")
+        assert (set(state["spoken"]), state["announced"]) == ({NEWEST}, [1])
+        await exchange(log, theirs)
+        # A stream that is opened anew says it anew.
+        assert await theirs.ask("endStreams", how="fin") == 1
+        await until(lambda: returned(mesh.service.links()[0].counts.get("pubsub streams lost")))
+        await until(lambda: heard_again(log, theirs))
+        assert len((await theirs.ask("state"))["announced"]) == 2
+        assert mesh.service.state().offences == {}
+
+
+async def test_partial_messages_that_rust_requests_come_whole(rust_program: str) -> None:
+    async with our_peer() as (log, mesh), run_program(rust_program) as theirs:
+        await join(mesh, theirs, "it dials", partial=True)
+        assert (peer_state(mesh).protocol, peer_state(mesh).extensions) == (NEWEST, Extensions(partial=True))
+        await exchange(log, theirs)
+        assert mesh.service.state().offences == {}
+
+
+@pytest.mark.parametrize("speaks", ["/meshsub/1.2.0", "/meshsub/1.1.0"])
+async def test_older_protocol_is_spoken_with_go_that_has_no_newer_one(go_program: str, speaks: str) -> None:
+    async with our_peer() as (log, mesh), run_program(go_program) as theirs:
+        await join(mesh, theirs, "we dial", speaks=[speaks])
+        await exchange(log, theirs)
+        assert (peer_state(mesh).protocol, peer_state(mesh).extensions) == (speaks, None)
+        assert set((await theirs.ask("state"))["spoken"]) == {speaks}
+
+
+async def test_older_protocol_is_spoken_where_we_have_no_newer_one(program: str) -> None:
+    params = replace(MESH_PARAMS["gossipsub"], protocols=("/meshsub/1.2.0",))
+    async with our_peer(params=params) as (log, mesh), run_program(program) as theirs:
+        await join(mesh, theirs, "it dials")
+        await exchange(log, theirs)
+        assert peer_state(mesh).protocol == "/meshsub/1.2.0"
 
 
 @pytest.mark.parametrize("how", ["fin", "reset"])

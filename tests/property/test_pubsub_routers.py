@@ -37,7 +37,7 @@ from gossiplog.pubsub.overlay.messages import (
     WalkJoin,
 )
 from gossiplog.pubsub.registry import ROUTERS, make_router
-from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
+from gossiplog.pubsub.rpc import Control, Extensions, IHave, Partial, PeerRecord, Prune, Subscription
 
 PARAMS = {
     "floodsub": FloodsubParams(),
@@ -150,7 +150,7 @@ def make_event(rng, peers, protocols):
         return Probed(peer, rng.choice([None, rng.random()]))
     if kind < 0.35:
         return Validated(message(f"m{rng.randrange(60)}").id, rng.choice(list(Outcome)))
-    return RpcReceived(peer, make_rpc(rng, peers), rng.choice([(), (), (T,)]), rng.choice([0, 0, 0, 1]))
+    return RpcReceived(peer, make_rpc(rng, peers), rng.choice([(), (), (T,)]), rng.choice([0, 0, 0, 1]), rng.random() < 0.1)
 
 
 def make_rpc(rng, peers):
@@ -199,7 +199,10 @@ def make_rpc(rng, peers):
             some(ident),
             some(topic),
             some(topic),
+            rng.choice([None, None, Extensions(), Extensions(test=True, partial=True)]),
         ),
         some(overlay),
         rng.randrange(300),
+        rng.random() < 0.1,
+        rng.choice([None, Partial(topic(), b"group", b"parts")]),
     )

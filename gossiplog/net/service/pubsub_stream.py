@@ -156,14 +156,18 @@ async def _read_until_lost(stream: Stream) -> str:
 
 
 async def read_rpcs(
-    stream: Stream, wire: Wire, on_rpc: Callable[[Decoded], Awaitable[None]], is_heeded: Callable[[], bool], threads: trio.CapacityLimiter
+    stream: Stream,
+    wire: Wire,
+    on_rpc: Callable[[Decoded, bool], Awaitable[None]],
+    is_heeded: Callable[[], bool],
+    threads: trio.CapacityLimiter,
 ) -> None:
     """Read RPCs until the peer closes its side.
 
     Args:
         stream: Opened by the peer.
         wire: Decodes.
-        on_rpc: Takes each RPC. Nothing more is read before it returns.
+        on_rpc: Takes each RPC, and whether it is the first on the stream. Nothing more is read before it returns.
         is_heeded: Whether the next frame is worth decoding; else it is dropped unread.
         threads: For long frames, which are decoded beside the loop.
 
@@ -172,15 +176,17 @@ async def read_rpcs(
         StreamReset: The stream broke.
     """
     frames = FrameDecoder(wire.limits.in_bytes_max)
+    is_first = True
     while data := await stream.receive_some():
         frames.feed(data)
         while (body := frames.next()) is not None:
             if not is_heeded():
                 pass
             elif len(body) <= _DECODED_AT_ONCE_BYTES:
-                await on_rpc(wire.decode(body))
+                await on_rpc(wire.decode(body), is_first)
             else:
-                await on_rpc(await trio.to_thread.run_sync(wire.decode, body, limiter=threads))
+                await on_rpc(await trio.to_thread.run_sync(wire.decode, body, limiter=threads), is_first)
+            is_first = False
             if frames.buffered_bytes:
                 # One chunk may be thousands of small RPCs, for which others should not have to wait.
                 await trio.lowlevel.checkpoint()

@@ -213,6 +213,8 @@ class Service:
         if peer is None or peer.kind is not PeerKind.MESH or (peer.pubsub_protocol is None) == (protocol is None):
             return
         peer.pubsub_protocol = protocol
+        if protocol is not None:
+            peer.rpcs, peer.is_introduced = self._streams.sender(id), False  # the router introduces us anew, and that goes first
         note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
         self.tell(PubsubChanged(id, protocol))
         self._streams.on_pubsub(peer)

@@ -19,6 +19,8 @@ from ...broadcast import (
 )
 from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...pubsub.events import RpcReceived
+from ...pubsub.protocol_ids import FEATURES, FLOODSUB, Feature
+from ...pubsub.router import NO_EXTENSIONS
 from ...pubsub.rpc import Control, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
@@ -142,7 +144,7 @@ class Streams:
             self._service.tell(RpcReceived(link.peer.id, Rpc(), offences=1))
             raise
 
-    async def _on_rpc(self, peer: Peer, decoded: Decoded) -> None:
+    async def _on_rpc(self, peer: Peer, decoded: Decoded, is_first: bool) -> None:
         """Hand on an RPC, its messages a few at a time: one peer must not fill the queue in which those of all others wait as well."""
         if decoded.refusals:
             self.on_refusals(peer, decoded.refusals)
@@ -152,16 +154,16 @@ class Streams:
         if others:
             self.on_refusals(peer, [f"of another topic, {topic[:64]!r}" for topic in others])
         if not messages:
-            self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
+            self._service.tell(RpcReceived(peer.id, rpc, refused, offences, is_first))
         for start in range(0, len(messages), _MESSAGES_A_TURN):
             await self._service.strangers.wait(peer, min(_MESSAGES_A_TURN, len(messages) - start))
             await self._wait_for_room(peer, PUBLISHED_INSERTING_MAX)
             part = messages[start : start + _MESSAGES_A_TURN]
             if start:
-                rpc, refused, offences = Rpc(messages=part, hops=rpc.hops), (), 0
+                rpc, refused, offences, is_first = Rpc(messages=part, hops=rpc.hops), (), 0, False
             elif len(messages) > len(part):
                 rpc = replace(rpc, messages=part)
-            self._service.tell(RpcReceived(peer.id, rpc, refused, offences))
+            self._service.tell(RpcReceived(peer.id, rpc, refused, offences, is_first))
 
     def on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
         """Count messages that are not even looked at, and say why, each reason once a peer."""
@@ -251,7 +253,7 @@ class Streams:
                 await trio.sleep(backoff.next())
 
     async def _run_rpcs(self, peer: Peer, stream: Stream) -> None:
-        introduction = self._introduction(peer.id) if peer.is_introduced else None
+        introduction = self._introduction(peer) if peer.is_introduced else None
         peer.is_introduced = True
         try:
             reason = await peer.rpcs.run(stream, introduction)
@@ -260,8 +262,10 @@ class Streams:
         peer.count("pubsub streams lost")
         note("pubsub stream lost", level=logging.DEBUG, peer=peer.id, reason=reason)
 
-    def _introduction(self, id: PeerId) -> Rpc:
+    def _introduction(self, peer: Peer) -> Rpc:
         """What a peer has to know on a new stream, whatever became of the one before."""
-        topic = Topic(self._service.topic)
-        is_grafted = any(one.topic == topic and id in one.full_message for one in self._service.state().router.topics)
-        return Rpc(subscriptions=(Subscription(topic, True),), control=Control(graft=(topic,)) if is_grafted else None)
+        topic, router = Topic(self._service.topic), self._service.state().router
+        is_grafted = any(one.topic == topic and peer.id in one.full_message for one in router.topics)
+        has_extensions = Feature.EXTENSIONS in FEATURES[peer.pubsub_protocol or FLOODSUB] and router.extensions != NO_EXTENSIONS
+        control = Control(graft=(topic,) if is_grafted else (), extensions=router.extensions if has_extensions else None)
+        return Rpc(subscriptions=(Subscription(topic, True),), control=control if is_grafted or has_extensions else None)

@@ -1,6 +1,6 @@
-"""Gossipsub, v1.0 to v1.2: meshsub with gossip, scores, flood publishing, peer exchange and IDONTWANT.
+"""Gossipsub, v1.0 to v1.3: meshsub with gossip, scores, flood publishing, peer exchange, IDONTWANT and extensions.
 
-Source: gossipsub v1.0 specification (r1, 2018-08-29), v1.1, v1.2; docs/spec/pubsub.md for the order of checks.
+Source: gossipsub v1.0 specification (r1, 2018-08-29), v1.1, v1.2, v1.3; docs/spec/pubsub.md for the order of checks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..gossip.score import PeerScores
 from ..params import GossipsubParams
 from ..peers import Peer
 from ..router import ScoreParts
-from ..rpc import Control, Message, Rpc
+from ..rpc import Control, Extensions, Message, Rpc
 from ..seen import Held
 from ..types import PeerId, Topic
 from .meshsub import Meshsub
@@ -45,6 +45,7 @@ class Gossipsub(Meshsub):
             is_offering_px=params.px_enabled,
         )
         self.params = params
+        self.extensions = Extensions(test=params.test_extension)
         self.scores = scores
         self.gossip = Gossip(self, params, self.scoring)
         self._gate = None if scores is None else self._accepts_from

@@ -3,7 +3,7 @@
 Choke's and episub's messages travel in one extension field of RPC, whose number lies above 0x200000 as the specification asks of
 experiments; other implementations skip it.
 
-Source: docs/spec/pubsub.md, "Protobuf"; gossipsub v1.0 to v1.3, `rpc.proto` and `extensions.proto`.
+Source: docs/spec/pubsub.md, "Protobuf", "Extensions"; gossipsub v1.0 to v1.3, `rpc.proto` and `extensions.proto`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...codec.protobuf import Field, Kind, Schema
 from ...errors import DecodeError
 from ..peer_id import peer_id_bytes, peer_id_text
 from ..policy import MESSAGE, Policy
-from ..rpc import Control, IHave, Message, PeerRecord, Prune, Rpc, Subscription
+from ..rpc import Control, Extensions, IHave, Message, Partial, PeerRecord, Prune, Rpc, Subscription
 from ..types import MessageId, PeerId, Topic
 from .overlay_codec import OVERLAY, decode_overlay, encode_overlay
 from .split import Room, split
@@ -25,7 +25,13 @@ from .usual import read_usual, write_usual
 
 __all__ = ["RPC", "Decoded", "Wire", "WireLimits"]
 
-_SUB_OPTS = Schema("SubOpts", Field(1, "subscribe", Kind.BOOL, optional=True), Field(2, "topicid", Kind.STRING, optional=True))
+_SUB_OPTS = Schema(
+    "SubOpts",
+    Field(1, "subscribe", Kind.BOOL, optional=True),
+    Field(2, "topicid", Kind.STRING, optional=True),
+    Field(3, "requestsPartial", Kind.BOOL),
+    Field(4, "supportsSendingPartial", Kind.BOOL),
+)
 _IHAVE = Schema(
     "ControlIHave", Field(1, "topicID", Kind.STRING, optional=True), Field(2, "messageIDs", Kind.BYTES, repeated=True, repeated_max=16_384)
 )
@@ -41,6 +47,15 @@ _PRUNE = Schema(
     Field(2, "peers", Kind.BYTES, repeated=True, repeated_max=256),  # each a PeerInfo, read only where it is heeded
     Field(3, "backoff", Kind.UINT64, optional=True),
 )
+_TEST_FIELD = 6_492_434
+_EXTENSIONS = Schema("ControlExtensions", Field(10, "partialMessages", Kind.BOOL), Field(_TEST_FIELD, "testExtension", Kind.BOOL))
+_PARTIAL = Schema(
+    "PartialMessagesExtension",
+    Field(1, "topicID", Kind.STRING, optional=True),
+    Field(2, "groupID", Kind.BYTES),
+    Field(3, "partialMessage", Kind.BYTES, optional=True),
+    Field(4, "partsMetadata", Kind.BYTES, optional=True),
+)
 _CONTROL = Schema(
     "ControlMessage",
     Field(1, "ihave", _IHAVE, repeated=True),
@@ -48,6 +63,7 @@ _CONTROL = Schema(
     Field(3, "graft", _GRAFT, repeated=True),
     Field(4, "prune", _PRUNE, repeated=True),
     Field(5, "idontwant", _IWANT, repeated=True),
+    Field(6, "extensions", _EXTENSIONS),
 )
 _EXTENSION = Schema(
     "GossipLogExtension",
@@ -61,7 +77,9 @@ RPC = Schema(
     Field(1, "subscriptions", _SUB_OPTS, repeated=True, repeated_max=8_192),
     Field(2, "publish", MESSAGE, repeated=True, repeated_max=16_384),
     Field(3, "control", _CONTROL),
+    Field(10, "partial", _PARTIAL),
     Field(5_283_491, "gossiplog", _EXTENSION),
+    Field(_TEST_FIELD, "testExtension", Schema("TestExtension")),
 )
 _FRAME_PREFIX_MAX = 4
 _WRAPPING_BYTES_MAX = 2_048
@@ -74,7 +92,9 @@ class WireLimits:
 
     Attributes:
         out_bytes_max: Of a frame that we send, its prefix included. rust-libp2p takes no more by default; go-libp2p takes 1 MiB.
-        out_control_bytes_max: Of the control in a frame that we send.
+        out_merged_bytes_max: The same where a frame holds more than one message, or none: rust-libp2p 0.57 counts with a frame what it has
+            read of the next ones, up to 8 KiB, and resets the stream if both together are too long.
+        out_control_bytes_max: Of the control in a frame that we send; subscriptions count, as they do with rust-libp2p.
         out_messages_max: Messages in a frame that we send.
         in_bytes_max: Of a frame that is read, without its prefix; checked before anything is decoded.
         topic_bytes_max: Of a topic's name in UTF-8.
@@ -83,6 +103,7 @@ class WireLimits:
     """
 
     out_bytes_max: int = 64 * 1024
+    out_merged_bytes_max: int = 56 * 1024
     out_control_bytes_max: int = 16 * 1024
     out_messages_max: int = 500
     in_bytes_max: int = FRAME_BYTES_MAX
@@ -138,16 +159,17 @@ class Wire:
     def split(self, rpc: Rpc) -> Iterator[Rpc]:
         """Cut an RPC into ones that are within the limits, in order, each as full as it gets."""
         limits = self.limits
-        room = Room(limits.out_bytes_max - _FRAME_PREFIX_MAX, limits.out_control_bytes_max, limits.out_messages_max)
-        return split(rpc, room, _weigh)
+        most = limits.out_bytes_max - _FRAME_PREFIX_MAX
+        merged = min(most, limits.out_merged_bytes_max - _FRAME_PREFIX_MAX)
+        return split(rpc, Room(most, merged, limits.out_control_bytes_max, limits.out_messages_max), _weigh)
 
     def _is_within(self, rpc: Rpc, size: int) -> bool:
         limits = self.limits
-        if size + _FRAME_PREFIX_MAX > limits.out_bytes_max or len(rpc.messages) > limits.out_messages_max:
+        if size + _FRAME_PREFIX_MAX > min(limits.out_bytes_max, limits.out_merged_bytes_max) or len(rpc.messages) > limits.out_messages_max:
             return False
-        return (
-            rpc.control is None or size <= limits.out_control_bytes_max or _weigh(Rpc(control=rpc.control)) <= limits.out_control_bytes_max
-        )
+        if size <= limits.out_control_bytes_max or (rpc.control is None and not rpc.subscriptions):
+            return True
+        return _weigh(Rpc(subscriptions=rpc.subscriptions, control=rpc.control)) <= limits.out_control_bytes_max
 
     def decode(self, body: bytes) -> Decoded:
         """Read the body of one frame. Messages that break the policy are left out and counted.
@@ -177,15 +199,28 @@ class Wire:
                 messages.append(message)
             else:
                 refusals.append(refusal)
-        subscriptions = tuple(Subscription(self._topic(item["topicid"]), bool(item["subscribe"])) for item in values["subscriptions"])
+        subscriptions = tuple(map(self._subscription, values["subscriptions"]))
         overlay = tuple(decode_overlay(item, self._topic, self._ids) for item in extension["overlay"])
         rpc = Rpc(tuple(messages), subscriptions, self._control(values["control"], extension), overlay, min(extension["hops"], 255))
+        rpc.is_test = values["testExtension"] is not None
+        if values["partial"] is not None:
+            rpc.partial = self._partial(values["partial"])
         return Decoded(rpc, tuple(refusals), tuple(refused), _repeats(values["control"]) // _REPEATS_OF_ONE_OFFENCE)
 
     def _message(self, item: dict[str, Any]) -> Message:
         origin = None if item["from"] is None else PeerId(peer_id_text(item["from"]))
         data = b"" if item["data"] is None else item["data"]
         return Message(MessageId(b""), self._topic(item["topic"]), data, origin, item["seqno"], item["signature"], item["key"])
+
+    def _subscription(self, item: dict[str, Any]) -> Subscription:
+        topic = self._topic(item["topicid"])
+        if not item["subscribe"]:
+            return Subscription(topic, False)
+        requests = item["requestsPartial"]
+        return Subscription(topic, True, requests, requests or item["supportsSendingPartial"])
+
+    def _partial(self, item: dict[str, Any]) -> Partial:
+        return Partial(self._topic(item["topicID"]), item["groupID"], item["partialMessage"], item["partsMetadata"])
 
     def _unwelcome(self, message: Message) -> str | None:
         if message.seqno is not None and len(message.seqno) > 64:
@@ -205,6 +240,7 @@ class Wire:
             tuple(message_id for item in values["idontwant"] for message_id in self._ids(item["messageIDs"])),
             choke,
             unchoke,
+            None if values["extensions"] is None else _extensions(values["extensions"]),
         )
 
     def _prune(self, item: dict[str, Any]) -> Prune:
@@ -245,7 +281,7 @@ def _encode(rpc: Rpc) -> bytes:
 def _to_values(rpc: Rpc) -> dict[str, Any]:
     """An RPC as the schema's dicts."""
     values: dict[str, Any] = {
-        "subscriptions": [{"subscribe": one.subscribe, "topicid": one.topic} for one in rpc.subscriptions],
+        "subscriptions": [_subscription_values(one) for one in rpc.subscriptions],
         "publish": [_message_values(message) for message in rpc.messages],
     }
     control = rpc.control
@@ -256,12 +292,33 @@ def _to_values(rpc: Rpc) -> dict[str, Any]:
             "graft": [{"topicID": topic} for topic in control.graft],
             "prune": [_prune_values(prune) for prune in control.prune],
             "idontwant": [{"messageIDs": control.idontwant}] if control.idontwant else [],
+            "extensions": None if control.extensions is None else _extensions_values(control.extensions),
         }
     choke, unchoke = ((), ()) if control is None else (control.choke, control.unchoke)
     if rpc.overlay or rpc.hops or choke or unchoke:
         overlay = [encode_overlay(message) for message in rpc.overlay]
         values["gossiplog"] = {"overlay": overlay, "hops": rpc.hops, "choke": choke, "unchoke": unchoke}
+    if rpc.is_test:
+        values["testExtension"] = {}
+    if rpc.partial is not None:
+        part = rpc.partial
+        values["partial"] = {"topicID": part.topic, "groupID": part.group, "partialMessage": part.parts, "partsMetadata": part.metadata}
     return values
+
+
+def _subscription_values(one: Subscription) -> dict[str, Any]:
+    values = {"subscribe": one.subscribe, "topicid": one.topic}
+    if one.supports_partial:
+        values |= {"requestsPartial": one.requests_partial, "supportsSendingPartial": True}
+    return values
+
+
+def _extensions_values(extensions: Extensions) -> dict[str, Any]:
+    return {"partialMessages": extensions.partial, "testExtension": extensions.test}
+
+
+def _extensions(values: dict[str, Any]) -> Extensions:
+    return Extensions(test=values["testExtension"], partial=values["partialMessages"])
 
 
 def _message_values(message: Message) -> dict[str, Any]:

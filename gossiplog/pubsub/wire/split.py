@@ -19,11 +19,13 @@ class Room:
 
     Attributes:
         bytes_max: All in all.
-        control_bytes_max: Of control.
+        merged_bytes_max: All in all, where it could be less; ≤ `bytes_max`.
+        control_bytes_max: Of control and subscriptions.
         messages_max: Messages.
     """
 
     bytes_max: int
+    merged_bytes_max: int
     control_bytes_max: int
     messages_max: int
 
@@ -44,9 +46,11 @@ def split(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
         size = weigh(part)
         if size > room.bytes_max:
             continue
-        control_size, count = size if part.control is not None else 0, len(part.messages)
+        control_size, count = size if part.control is not None or part.subscriptions else 0, len(part.messages)
         is_full = (
-            used + size > room.bytes_max or control_used + control_size > room.control_bytes_max or messages + count > room.messages_max
+            used + size > room.merged_bytes_max
+            or control_used + control_size > room.control_bytes_max
+            or messages + count > room.messages_max
         )
         if parts and is_full:
             yield _merge(parts)
@@ -58,7 +62,9 @@ def split(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
 
 
 def _atoms(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
-    """The smallest RPCs that an RPC can be cut into, in its order."""
+    """The smallest RPCs that an RPC can be cut into, in its order; extensions go first, for they count in the first frame alone."""
+    if rpc.control is not None and rpc.control.extensions is not None:
+        yield Rpc(control=Control(extensions=rpc.control.extensions))
     for subscription in rpc.subscriptions:
         yield Rpc(subscriptions=(subscription,))
     for message in rpc.messages:
@@ -81,6 +87,8 @@ def _atoms(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
         yield Rpc(control=Control(unchoke=(topic,)))
     for overlay in rpc.overlay:
         yield Rpc(overlay=(overlay,))
+    if rpc.is_test or rpc.partial is not None:
+        yield Rpc(is_test=rpc.is_test, partial=rpc.partial)
 
 
 def _chunks(ids: tuple[MessageId, ...], room: Room) -> Iterator[tuple[MessageId, ...]]:
@@ -117,6 +125,7 @@ def _merge(parts: list[Rpc]) -> Rpc:
             tuple(item for one in controls for item in one.idontwant),
             tuple(item for one in controls for item in one.choke),
             tuple(item for one in controls for item in one.unchoke),
+            next((one.extensions for one in controls if one.extensions is not None), None),
         )
     return Rpc(
         tuple(message for part in parts for message in part.messages),
@@ -124,4 +133,6 @@ def _merge(parts: list[Rpc]) -> Rpc:
         control,
         tuple(message for part in parts for message in part.overlay),
         max(part.hops for part in parts),
+        any(part.is_test for part in parts),
+        next((part.partial for part in parts if part.partial is not None), None),
     )

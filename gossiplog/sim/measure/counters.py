@@ -85,6 +85,7 @@ class Counters:
         """An RPC is sent to some peers; returns its bytes."""
         metrics, count = self.metrics, len(peers)
         is_plain = rpc.control is None and not rpc.subscriptions and not rpc.overlay and len(rpc.messages) == 1 and not rpc.hops
+        is_plain = is_plain and not rpc.is_test and rpc.partial is None
         if is_plain and self._plain_bytes >= 0:
             size = self._plain_bytes
         else:
@@ -127,6 +128,10 @@ def parts_of(rpc: Rpc) -> list[tuple[str, int, int]]:
     if rpc.control is not None:
         parts.extend(_control_parts(rpc.control))
     parts.extend(_overlay_part(part) for part in rpc.overlay)
+    if rpc.is_test:
+        parts.append(("test", 1, 0))
+    if rpc.partial is not None:
+        parts.append(("partial", 1, 1))
     return parts
 
 
@@ -146,6 +151,8 @@ def _control_parts(control: Control) -> list[tuple[str, int, int]]:
         parts.append(("choke", len(control.choke), len(control.choke)))
     if control.unchoke:
         parts.append(("unchoke", len(control.unchoke), len(control.unchoke)))
+    if control.extensions is not None:
+        parts.append(("extensions", 1, control.extensions.test + control.extensions.partial))
     return parts
 
 

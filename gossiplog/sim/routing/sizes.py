@@ -21,13 +21,13 @@ from ...pubsub.overlay.messages import (
     TreeIHave,
     WalkJoin,
 )
-from ...pubsub.rpc import Control, Message, Rpc
+from ...pubsub.rpc import Control, Message, Partial, Rpc
 
 __all__ = ["rpc_bytes"]
 
 PEER_ID_BYTES = 38
 EXTENSION_TAG_BYTES = 4
-"""The tag of field 5283491, in which everything that libp2p does not know travels."""
+"""The tags of field 5283491, in which everything that libp2p does not know travels, and of 6492434, the test extension."""
 KIND_BYTES = 2
 """An overlay message's kind with its tag."""
 
@@ -38,11 +38,16 @@ def rpc_bytes(rpc: Rpc) -> int:
     for message in rpc.messages:
         size += _field(_message(message))
     for subscription in rpc.subscriptions:
-        size += _field(2 + _field(len(subscription.topic)))
+        partial = 2 * (subscription.requests_partial + subscription.supports_partial)
+        size += _field(2 + _field(len(subscription.topic)) + partial)
     if rpc.control is not None:
         size += _field(_control(rpc.control))
     if rpc.overlay or rpc.hops or (rpc.control is not None and (rpc.control.choke or rpc.control.unchoke)):
         size += _field(_extension(rpc)) - 1 + EXTENSION_TAG_BYTES
+    if rpc.is_test:
+        size += _field(0) - 1 + EXTENSION_TAG_BYTES
+    if rpc.partial is not None:
+        size += _field(_partial(rpc.partial))
     return _field(size) - 1  # a prefix and no tag
 
 
@@ -94,7 +99,14 @@ def _control(control: Control) -> int:
         peers = sum(_field(_field(PEER_ID_BYTES) + (0 if peer.record is None else _field(len(peer.record)))) for peer in prune.peers)
         backoff = 0 if prune.backoff_s is None else max(2, _number(prune.backoff_s))
         size += _field(_field(len(prune.topic)) + peers + backoff)
+    if control.extensions is not None:
+        size += _field(2 * control.extensions.partial + (1 + EXTENSION_TAG_BYTES) * control.extensions.test)
     return size
+
+
+def _partial(partial: Partial) -> int:
+    size = _field(len(partial.topic)) + (_field(len(partial.group)) if partial.group else 0)
+    return size + sum(_field(len(part)) for part in (partial.parts, partial.metadata) if part is not None)
 
 
 def _extension(rpc: Rpc) -> int:

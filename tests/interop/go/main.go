@@ -39,6 +39,8 @@ type request struct {
 	Address   string   `json:"address"`
 	Data      string   `json:"data"`
 	How       string   `json:"how"`
+	Speaks    []string `json:"speaks"`
+	Tests     bool     `json:"tests"`
 }
 
 type node struct {
@@ -48,6 +50,9 @@ type node struct {
 
 	turn       sync.Mutex
 	received   []string
+	rpcs       int
+	tested     int
+	announced  []int
 	identified map[string]map[string]any
 }
 
@@ -151,6 +156,16 @@ func (n *node) startPubsub(r request) error {
 	} else {
 		options = append(options, pubsub.WithNoAuthor())
 	}
+	if len(r.Speaks) > 0 {
+		ids := []protocol.ID{}
+		for _, id := range r.Speaks {
+			ids = append(ids, protocol.ID(id))
+		}
+		options = append(options, pubsub.WithGossipSubProtocols(ids, pubsub.GossipSubDefaultFeatures))
+	}
+	if r.Tests {
+		options = append(options, pubsub.WithTestExtension(pubsub.TestExtensionConfig{}), pubsub.WithAppSpecificRpcInspector(n.inspect))
+	}
 	ps, err := pubsub.NewGossipSub(context.Background(), n.host, append(options, pubsub.WithMessageSignaturePolicy(signing))...)
 	if err != nil {
 		return err
@@ -178,14 +193,25 @@ func (n *node) startPubsub(r request) error {
 	return nil
 }
 
+// Note what peers say of extensions, which the test extension's own callback does not tell from other RPCs.
+func (n *node) inspect(from peer.ID, rpc *pubsub.RPC) error {
+	n.turn.Lock()
+	defer n.turn.Unlock()
+	n.rpcs++
+	if rpc.GetControl().GetExtensions() != nil {
+		n.announced = append(n.announced, n.rpcs)
+	}
+	if rpc.TestExtension != nil {
+		n.tested++
+	}
+	return nil
+}
+
 // End the pubsub streams that others opened to us, by closing our side as rust-libp2p does ("fin") or by a reset.
 func (n *node) endStreams(how string) int {
 	ended := 0
-	for _, connection := range n.host.Network().Conns() {
-		for _, stream := range connection.GetStreams() {
-			if stream.Stat().Direction != network.DirInbound || !strings.HasPrefix(string(stream.Protocol()), "/meshsub/") {
-				continue
-			}
+	for _, stream := range n.streams() {
+		if stream.Stat().Direction == network.DirInbound {
 			if how == "fin" {
 				stream.CloseRead()
 				stream.CloseWrite()
@@ -198,10 +224,26 @@ func (n *node) endStreams(how string) int {
 	return ended
 }
 
+// The streams of pubsub, of either side.
+func (n *node) streams() []network.Stream {
+	found := []network.Stream{}
+	for _, connection := range n.host.Network().Conns() {
+		for _, stream := range connection.GetStreams() {
+			if strings.HasPrefix(string(stream.Protocol()), "/meshsub/") {
+				found = append(found, stream)
+			}
+		}
+	}
+	return found
+}
+
 func (n *node) state() any {
 	n.turn.Lock()
 	defer n.turn.Unlock()
-	subscribers, addresses := []string{}, []string{}
+	subscribers, addresses, spoken := []string{}, []string{}, []string{}
+	for _, stream := range n.streams() {
+		spoken = append(spoken, string(stream.Protocol()))
+	}
 	if n.pubsub != nil {
 		for _, id := range n.topic.ListPeers() {
 			subscribers = append(subscribers, id.String())
@@ -211,12 +253,13 @@ func (n *node) state() any {
 		addresses = append(addresses, fmt.Sprintf("%s/p2p/%s", address, n.host.ID()))
 	}
 	// A copy, because answering happens after the turn is over.
-	received := append([]string{}, n.received...)
+	received, announced := append([]string{}, n.received...), append([]int{}, n.announced...)
 	identified := map[string]any{}
 	for id, each := range n.identified {
 		identified[id] = each
 	}
 	return map[string]any{
 		"addresses": addresses, "subscribers": subscribers, "received": received, "identified": identified,
+		"spoken": spoken, "announced": announced, "tested": n.tested,
 	}
 }

@@ -26,7 +26,7 @@ from gossiplog.pubsub.overlay.messages import (
 )
 from gossiplog.pubsub.peer_id import peer_id_bytes, peer_id_text
 from gossiplog.pubsub.policy import Policy, SignaturePolicy, hash_data
-from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
+from gossiplog.pubsub.rpc import Control, Extensions, IHave, Partial, PeerRecord, Prune, Subscription
 from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits
 
 ME = peer_id_text(b"\x00\x24\x08\x01\x12\x20" + bytes(range(32)))
@@ -57,7 +57,7 @@ def decode(wire, rpc):
 
 FULL = Rpc(
     (anonymous(b"data"), anonymous(b"")),
-    (Subscription(T, True), Subscription(Topic("u"), False)),
+    (Subscription(T, True, True, True), Subscription(Topic("v"), True, supports_partial=True), Subscription(Topic("u"), False)),
     Control(
         (IHave(T, (A, B)), IHave(Topic("u"), (A,))),
         (A,),
@@ -66,6 +66,7 @@ FULL = Rpc(
         (B,),
         (T,),
         (Topic("u"),),
+        Extensions(test=True, partial=True),
     ),
     (
         GetNodes(T),
@@ -82,6 +83,8 @@ FULL = Rpc(
         TreePrune(T),
     ),
     7,
+    True,
+    Partial(T, b"group", b"parts", b"metadata"),
 )
 
 
@@ -105,6 +108,29 @@ def test_bytes_are_the_specification_s():
     subscriptions = b"\x0a\x05\x08\x01\x12\x01t" + b"\x0a\x05\x08\x00\x12\x01t"
     expected = subscriptions + b"\x12\x07\x12\x02hi\x22\x01t" + b"\x1a\x21" + control
     assert body(WIRE.encode(rpc)[0]) == expected
+
+
+def test_bytes_of_extensions_are_the_specification_s():
+    hello = Rpc(control=Control(extensions=Extensions(test=True, partial=True)))
+    test_field = b"\x92\x91\xe2\x18"  # 6492434 as a field of bytes
+    assert body(WIRE.encode(hello)[0]) == b"\x1a\x09\x32\x07" + b"\x50\x01" + b"\x90\x91\xe2\x18\x01"
+    assert body(WIRE.encode(Rpc(is_test=True))[0]) == test_field + b"\0"
+    partial = Rpc(partial=Partial(T, b"g", b"p", b"m"))
+    assert body(WIRE.encode(partial)[0]) == b"\x52\x0c" + b"\x0a\x01t" + b"\x12\x01g" + b"\x1a\x01p" + b"\x22\x01m"
+    asked = Rpc(subscriptions=(Subscription(T, True, True, True),))
+    assert body(WIRE.encode(asked)[0]) == b"\x0a\x09\x08\x01\x12\x01t\x18\x01\x20\x01"
+
+
+def test_extensions_that_nobody_knows_are_ignored_and_none_at_all_are_said():
+    assert WIRE.decode(b"\x1a\x07\x32\x05\x78\x01\x80\x01\x01").rpc == Rpc(control=Control(extensions=Extensions()))
+    assert body(WIRE.encode(Rpc(control=Control(extensions=Extensions())))[0]) == b"\x1a\x02\x32\0"
+
+
+def test_who_requests_partial_messages_supports_them_and_who_leaves_says_nothing():
+    # Of `supportsSendingPartial` alone nothing follows for what is requested; on leaving both mean nothing.
+    assert WIRE.decode(b"\x0a\x07\x08\x01\x12\x01t\x18\x01").rpc.subscriptions == (Subscription(T, True, True, True),)
+    assert WIRE.decode(b"\x0a\x07\x08\x01\x12\x01t\x20\x01").rpc.subscriptions == (Subscription(T, True, False, True),)
+    assert WIRE.decode(b"\x0a\x07\x08\x00\x12\x01t\x18\x01").rpc.subscriptions == (Subscription(T, False),)
 
 
 def test_choke_alone_travels_without_control():
@@ -136,6 +162,8 @@ def test_unknown_fields_are_skipped():
         {"control": {"ihave": [{"topicID": "t", "messageIDs": [b"x" * 129]}]}},
         {"control": {"prune": [{"topicID": "t", "peers": [b"\x12\x01x"]}]}},
         {"control": {"prune": [{"topicID": "t", "peers": [b"\x0a\x01x\x12\x81\x80\x01" + b"x" * 16_385]}]}},
+        {"partial": {"groupID": b"no topic"}},
+        {"partial": {"topicID": "x" * 1025, "groupID": b"g"}},
         {"gossiplog": {"overlay": [{"kind": 0, "topic": "t"}]}},
         {"gossiplog": {"overlay": [{"kind": 13, "topic": "t"}]}},
         {"gossiplog": {"overlay": [{"kind": 5, "topic": "t", "neighbor": 3}]}},
@@ -161,9 +189,11 @@ def test_large_rpc_is_split_in_order_and_nothing_is_lost():
     rpc = Rpc(
         tuple(anonymous(b"%d" % number * 500) for number in range(60)),
         FULL.subscriptions,
-        Control((IHave(T, ids),), ids, FULL.control.graft, FULL.control.prune, ids, (T,), (Topic("u"),)),
+        Control((IHave(T, ids),), ids, FULL.control.graft, FULL.control.prune, ids, (T,), (Topic("u"),), FULL.control.extensions),
         FULL.overlay,
         7,
+        True,
+        FULL.partial,
     )
     frames = wire.encode(rpc)
     assert all(len(frame) <= 20_000 for frame in frames)
@@ -171,6 +201,9 @@ def test_large_rpc_is_split_in_order_and_nothing_is_lost():
     assert tuple(message for part in parts for message in part.messages) == rpc.messages
     assert tuple(one for part in parts for one in part.overlay) == rpc.overlay
     assert tuple(one for part in parts for one in part.subscriptions) == rpc.subscriptions
+    assert [part.control.extensions for part in parts if part.control and part.control.extensions] == [rpc.control.extensions]
+    assert parts[0].control.extensions == rpc.control.extensions
+    assert [(part.is_test, part.partial) for part in parts][-1] == (True, FULL.partial)
     controls = [part.control for part in parts if part.control]
     for kind in ("iwant", "graft", "prune", "idontwant", "choke", "unchoke"):
         assert tuple(one for control in controls for one in getattr(control, kind)) == getattr(rpc.control, kind)
@@ -180,8 +213,9 @@ def test_large_rpc_is_split_in_order_and_nothing_is_lost():
 def test_each_frame_is_within_what_other_implementations_take():
     ids = tuple(MessageId(b"%064d" % number) for number in range(5_000))
     peers = tuple(PeerRecord(OTHER, bytes([number]) * 3_000) for number in range(16))
-    control = Control((IHave(T, ids),), ids, (T,), (Prune(T, peers, 60), Prune(Topic("u"))), ids)
-    rpc = Rpc(tuple(anonymous(b"%d" % number) for number in range(1_200)), control=control)
+    prunes = (Prune(T, peers, 60), Prune(Topic("u")))
+    control = Control((IHave(T, ids),), ids, (T,), prunes, ids, extensions=Extensions(test=True, partial=True))
+    rpc = Rpc(tuple(anonymous(b"%d" % number) for number in range(1_200)), control=control, is_test=True)
     parts = [WIRE.decode(body(frame)).rpc for frame in WIRE.encode(rpc)]
     assert max(len(frame) for frame in WIRE.encode(rpc)) <= 64 * 1024
     assert max(len(part.messages) for part in parts) == 500
@@ -193,6 +227,19 @@ def test_each_frame_is_within_what_other_implementations_take():
     # Of the peers that it offers as many as there is room for, and the backoff in any case.
     assert prune == Prune(T, peers[:4], 60)
     assert other == Prune(Topic("u"))
+
+
+def test_frame_of_several_messages_leaves_room_for_what_rust_reads_behind_it():
+    many = WIRE.encode(Rpc(tuple(anonymous(b"%04d" % number * 500) for number in range(60))))
+    assert 50_000 < len(many[0]) <= 64 * 1024 - 8 * 1024
+    (alone,) = WIRE.encode(Rpc((anonymous(bytes(65_000)),)))
+    assert len(alone) > 65_000
+
+
+def test_subscriptions_count_as_control():
+    subscriptions = tuple(Subscription(Topic(f"{number:0900}"), True) for number in range(30))
+    parts = [WIRE.decode(body(frame)).rpc for frame in WIRE.encode(Rpc(subscriptions=subscriptions))]
+    assert [len(part.subscriptions) for part in parts] == [18, 12]
 
 
 def test_message_too_large_for_any_frame_is_left_out():

@@ -81,7 +81,12 @@ impl Node {
                 }
             }
             "startPubsub" => {
-                self.swarm.behaviour_mut().gossipsub.subscribe(&IdentTopic::new(text("topic")?))?;
+                let topic = IdentTopic::new(text("topic")?);
+                let gossipsub = &mut self.swarm.behaviour_mut().gossipsub;
+                if request["partial"].as_bool().unwrap_or(false) {
+                    gossipsub.enable_partials_for_topic(topic.hash(), true);
+                }
+                gossipsub.subscribe(&topic)?;
             }
             "dial" => self.swarm.dial(text("address")?.parse::<Multiaddr>()?)?,
             "publish" => {
