@@ -1,34 +1,34 @@
-"""A graph as one HTML file: the SVG, a search box and a panel with the details of the entry that was chosen."""
+"""A graph as one HTML file: the list of entries with its lanes, a search, and the details of the entry that was chosen.
+
+It is drawn by the same modules as the page of a running server (`drawing/`), which are put one after the other into one script.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from html import escape
+from importlib.resources import files
 
 from .layout import GraphNode
-from .svg import draw_svg
+from .palette import palette_css
 
 __all__ = ["draw_html"]
 
+_MODULES = ("palette.js", "dom.js", "lanes.js", "log_list.js", "entry_details.js", "standalone.js")
+"""In an order in which each comes after those that it imports."""
 _STYLE = """
-:root{color-scheme:light dark}
-body{margin:0;font:14px system-ui,sans-serif;display:grid;grid-template-columns:1fr minmax(18rem,26rem);height:100vh}
-header{grid-column:1/3;padding:.6rem 1rem;border-bottom:1px solid #8884;display:flex;gap:1rem;align-items:baseline}
-h1{font-size:1rem;margin:0} input{flex:1;max-width:24rem;font:inherit;padding:.2rem .5rem}
-main{overflow:auto} aside{overflow:auto;border-left:1px solid #8884;padding:1rem}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;font:12px ui-monospace,Menlo,Consolas,monospace}
-g.r{cursor:pointer} g.r.chosen .hit{fill-opacity:.12} g.r.dim{opacity:.25}
-body{grid-template-rows:auto 1fr}
-"""
-_SCRIPT = """
-const rows=[...document.querySelectorAll("g.r")],panel=document.querySelector("pre"),box=document.querySelector("input");
-const choose=row=>{rows.forEach(other=>other.classList.toggle("chosen",other===row));
-panel.textContent=row.querySelector("title").textContent};
-rows.forEach(row=>row.addEventListener("click",()=>choose(row)));
-box.addEventListener("input",()=>{const word=box.value.toLowerCase();
-rows.forEach(row=>row.classList.toggle("dim",!row.querySelector("title").textContent.toLowerCase().includes(word)))});
+body{display:grid;grid-template:auto minmax(0,1fr)/minmax(0,1fr);height:100dvh}
+header{display:flex;flex-wrap:wrap;gap:.5rem 1rem;align-items:center;padding:.6rem 1rem;border-bottom:1px solid var(--line)}
+h1{font-size:1rem} header input{flex:1;max-width:26rem} .count{color:var(--muted);font-size:.9rem}
+main{display:grid;grid-template:minmax(0,1fr)/minmax(0,1fr) minmax(18rem,26rem);min-height:0}
+aside{overflow:auto;padding:1rem;border-left:1px solid var(--line)}
+@media (max-width:760px){main{grid-template:minmax(0,3fr) minmax(0,2fr)/minmax(0,1fr)}
+aside{border-left:0;border-top:1px solid var(--line)}}
 """
 
 
@@ -39,14 +39,33 @@ def draw_html(nodes: Iterable[GraphNode], *, title: str) -> Iterator[str]:
         nodes: Newest first.
         title: The page's heading; escaped, as is everything from the log.
     """
-    digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    script = _script()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    style = palette_css() + (files(__package__) / "drawing" / "drawing.css").read_text("utf-8") + _STYLE
     yield (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><header><h1>{escape(title)}</h1>"
-        '<input type="search" placeholder="id, author or payload" aria-label="Search"></header>\n<main>\n'
+        f"<title>{escape(title)}</title><style>{style}</style></head>\n<body><header><h1>{escape(title)}</h1></header>\n<main></main>\n"
+        '<noscript>This page draws its entries with a script.</noscript>\n<script type="application/json">['
     )
-    yield from draw_svg(nodes, title=title)
-    yield f"</main><aside><pre>Point at an entry, or choose one.</pre></aside>\n<script>{_SCRIPT}</script></body></html>\n"
+    separator = "\n"
+    for node in nodes:
+        yield separator + _record(node)
+        separator = ",\n"
+    yield f'\n]</script>\n<script type="module">{script}</script></body></html>\n'
+
+
+def _record(node: GraphNode) -> str:
+    record = {"id": node.id, "parents": node.parents, "clock": node.clock, "author": node.author, "payload": node.payload}
+    # Within a script nothing is escaped, and nothing but `</script` or `<!--` ends or changes it.
+    return json.dumps(record, separators=(",", ":")).replace("<", "\\u003c")
+
+
+@cache
+def _script() -> str:
+    """Join the modules: what one exports is then there for the next."""
+    folder = files(__package__) / "drawing"
+    sources = ((folder / name).read_text("utf-8") for name in _MODULES)
+    return "\n".join(re.sub(r"^export ", "", re.sub(r"^import .*$\n", "", source, flags=re.M), flags=re.M) for source in sources)

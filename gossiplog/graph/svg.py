@@ -1,16 +1,15 @@
-"""A graph as a standalone SVG, newest entry on top: lanes in colours, text beside each node, details when pointed at."""
+"""A graph as a standalone SVG, newest entry on top: authors are colours, text stands beside each node, details where it is pointed at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
 from .layout import GraphNode, GraphRow, lay_out
+from .palette import DARK, LIGHT, author_colour
 
-__all__ = ["LANE_COLOURS", "draw_svg"]
+__all__ = ["draw_svg"]
 
-LANE_COLOURS = ("#2563eb", "#d97706", "#059669", "#db2777", "#7c3aed", "#0891b2", "#dc2626", "#65a30d")
-"""Told apart by hue and by lightness, and readable on white as well as on the dark background."""
 _ROW = 26
 _LANE = 18
 _MARGIN = 18
@@ -19,11 +18,20 @@ _TITLE_CHARACTERS = 600
 _CHARACTER_WIDTH = 7.3
 _CLOCK_X, _AUTHOR_X, _PAYLOAD_X = 150, 164, 240
 """Where the clock's column ends and the next two begin, from the left edge of the text."""
-_STYLE = """
-  .bg{fill:#ffffff} text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#1f2937}
-  .c{fill:#6b7280} .a{font-weight:600} .l{fill:none;stroke-width:2;stroke-linecap:round} .n{stroke:#ffffff;stroke-width:1.5}
-  .r .hit{fill:#000000;fill-opacity:0} .r:hover .hit{fill-opacity:.05}
-  @media (prefers-color-scheme:dark){.bg{fill:#0f172a} text{fill:#e2e8f0} .c{fill:#94a3b8} .n{stroke:#0f172a} .r .hit{fill:#ffffff}}
+
+
+def _theme(colours: Mapping[str, str]) -> str:
+    return (
+        f".bg{{fill:{colours['surface']}}} text{{fill:{colours['ink']}}} .c{{fill:{colours['muted']}}} "
+        f".l{{stroke:{colours['strong-line']}}} .n{{stroke:{colours['surface']}}} .r .hit{{fill:{colours['ink']}}}"
+    )
+
+
+_STYLE = f"""
+  text{{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace}}
+  .a{{font-weight:600}} .l{{fill:none;stroke-width:1.75;stroke-linecap:round}} .n{{stroke-width:1.5}}
+  .r .hit{{fill-opacity:0}} .r:hover .hit{{fill-opacity:.05}} {_theme(LIGHT)}
+  @media (prefers-color-scheme:dark){{{_theme(DARK)}}}
 """
 
 
@@ -58,16 +66,13 @@ def _lines(rows: list[GraphRow]) -> Iterator[str]:
     for index, row in enumerate(rows):
         straight: set[int] = set()
         y = _y(index)
-        for start, end, is_edge in row.links:
+        for start, end, _ in row.links:
             if start == end:
                 straight.add(start)
                 since.setdefault(start, y)
                 continue
-            colour = _colour(end if is_edge else start)
             middle = y + _ROW / 2
-            yield (
-                f'<path class="l" stroke="{colour}" d="M{_x(start)} {y}C{_x(start)} {middle} {_x(end)} {middle} {_x(end)} {y + _ROW}"/>\n'
-            )
+            yield f'<path class="l" d="M{_x(start)} {y}C{_x(start)} {middle} {_x(end)} {middle} {_x(end)} {y + _ROW}"/>\n'
         for lane in [lane for lane in since if lane not in straight]:
             yield _straight(lane, since.pop(lane), y)
     for lane, start_y in since.items():
@@ -76,18 +81,19 @@ def _lines(rows: list[GraphRow]) -> Iterator[str]:
 
 def _straight(lane: int, start: int, end: int, *, is_cut: bool = False) -> str:
     dashes = ' stroke-dasharray="1 5"' if is_cut and end - start <= _ROW else ""
-    return f'<path class="l" stroke="{_colour(lane)}"{dashes} d="M{_x(lane)} {start}V{end}"/>\n'
+    return f'<path class="l"{dashes} d="M{_x(lane)} {start}V{end}"/>\n'
 
 
 def _node(index: int, row: GraphRow, text_x: int, width: int) -> str:
     node = row.node
     x, y = _x(row.column), _y(index)
     details = f"{node.id}\nclock {node.clock}\n{node.author}\nparents: {' '.join(node.parents) or 'none'}\n{node.payload}"
-    ring = f'<circle cx="{x}" cy="{y}" r="8" fill="none" stroke="{_colour(row.column)}" stroke-width="1.5"/>' if node.is_head else ""
+    colour = author_colour(node.author)
+    ring = f'<rect x="{x - 8}" y="{y - 8}" width="16" height="16" rx="5" fill="none" stroke="{colour}"/>' if node.is_head else ""
     return (
         f'<g class="r" data-id="{_clean(node.id)}"><title>{_clean(details[:_TITLE_CHARACTERS])}</title>'
         f'<rect class="hit" y="{y - _ROW // 2}" width="{width}" height="{_ROW}"/>'
-        f'{ring}<circle class="n" cx="{x}" cy="{y}" r="5.5" fill="{_colour(row.column)}"/>'
+        f'{ring}<rect class="n" x="{x - 6}" y="{y - 6}" width="12" height="12" rx="4" fill="{colour}"/>'
         f'<text y="{y + 4}"><tspan class="a" x="{text_x}">{_clean(node.id[:12])}</tspan>'
         f'<tspan class="c" x="{text_x + _CLOCK_X}" text-anchor="end">{node.clock}</tspan>'
         f'<tspan class="c" x="{text_x + _AUTHOR_X}">{_clean(node.author[-8:])}</tspan>'
@@ -105,10 +111,6 @@ def _x(column: int) -> int:
 
 def _y(index: int) -> int:
     return _MARGIN + index * _ROW + _ROW // 2
-
-
-def _colour(lane: int) -> str:
-    return LANE_COLOURS[lane % len(LANE_COLOURS)]
 
 
 def _clean(text: str) -> str:

@@ -19,6 +19,8 @@ from ..version import VERSION
 from .budget import Memory
 from .doorkeeper import Doorkeeper, log_right
 from .glass import NO_GLASS, FactsApi, GatherApi, GlassSettings, PeersApi
+from .glass.page_files import page_routes, show_page, wants_page
+from .glass.routes import log_routes
 from .guard import Guard
 from .metrics import Metrics
 from .own_api import OwnApi
@@ -38,12 +40,14 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
     """
 
     async def index(request: Request) -> Response:
-        return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls})
+        if glass.has_page and wants_page(request):
+            return await show_page(request)
+        return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
 
     memory, metrics, access = Memory(), Metrics(hub), hub.admission.limits.access
     watching = [Middleware(Doorkeeper, access=access, topics=hub.services, right=lambda scope: "watch")]
     watch = [Route("/metrics", metrics.show, middleware=watching), Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
-    routes: list[BaseRoute] = [Route("/", index), *watch]
+    routes: list[BaseRoute] = [Route("/", index), *(page_routes() if glass.has_page else []), *watch]
     for topic, service in hub.services.items():
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
         allowed = Middleware(Doorkeeper, access=access, topics=[topic], right=log_right)
@@ -68,6 +72,7 @@ def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Se
         Route("/peers", peers.show),
         Route("/glass/facts", gathered.facts),
         Route("/glass/nodes", gathered.nodes),
+        *log_routes(service, glass),
     ]
 
 

@@ -14,7 +14,7 @@ from ..net.access import Access
 
 __all__ = ["Doorkeeper", "log_right"]
 
-_WATCHED = ("/connections", "/facts", "/peers", "/nodes")
+_WATCHED = ("/connections", "/facts", "/nodes", "/overview", "/peers")
 """Ends of the paths that show the server instead of the log."""
 
 

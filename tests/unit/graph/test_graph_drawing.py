@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossiplog.graph import GraphNode, TextStyle, draw_dot, draw_html, draw_svg, draw_text, lay_out
+from gossiplog.graph.palette import DARK, LIGHT, author_colour
 
 HOSTILE = '<script>alert(1)</script>"\'&\x1b[31m\u202e\x00\\"; digraph {'
 
@@ -108,9 +109,29 @@ def test_svg_is_well_formed_and_escapes_what_comes_from_the_log() -> None:
     assert not [each for each in tree.iter() if each.tag.endswith("script")]
 
 
-def test_svg_has_a_circle_for_every_entry_and_a_ring_for_every_head() -> None:
+def test_svg_has_a_square_for_every_entry_and_a_ring_for_every_head() -> None:
     tree = ElementTree.fromstring("".join(draw_svg([node("b", "a", is_head=True), node("a")], title="t")))
-    assert len([each for each in tree.iter() if each.tag.endswith("circle")]) == 3
+    assert len([each for each in tree.iter() if each.get("rx")]) == 3
+
+
+def test_authors_have_colours_and_themes_a_readable_contrast() -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def contrast(one: str, other: str) -> float:
+        low, high = sorted((luminance(one), luminance(other)))
+        return (high + 0.05) / (low + 0.05)
+
+    dids = [f"did:key:z6Mk{n:044}" for n in range(60)]
+    for is_dark, theme in ((False, LIGHT), (True, DARK)):
+        grounds = [theme[name] for name in ("ground", "surface", "raised")]
+        inks = [theme[name] for name in ("ink", "muted", "accent", "good", "warn", "bad")]
+        assert min(contrast(ink, ground) for ink in inks for ground in grounds) >= 4.5
+        colours = {author_colour(did, is_dark=is_dark) for did in dids}
+        assert len(colours) >= 15
+        assert min(contrast(colour, ground) for colour in colours for ground in grounds) >= 2
 
 
 @pytest.mark.parametrize("count", [0, 1, 200])
@@ -125,10 +146,11 @@ def test_html_loads_nothing_and_runs_its_own_script_only() -> None:
 
     page = "".join(draw_html([node("b", "a", payload=HOSTILE), node("a")], title=HOSTILE))
     assert "default-src 'none'" in page
-    scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    scripts = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
     assert len(scripts) == 1
+    assert not re.search(r"^(import|export)\b", scripts[0], re.MULTILINE)
     assert base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode() in page
-    assert not re.search(r"(src|href)=", page)
+    assert not re.search(r"<[^>]*(src|href)=", page)
     assert "alert(1)</script>" not in page
 
 

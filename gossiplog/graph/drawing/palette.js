@@ -1,0 +1,66 @@
+// Hues of roots and authors, as graph/palette.py computes them; lightness and chroma come from the stylesheet made there.
+
+const HUES = 18
+const encoder = new TextEncoder()
+/** @type {Map<string, number>} */
+const authorHues = new Map()
+const dark = matchMedia("(prefers-color-scheme: dark)")
+let [lightness, chroma] = ["", ""]
+/** @type {Record<string, string>} */
+let colours = {}
+
+const NAMES = ["ground", "surface", "raised", "line", "strong-line", "ink", "muted", "accent", "good", "warn", "bad"]
+
+function readTheme() {
+	const style = getComputedStyle(document.documentElement)
+	lightness = style.getPropertyValue("--dot-lightness").trim()
+	chroma = style.getPropertyValue("--dot-chroma").trim()
+	colours = Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]))
+}
+
+/** A colour of the theme by its name in the stylesheet. @param {string} name */
+export function themeColour(name) {
+	if (lightness === "") readTheme()
+	return colours[name] ?? ""
+}
+
+/** Have a function called when the theme changes, after the new colours are known. @param {() => void} redraw */
+export function onThemeChange(redraw) {
+	dark.addEventListener("change", () => {
+		readTheme()
+		redraw()
+	})
+}
+
+/** @param {number} hue in degrees */
+export function hueColour(hue) {
+	if (lightness === "") readTheme()
+	return `oklch(${lightness} ${chroma} ${hue})`
+}
+
+/** Equal roots, equal colours. @param {string | null | undefined} hash of the root, in hex; without one, grey */
+export function rootColour(hash) {
+	return hash ? hueColour(rootHue(hash)) : themeColour("strong-line")
+}
+
+/** @param {string} hash in hex */
+export function rootHue(hash) {
+	return Math.floor((parseInt(hash.slice(0, 4), 16) * 360) / 65536)
+}
+
+/** @param {string} did */
+export function authorColour(did) {
+	return hueColour(authorHue(did))
+}
+
+/** FNV-1a of the did's UTF-8. @param {string} did */
+export function authorHue(did) {
+	let hue = authorHues.get(did)
+	if (hue === undefined) {
+		let value = 0x811c9dc5
+		for (const byte of encoder.encode(did)) value = Math.imul(value ^ byte, 0x01000193) >>> 0
+		hue = ((value ^ (value >>> 16)) >>> 0) % HUES * (360 / HUES)
+		authorHues.set(did, hue)
+	}
+	return hue
+}

@@ -1,0 +1,180 @@
+"""Search in a log, newest entries first: by text, author, id, or a place in the payload.
+
+GET search?text=&author=&id=&path=&value=&before=&limit=   {"found": [{"id", "seq", "clock", "author", "text"}, …], "next": id or null}
+
+An answer comes after a bounded part of the log; `next` is where to go on, and null at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import trio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...codec import dag_json
+from ...entry.message import Entry
+from ...entry.message_id import ID_CHARS, decode_id
+from ...errors import DecodeError
+from ...log.page import is_last_page
+from ...log.requests import ReadLeaves, ReadPage
+from ...plan import ask
+from ...replica.log import Replica
+from ..parameters import check_parameters, shown
+from .log_graph import excerpt, read_number
+
+__all__ = ["Search"]
+
+LIMIT_MAX = 200
+_PAGE = 256
+_ANSWER_S = 0.25
+"""Of reading and looking through, after which an answer is sent with what was found."""
+_TERM_CHARACTERS_MAX = 200
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What an entry has to have; None where anything will do."""
+
+    text: str | None
+    author: str | None
+    path: tuple[str, ...] | None
+    value: Any
+
+    def matches(self, entry: Entry) -> bool:
+        """About 1 µs where the author decides, and up to 5 ms for each megabyte of payload otherwise."""
+        if self.author is not None and self.author not in entry.author:
+            return False
+        if self.text is not None and not self._has_text(entry):
+            return False
+        return self.path is None or self._has_value(entry.payload)
+
+    def _has_text(self, entry: Entry) -> bool:
+        assert self.text is not None
+        word = self.text.lower()
+        # The payload's bytes have strings as they are, and letters stand nowhere else but in these three.
+        if word.isascii() and word.isalpha() and word not in "true false null" and word.encode() not in entry.payload_bytes.lower():
+            return False
+        return self.text.casefold() in dag_json.encode(entry.payload).decode().casefold()
+
+    def _has_value(self, payload: Any) -> bool:
+        assert self.path is not None
+        for step in self.path:
+            if isinstance(payload, dict):
+                payload = payload.get(step, _ABSENT)
+            elif isinstance(payload, list) and step.isascii() and step.isdigit() and int(step) < len(payload):
+                payload = payload[int(step)]
+            else:
+                return False
+        if payload is _ABSENT:
+            return False
+        return self.value is _ABSENT or (payload == self.value and isinstance(payload, bool) == isinstance(self.value, bool))
+
+
+class Search:
+    """Serves the search in one log.
+
+    Args:
+        log: Open.
+    """
+
+    def __init__(self, log: Replica) -> None:
+        self._log = log
+        self._threads = trio.CapacityLimiter(1)
+
+    async def show(self, request: Request) -> Response:
+        """GET search."""
+        check_parameters(request, "text", "author", "id", "path", "value", "before", "limit")
+        query = request.query_params
+        for name, term in query.items():
+            if len(term) > _TERM_CHARACTERS_MAX:
+                raise HTTPException(400, f"{name} has at most {_TERM_CHARACTERS_MAX} characters, not {shown(term)}")
+        limit = min(LIMIT_MAX, read_number(request, "limit", LIMIT_MAX))
+        path = tuple(query["path"].split(".")) if query.get("path") else None
+        wanted = _Wanted(query.get("text") or None, query.get("author") or None, path, _read_value(query.get("value")))
+        if wanted.value is not _ABSENT and path is None:
+            raise HTTPException(400, "a value is looked for at a path, as in path=order.total&value=12")
+        low, high = _prefix_bounds(query.get("id") or "")
+        before = query.get("before")
+        if before is not None:
+            high = min(high, _key(before, "before"))
+        found, place = await self._look(wanted, low, high, limit)
+        return JSONResponse({"found": found, "next": place}, headers={"Cache-Control": "no-store"})
+
+    async def _look(self, wanted: _Wanted, low: bytes | None, high: bytes, limit: int) -> tuple[list[dict[str, Any]], str | None]:
+        until = time.monotonic() + _ANSWER_S
+        found: list[Entry] = []
+        place: str | None = None
+        while True:
+            page = await self._log.run(ask(ReadPage(low, high, True, _PAGE)))
+            looking = partial(_look_through, page, wanted.matches, limit - len(found), until)
+            last, matching = await trio.to_thread.run_sync(looking, limiter=self._threads)
+            found += matching
+            if last is None or (is_last_page(page, _PAGE) and last == page[-1][0]):
+                break
+            high = last
+            if len(found) >= limit or time.monotonic() > until:
+                place = Entry(last, b"").id
+                break
+        leaves = await self._log.run(ask(ReadLeaves([entry.key for entry in found]))) if found else {}
+        records = await trio.to_thread.run_sync(_records, found, leaves, limiter=self._threads)
+        return records, place
+
+
+def _look_through(
+    page: Sequence[tuple[bytes, bytes]], matches: Callable[[Entry], bool], limit: int, until: float
+) -> tuple[bytes | None, list[Entry]]:
+    """Return the key of the last entry that was looked at, and those that match."""
+    last: bytes | None = None
+    found: list[Entry] = []
+    for key, value in page:
+        if last is not None and (len(found) >= limit or time.monotonic() > until):
+            break
+        last = key
+        entry = Entry(key, value)
+        try:
+            if matches(entry):
+                found.append(entry)
+        except DecodeError:
+            continue
+    return last, found
+
+
+def _records(found: Sequence[Entry], leaves: dict[bytes, Any]) -> list[dict[str, Any]]:
+    return [
+        {"id": entry.id, "seq": leaves[entry.key].seq, "clock": entry.clock, "author": entry.author, "text": excerpt(entry)}
+        for entry in found
+        if entry.key in leaves
+    ]
+
+
+def _read_value(text: str | None) -> Any:
+    """Read a value as JSON, or as a text where it is none."""
+    if text is None or text == "":
+        return _ABSENT
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _prefix_bounds(prefix: str) -> tuple[bytes | None, bytes]:
+    if len(prefix) > ID_CHARS:
+        raise HTTPException(400, f"id is the beginning of an id, not {shown(prefix)}")
+    low, high = _key(prefix.ljust(ID_CHARS, "0"), "id"), _key(prefix.ljust(ID_CHARS, "v"), "id")
+    return (int.from_bytes(low) - 1).to_bytes(len(low)) if any(low) else None, high + b"\0"
+
+
+def _key(id: str, name: str) -> bytes:
+    try:
+        return decode_id(id)
+    except DecodeError:
+        raise HTTPException(400, f"{name} has characters that no id has: {shown(id)}") from None

@@ -1,0 +1,113 @@
+// The page: which view is shown, and what all of them share. Source: docs/glass.md.
+
+import { openApi } from "./api.js"
+import { el, fill, say } from "./drawing/dom.js"
+import { Facts } from "./facts.js"
+import { LogData } from "./log_data.js"
+import { LogView } from "./log_view.js"
+import { NetworkModel } from "./network_model.js"
+import { NetworkView } from "./network_view.js"
+import { OverviewView } from "./overview_view.js"
+import { SimulatorView } from "./simulator_view.js"
+import { WayView } from "./way_view.js"
+
+/**
+ * @typedef {object} Shared
+ * @property {import("./api.js").Api} api
+ * @property {Facts} facts
+ * @property {LogData} log
+ * @property {NetworkModel} network
+ *
+ * @typedef {object} View
+ * @property {HTMLElement} element
+ * @property {string} title
+ * @property {(rest: string, query: URLSearchParams) => void} open shown from now on, or shown with another address
+ * @property {() => void} close
+ */
+
+const STATES = {
+	connecting: "connecting",
+	live: "live",
+	reconnecting: "connection lost, coming back",
+	off: "no live facts: start the server with --dashboard",
+}
+
+async function openPage() {
+	const { api, topics, topic } = await openApi()
+	const facts = new Facts(api)
+	const log = new LogData(api, facts)
+	const network = new NetworkModel(api, facts)
+	/** @type {Shared} */
+	const shared = { api, facts, log, network }
+	const place = /** @type {HTMLElement} */ (document.getElementById("view"))
+	const status = /** @type {HTMLElement} */ (document.getElementById("status"))
+	/** @type {Record<string, () => View>} */
+	const makers = {
+		overview: () => new OverviewView(shared),
+		network: () => new NetworkView(shared),
+		log: () => new LogView(shared),
+		way: () => new WayView(shared),
+		simulator: () => new SimulatorView(),
+	}
+	/** @type {Map<string, View>} */
+	const views = new Map()
+	let shown = ""
+
+	const follow = () => {
+		const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2)
+		const [first, ...rest] = path.split("/")
+		const name = Object.hasOwn(makers, first) ? first : "overview"
+		if (name !== shown) views.get(shown)?.close()
+		const view = views.get(name) ?? makers[name]()
+		views.set(name, view)
+		if (name !== shown) fill(place, view.element)
+		shown = name
+		place.className = `view-${name}`
+		document.title = `${view.title} · ${topic || "GossipLog"}`
+		for (const link of document.querySelectorAll("nav a")) {
+			const isCurrent = link.getAttribute("href") === `#/${name}`
+			link.toggleAttribute("data-current", isCurrent)
+			if (isCurrent) link.setAttribute("aria-current", "page")
+			else link.removeAttribute("aria-current")
+		}
+		view.open(decodeURIComponent(rest.join("/")), new URLSearchParams(query))
+	}
+
+	showTopics(topics, topic)
+	facts.watchers.add((state) => {
+		say(status, STATES[/** @type {keyof typeof STATES} */ (state)] ?? state)
+		status.dataset.state = state
+	})
+	document.querySelector(".skip")?.addEventListener("click", (event) => {
+		event.preventDefault()
+		place.focus()
+	})
+	addEventListener("hashchange", follow)
+	addEventListener("keydown", (event) => goByNumber(event, Object.keys(makers)))
+	follow()
+	facts.open()
+	network.open()
+	document.body.dataset.ready = "true"
+}
+
+/** @param {string[]} topics @param {string} topic */
+function showTopics(topics, topic) {
+	const heading = /** @type {HTMLElement} */ (document.getElementById("topic"))
+	say(heading, topic || "GossipLog")
+	if (topics.length < 2) return
+	const choice = el(
+		"select",
+		{ "aria-label": "Log", onchange: () => (location.search = `?topic=${encodeURIComponent(choice.value)}`) },
+		...topics.map((name) => el("option", { value: name, selected: name === topic }, name)),
+	)
+	fill(heading, choice)
+}
+
+/** Keys 1 to 5 show the views. @param {KeyboardEvent} event @param {string[]} names */
+function goByNumber(event, names) {
+	const isTyping = event.target instanceof Element && event.target.matches("input, textarea, select")
+	const name = names[Number(event.key) - 1]
+	if (!isTyping && name !== undefined && !event.ctrlKey && !event.metaKey && !event.altKey) location.hash = `#/${name}`
+}
+
+openPage().catch((error) => say(/** @type {HTMLElement} */ (document.getElementById("status")), String(error)))

@@ -1,0 +1,252 @@
+// Peers as dots and what runs between them, for the live network and for a simulated one. Source: docs/glass.md, "What is drawn how".
+
+import { el } from "./drawing/dom.js"
+import { onThemeChange, themeColour } from "./drawing/palette.js"
+
+/**
+ * @typedef {object} Dot
+ * @property {number} x
+ * @property {number} y
+ * @property {string} colour of its root
+ * @property {string} label beside it; empty for none
+ * @property {number} radius
+ * @property {boolean} isAlive
+ * @property {boolean} isChosen
+ * @property {boolean} [isOurs]
+ *
+ * @typedef {object} Line
+ * @property {number} from number of a dot
+ * @property {number} to
+ * @property {"full" | "metadata" | "fanout" | "none" | "cut"} style
+ * @property {boolean} [isSyncing]
+ *
+ * @typedef {object} Pulse something on its way
+ * @property {number} from
+ * @property {number} to
+ * @property {number} progress 0 to 1
+ * @property {string} colour
+ *
+ * @typedef {object} Scene
+ * @property {Dot[]} dots
+ * @property {Line[]} lines
+ * @property {Pulse[]} pulses
+ * @property {number} version another one when the lines, or where dots stand, have changed
+ */
+
+const ARROWS_MAX = 1_200
+const LABELS_MAX = 260
+const FULL_TURN = 2 * Math.PI
+/** @type {Record<string, {dash: number[], colour: string, width: number, alpha: number}>} */
+const STYLES = {
+	none: { dash: [], colour: "strong-line", width: 1, alpha: 0.6 },
+	fanout: { dash: [1.5, 4], colour: "strong-line", width: 1.5, alpha: 1 },
+	metadata: { dash: [6, 4], colour: "strong-line", width: 1.25, alpha: 1 },
+	full: { dash: [], colour: "strong-line", width: 1.5, alpha: 1 },
+	cut: { dash: [2, 7], colour: "bad", width: 2, alpha: 1 },
+}
+
+export class NetworkCanvas {
+	/** @param {string} label */
+	constructor(label) {
+		this.canvas = el("canvas", { class: "network-canvas", role: "img", "aria-label": label })
+		/** Lines, drawn once for as long as none of them moves. */
+		this.still = document.createElement("canvas")
+		this.stillFor = ""
+		this.theme = 0
+		this.view = { scale: 1, x: 0, y: 0 }
+		onThemeChange(() => this.theme++)
+	}
+
+	/** Draw a scene. @param {Scene} scene @param {number} now in milliseconds, for what moves */
+	draw(scene, now) {
+		const { clientWidth: width, clientHeight: height } = this.canvas
+		if (width === 0 || height === 0) return
+		const ratio = Math.min(2, devicePixelRatio)
+		const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)]
+		if (this.canvas.width !== w || this.canvas.height !== h) Object.assign(this.canvas, { width: w, height: h })
+		this.fit(scene.dots, width, height)
+		const context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"))
+		context.setTransform(1, 0, 0, 1, 0, 0)
+		context.clearRect(0, 0, w, h)
+		this.drawStill(scene, w, h, ratio)
+		context.drawImage(this.still, 0, 0)
+		this.project(context, ratio)
+		this.drawSyncs(context, scene, now)
+		this.drawPulses(context, scene)
+		this.drawDots(context, scene)
+		context.setTransform(ratio, 0, 0, ratio, 0, 0)
+		if (scene.dots.length <= LABELS_MAX) this.drawLabels(context, scene, width)
+	}
+
+	/** @param {Dot[]} dots @param {number} width @param {number} height */
+	fit(dots, width, height) {
+		let [left, right, top, bottom] = [-60, 60, -60, 60]
+		for (const { x, y } of dots) {
+			left = Math.min(left, x)
+			right = Math.max(right, x)
+			top = Math.min(top, y)
+			bottom = Math.max(bottom, y)
+		}
+		const margin = width < 500 ? 34 : 60
+		const scale = Math.min(2.4, (width - 2 * margin) / (right - left), (height - 2 * margin) / (bottom - top))
+		this.view = { scale, x: width / 2 - (scale * (left + right)) / 2, y: height / 2 - (scale * (top + bottom)) / 2 }
+	}
+
+	/** @param {CanvasRenderingContext2D} context @param {number} ratio */
+	project(context, ratio) {
+		const { scale, x, y } = this.view
+		context.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * x, ratio * y)
+	}
+
+	/** The number of the dot at a place of the canvas, −1 if there is none. @param {Dot[]} dots @param {number} x @param {number} y */
+	dotAt(dots, x, y) {
+		const { scale, x: left, y: top } = this.view
+		const [at, high] = [(x - left) / scale, (y - top) / scale]
+		let [found, nearest] = [-1, 22 / scale]
+		dots.forEach((dot, number) => {
+			const distance = Math.hypot(dot.x - at, dot.y - high)
+			if (distance < nearest) [found, nearest] = [number, distance]
+		})
+		return found
+	}
+
+	/** The number of the line near a place, −1 if there is none. @param {Scene} scene @param {number} x @param {number} y */
+	lineAt({ dots, lines }, x, y) {
+		const { scale, x: left, y: top } = this.view
+		const [px, py] = [(x - left) / scale, (y - top) / scale]
+		let [found, nearest] = [-1, 9 / scale]
+		lines.forEach(({ from, to }, number) => {
+			const [a, b] = [dots[from], dots[to]]
+			const [dx, dy] = [b.x - a.x, b.y - a.y]
+			const share = Math.max(0, Math.min(1, ((px - a.x) * dx + (py - a.y) * dy) / (dx * dx + dy * dy || 1)))
+			const distance = Math.hypot(a.x + share * dx - px, a.y + share * dy - py)
+			if (distance < nearest) [found, nearest] = [number, distance]
+		})
+		return found
+	}
+
+	/** @param {Scene} scene @param {number} w @param {number} h @param {number} ratio */
+	drawStill(scene, w, h, ratio) {
+		const wanted = `${scene.version} ${w} ${h} ${this.theme} ${this.view.scale} ${this.view.x} ${this.view.y}`
+		if (wanted === this.stillFor) return
+		this.stillFor = wanted
+		Object.assign(this.still, { width: w, height: h })
+		const context = /** @type {CanvasRenderingContext2D} */ (this.still.getContext("2d"))
+		this.project(context, ratio)
+		const thin = scene.lines.length > ARROWS_MAX ? 0.5 : 1
+		for (const [name, style] of Object.entries(STYLES)) {
+			context.beginPath()
+			for (const line of scene.lines) {
+				if (line.style !== name) continue
+				const [a, b] = [scene.dots[line.from], scene.dots[line.to]]
+				context.moveTo(a.x, a.y)
+				context.lineTo(b.x, b.y)
+			}
+			context.setLineDash(style.dash.map((length) => length / this.view.scale))
+			context.strokeStyle = themeColour(style.colour)
+			context.lineWidth = (style.width * thin) / this.view.scale
+			context.globalAlpha = style.alpha * thin
+			context.stroke()
+		}
+		context.globalAlpha = 1
+		if (scene.lines.length <= ARROWS_MAX) this.drawArrows(context, scene)
+	}
+
+	/** @param {CanvasRenderingContext2D} context @param {Scene} scene */
+	drawArrows(context, { dots, lines }) {
+		context.setLineDash([])
+		context.fillStyle = themeColour("strong-line")
+		context.beginPath()
+		for (const line of lines) {
+			if (line.style === "none" || line.style === "cut") continue
+			const [a, b] = [dots[line.from], dots[line.to]]
+			const length = Math.hypot(b.x - a.x, b.y - a.y) || 1
+			const [x, y] = [(b.x - a.x) / length, (b.y - a.y) / length]
+			const back = b.radius / this.view.scale + 3
+			const [tipX, tipY, big] = [b.x - x * back, b.y - y * back, 7 / this.view.scale]
+			context.moveTo(tipX, tipY)
+			context.lineTo(tipX - x * big - y * big * 0.45, tipY - y * big + x * big * 0.45)
+			context.lineTo(tipX - x * big + y * big * 0.45, tipY - y * big - x * big * 0.45)
+			context.closePath()
+		}
+		context.fill()
+	}
+
+	/** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {number} now */
+	drawSyncs(context, { dots, lines }, now) {
+		context.strokeStyle = themeColour("accent")
+		context.lineWidth = 3 / this.view.scale
+		context.setLineDash([9 / this.view.scale, 7 / this.view.scale])
+		context.lineDashOffset = -(now / 30 / this.view.scale)
+		context.beginPath()
+		for (const { from, to, isSyncing } of lines) {
+			if (!isSyncing) continue
+			context.moveTo(dots[from].x, dots[from].y)
+			context.lineTo(dots[to].x, dots[to].y)
+		}
+		context.stroke()
+		context.setLineDash([])
+	}
+
+	/** Entries on their way are small squares, as entries are everywhere. @param {CanvasRenderingContext2D} context @param {Scene} scene */
+	drawPulses(context, { dots, pulses }) {
+		const half = 3 / this.view.scale
+		for (const { from, to, progress, colour } of pulses) {
+			const [a, b] = [dots[from], dots[to]]
+			context.fillStyle = colour
+			context.fillRect(a.x + (b.x - a.x) * progress - half, a.y + (b.y - a.y) * progress - half, 2 * half, 2 * half)
+		}
+	}
+
+	/** @param {CanvasRenderingContext2D} context @param {Scene} scene */
+	drawDots(context, { dots }) {
+		/** @type {Map<string, Dot[]>} */
+		const byColour = new Map()
+		for (const dot of dots) {
+			const same = byColour.get(dot.colour)
+			if (same === undefined) byColour.set(dot.colour, [dot])
+			else same.push(dot)
+		}
+		const scale = this.view.scale
+		for (const [colour, same] of byColour) {
+			context.fillStyle = colour
+			context.beginPath()
+			for (const { x, y, radius, isAlive } of same) {
+				if (!isAlive) continue
+				context.moveTo(x + radius / scale, y)
+				context.arc(x, y, radius / scale, 0, FULL_TURN)
+			}
+			context.fill()
+		}
+		for (const dot of dots) {
+			if (dot.isAlive && !dot.isChosen && !dot.isOurs) continue
+			context.strokeStyle = themeColour(dot.isChosen ? "accent" : dot.isAlive ? "ink" : "muted")
+			context.lineWidth = (dot.isChosen ? 3 : 1.5) / scale
+			context.setLineDash(dot.isAlive ? [] : [3 / scale, 3 / scale])
+			context.beginPath()
+			context.arc(dot.x, dot.y, (dot.radius + (dot.isAlive ? 3.5 : 0)) / scale, 0, FULL_TURN)
+			context.stroke()
+		}
+		context.setLineDash([])
+	}
+
+	/** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {number} width */
+	drawLabels(context, { dots }, width) {
+		context.font = "12px system-ui, sans-serif"
+		context.textBaseline = "middle"
+		context.lineWidth = 3
+		context.lineJoin = "round"
+		context.strokeStyle = themeColour("surface")
+		context.fillStyle = themeColour("ink")
+		for (const dot of dots) {
+			if (dot.label === "") continue
+			const [x, y] = [dot.x * this.view.scale + this.view.x, dot.y * this.view.scale + this.view.y]
+			const isLeft = x > width - 110
+			context.textAlign = isLeft ? "right" : "left"
+			const beside = dot.radius + (dot.isChosen || dot.isOurs ? 10 : 6)
+			const at = isLeft ? x - beside : x + beside
+			context.strokeText(dot.label, at, y)
+			context.fillText(dot.label, at, y)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// The log in figures: how much there is, what happens now, and what was kept out.
+
+import { Chart } from "./charts.js"
+import { dot, el, fill, say, shortId, size, span, whole } from "./drawing/dom.js"
+import { entryLink } from "./drawing/entry_details.js"
+import { rootColour } from "./drawing/palette.js"
+import { percentile } from "./facts.js"
+
+const TICK_MS = 1_000
+const POLL_TICKS = 2
+const SAMPLES_MAX = 240
+const COUNTED_MAX = 1_000
+
+export class OverviewView {
+	title = "Overview"
+
+	/** @param {import("./main.js").Shared} shared */
+	constructor({ api, facts, network }) {
+		this.api = api
+		this.facts = facts
+		this.network = network
+		/** @type {number[]} */
+		this.samples = []
+		this.timer = 0
+		this.ticks = 0
+		/** @type {any} */
+		this.record = null
+		/** @type {Record<string, HTMLElement>} */
+		this.values = {}
+		this.root = el("dd", { class: "root-value" })
+		this.heads = el("ul", { class: "heads" })
+		this.rates = new Chart("Appends and receipts a second, last two minutes", [
+			{ name: "receipts", colour: "accent" },
+			{ name: "appends", colour: "warn" },
+		])
+		this.growth = new Chart("Entries, since this page was opened", [{ name: "entries", colour: "accent" }], true)
+		this.note = el("p", { class: "note", hidden: true })
+		this.writing = this.makeWriting()
+		this.element = el("div", { class: "overview" }, this.note, this.makeFacts(), this.makeCharts(), this.makeHeads(), this.writing)
+	}
+
+	makeFacts() {
+		const rows = [
+			["entries", "Entries"],
+			["heads", "Heads"],
+			["clock", "Clock"],
+			["peers", "Peers connected"],
+			["latency", "Append to stored elsewhere"],
+			["aside", "Set aside by applications"],
+			["quarantine", "In quarantine"],
+			["bytes", "Store"],
+		]
+		const items = rows.map(([name, label]) => {
+			this.values[name] = el("dd", {}, "–")
+			return el("div", { class: "figure" }, el("dt", {}, label), this.values[name])
+		})
+		const root = el("div", { class: "figure of-root" }, el("dt", {}, "Root: equal colours are equal logs"), this.root)
+		return el("dl", { class: "figures" }, root, ...items)
+	}
+
+	makeCharts() {
+		this.now = el("p", { class: "now" })
+		return el(
+			"div",
+			{ class: "charts" },
+			el("figure", {}, el("figcaption", {}, "Entries a second", this.now), this.rates.canvas),
+			el("figure", {}, el("figcaption", {}, "Entries since this page was opened"), this.growth.canvas),
+		)
+	}
+
+	makeHeads() {
+		return el("section", { class: "heads-part", "aria-label": "Heads" }, el("h2", {}, "Heads"), this.heads)
+	}
+
+	makeWriting() {
+		const box = el("textarea", { rows: "2", "aria-label": "Payload, as JSON or plain text", placeholder: 'a payload: {"text": "hello"} or plain words' })
+		const said = el("p", { role: "status", class: "said" })
+		const send = async () => {
+			try {
+				const { id } = await this.api.post("append", { payload: readPayload(box.value) })
+				fill(said, "Appended ", el("a", { href: entryLink(id), class: "id" }, shortId(id)))
+				box.value = ""
+				this.read()
+			} catch (error) {
+				say(said, error instanceof Error ? error.message : String(error))
+			}
+		}
+		const form = el("form", { class: "writing", hidden: true }, el("h2", {}, "Append"), box, el("button", {}, "Append"), said)
+		form.addEventListener("submit", (event) => (event.preventDefault(), send()))
+		return form
+	}
+
+	open() {
+		this.read()
+		this.timer = window.setInterval(() => this.tick(), TICK_MS)
+	}
+
+	close() {
+		clearInterval(this.timer)
+	}
+
+	tick() {
+		if (document.hidden) return
+		this.showRates()
+		if (++this.ticks % POLL_TICKS === 0) this.read()
+	}
+
+	async read() {
+		try {
+			this.show(await this.api.get("overview"))
+			this.note.hidden = true
+		} catch (error) {
+			this.note.hidden = false
+			say(this.note, this.network.nodes.size > 0 ? "This process serves no log of its own; the network view shows its peers." : String(error))
+		}
+	}
+
+	/** @param {any} record */
+	show(record) {
+		this.record = record
+		const { values } = this
+		say(values.entries, whole(record.entries))
+		say(values.heads, whole(record.head_count))
+		say(values.clock, whole(record.clock))
+		say(values.peers, whole(record.peers))
+		say(values.bytes, size(record.bytes))
+		say(values.aside, atLeast(record.set_aside))
+		say(values.quarantine, atLeast(record.quarantine))
+		values.aside.classList.toggle("wrong", record.set_aside > 0)
+		values.quarantine.classList.toggle("wrong", record.quarantine > 0)
+		fill(this.root, dot(rootColour(record.root.hash)), el("span", { class: "id", title: record.root.hash }, record.root.hash.slice(0, 4)), ` level ${record.root.level}`)
+		const links = record.heads.toReversed().map((/** @type {string} */ id) => el("li", {}, el("a", { href: entryLink(id), class: "id" }, shortId(id))))
+		const more = record.head_count - record.heads.length
+		fill(this.heads, ...links, more > 0 && el("li", {}, `and ${whole(more)} more`), record.head_count === 0 && el("li", {}, "The log is empty."))
+		this.writing.hidden = !record.can_append
+		this.samples.push(record.entries)
+		if (this.samples.length > SAMPLES_MAX) this.samples.shift()
+		this.growth.show([this.samples], `${whole(record.entries)} now`)
+	}
+
+	showRates() {
+		const { appends, receipts } = this.facts.rates(Date.now() / 1000)
+		/** @param {number[]} values */
+		const recent = (values) => values.slice(-10).reduce((sum, value) => sum + value, 0) / 10
+		const words = `${recent(appends).toFixed(1)} appended, ${recent(receipts).toFixed(1)} received`
+		if (this.now) fill(this.now, key("warn"), `${recent(appends).toFixed(1)} appended `, key("accent"), `${recent(receipts).toFixed(1)} received`)
+		this.rates.show([receipts, appends], words)
+		const { latencies } = this.facts
+		const isKnown = latencies.length > 0
+		say(this.values.latency, isKnown ? `${span(percentile(latencies, 0.5))} · p99 ${span(percentile(latencies, 0.99))}` : "–")
+	}
+}
+
+/** @param {string} colour */
+function key(colour) {
+	return dot(`var(--${colour})`, "square")
+}
+
+/** @param {number} count */
+const atLeast = (count) => (count >= COUNTED_MAX ? `${whole(COUNTED_MAX)} or more` : whole(count))
+
+/** JSON where it is JSON, and otherwise the text itself. @param {string} text */
+export function readPayload(text) {
+	try {
+		return JSON.parse(text)
+	} catch {
+		return text
+	}
+}
+
