@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from gossiplog import Ed25519Signer, blocking
 from gossiplog.testing import POISON
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-DEADLINE_S = 180.0
+DEADLINE_S = 90.0
 
 
 @contextmanager
@@ -44,3 +45,13 @@ def poison_like(payload: dict[str, Any]) -> list[Any]:
     """All of POISON, and a payload in which each field in turn is each of it, or is missing."""
     nearly = [{**payload, field: value} for field in payload if field != "op" for value in POISON]
     return [*POISON, *nearly, *({key: payload[key] for key in payload if key != field} for field in payload)]
+
+
+def lines_of_code(path: Path) -> int:
+    """Count the lines of a program or a page that are neither blank, nor a comment, nor a docstring."""
+    lines = path.read_text("utf-8").splitlines()
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    return sum(not line.strip().startswith(("#", "//")) for line in lines if line.strip())

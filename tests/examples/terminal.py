@@ -13,8 +13,6 @@ import termios
 import threading
 from pathlib import Path
 
-import pyte
-
 DEADLINE_S = 90.0
 COLUMNS, LINES = 100, 24
 
@@ -23,6 +21,8 @@ class Terminal:
     """A program on a terminal of 100 columns and 24 lines. At the end of the block it is killed, if it has not ended."""
 
     def __init__(self, *arguments: str, folder: Path) -> None:
+        import pyte
+
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}

@@ -1,0 +1,201 @@
+"""A text that many write at once, in browsers and in terminals: `python text.py`, and what it prints for others.
+
+Each change is an update of a Yjs document (pycrdt), and the payload of an entry. What merges them is the document, in any order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import secrets
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI, WebSocket, WebSocketDisconnect
+from fastapi.responses import FileResponse
+from pycrdt import Doc, Text
+from textual.app import App, ComposeResult
+from textual.widgets import TextArea
+from updates import is_text, writer_of
+
+import gossiplog
+from gossiplog import aio
+
+TEXT_MAX = 200_000
+
+
+class Shared:
+    """The text that all updates of the log make."""
+
+    def __init__(self, log: aio.GossipLog, author: str) -> None:
+        self.author = author
+        self.log, self.doc, self.editors = log, Doc(), set[Editor]()
+        self.text = self.doc.get("text", type=Text)
+
+    async def follow(self) -> None:
+        """Take in what the log has and gets."""
+        async with self.log.subscribe() as entries:
+            while page := await entries.next_page():
+                for entry in page:
+                    match entry.payload:
+                        case {"op": "edit", "update": bytes(update)} if is_text(update, entry.author):
+                            self.merge(update)
+
+    async def append(self, update: bytes) -> None:
+        """Write what an editor did to the log."""
+        await self.log.append({"op": "edit", "update": update})
+        self.merge(update)
+
+    def merge(self, update: bytes) -> None:
+        """Merge an update."""
+        with contextlib.suppress(ValueError):
+            self.doc.apply_update(update)
+        for editor in self.editors:
+            editor.is_late.set()
+
+
+class Editor:
+    """The text as one editor shows it. What is typed there is typed into that state, whatever the others did meanwhile."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared, self.is_late = shared, asyncio.Event()
+        self.doc: Doc[Text] = Doc(client_id=writer_of(shared.author) << 20 | secrets.randbelow(2**20))
+        self.text = self.doc.get("text", type=Text)
+        self.news: dict[int, bytes] = {}
+        self.number = 0
+        shared.editors.add(self)
+
+    def offer(self) -> int:
+        """Keep what the editor lacks, under a number by which it may accept that."""
+        self.number += 1
+        self.news[self.number] = self.shared.doc.get_update(self.doc.get_state())
+        return self.number
+
+    def accept(self, number: int) -> None:
+        """Note that the editor shows what it was offered."""
+        if number in self.news:
+            self.doc.apply_update(self.news[number])
+            self.news = {later: news for later, news in self.news.items() if later > number}
+
+    async def replace(self, new: str) -> None:
+        """Take the text that the editor shows now: one piece of it is another one."""
+        old, before, length = str(self.text), self.doc.get_state(), len(self.text)
+        first = common(old, new)
+        kept = common(old[first:][::-1], new[first:][::-1])
+        places = len(old[:first].encode()), length - len(old[len(old) - kept :].encode())
+        if old != new:
+            with self.doc.transaction():
+                del self.text[slice(*places)]
+                self.text.insert(places[0], new[first : len(new) - kept])
+            await self.shared.append(self.doc.get_update(before))
+
+
+def common(a: str, b: str) -> int:
+    """Count the characters with which both begin."""
+    return next((index for index, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
+
+
+def make_page(shared: Shared) -> FastAPI:
+    """Make the application that browsers talk to."""
+    app = FastAPI()
+
+    @app.get("/")
+    async def page() -> FileResponse:
+        return FileResponse(Path(__file__).with_name("text.html"))
+
+    @app.websocket("/edit")
+    async def edit(socket: WebSocket) -> None:
+        await socket.accept()
+        editor, edits = Editor(shared), 0
+
+        async def tell() -> None:
+            while True:
+                text = str(shared.text)
+                if text != str(editor.text) and len(editor.news) < 16:
+                    await socket.send_json({"number": editor.offer(), "edits": edits, "text": text})
+                await editor.is_late.wait()
+                editor.is_late.clear()
+
+        telling = asyncio.create_task(tell())
+        try:
+            while True:
+                match await socket.receive_json():
+                    case {"accepted": int(number), "text": str(text)} if len(text) <= TEXT_MAX:
+                        editor.accept(number)
+                        await editor.replace(text)
+                        edits += 1  # Not before the shared text has it.
+                        editor.is_late.set()
+        except (WebSocketDisconnect, ValueError):
+            pass
+        finally:
+            telling.cancel()
+            shared.editors.discard(editor)
+
+    return app
+
+
+class Writer(App[None]):
+    """The text in a terminal."""
+
+    ENABLE_COMMAND_PALETTE = False
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__()
+        self.editor = Editor(shared)
+
+    def compose(self) -> ComposeResult:
+        """Lay out."""
+        yield TextArea(soft_wrap=True)
+
+    def on_mount(self) -> None:
+        """Begin to show it."""
+        self.run_worker(self.show())
+
+    async def show(self) -> None:
+        """Show what others write, unless there is something typed that has not been taken yet."""
+        area, editor = self.query_one(TextArea), self.editor
+        while True:
+            if area.text == str(editor.text) != str(editor.shared.text):
+                editor.accept(editor.offer())
+                place = area.cursor_location
+                area.text = str(editor.text)
+                area.move_cursor(place)
+            await editor.is_late.wait()
+            editor.is_late.clear()
+
+    async def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """Take what is typed."""
+        await self.editor.replace(event.text_area.text)
+        self.editor.is_late.set()
+
+
+async def main(options: argparse.Namespace) -> None:
+    """Write until Ctrl-C, or Ctrl-Q in a terminal."""
+    key = options.log.with_suffix(".pem")
+    if not key.exists():
+        gossiplog.Ed25519Signer.generate().save(key)
+    signer = gossiplog.Ed25519Signer.load(key)
+    async with (
+        aio.open(options.log, topic="text.example.com", signer=signer, value_bytes_max=2**21) as log,
+        log.connect(options.connect) if options.connect else log.listen("127.0.0.1:0") as peer,
+    ):
+        if isinstance(peer, aio.Hub):
+            print(f"for others: python text.py --log other.db --port 8001 --connect {peer.urls[0]}, and --terminal", flush=True)
+        shared = Shared(log, signer.did)
+        following = asyncio.create_task(shared.follow())
+        if options.terminal:
+            await Writer(shared).run_async()
+        else:
+            await uvicorn.Server(uvicorn.Config(make_page(shared), port=options.port, timeout_graceful_shutdown=1)).serve()
+        following.cancel()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--log", type=Path, default=Path("text.db"))
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--connect", metavar="URL", help="another's hub")
+    parser.add_argument("--terminal", action="store_true", help="write here instead of in browsers")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(main(parser.parse_args()))
