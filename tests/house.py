@@ -26,7 +26,10 @@ ALLOWED: dict[str, str] = {
     "broadcast": "codec entry errors log plan pubsub sync",
     "cli": "archive cli/log codec entry errors ethereum gossip_log keyring store/postgres tasks version",
     "cli/log": "archive arrow cli codec entry errors gossip_log graph keyring log plan replica store store/sqlite tasks",
-    "cli/net": "cli cli/log entry errors gossip_log net net/hub net/libp2p net/service plan pubsub sim sync testnet tree web web/glass",
+    "cli/net": (
+        "cli cli/log entry errors glass gossip_log net net/hub net/libp2p net/service "
+        "plan pubsub sim sync testnet tree version web web/glass"
+    ),
     "cli/sim": "cli pubsub sim sim/check sim/measure sim/routing sim/simsub",
     "cli/spark": "cli entry errors spark spark/jobs spark/source",
     "cli/spark/submit": "cli",

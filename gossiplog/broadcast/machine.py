@@ -102,15 +102,15 @@ class Broadcast:
         self._now = 0.0
         self._out: list[Action] = []
         self._peers: dict[PeerId, Peer] = {}
-        self._rejected = RejectedIds()
+        self.rejected = RejectedIds()
         self._blamed = Blame()
         self._questions = Questions(self._emit)
         self._pending = PendingInserts(self._emit)
         ask = self._questions.ask
         self._wanted_syncs = WantedSyncs(random, ask, self._emit)
-        self._orphans = Orphans(ask, self._want, self._retry, self._pending.are_coming)
+        self.orphans = Orphans(ask, self._want, self._retry, self._pending.are_coming)
         self._pushes = Pushes(self._peers, ask, self._emit, random, tell_again_s)
-        self._heads_check = HeadsCheck(self._rejected, ask, self._wanted_syncs.want)
+        self._heads_check = HeadsCheck(self.rejected, ask, self._wanted_syncs.want)
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -143,18 +143,18 @@ class Broadcast:
             "pending": len(self._pending),
             "pushed_per_peer": max((peer.pushed for peer in self._peers.values()), default=0),
             "asked": len(self._questions),
-            "rejected": len(self._rejected),
+            "rejected": len(self.rejected),
             **self._blamed.sizes(),
-            **self._orphans.sizes(),
+            **self.orphans.sizes(),
             **self._wanted_syncs.sizes(),
         }
         sizes_max = {
             "pending": self.router.state().sizes_max["pending"] + PUSHED_MAX * len(self._peers) + ORPHANS_MAX,
             "pushed_per_peer": PUSHED_MAX,
             "asked": 2 + 2 * len(self._peers),
-            "rejected": self._rejected.size_max,
+            "rejected": self.rejected.size_max,
             **self._blamed.sizes_max(),
-            **self._orphans.sizes_max(),
+            **self.orphans.sizes_max(),
             **self._wanted_syncs.sizes_max(),
         }
         kinds = {peer.id: peer.kind for peer in self._peers.values()}
@@ -208,7 +208,7 @@ class Broadcast:
             if isinstance(action, Validate):
                 self._on_validate(action)
             elif isinstance(action, AnotherSource):
-                key = self._orphans.key_in(action.message_id)
+                key = self.orphans.key_in(action.message_id)
                 if key is not None:
                     self._want(action.source, [key])
             elif isinstance(action, Connect) and (action.peer in self._peers or self._blamed.peers.banned_until(action.peer, self._now)):
@@ -293,7 +293,7 @@ class Broadcast:
             self._pushes.on_change(1)
             self._publish(data, None)
             self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), None)
-            self._orphans.on_decided(entry.key, is_stored=True)
+            self.orphans.on_decided(entry.key, is_stored=True)
 
     def _publish(self, data: bytes, source: PeerId | None) -> None:
         if len(data) > PUBLISHED_BYTES_MAX:
@@ -320,7 +320,7 @@ class Broadcast:
             # Heads have no place in pubsub; the reference ignores them there and so does not penalise their sender.
             self._route(Validated(message.id, PubsubOutcome.IGNORE))
             return
-        if message.id in self._rejected or event.key in self._rejected:
+        if message.id in self.rejected or event.key in self.rejected:
             # Under the key of what was rejected there is either that again, in whatever wrapping, or something else under a false key.
             self._blame(source, "an entry that was rejected before")
             self._route(Validated(message.id, PubsubOutcome.REJECT))
@@ -346,7 +346,7 @@ class Broadcast:
         if pending.pusher is not None:
             pending.pusher.pushed -= 1
         if pending.is_retried:
-            self._orphans.on_retried(pending.key)
+            self.orphans.on_retried(pending.key)
         if verdict.accepted:
             if verdict.is_new:
                 self._on_brought(pending.source, 1)
@@ -361,7 +361,7 @@ class Broadcast:
             # One entry can be wrapped in any number of ways, each with an id of its own; only one of them is worth forwarding.
             outcome = _OUTCOMES[verdict.outcome] if pending.is_usual or not verdict.accepted else PubsubOutcome.IGNORE
             self._route(Validated(pending.message_id, outcome))
-        self._orphans.on_decided(pending.key, is_stored=verdict.accepted)
+        self.orphans.on_decided(pending.key, is_stored=verdict.accepted)
 
     def _on_brought(self, source: PeerId, entries: int) -> None:
         peer = self._peers.get(source)
@@ -377,17 +377,17 @@ class Broadcast:
         self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), pending.source)
 
     def _on_rejected(self, pending: Pending, verdict: Verdict) -> None:
-        self._rejected.add(pending.digest)
+        self.rejected.add(pending.digest)
         if verdict.entry is not None and verdict.rule != Rule.KEY:
             # Under a wrong key the entry itself may be valid.
-            self._rejected.add(verdict.entry.key)
+            self.rejected.add(verdict.entry.key)
         self._blame(pending.source, f"{verdict.rule}: {verdict.reason}")
 
     def _on_orphan(self, pending: Pending, verdict: Verdict) -> None:
         if pending.message_id is not None:
-            self._orphans.remember(pending.message_id, pending.key)
+            self.orphans.remember(pending.message_id, pending.key)
         if verdict.rule == Rule.PARENTS and verdict.entry is not None and not pending.is_retried:
-            self._orphans.add(pending.source, verdict.entry, pending.digest)
+            self.orphans.add(pending.source, verdict.entry, pending.digest)
         else:
             self._want(pending.source, [pending.key])
 
@@ -417,7 +417,7 @@ class Broadcast:
             self._heads_check.on_update(peer, event.heads)
             return
         digest = sha256(data).digest()
-        if digest in self._rejected or event.key in self._rejected:
+        if digest in self.rejected or event.key in self.rejected:
             self._blame(peer_id, "an entry that was rejected before")
         elif peer.pushed >= PUSHED_MAX:
             self._wanted_syncs.want(peer_id, [event.key])
@@ -436,7 +436,7 @@ class Broadcast:
     def _on_sync_finished(self, event: SyncFinished) -> None:
         result = event.result
         for key in result.rejected_keys:
-            self._rejected.add(key)
+            self.rejected.add(key)
         if event.peer in self._peers:
             self._on_brought(event.peer, result.entries)
             self._wanted_syncs.on_finished(event.peer, result, event.token)
@@ -447,4 +447,4 @@ class Broadcast:
             self._blame(event.peer, f"{result.rejected} invalid entries in a sync", result.rejected)
         if result.entries:
             self._pushes.heads_to_all_but(event.peer)
-            self._orphans.on_synced()
+            self.orphans.on_synced()

@@ -96,6 +96,11 @@ class Orphans:
         """Return the maxima of `sizes`."""
         return {"orphans": ORPHANS_MAX, "orphan_bytes": ORPHANS_BYTES_MAX, "orphan_messages": MESSAGES_MAX}
 
+    def absent_of(self, key: bytes) -> tuple[bytes, ...]:
+        """Return the parents that an entry waits for, as far as we know; empty unless it is kept."""
+        orphan = self._kept.get(key)
+        return () if orphan is None else tuple(orphan.absent)
+
     def remember(self, message_id: MessageId, key: bytes) -> None:
         """Note what was in a message that the router was told to ignore."""
         self._messages[message_id] = key

@@ -39,6 +39,8 @@ COMMANDS = {
     "copy": "log.copy:copy",
     "serve": "net.serve:serve",
     "peers": "net.peers:peers",
+    "why": "net.why:why",
+    "doctor": "net.doctor:doctor",
     "token": "net.token:token",
     "quarantine": "log.quarantine:quarantine",
     "migrate": "log.lifecycle:migrate",
@@ -72,9 +74,9 @@ otherwise.
 Exit codes
   0  done                            5    incomplete, run it again to resume
   1  failed                          6    unauthorised
-  2  wrong usage                     130  interrupted by Ctrl-C; the log is whole
-  3  damage found, or invalid data   141  the reader of a pipe left early
-  4  network or protocol error
+  2  wrong usage                     7    something to mend, or an entry that is not there
+  3  damage found, or invalid data   130  interrupted by Ctrl-C; the log is whole
+  4  network or protocol error       141  the reader of a pipe left early
 
 \b
 Completion

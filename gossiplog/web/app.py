@@ -18,7 +18,7 @@ from ..net.service.service import Service
 from ..version import VERSION
 from .budget import Memory
 from .doorkeeper import Doorkeeper, log_right
-from .glass import NO_GLASS, FactsApi, GatherApi, GlassSettings, PeersApi
+from .glass import NO_GLASS, DiagnosisApi, FactsApi, GatherApi, GlassSettings, PeersApi
 from .glass.page_files import page_routes, show_page, wants_page
 from .glass.routes import log_routes
 from .guard import Guard
@@ -59,6 +59,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
 def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Sequence[BaseRoute]:
     messages, watch = ReferenceApi(service, hub.admission, memory), OwnApi(service, memory.answers)
     facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
+    diagnosis = DiagnosisApi(service)
     return [
         Route("/clock", without_parameters(messages.clock)),
         Route("/messages", messages.messages, methods=["GET", "POST"]),
@@ -73,6 +74,8 @@ def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Se
         Route("/glass/facts", gathered.facts),
         Route("/glass/nodes", gathered.nodes),
         *log_routes(service, glass),
+        Route("/why", diagnosis.why),
+        Route("/doctor", without_parameters(diagnosis.doctor)),
     ]
 
 

@@ -14,7 +14,7 @@ from ..net.access import Access
 
 __all__ = ["Doorkeeper", "log_right"]
 
-_WATCHED = ("/connections", "/facts", "/nodes", "/overview", "/peers")
+_WATCHED = ("/connections", "/doctor", "/facts", "/nodes", "/overview", "/peers", "/why")
 """Ends of the paths that show the server instead of the log."""
 
 

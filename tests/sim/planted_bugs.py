@@ -135,7 +135,7 @@ def trust_the_key(decide: Any) -> Any:
 
 def remember_claimed_key(on_rejected: Any) -> Any:
     def broken(self: Any, pending: Any, verdict: Verdict) -> None:
-        self._rejected.add(pending.key)
+        self.rejected.add(pending.key)
         on_rejected(self, pending, verdict)
 
     return broken
@@ -200,7 +200,7 @@ def keep_slot_of_the_gone(self: Any, peer: Any) -> None:
 def stay_silent_about_other_sources(on_orphan: Any) -> Any:
     def broken(self: Any, pending: Any, verdict: Any) -> None:
         on_orphan(self, pending, verdict)
-        self._orphans._messages.clear()
+        self.orphans._messages.clear()
 
     return broken
 

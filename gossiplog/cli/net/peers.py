@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import http.client
-import json
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
-from ..exits import ExitCode, Failure
 from ..options import output_options
 from ..output import Column, Listing, Output, clean
 from ..tokens import client_tls, read_token, token_option
+from .asking import Asker
 
 __all__ = ["peers"]
 
-_SCHEMES = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
-_ANSWER_S = 10.0
-_ANSWER_BYTES_MAX = 64 * 2**20
 _COLUMNS = (
     Column("kind"),
     Column("side"),
@@ -55,7 +46,7 @@ def peers(url: str, tls_ca: str | None, token_file: str | None, out: Output) -> 
       gossiplog peers ws://127.0.0.1:8080
       gossiplog peers wss://peer.example.com/app.example.com --json
     """
-    rows = _ask(_api_url(url), client_tls(tls_ca), read_token(token_file))
+    rows = _ask(Asker(url, client_tls(tls_ca), read_token(token_file)))
     with Listing(out, _COLUMNS, empty="nobody is connected") as listing:
         for link, cells in rows:
             listing.add(link, cells, id=cells[-1])
@@ -79,32 +70,11 @@ def _score(score: Any) -> str:
     return f"{float(score['total']):,.1f}" if isinstance(score, Mapping) else ""
 
 
-def _api_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in _SCHEMES or not parts.netloc:
-        hint = "what `gossiplog serve` prints: ws://HOST:PORT, with /TOPIC where it serves several logs"
-        raise Failure(f"{url!r} is not the URL of a server", hint=hint, code=ExitCode.USAGE, kind="usage")
-    return f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}/api/connections"
-
-
-def _ask(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[tuple[Mapping[str, Any], tuple[str, ...]]]:
-    try:
-        request = urllib.request.Request(url, headers={} if token is None else {"Authorization": f"Bearer {token}"})
-        with urllib.request.urlopen(request, timeout=_ANSWER_S, context=tls) as response:
-            links = json.loads(response.read(_ANSWER_BYTES_MAX))
-    except urllib.error.HTTPError as error:
-        hint = "the server wants a token that allows to watch: --token-file FILE" if error.code in (401, 403) else None
-        hint = hint or "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
-        raise Failure(f"{url} answered {error.code}", hint=hint, code=ExitCode.NETWORK, kind="protocol") from None
-    except http.client.HTTPException:
-        raise Failure(f"{url} does not speak HTTP", hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise Failure(f"cannot ask {url}: {reason}", hint="is the server running?", code=ExitCode.NETWORK, kind="cannot-connect") from None
+def _ask(asker: Asker) -> list[tuple[Mapping[str, Any], tuple[str, ...]]]:
+    links = asker.ask("connections").record
     try:
         if not isinstance(links, list):
             raise TypeError("no list")
         return [(link, _cells(link)) for link in links]
     except (AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError):
-        # Whatever listens there may say anything.
-        raise Failure(f"{url} answered something else", hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol") from None
+        raise asker.nonsense("connections") from None

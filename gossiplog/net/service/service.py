@@ -102,13 +102,13 @@ class Service:
         log: The log.
         me: Our own peer id.
         topic: The log's.
+        machine: The protocol; whoever watches may look, and hands it nothing.
         protocols: The pubsub protocol ids that we speak, the preferred one first.
         handlers: What a connection serves, by protocol id.
         dialler: Makes connections for the router; None without a mesh.
         users: Blocks of `open_service` that are open.
         hubs: URLs of the hubs that it is kept connected to.
-        peers: Who is connected.
-        bans: Who is banned.
+        peers, bans: Who is connected, and who is banned.
         strangers: Whom of them has to wait.
         health: Whether the log answers.
         figures: What it has done so far.
@@ -131,8 +131,8 @@ class Service:
         self.intake = Intake(log, LogAccess)
         self.observer: Observer | None = None
         self.troubles = Troubles(lambda address, reason: self.observed("dial-failed", address, reason=reason))
-        self._machine = Broadcast(make_router(rng), log.topic, rng)
-        self.protocols = self._machine.protocols
+        self.machine = Broadcast(make_router(rng), log.topic, rng)
+        self.protocols = self.machine.protocols
         self._todo: deque[Action] = deque()
         self._is_acting = False
         self._has_ended = False
@@ -144,7 +144,7 @@ class Service:
         self._counts: dict[str, int] = {}
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
-        self.strangers = Strangers(self._machine.is_slowed)
+        self.strangers = Strangers(self.machine.is_slowed)
         self._streams = Streams(self, wire)
         self.handlers: Mapping[str, Handler] = self._streams.handlers()
 
@@ -234,7 +234,7 @@ class Service:
             # Connections may outlive the service by a moment where the log's block is cancelled.
             return
         try:
-            actions = self._machine.handle(event, trio.current_time())
+            actions = self.machine.handle(event, trio.current_time())
             self._todo.extend(actions)
             if self.observer is not None:
                 self.observer.on_event(event, actions)
@@ -257,7 +257,7 @@ class Service:
 
     def is_heeded(self, peer: PeerId) -> bool:
         """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""
-        return self._machine.router.is_heeded(peer)
+        return self.machine.router.is_heeded(peer)
 
     @contextmanager
     def guarded_by(self, admission: Admission) -> Iterator[None]:
@@ -273,11 +273,11 @@ class Service:
 
     def state(self) -> BroadcastState:
         """Show the machine as values."""
-        return self._machine.state()
+        return self.machine.state()
 
     def scores(self) -> dict[PeerId, ScoreParts]:
         """Show the scores of the mesh's peers, with their parts; empty where the router keeps none."""
-        return {peer.peer: peer.score for peer in self._machine.router.state().peers if peer.score is not None}
+        return {peer.peer: peer.score for peer in self.machine.router.state().peers if peer.score is not None}
 
     def links(self) -> list[PeerConnectionState]:
         """Show the connections, in the order in which their peers came."""
@@ -299,7 +299,7 @@ class Service:
 
     def has_caught_up(self) -> bool:
         """Whether all is here that any of the hubs had that we are a client of; once it was, it stays so. True without any."""
-        return not self.hubs or self.health.has_caught_up(self.peers.values(), self._machine.state())
+        return not self.hubs or self.health.has_caught_up(self.peers.values(), self.machine.state())
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""

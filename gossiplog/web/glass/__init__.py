@@ -1,8 +1,9 @@
 """What a server shows of itself to whoever watches it: its facts as they happen, and its peers."""
 
+from .diagnosis import DiagnosisApi
 from .facts import FactsApi
 from .gather import Gather, GatherApi
 from .introspection import PeersApi
 from .settings import NO_GLASS, GlassSettings
 
-__all__ = ["NO_GLASS", "FactsApi", "Gather", "GatherApi", "GlassSettings", "PeersApi"]
+__all__ = ["NO_GLASS", "DiagnosisApi", "FactsApi", "Gather", "GatherApi", "GlassSettings", "PeersApi"]

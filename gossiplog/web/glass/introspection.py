@@ -20,7 +20,7 @@ from ...pubsub.router import PeerState, RouterState, ScoreParts
 from ...version import VERSION
 from ..parameters import check_parameters
 
-__all__ = ["PeersApi", "peering_of", "score_record"]
+__all__ = ["PeersApi", "peering_of", "peers_record", "score_record"]
 
 
 class PeersApi:
@@ -38,29 +38,44 @@ class PeersApi:
         check_parameters(request)
         service = self._service
         root, heads, count = await service.log.root(), await service.log.heads(), await service.log.count()
-        router = service.state().router
-        known = {peer.peer: peer for peer in router.peers}
-        return JSONResponse(
+        contents = {"entries": count, "heads": heads, "root": {"level": root.level, "hash": root.hash.hex()}}
+        return JSONResponse(peers_record(service, contents))
+
+
+def peers_record(service: Service, contents: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Show a service's peers as `GET peers` answers.
+
+    Args:
+        service: Whose.
+        contents: What to say of the log.
+    """
+    router = service.state().router
+    known = {peer.peer: peer for peer in router.peers}
+    return {
+        "me": service.me,
+        "topic": service.topic,
+        "router": router.router,
+        "protocols": list(service.protocols),
+        "version": VERSION,
+        "now": time.time(),
+        **(contents or {}),
+        "peers": [
             {
-                "me": service.me,
-                "topic": service.topic,
-                "router": router.router,
-                "protocols": list(service.protocols),
-                "version": VERSION,
-                "now": time.time(),
-                "entries": count,
-                "heads": heads,
-                "root": {"level": root.level, "hash": root.hash.hex()},
-                "peers": [_peer_record(peer, known.get(peer.id), router, service.topic) for peer in service.peers.values()],
-                "dials": [asdict(dial) for dial in service.troubles.dials()],
-                "bans": _bans(service),
-                "refused": [
-                    {"peer": peer.id, "reason": reason, "count": peer.counts.get("messages refused", 0)}
-                    for peer in service.peers.values()
-                    for reason in sorted(peer.refusals)
-                ],
+                **_peer_record(peer, known.get(peer.id), router, service.topic),
+                "heeded": service.is_heeded(peer.id),
+                "pushing": peer.push is not None,
+                "rights": sorted(peer.rights),
             }
-        )
+            for peer in service.peers.values()
+        ],
+        "dials": [asdict(dial) for dial in service.troubles.dials()],
+        "bans": _bans(service),
+        "refused": [
+            {"peer": peer.id, "reason": reason, "count": peer.counts.get("messages refused", 0)}
+            for peer in service.peers.values()
+            for reason in sorted(peer.refusals)
+        ],
+    }
 
 
 def peering_of(router: RouterState, topic: str, peer: str) -> str:
@@ -99,7 +114,11 @@ def _peer_record(peer: Peer, state: PeerState | None, router: RouterState, topic
         "topics": [] if state is None else list(state.topics),
         "score": None if state is None else score_record(state.score),
         "backoff_s": None,
-        "queue": {"bytes": 0 if peer.push is None else peer.push.queued_bytes, "rpcs": len(peer.rpcs)},
+        "queue": {
+            "bytes": 0 if peer.push is None else peer.push.queued_bytes,
+            "rpcs": len(peer.rpcs),
+            "dropped": 0 if state is None else state.dropped,
+        },
         "traffic": traffic,
         "syncing": peer.is_syncing,
         "counts": dict(peer.counts),

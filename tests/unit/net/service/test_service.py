@@ -455,5 +455,5 @@ async def test_service_that_has_ended_is_told_in_vain(monkeypatch: pytest.Monkey
     async with memory_log(1) as log, open_service(log) as hub:
         pass
     # As by the task of a connection that ends a moment later, when the log's block was cancelled.
-    monkeypatch.setattr(hub._machine, "handle", lambda event, now: [Ask(0, ask(ReadHeads(1)))])
+    monkeypatch.setattr(hub.machine, "handle", lambda event, now: [Ask(0, ask(ReadHeads(1)))])
     hub.tell(Start(hub.me))

@@ -1,0 +1,117 @@
+"""`doctor`: what is wrong with a log or a running server, and what to do about it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ..exits import ExitCode, Failure
+from ..location import Location
+from ..options import output_options
+from ..output import Column, Listing, Output, clean
+from ..posting import is_server_url
+from ..session import opened, run
+from ..tokens import client_tls, read_token, token_option
+from .asking import Asker
+
+if TYPE_CHECKING:
+    from ...glass.doctor import Finding
+    from ...glass.vitals import Certificate, Clock
+
+__all__ = ["doctor"]
+
+_COLUMNS = (Column("severity"), Column("check"), Column("what is so, and what to do"))
+_COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
+_CONNECT_S = 10.0
+_HAS_EXPIRED = 10
+"""OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED."""
+
+
+@click.command()
+@click.argument("place", metavar="LOG|URL")
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
+@token_option
+@output_options(quiet="Print what is wrong alone, by the names of the checks.")
+def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) -> int:
+    """Say what is wrong with a log or a server, and what to do.
+
+    Of a log: the disk, heads, quarantine, what applications set aside, and whether the tree fits some entries (`gossiplog fsck` looks at
+    all). Of a server, at the URL that `gossiplog serve` prints, also: its clock, version, certificate and file descriptors, who is
+    connected and who cannot be reached, the mesh, scores, queues, refusals and bans.
+
+    The exit code is 0 if there is nothing to mend, 7 if there is, and 3 if the tree does not fit the entries.
+
+    \b
+    Examples
+      gossiplog doctor app.db
+      gossiplog doctor wss://log.example.com --json
+    """
+    if is_server_url(place):
+        findings = _of_server(place, client_tls(tls_ca), read_token(token_file))
+    else:
+        findings = run(lambda: _of_log(Location.parse(place)))
+    with Listing(out, _COLUMNS) as listing:
+        for finding in findings:
+            if out.is_quiet and finding.severity in ("ok", "note"):
+                continue
+            text = finding.text + (f"; {finding.advice}" if finding.advice else "")
+            severity = out.style(finding.severity, _COLOURS[finding.severity])
+            listing.add(finding.record(), (severity, clean(finding.check), clean(text)), id=clean(finding.check))
+    if any(finding.check == "tree" and finding.severity == "error" for finding in findings):
+        return ExitCode.INTEGRITY
+    return ExitCode.TROUBLE if any(finding.severity in ("warning", "error") for finding in findings) else ExitCode.DONE
+
+
+async def _of_log(location: Location) -> list[Finding]:
+    from ...glass.doctor import examine
+    from ...glass.vitals import Vitals
+    from ...net.service.vitals import read_disk, read_log
+
+    async with opened(location) as log:
+        return examine(Vitals(disk=read_disk(log.location), log=await read_log(log)))
+
+
+def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[Finding]:
+    from ...glass.doctor import examine, findings_from
+    from ...glass.vitals import Clock, Vitals
+    from ...version import VERSION
+
+    asker = Asker(url, tls, token)
+    certificate = _certificate(asker, tls or ssl.create_default_context()) if asker.is_tls else None
+    if certificate is not None and certificate.left_s <= 0:
+        # With that nobody asks it anything more.
+        return examine(Vitals(certificate=certificate))
+    said = asker.ask("doctor")
+    found = findings_from(said.record)
+    if not found:
+        raise asker.nonsense("doctor")
+    clock: Clock | None = None if said.ahead_s is None else Clock(said.ahead_s, said.took_s / 2 + 1.0)
+    theirs = next((str(finding.details.get("version", "")) for finding in found if finding.check == "version"), None)
+    seen_from_here = examine(Vitals(version=theirs or None, our_version=VERSION, clock=clock, certificate=certificate))
+    return [*seen_from_here, *(finding for finding in found if finding.check != "version")]
+
+
+def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
+    """Look at the server's certificate; None where that cannot be looked at, which asking it will tell."""
+    from ...glass.vitals import Certificate
+
+    try:
+        with (
+            socket.create_connection((asker.host, asker.port or 443), _CONNECT_S) as plain,
+            tls.wrap_socket(plain, server_hostname=asker.host) as secure,
+        ):
+            shown = secure.getpeercert()
+    except ssl.SSLCertVerificationError as error:
+        if error.verify_code == _HAS_EXPIRED:
+            return Certificate(asker.host, -1.0)
+        raise Failure(
+            f"{asker.host} shows a certificate that is not trusted: {error.verify_message}", code=ExitCode.NETWORK, kind="tls"
+        ) from None
+    except OSError:
+        return None
+    ends = (shown or {}).get("notAfter")
+    return Certificate(asker.host, ssl.cert_time_to_seconds(ends) - time.time()) if isinstance(ends, str) else None

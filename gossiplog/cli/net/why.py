@@ -1,0 +1,99 @@
+"""`why`: why an entry is not at a server, or how it came there."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from ..exits import ExitCode, Failure
+from ..options import output_options
+from ..output import Output, clean
+from ..tokens import client_tls, read_token, token_option
+from .asking import Asker
+
+__all__ = ["why"]
+
+
+@click.command()
+@click.argument("url", metavar="URL")
+@click.argument("entry", metavar="ENTRY")
+@click.argument("peer", metavar="[PEER]", required=False)
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
+@token_option
+@output_options(quiet="Print the cause alone.")
+def why(url: str, entry: str, peer: str | None, tls_ca: str | None, token_file: str | None, out: Output) -> int:
+    """Say why an entry is not at a server, or how it came there.
+
+    URL is what `gossiplog serve` prints, ENTRY an id in full, as one that is not there has no other name. PEER says who has it, or, if
+    it is there, who lacks it: the URL of another server, which is asked as well, or the id of a peer, as `gossiplog peers` prints it.
+
+    The server tells more if it keeps facts (`serve --dashboard` or --facts). The exit code is 0 if the entry is there, and nothing
+    keeps it from PEER; else 7.
+
+    \b
+    Examples
+      gossiplog why ws://127.0.0.1:8080 0k5v2gq…
+      gossiplog why ws://127.0.0.1:8080 0k5v2gq… ws://127.0.0.1:8081
+      gossiplog why ws://127.0.0.1:8080 0k5v2gq… 12D3KooW…
+    """
+    from ...entry.message_id import is_id
+
+    if not is_id(entry):
+        hint = "an entry that is not there cannot be found by a beginning: give all 32 characters of 0-9 and a-v"
+        raise Failure(f"{entry!r} is not an id", hint=hint, code=ExitCode.USAGE, kind="usage")
+    tls, token = client_tls(tls_ca), read_token(token_file)
+    here = Asker(url, tls, token)
+    if peer is not None and "://" in peer and not _is_linked(here, peer):
+        answer = _ask_both(here, Asker(peer, tls, token), entry)
+    else:
+        answer = here.ask_object("why", entry=entry, **({} if peer is None else {"peer": peer}))
+    try:
+        _show(answer, out)
+    except (AttributeError, LookupError, TypeError, ValueError, OSError, OverflowError):
+        raise here.nonsense("why") from None
+    return ExitCode.DONE if answer["cause"] == "here" else ExitCode.TROUBLE
+
+
+def _is_linked(here: Asker, peer: str) -> bool:
+    """Whether this URL is what the server calls one of its peers: a client or a hub of its."""
+    listed = here.ask_object("peers").get("peers")
+    return isinstance(listed, list) and any(isinstance(one, dict) and one.get("peer") == peer for one in listed)
+
+
+def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
+    from ...errors import DecodeError
+    from ...glass.why import Answer, with_view_of_peer
+
+    ours, theirs = here.ask_object("peers"), there.ask_object("peers")
+    try:
+        ids, topics = (str(ours["me"]), str(theirs["me"])), (str(ours["topic"]), str(theirs["topic"]))
+        answer = Answer.from_record(here.ask_object("why", entry=entry, peer=ids[1]))
+        has_entry = Answer.from_record(there.ask_object("why", entry=entry))
+        towards = Answer.from_record(there.ask_object("why", entry=entry, peer=ids[0]))
+    except (LookupError, DecodeError):
+        raise here.nonsense("why") from None
+    return with_view_of_peer(answer, has_entry, towards, topics).record()
+
+
+def _show(answer: Mapping[str, Any], out: Output) -> None:
+    cause, state = str(answer["cause"]), str(answer["state"])
+    if out.is_quiet:
+        out.line(clean(cause))
+        return
+    since = answer.get("since")
+    way = [_step(step) for step in answer.get("way", [])]
+    shown = [("state", clean(state)), ("cause", clean(cause)), ("why", clean(str(answer["text"])))]
+    shown += [] if since is None else [("since", _time(float(since)))]
+    out.fields(answer, [*shown, *(("way", step) for step in way)])
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    said = [str(step[name]) for name in ("kind", "type", "way", "rule", "reason") if name in step]
+    return clean(f"{_time(float(step['time_s']))}  {' '.join(said)}" + (f"  {step['peer']}" if "peer" in step else ""))
+
+
+def _time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,369 @@
+"""Why an entry is not where it should be, and how it came where it is: a judgement over what one server knows, or two.
+
+What the log itself says of the entry comes first, then what happened to it here (its facts), then what is known of the peers that
+could have brought it. The last is no proof: of an entry that nobody told us of, all that can be said is what keeps others from telling.
+
+Source: docs/glass.md, "Why".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from ..entry.rules import Rule
+from ..errors import DecodeError
+from .fact import Fact
+from .scene import Holding, Link, Scene
+
+__all__ = ["CAUSES", "Answer", "explain", "with_view_of_peer"]
+
+CAUSES = (
+    "here",
+    "never-heard",
+    "heard-not-asked",
+    "waiting-for-parent",
+    "rejected",
+    "banned-sender",
+    "set-aside",
+    "void",
+    "syncing",
+    "other-topic",
+    "other-version",
+    "not-grafted",
+    "score-below-threshold",
+    "refused-by-policy",
+    "partition",
+    "disk-full",
+    "slow-reader",
+)
+"""All causes. Source: docs/glass.md, "Why"."""
+
+_VAGUE = ("here", "never-heard", "not-grafted", "partition")
+"""What one side alone may say for want of what the other knows."""
+_QUEUED_BYTES_MUCH = 2**20
+_STEPS_MAX = 50
+_NAMED_MAX = 5
+_POLICY = frozenset({Rule.UNWELCOME, Rule.QUOTA})
+
+
+class _Ground(NamedTuple):
+    """A cause, with its sentence, and when it came about."""
+
+    cause: str
+    text: str
+    since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Why, of one entry at one server.
+
+    Attributes:
+        entry: Its id.
+        node: The server's peer id.
+        state: `present` or `absent`, at that server.
+        cause: One of `CAUSES`.
+        text: One plain sentence, and what to do.
+        peer: The peer that was asked about; None for any.
+        since: Unix time at which it came about, where that is known.
+        details: The figures behind it.
+        way: Facts about the entry, the oldest first: how it came, or how far.
+    """
+
+    entry: str
+    node: str
+    state: str
+    cause: str
+    text: str
+    peer: str | None = None
+    since: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    way: Sequence[Mapping[str, Any]] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON, without what is None."""
+        record = {
+            "entry": self.entry,
+            "node": self.node,
+            "peer": self.peer,
+            "state": self.state,
+            "cause": self.cause,
+            "text": self.text,
+            "since": self.since,
+            "details": dict(self.details),
+            "way": [dict(step) for step in self.way],
+        }
+        return {name: value for name, value in record.items() if value is not None}
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Answer:
+        """Read what `record` returned.
+
+        Raises:
+            DecodeError: It is something else.
+        """
+        try:
+            entry, node, state, cause, text = (str(record[name]) for name in ("entry", "node", "state", "cause", "text"))
+            since, way = record.get("since"), [dict(step) for step in record.get("way", ())]
+            details = dict(record.get("details", {}))
+            return Answer(entry, node, state, cause, text, record.get("peer"), None if since is None else float(since), details, way)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DecodeError(f"no answer to why: {error}") from None
+
+
+def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, peer: str | None = None) -> Answer:
+    """Explain where an entry is, or why not.
+
+    Args:
+        entry: Its id.
+        holding: What the log says of it.
+        facts: About it, the oldest first; none where none are kept.
+        scene: The server and its peers.
+        peer: Who should have brought it, or, if it is here, who should have got it; None for anybody.
+    """
+    details: dict[str, Any] = {"peers": len(scene.links)}
+    if holding.is_stored:
+        ground = _aside(holding) or (_here(facts) if peer is None else _towards(peer, facts, scene))
+    else:
+        known = _held(holding) or _judged(holding, facts, scene)
+        if known is not None:
+            ground = known
+        elif peer is not None:
+            ground = _from(peer, facts, scene)
+        else:
+            causes = {id: _from(id, facts, scene).cause for id in [*scene.links, *scene.banned]}
+            ground = _from_anybody(causes, facts, scene)
+            details["causes"] = dict(list(causes.items())[:_NAMED_MAX])
+    if holding.missing:
+        details["missing"] = list(holding.missing)
+    if holding.set_aside:
+        details["set_aside"] = [{"application": aside.application, "reason": aside.reason} for aside in holding.set_aside]
+    if peer is not None and peer in scene.links:
+        link = scene.links[peer]
+        details["link"] = {"kind": link.kind, "protocol": link.protocol, "peering": link.peering, "score": link.score}
+        details["link"] |= {"queued_bytes": link.queued_bytes, "dropped": link.dropped}
+    way = [_step(fact) for fact in facts[-_STEPS_MAX:]]
+    state = "present" if holding.is_stored else "absent"
+    return Answer(entry, scene.node, state, ground.cause, ground.text, peer, ground.since, details, way)
+
+
+def with_view_of_peer(here: Answer, there: Answer | None, towards: Answer | None, topics: tuple[str, str]) -> Answer:
+    """Complete the answer of a server that lacks an entry with that of a peer.
+
+    Args:
+        here: Of the server that lacks it.
+        there: Of the peer, about the entry; None if it does not tell.
+        towards: Of the peer, about the entry and that server; None if it does not know that server.
+        topics: Of the server's log and of the peer's.
+    """
+    if topics[0] != topics[1]:
+        text = f"the logs have different topics, {topics[0]} and {topics[1]}, and exchange nothing; point both sides at logs of one topic"
+        return replace(here, cause="other-topic", text=text)
+    if here.state == "present" or there is None:
+        return here
+    if there.state == "absent":
+        text = f"{here.text}; the other peer does not have it either: {there.text}"
+        return replace(here, text=text, details={**here.details, "there": there.cause})
+    if towards is not None and here.cause in _VAGUE and towards.cause not in _VAGUE[:2]:
+        return replace(here, cause=towards.cause, text=f"the peer that has it says: {towards.text}", since=towards.since)
+    return here
+
+
+# What the log says
+
+
+def _aside(holding: Holding) -> _Ground | None:
+    if not holding.set_aside:
+        return None
+    first = holding.set_aside[0]
+    text = f"it is here, and application {first.application} could make nothing of it: {first.reason}; mend the application, "
+    text += "then `gossiplog quarantine retry`"
+    return _Ground("set-aside", text, first.since)
+
+
+def _held(holding: Holding) -> _Ground | None:
+    if holding.void is not None:
+        return _Ground("void", f"the log's access rule does not let it in, wherever it comes from: {holding.void}")
+    if holding.quarantined is not None:
+        rule, reason = holding.quarantined
+        text = f"a repair keeps it out of the log ({rule}: {reason}); `gossiplog quarantine retry` lets in what is whole now"
+        return _Ground("rejected", text)
+    if holding.missing:
+        return _waiting(holding.missing)
+    return None
+
+
+def _waiting(missing: Sequence[str], since: float | None = None, reason: str | None = None) -> _Ground:
+    several = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+    what = f"its parent {missing[0]}{several}" if missing else f"what is missing ({reason})" if reason else "a parent"
+    text = f"it came, and waits for {what}, which nobody here has sent; ask why that is not there"
+    return _Ground("waiting-for-parent", text, since)
+
+
+# What happened to it
+
+
+def _judged(holding: Holding, facts: Sequence[Fact], scene: Scene) -> _Ground | None:
+    """What became of it when it came, or would now; None if it did not come."""
+    last = next((fact for fact in reversed(facts) if fact.kind in ("verdict", "waiting")), None)
+    if last is not None and last.kind == "verdict" and (last.rule is not None or last.type == "reject"):
+        return _verdict(last, scene)
+    if scene.trouble is not None:
+        return _Ground("disk-full", f"nothing can be stored here: {scene.trouble}; make room, and it is fetched again by itself")
+    if holding.is_rejected:
+        return _Ground("rejected", "it came before and was invalid, so it is refused unread; find out who made it")
+    if last is not None and last.kind == "waiting":
+        return _waiting((), last.time_s, last.reason)
+    return None
+
+
+def _verdict(fact: Fact, scene: Scene) -> _Ground:
+    sender, reason = f"peer {fact.peer}" if fact.peer is not None else "somebody", fact.reason or "no reason was given"
+    if fact.rule == Rule.STORAGE:
+        why = scene.trouble or reason
+        return _Ground(
+            "disk-full", f"it came from {sender} and could not be stored: {why}; make room, and it is fetched again", fact.time_s
+        )
+    if fact.rule == Rule.ACCESS:
+        return _Ground("void", f"it came from {sender}; the log's access rule does not let it in: {reason}", fact.time_s)
+    if fact.rule in _POLICY:
+        text = f"it came from {sender}; this server does not take it from clients: {reason} (--access, --allow)"
+        return _Ground("refused-by-policy", text, fact.time_s)
+    if fact.rule == Rule.PARENTS:
+        return _waiting((), fact.time_s, fact.reason)
+    what = "is invalid" if fact.type == "reject" else "cannot be taken here"
+    return _Ground("rejected", f"it came from {sender} and {what} (rule {fact.rule}: {reason}); no replica takes it", fact.time_s)
+
+
+def _here(facts: Sequence[Fact]) -> _Ground:
+    came = next((fact for fact in facts if fact.kind in ("deliver", "publish")), None)
+    if came is None:
+        return _Ground("here", "it is here; it came before what is remembered of what happened")
+    if came.peer is None:
+        return _Ground("here", f"it is here: {_WAYS.get(came.way or '', came.way or 'it came')}", came.time_s)
+    return _Ground("here", f"it is here: it came from {came.peer} by {came.way}", came.time_s)
+
+
+_WAYS = {"append": "it was appended here", "http": "it was posted by HTTP", "import": "it was imported"}
+
+
+# What is known of who could have brought it
+
+
+def _from(peer: str, facts: Sequence[Fact], scene: Scene) -> _Ground:
+    """Why a peer that may have the entry did not bring it."""
+    link, barrier = scene.links.get(peer), _barrier(peer, scene)
+    if barrier is not None:
+        return barrier
+    assert link is not None
+    heard = next((fact for fact in reversed(facts) if fact.kind == "ihave" and fact.peer == peer), None)
+    if link.is_syncing:
+        return _Ground("syncing", f"a sync with {peer} runs, which brings all that it has; wait for its end")
+    if heard is not None:
+        text = f"{peer} has told us that it has it, and it is to be fetched; if it stays so, its syncs fail: look at the journal"
+        return _Ground("heard-not-asked", text, heard.time_s)
+    if not link.is_heeded:
+        return _unheeded(link)
+    if peer in scene.refused:
+        text = f"messages of {peer} are refused: {scene.refused[peer]}; its program has to send what logs take"
+        return _Ground("refused-by-policy", text)
+    if link.kind == "client" and "push" not in link.rights:
+        return _Ground("refused-by-policy", f"client {peer} may not push here; give it the right in the file of --access")
+    return _pubsub(link) or _Ground("never-heard", f"{peer} is connected, and has not told us of it; ask there whether it has it")
+
+
+def _barrier(peer: str, scene: Scene) -> _Ground | None:
+    """What keeps us from having anything to do with a peer; None if nothing does."""
+    link = scene.links.get(peer)
+    if peer in scene.banned:
+        return _Ground("banned-sender", f"{peer} is banned: {scene.banned[peer]}; a ban ends after ten minutes")
+    if link is None:
+        reason = f": {scene.dials[peer]}" if peer in scene.dials else ""
+        return _Ground("partition", f"there is no connection with {peer}{reason}; look at its address and the network between")
+    if link.kind == "client" or (link.kind == "hub" and link.is_pushing):
+        return None
+    is_for_us = link.is_pushing or scene.topic in link.topics
+    if link.kind == "hub" or (link.protocol is not None and not is_for_us):
+        other = f"for another topic, {', '.join(link.topics[:_NAMED_MAX])}" if link.topics else "and does not serve this topic"
+        return _Ground("other-topic", f"{peer} is connected {other}; this log's is {scene.topic}")
+    if link.protocol is None:
+        ways = "entries come by syncs alone, later" if link.is_pushing else "nothing can come from it"
+        text = f"{peer} speaks no pubsub protocol that we speak, so {ways}; give both the same --router, and like versions"
+        return _Ground("other-version", text)
+    return None
+
+
+def _pubsub(link: Link) -> _Ground | None:
+    """What keeps the router from taking from a peer of the mesh, or giving to it."""
+    if link.kind != "mesh":
+        return None
+    if not link.is_heeded:
+        return _unheeded(link)
+    if link.peering != "full" and link.score is not None and link.score < 0:
+        text = f"{link.peer} is kept out of the mesh: its score is {link.score:,.1f}, below 0; {_SCORES}"
+        return _Ground("score-below-threshold", text)
+    if link.peering != "full":
+        text = f"{link.peer} is connected but not grafted, so entries come by its announcements and by syncs, later; see `gossiplog peers`"
+        return _Ground("not-grafted", text)
+    return None
+
+
+def _unheeded(link: Link) -> _Ground:
+    score = "" if link.score is None else f" of {link.score:,.1f}"
+    return _Ground("score-below-threshold", f"nothing that {link.peer} sends is read: its score{score} is below the threshold; {_SCORES}")
+
+
+_SCORES = "`gossiplog peers` shows the parts of scores"
+
+
+def _from_anybody(causes: Mapping[str, str], facts: Sequence[Fact], scene: Scene) -> _Ground:
+    heard = next((fact for fact in reversed(facts) if fact.kind == "ihave"), None)
+    if not scene.links:
+        dials = "; ".join(f"{address}: {reason}" for address, reason in list(scene.dials.items())[:_NAMED_MAX])
+        if scene.banned and not dials:
+            peer = next(iter(scene.banned))
+            return _Ground("banned-sender", f"nobody else is connected, and {peer} is banned: {scene.banned[peer]}")
+        text = f"nobody is connected{f' ({dials})' if dials else ''}; look at --bootstrap and --connect, and the network between"
+        return _Ground("partition", text)
+    if heard is not None and heard.peer is not None:
+        return _from(str(heard.peer), facts, scene)
+    running = next((id for id, link in scene.links.items() if link.is_syncing), None)
+    if running is not None:
+        return _from(running, facts, scene)
+    if "never-heard" in causes.values():
+        odd = {id: cause for id, cause in causes.items() if cause != "never-heard"}
+        hint = "; ".join(f"{id}: {cause}" for id, cause in list(odd.items())[:_NAMED_MAX])
+        hint = f"; something is in the way of others ({hint}), which may have it: name one as PEER" if odd else ""
+        return _Ground("never-heard", f"no peer has told us of it{hint or '; ask a server that should have it'}")
+    cause, _ = Counter(causes.values()).most_common(1)[0]
+    return _from(next(id for id, one in causes.items() if one == cause), facts, scene)
+
+
+# What is known of who should have got it
+
+
+def _towards(peer: str, facts: Sequence[Fact], scene: Scene) -> _Ground:
+    """Why a peer may lack an entry that is here."""
+    theirs = next((fact for fact in facts if fact.peer == peer and fact.kind in ("deliver", "duplicate", "ihave")), None)
+    if theirs is not None:
+        return _Ground("here", f"it is here, and {peer} has it: we heard of it there", theirs.time_s)
+    barrier, link = _barrier(peer, scene), scene.links.get(peer)
+    if barrier is not None or link is None:
+        return barrier or _Ground("partition", f"there is no connection with {peer}")
+    if link.queued_bytes > _QUEUED_BYTES_MUCH or link.dropped:
+        text = f"{peer} reads too slowly: {link.queued_bytes:,} bytes wait for it, {link.dropped:,} messages found no room; "
+        return _Ground("slow-reader", text + "it is dropped if it takes nothing for 15 s, and catches up by a sync")
+    if link.kind == "client" and "pull" not in link.rights:
+        return _Ground("refused-by-policy", f"client {peer} may not pull here; give it the right in the file of --access")
+    sent = next((fact for fact in facts if fact.peer == peer and fact.kind == "send"), None)
+    if sent is not None:
+        return _Ground("here", f"it is here, and was sent to {peer}", sent.time_s)
+    return _pubsub(link) or _Ground("here", f"it is here; nothing is remembered of sending it to {peer}, and nothing is in the way")
+
+
+def _step(fact: Fact) -> dict[str, Any]:
+    record = fact.record()
+    return {name: record[name] for name in ("seq", "time_s", "kind", "peer", "type", "way", "rule", "reason") if name in record}

@@ -1,0 +1,101 @@
+"""GET why, GET doctor: why an entry is not here, and what is wrong with the server. Both judge what is known already, and ask nobody else.
+
+Source: docs/glass.md, "Why" and "Doctor".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import trio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ...entry.message_id import decode_id, encode_id, is_id
+from ...entry.rules import Rule
+from ...errors import GossipLogError
+from ...glass.doctor import examine
+from ...glass.fact import Fact
+from ...glass.scene import Holding, SetAside, scene_from
+from ...glass.vitals import Vitals
+from ...glass.why import explain
+from ...log.requests import ReadLeaves, ReadQuarantined, ReadSetAside
+from ...net.service.service import Service
+from ...net.service.vitals import read_disk, read_files, read_log, read_network, trouble_of
+from ...plan import Plan, ask
+from ...version import VERSION
+from ..parameters import check_parameters, shown
+from .introspection import peers_record
+
+__all__ = ["DiagnosisApi"]
+
+_SET_ASIDE_MAX = 16
+"""Applications of one entry."""
+
+
+class DiagnosisApi:
+    """Serves one log.
+
+    Args:
+        service: Its service.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        # A doctor reads some of the log; many who ask at once wait for each other.
+        self._examining = trio.Lock()
+
+    async def why(self, request: Request) -> Response:
+        """GET why?entry=ID[&peer=ID]."""
+        check_parameters(request, "entry", "peer")
+        id, peer = request.query_params.get("entry", ""), request.query_params.get("peer")
+        if not is_id(id):
+            raise HTTPException(400, f"entry is the id of an entry, 32 characters of 0-9 and a-v, not {shown(id)}")
+        service = self._service
+        holding = await self._look(id)
+        scene = scene_from(peers_record(service), trouble_of(service))
+        observer = service.observer
+        facts = [] if observer is None else [fact for fact in observer.ring.facts() if _is_about(fact, id)]
+        answer = explain(id, holding, facts, scene, peer).record()
+        if observer is None:
+            answer["details"]["facts"] = "none are kept here: `gossiplog serve` keeps them with --dashboard or --facts FILE"
+        return JSONResponse(answer)
+
+    async def _look(self, id: str) -> Holding:
+        service, key = self._service, decode_id(id)
+        holding = await service.log.run(_find(key))
+        missing = [] if holding.is_stored else [encode_id(parent) for parent in service.machine.orphans.absent_of(key)]
+        return replace(holding, missing=missing, is_rejected=key in service.machine.rejected)
+
+    async def doctor(self, request: Request) -> Response:
+        """GET doctor."""
+        service = self._service
+        async with self._examining:
+            network = read_network(service)
+            log = None
+            if service.health.trouble is None:
+                try:
+                    log = await read_log(service.log)
+                except GossipLogError as error:
+                    raise HTTPException(503, str(error)) from None
+            disk = await trio.to_thread.run_sync(read_disk, service.log.location)
+        findings = examine(Vitals(version=VERSION, disk=disk, files=read_files(), log=log, network=network))
+        return JSONResponse({"topic": service.topic, "version": VERSION, "findings": [finding.record() for finding in findings]})
+
+
+def _is_about(fact: Fact, id: str) -> bool:
+    return fact.message == id and fact.kind != "root"
+
+
+def _find(key: bytes) -> Plan[Holding]:
+    leaves = yield from ask(ReadLeaves([key]))
+    aside = yield from ask(ReadQuarantined([key]))
+    # Just before the key, so that the page begins with it.
+    before = (int.from_bytes(key) - 1).to_bytes(len(key)) if any(key) else None
+    page = yield from ask(ReadSetAside(None if before is None else (before, "\U0010ffff"), _SET_ASIDE_MAX))
+    found = [SetAside(record.application, f"{record.kind}: {record.reason}", record.since) for record in page if record.key == key]
+    held = aside.get(key)
+    if held is not None and held.rule == Rule.ACCESS:
+        return Holding(void=held.reason)
+    return Holding(key in leaves, found, None if held is None else (held.rule, held.reason))
