@@ -1,11 +1,12 @@
 """Measure what facts cost a hub: its CPU for each delivery without them, with them, and with somebody who follows them.
 
-    python -m benchmarks.facts_cost                              500 clients, 100 appends/s, eight rounds of three phases, three minutes
+    python -m benchmarks.facts_cost                              500 clients, 100 appends/s, sixty rounds of three phases, four minutes
     python -m benchmarks.facts_cost --clients 50 --seconds 2     small, to see whether it runs
 
 One hub in a process of its own, all clients in another, who appends in a third. Facts are switched in the running hub, phase by phase,
 each round in another order, so that all three meet the same hub, clients and neighbours. CPU is what the hub's process used,
-user and system, over the messages that it queued for its clients meanwhile.
+user and system, over the messages that it queued for its clients meanwhile. Beside that, what the observer takes for the events of
+one append, by itself: where others use the machine, the difference of two large numbers says less.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ from urllib.parse import urlsplit
 import trio
 
 import gossiplog
+from gossiplog.broadcast import Inserted, InsertEntry, Push, PushReceived
+from gossiplog.codec import pcf_encode
+from gossiplog.entry import sign_entry
+from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.net.service.observer import Observer
 from gossiplog.net.service.registry import service_of
+from gossiplog.pubsub.types import PeerId
+from gossiplog.sync.rpc import Insert
+from gossiplog.sync.wire import encode_event
 
 from .hub import TOPIC, load, make_log, signer
 from .measure import Figure, Goal, machine, versions, write_json, write_markdown
@@ -36,7 +44,8 @@ from .measure import Figure, Goal, machine, versions, write_json, write_markdown
 __all__ = ["main"]
 
 PHASES = ("off", "on", "followed")
-_SETTLE_S = 0.5
+_SETTLE_S = 0.1
+_TURNS = 20_000
 
 
 async def _serve(path: str) -> None:
@@ -50,7 +59,7 @@ async def _serve(path: str) -> None:
 
         async def observe(scope: trio.CancelScope) -> None:
             with scope:
-                await observer.run(log)
+                await observer.run(log, service.health.full)
 
         async for line in trio.lowlevel.FdStream(0):
             for word in line.decode().split():
@@ -133,7 +142,7 @@ async def measure(folder: Path, clients: int, rate: int, seconds: float, rounds:
                 crowd.kill()
                 await crowd.wait()
                 nursery.cancel_scope.cancel()
-    return _figures(costs, facts_s, f"{clients:,} clients, {rate} appends/s, {rounds} × {seconds:g} s")
+    return _figures(costs, facts_s, clients, f"{clients:,} clients, {rate} appends/s, {rounds} × {seconds:g} s")
 
 
 async def _phase(hub: _Hub, url: str, phase: str, seconds: float) -> tuple[float, int]:
@@ -150,7 +159,23 @@ async def _phase(hub: _Hub, url: str, phase: str, seconds: float) -> tuple[float
     return (after[0] - before[0]) * 1e6 / max(1, after[1] - before[1]), after[2] - before[2]
 
 
-def _figures(costs: dict[str, list[float]], facts_s: Sequence[float], what: str) -> list[Figure]:
+def _turn_us(clients: int) -> list[float]:
+    """Return what the facts of one append take, which a client pushed and all others get."""
+    entry = sign_entry(signer(2), TOPIC, 1, [], pcf_encode.encode({"text": "x" * 100}))
+    peers = tuple(PeerId(f"ws://127.0.0.1:{port}") for port in range(10_000, 10_000 + clients))
+    data = encode_event(Insert(entry.key, entry.value))
+    observer = Observer("me", TOPIC, "gossipsub")
+    samples = []
+    for _ in range(5):
+        began = time.process_time()
+        for token in range(_TURNS):
+            observer.on_event(PushReceived(peers[0], data), [InsertEntry(token, entry.key, entry.value, peers[0])])
+            observer.on_event(Inserted(token, Verdict(Outcome.ACCEPT, entry=entry, is_new=True)), [Push(peers, data)])
+        samples.append((time.process_time() - began) * 1e6 / _TURNS)
+    return samples
+
+
+def _figures(costs: dict[str, list[float]], facts_s: Sequence[float], clients: int, what: str) -> list[Figure]:
     figures = [
         Figure(f"facts.{phase}", f"{what}: the hub's CPU for each delivery, facts {phase}", "µs CPU", costs[phase]) for phase in PHASES
     ]
@@ -160,6 +185,10 @@ def _figures(costs: dict[str, list[float]], facts_s: Sequence[float], what: str)
         total = 100 * (statistics.median(costs[phase]) / base - 1)
         note = f"{total:+.1f} % between the medians of all rounds"
         figures.append(Figure(f"facts.{phase}-cost", f"the same, {phase} over off, a sample a round", "%", rounds, goal, note))
+    turn = _turn_us(clients)
+    share = [100 * each / (base * clients) for each in turn]
+    figures.append(Figure("facts.turn", f"what the observer takes for one append that goes to {clients:,} clients", "µs CPU", turn))
+    figures.append(Figure("facts.share", "that, as a part of what the hub took for one append without facts", "%", share, Goal(3)))
     return [*figures, Figure("facts.rate", "facts made", "facts/s", facts_s)]
 
 
@@ -178,8 +207,8 @@ def main() -> None:
     )
     parser.add_argument("--clients", type=int, default=500)
     parser.add_argument("--rate", type=int, default=100, help="appends a second")
-    parser.add_argument("--seconds", type=float, default=6, help="of a phase")
-    parser.add_argument("--rounds", type=int, default=8, help="of the three phases")
+    parser.add_argument("--seconds", type=float, default=1, help="of a phase")
+    parser.add_argument("--rounds", type=int, default=60, help="of the three phases")
     parser.add_argument("--out", type=Path, default=None, help="where to write facts-cost.md and facts-cost.json; nowhere unless given")
     parser.add_argument("--hub", help=argparse.SUPPRESS)
     options = parser.parse_args()

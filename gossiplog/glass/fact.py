@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from ..errors import DecodeError
 
-__all__ = ["KINDS", "WAYS", "Fact", "Node"]
+__all__ = ["KINDS", "TRACE_SCHEMA", "WAYS", "Fact", "Node"]
 
 Node: TypeAlias = int | str
 """A node's number in the simulator, a peer id in a live network."""
@@ -24,6 +24,26 @@ KINDS = frozenset(
 """All kinds; those of the first line are the simulator's as well."""
 WAYS = ("append", "gossip", "push", "sync", "reconcile", "http", "import")
 """How an entry came here."""
+
+TRACE_SCHEMA: tuple[tuple[str, str], ...] = (
+    ("scenario", "string"),
+    ("router", "string"),
+    ("seed", "int64"),
+    ("seq", "int64"),
+    ("time_s", "double"),
+    ("kind", "string"),
+    ("node", "int32"),
+    ("peer", "int32"),
+    ("type", "string"),
+    ("message", "int64"),
+    ("count", "int32"),
+    ("bytes", "int32"),
+    ("hops", "int32"),
+    ("way", "string"),
+    ("rule", "string"),
+    ("reason", "string"),
+)
+"""Columns in order, and their types in the simulator's Parquet; live, `node`, `peer` and `message` are strings."""
 
 _INTEGERS = frozenset({"seed", "seq", "count", "bytes", "hops"})
 _NODES = frozenset({"node", "peer", "message"})
@@ -123,8 +143,8 @@ class Fact:
 
 
 _REQUIRED = ("scenario", "router", "seq", "time_s", "kind", "node")
-_OPTIONAL = ("peer", "type", "message", "count", "bytes", "hops", "way", "rule", "reason")
-_COLUMNS = frozenset({*_REQUIRED, *_OPTIONAL, "seed"})
+_COLUMNS = frozenset(name for name, _ in TRACE_SCHEMA)
+_OPTIONAL = tuple(name for name, _ in TRACE_SCHEMA if name not in (*_REQUIRED, "seed"))
 
 
 def _is_fit(name: str, value: object) -> bool:

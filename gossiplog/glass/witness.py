@@ -36,7 +36,7 @@ from ..pubsub.types import MessageId, PeerId
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event
 
-__all__ = ["EACH_MAX", "Tell", "Witness", "verdict_fact"]
+__all__ = ["EACH_MAX", "Tell", "Witness", "short", "verdict_fact"]
 
 EACH_MAX = 16
 """What goes to more peers at once, or names more ids, is one fact with their number: a hub has hundreds of clients."""
@@ -134,12 +134,12 @@ class Witness:
             case SendRpc(peers, rpc, _):
                 self._on_sent(peers, rpc)
             case Ban(peer, _, reason, _):
-                self._tell("ban", peer, reason=_short(reason))
+                self._tell("ban", peer, reason=short(reason))
             case Unwelcome(peer, reason, is_blamed):
                 if not is_blamed:
-                    self._tell("refused", peer, reason=_short(reason))
+                    self._tell("refused", peer, reason=short(reason))
             case ClosePush(peer, reason):
-                self._tell("refused", peer, type="push", reason=_short(reason))
+                self._tell("refused", peer, type="push", reason=short(reason))
             case Connect(peer, _, _):
                 self._tell("dial", peer)
             case SlowPeer(peer, dropped):
@@ -285,13 +285,14 @@ def verdict_fact(tell: Tell, verdict: Verdict, key: bytes, peer: str | None, way
     if verdict.accepted:
         tell("deliver" if verdict.is_new else "duplicate", peer, message=id, way=way)
     elif verdict.rule == Rule.PARENTS:
-        tell("waiting", peer, message=id, way=way, rule=verdict.rule, reason=_short(verdict.reason))
+        tell("waiting", peer, message=id, way=way, rule=verdict.rule, reason=short(verdict.reason))
     else:
-        reason = _short(verdict.reason)
+        reason = short(verdict.reason)
         tell("verdict", peer, type=verdict.outcome.value, message=id, way=way, rule=verdict.rule, reason=reason)
 
 
-def _short(reason: str | None) -> str | None:
+def short(reason: str | None) -> str | None:
+    """Cut a reason to what a fact may hold; None for none."""
     return reason[:_REASON_CHARS_MAX] if reason else None
 
 

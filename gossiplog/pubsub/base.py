@@ -111,7 +111,7 @@ class PubSub(Hooks):
     def state(self) -> RouterState:
         """Show the router as values; see `Router.state`."""
         sizes, sizes_max = self._sizes()
-        peers = tuple(peer.state(self._score_parts(peer.id)) for peer in self.peers.values())
+        peers = tuple(peer.state(self._score_parts(peer.id), self._backoff_until(peer.id)) for peer in self.peers.values())
         return RouterState(self.name, self._topic_states(), peers, sizes, sizes_max, self.extensions)
 
     def is_heeded(self, peer: PeerId) -> bool:

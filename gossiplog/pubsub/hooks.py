@@ -44,6 +44,10 @@ class Hooks:
         """The topics for `state`."""
         raise NotImplementedError  # pragma: no cover - every router has its own
 
+    def _backoff_until(self, peer: PeerId) -> float | None:
+        """Until when a peer is not grafted, for `state`."""
+        return None
+
     # Messages
 
     def _on_new(self, message: Message, peer: Peer, hops: int) -> None:

@@ -73,8 +73,8 @@ class Peer:
         self.dropped = 0
         self.dropped_untold = 0
 
-    def state(self, score: ScoreParts | None) -> PeerState:
-        """Show the peer as a value, with its score."""
+    def state(self, score: ScoreParts | None, backoff_until: float | None) -> PeerState:
+        """Show the peer as a value, with its score, and until when it is not grafted."""
         return PeerState(
             self.id,
             self.protocol,
@@ -85,6 +85,7 @@ class Peer:
             self.dropped,
             self.extensions,
             self.is_tested,
+            backoff_until,
         )
 
 

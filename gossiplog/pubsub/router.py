@@ -57,6 +57,7 @@ class PeerState:
         dropped: RPCs that its queue had no room for, since it connected.
         extensions: What it said that it can do beyond its protocol; None before its first RPC, and below v1.3.
         is_tested: It sent the test extension's message.
+        backoff_until: When we may graft it again, on the driver's clock; None where nothing is in the way. It may be over.
     """
 
     peer: PeerId
@@ -68,6 +69,7 @@ class PeerState:
     dropped: int = 0
     extensions: Extensions | None = None
     is_tested: bool = False
+    backoff_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,7 @@ class Applications:
         store: The log's.
 
     Attributes:
+        on_missed: Told of each entry that is set aside: the application, the entry, why.
         counts: How many entries were set aside, by application and the name of the exception's type, since the log was opened.
         is_async: Whether one of them has to be called in the event loop.
     """
@@ -116,6 +117,7 @@ class Applications:
         if len(names) != len(set(names)):
             raise LocalProtocolError(f"two applications have the same name: {', '.join(names)}")
         self.counts: Counter[tuple[str, str]] = Counter()
+        self.on_missed: list[Callable[[str, Entry, str], None]] = []
         self.is_async = any(is_coroutine_function(application.apply) for application in applications)
         self._all = {application.name: application for application in applications}
         self._versions = {application.name: application.version for application in applications}
@@ -178,6 +180,8 @@ class Applications:
             self.counts[name, type(failure.error).__name__] += 1
             entry = failure.entry
             logger.warning("application %s set entry %s of %s aside: %s", name, entry.id, entry.author, _describe(failure.error))
+            for listener in self.on_missed:
+                listener(name, entry, f"{type(failure.error).__name__}: {failure.error}")
 
     async def run(self, transaction: Transaction, plan: Plan[T]) -> T:
         """Run a plan that calls applications within a transaction: in its thread, unless one of them needs the event loop."""

@@ -190,6 +190,15 @@ class Replica(LogCare):
         finally:
             self._listeners.remove(listener)
 
+    @contextmanager
+    def watch_set_aside(self, listener: Callable[[str, Entry, str], None]) -> Iterator[None]:
+        """Have each entry that an application sets aside handed to a function, with the application's name and the reason; as above."""
+        self._applications.on_missed.append(listener)
+        try:
+            yield
+        finally:
+            self._applications.on_missed.remove(listener)
+
     @asynccontextmanager
     async def subscribe(self, cursor: str | None = None, *, from_now: bool = False) -> AsyncIterator[Subscription]:
         """Follow the log: every entry in the order in which this replica got it, then wait for more.

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from gossiplog.cli.app import root
+from gossiplog.glass.fact import TRACE_SCHEMA
 from gossiplog.sim.measure.sweep import load_sweep
-from gossiplog.sim.measure.trace import TRACE_SCHEMA
 from gossiplog.sim.scenario import FAULTS, Attack, LatencySpec, LinkSpec, PublishSpec, Scenario, TopologySpec
 from gossiplog.sim.scenario_file import parse_scenario
 

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
+from glass_support import seen_log
+from network_support import eventually, until_equal
 
 from gossiplog.sim.measure.sweep import load_sweep, run_sweep
 from gossiplog.sim.measure.trace import open_sink
@@ -62,7 +65,7 @@ def test_traces_give_the_figures_of_the_simulator(spark: Any, traced: tuple[Path
         assert (row["p50_s"], row["p99_s"], row["max_s"]) == pytest.approx((summary.p50_s, summary.p99_s, summary.max_s))
         assert row["rmr"] == pytest.approx(summary.rmr)
         for number in range(summary.published):
-            message = messages[result.scenario.router, result.seed, number]
+            message = messages[result.scenario.router, result.seed, str(number)]
             assert message["rmr"] == pytest.approx(result.metrics.rmr(number))
             assert message["last_hop"] == result.metrics.last_hop(number)
             assert message["reach"] == pytest.approx(1 - len(result.metrics.missing(number)) / 12)
@@ -83,7 +86,34 @@ def test_lines_of_a_trace_that_are_no_records_are_told_of(spark: Any, tmp_path: 
     assert len(bad) == 3
     # A live trace has no seed, and here nobody received anything.
     (row,) = by_message(traces.where("damaged is null and node is not null")).collect()
-    assert (row["seed"], row["message"], row["delivered"], row["rmr"], row["p50_s"]) == (None, 0, 0, 0.0, None)
+    assert (row["seed"], row["message"], row["delivered"], row["rmr"], row["p50_s"]) == (None, "0", 0, 0.0, None)
+
+
+def test_facts_of_live_servers_are_summed_up_as_traces_are(spark: Any, tmp_path: Path) -> None:
+    async def live() -> list[str]:
+        folder = tmp_path / "live"
+        folder.mkdir()
+        async with (
+            seen_log(1, folder / "hub.jsonl") as hub_log,
+            seen_log(2, folder / "a.jsonl") as a,
+            seen_log(3, folder / "b.jsonl") as b,
+            hub_log.listen("127.0.0.1:0") as hub,
+            a.connect(hub.urls[0]),
+            b.connect(hub.urls[0]),
+        ):
+            await eventually(lambda: len(hub.links()) == 2 and all(link.is_pushing for link in hub.links()))
+            entries = [await a.append(n) for n in range(5)]
+            await until_equal(a, hub_log, b)
+            return [entry.id for entry in entries]
+
+    ids = trio.run(live)
+    traces = read_traces(spark, str(tmp_path / "live")).cache()
+    assert quarantined(traces).isEmpty()
+    rows = {row["message"]: row for row in by_message(traces).collect()}
+    assert set(rows) == set(ids)
+    for row in rows.values():
+        assert (row["delivered"], row["reach"], row["seed"], row["router"]) == (2, 1.0, None, "gossipsub")
+        assert row["copies"] == 2 and row["rmr"] == 0.0 and 0 <= row["p50_s"] <= row["max_s"]
 
 
 def test_sweep_gives_the_rows_of_the_local_one(spark: Any, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +13,15 @@ import trio
 from glass_support import following, seen_log
 from network_support import PATIENCE_S, eventually, fetch, memory_log, open_stream, until_equal
 
+from gossiplog import Application, Entry
 from gossiplog.archive import entry_to_line
+from gossiplog.errors import StorageFull
 from gossiplog.glass import Ring
 from gossiplog.glass.fact import KINDS, WAYS, Fact
 from gossiplog.net.access import Access, hash_token
 from gossiplog.net.admission import HubLimits
 from gossiplog.net.service import board as board_module
-from gossiplog.net.service.registry import service_of
+from gossiplog.net.service.registry import observed, service_of
 from gossiplog.web.glass import facts as facts_module
 
 
@@ -154,7 +158,7 @@ async def test_peers_are_shown_with_all_that_is_known_of_them() -> None:
         assert shown["root"]["hash"] == (await log.root()).hash.hex()
         (peer,) = shown["peers"]
         assert (peer["kind"], peer["outbound"], peer["address"], peer["peering"]) == ("client", False, "127.0.0.1", "none")
-        assert any(carried["out"] > 0 for carried in peer["traffic"].values()) and peer["queue"] == {"bytes": 0, "rpcs": 0}
+        assert any(carried["out"] > 0 for carried in peer["traffic"].values()) and peer["queue"] == {"bytes": 0, "rpcs": 0, "dropped": 0}
         assert shown["dials"] == shown["bans"] == shown["refused"] == []
 
 
@@ -179,3 +183,26 @@ async def test_facts_are_written_to_a_file_to_the_last(tmp_path: Path) -> None:
     assert [fact.message for fact in facts if fact.kind == "publish"] == [entry.id for entry in entries]
     assert facts[0].kind == "start" and facts[-1].kind == "stop"
     assert all("null" not in json.dumps(json.loads(line)) for line in lines)
+
+
+async def test_entry_that_an_application_sets_aside_is_told() -> None:
+    async def apply(entries: Sequence[Entry], tx: object) -> None:
+        if any(entry.payload == "bad" for entry in entries):
+            raise ValueError("no use for it")
+
+    async with memory_log(1) as writer, memory_log(2, app=Application("table", 1, apply)) as log:
+        with observed(log):
+            async with log.listen("127.0.0.1:0") as hub, following(hub) as seen, writer.connect(hub.urls[0]):
+                entry = await writer.append("bad")
+                aside = await seen.until_fact("aside", message=entry.id)
+                assert (aside["type"], aside["reason"]) == ("table", "ValueError: no use for it")
+                await seen.until_fact("deliver", message=entry.id)
+
+
+async def test_disk_that_is_full_is_told_once() -> None:
+    async with seen_log(1) as log, log.listen("127.0.0.1:0") as hub, following(hub) as seen:
+        log.writer.failure = time.monotonic(), StorageFull("/somewhere is full")
+        await seen.until_fact("full", reason="the disk is full")
+        log.writer.failure = None
+        await trio.sleep(0)
+        assert len(seen.all("full")) == 1

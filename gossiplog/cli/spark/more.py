@@ -158,7 +158,7 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
 def traces(location: str, run_job: RunJob) -> int:
     """Sum up traces: latency, redundancy and reach.
 
-    TRACES is what `gossiplog sim run --trace` wrote: .jsonl or .parquet, a file, a folder or a pattern.
+    TRACES is what `gossiplog sim run --trace` or `gossiplog serve --facts` wrote: .jsonl or .parquet, a file, a folder or a pattern.
 
     \b
     Examples

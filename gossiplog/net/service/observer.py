@@ -13,7 +13,7 @@ from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...errors import GossipLogError
 from ...glass import Fact, Witness
-from ...glass.witness import verdict_fact
+from ...glass.witness import short, verdict_fact
 from ...log.requests import ReadCount
 from ...plan import Plan, ask
 from ...replica.log import Replica
@@ -25,6 +25,9 @@ __all__ = ["Observer"]
 
 ROOTS_S = 0.2
 """The root is read and told at most so often."""
+
+DISK_S = 1.0
+"""The disk is looked at so often: it costs a comparison."""
 
 
 class Observer:
@@ -92,11 +95,17 @@ class Observer:
 
     # The root
 
-    async def run(self, log: Replica) -> None:
-        """Tell the root whenever it has changed, and write the file, for as long as the log is served."""
+    async def run(self, log: Replica, full: Callable[[], str | None]) -> None:
+        """Tell what happens to the log itself, and write the file, for as long as the log is served.
+
+        Args:
+            log: Open.
+            full: Says that the disk is full, while it is.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._follow_root, log)
+                nursery.start_soon(self._watch_disk, full)
                 if self._file is not None:
                     nursery.start_soon(self._file.run, self.board.wait)
         finally:
@@ -106,7 +115,7 @@ class Observer:
 
     async def _follow_root(self, log: Replica) -> None:
         told: Node | None = None
-        with log.watch_commits(self._on_commit):
+        with log.watch_commits(self._on_commit), log.watch_set_aside(self._on_set_aside):
             while True:
                 self._changed = trio.Event()
                 try:
@@ -119,6 +128,18 @@ class Observer:
                         told = root
                 await trio.sleep(ROOTS_S)
                 await self._changed.wait()
+
+    async def _watch_disk(self, full: Callable[[], str | None]) -> None:
+        told: str | None = None
+        while True:
+            trouble = full()
+            if trouble != told and trouble is not None:
+                self.tell("full", reason=trouble)
+            told = trouble
+            await trio.sleep(DISK_S)
+
+    def _on_set_aside(self, application: str, entry: Entry, reason: str) -> None:
+        self.tell("aside", type=application, message=entry.id, reason=short(reason))
 
     def _on_commit(self, entries: object) -> None:
         self._changed.set()

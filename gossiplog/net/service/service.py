@@ -330,7 +330,7 @@ class Service:
                 self._nursery.start_soon(self._insert_queue.run)
                 self._nursery.start_soon(self.health.run)
                 if self.observer is not None:
-                    self._nursery.start_soon(self.observer.run, self.log)
+                    self._nursery.start_soon(self.observer.run, self.log, self.health.full)
                 self.tell(Start(self.me))
                 task_status.started()
                 try:

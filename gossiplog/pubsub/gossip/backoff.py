@@ -32,6 +32,10 @@ class Backoff:
             del peers[next(iter(peers))]
         peers[peer] = (max(until, now + seconds), now)
 
+    def until(self, peer: PeerId) -> float | None:
+        """Until when a peer is not grafted, in whatever topic the longest; None where nothing is known. O(topics)."""
+        return max((peers[peer][0] for peers in self._topics.values() if peer in peers), default=None)
+
     def is_active(self, topic: Topic, peer: PeerId, now: float) -> bool:
         """Whether a graft would come too early."""
         peers = self._topics.get(topic)

@@ -199,6 +199,9 @@ class Meshsub(PubSub):
         states.extend(TopicState(topic, False, fan_out=tuple(peers)) for topic, peers in self.fanout.peers.items())
         return tuple(states)
 
+    def _backoff_until(self, peer: PeerId) -> float | None:
+        return self.mesh.backoff.until(peer)
+
     def _sizes(self) -> tuple[dict[str, int], dict[str, int]]:
         sizes, sizes_max = super()._sizes()
         sizes["backoff"], sizes_max["backoff"] = len(self.mesh.backoff), self.mesh_params.backoffs_max

@@ -1,21 +1,8 @@
 """The trace: every send, receipt, connection and fault as one record, as JSON lines, as Parquet, or as text to read.
 
-Schema, the same in JSONL and Parquet, in this order (the Spark jobs read it with `TRACE_SCHEMA`):
+The columns are those of every fact, `TRACE_SCHEMA`, of which the simulator leaves `way`, `rule` and `reason` empty.
 
-| column | Parquet type | meaning |
-|---|---|---|
-| scenario, router | string | of the run |
-| seed | int64 | of the run |
-| seq | int64 | 0, 1, 2, … in the order of happening; with it a trace can be sorted back |
-| time_s | double | virtual seconds |
-| kind | string | start, stop, dial, connect, disconnect, publish, deliver, send, lost, drop, fault |
-| node | int32 | who it happened to; -1 for faults of the network |
-| peer | int32, null | the other side: the target of a send, the propagation source of a deliver |
-| type | string, null | for send: message, ihave, iwant, graft, prune, idontwant, subscription, …; for fault: which |
-| message | int64, null | the message's number, from 0 in the order of publishing |
-| count | int32, null | for send: the ids, topics or peers that the part names |
-| bytes | int32, null | for send: of the whole RPC, in its first record; 0 in its others |
-| hops | int32, null | for deliver: links crossed |
+Source: docs/simulator.md, "The trace".
 """
 
 from __future__ import annotations
@@ -27,28 +14,12 @@ from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
 from ...errors import LocalProtocolError
+from ...glass.fact import TRACE_SCHEMA
 
-__all__ = ["TRACE_SCHEMA", "JsonLines", "Parquet", "Record", "Recorder", "Sink", "Transcript", "open_sink"]
+__all__ = ["JsonLines", "Parquet", "Record", "Recorder", "Sink", "Transcript", "open_sink"]
 
 Record: TypeAlias = tuple[int, float, str, int, int | None, str | None, int | None, int | None, int | None, int | None]
 """(seq, time_s, kind, node, peer, type, message, count, bytes, hops)"""
-
-TRACE_SCHEMA: tuple[tuple[str, str], ...] = (
-    ("scenario", "string"),
-    ("router", "string"),
-    ("seed", "int64"),
-    ("seq", "int64"),
-    ("time_s", "double"),
-    ("kind", "string"),
-    ("node", "int32"),
-    ("peer", "int32"),
-    ("type", "string"),
-    ("message", "int64"),
-    ("count", "int32"),
-    ("bytes", "int32"),
-    ("hops", "int32"),
-)
-"""Columns and their Parquet types, in order."""
 
 PARQUET_ROWS = 65_536
 """Rows of a row group."""
@@ -90,7 +61,7 @@ class Recorder:
         size: int | None = None,
         hops: int | None = None,
     ) -> None:
-        """Record one thing; see the module's table."""
+        """Record one thing; the columns are those of `TRACE_SCHEMA`, `size` is `bytes`."""
         record = (self._seq, time_s, kind, node, peer, type, message, count, size, hops)
         self._seq += 1
         for sink in self._sinks:
@@ -190,6 +161,7 @@ class Parquet:
         size = len(self._rows)
         columns: list[Any] = [[value] * size for value in self._run]
         columns.extend(list(column) for column in zip(*self._rows, strict=True))
+        columns.extend([None] * size for _ in TRACE_SCHEMA[len(columns) :])
         arrays = [self._pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
         self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema))
         self._rows.clear()

@@ -10,8 +10,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
+from ...glass.fact import TRACE_SCHEMA
 from ...sim.measure.plots import pyplot
-from ...sim.measure.trace import TRACE_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,7 +22,11 @@ RUN = ("scenario", "router", "seed")
 """What names a run in a trace."""
 QUANTILES = {"p50_s": 0.50, "p90_s": 0.90, "p99_s": 0.99}
 _TYPES = {"string": StringType(), "int64": LongType(), "int32": IntegerType(), "double": DoubleType()}
-_SCHEMA = StructType([StructField(name, _TYPES[kind]) for name, kind in TRACE_SCHEMA])
+_NAMES = ("node", "peer", "message")
+"""Numbers in the simulator, ids of peers and entries live: read as text."""
+_SCHEMA = StructType([StructField(name, _TYPES["string" if name in _NAMES else kind]) for name, kind in TRACE_SCHEMA])
+_BEGINS = "(kind = 'publish' or (kind = 'deliver' and way in ('http', 'import')))"
+"""Where an entry's way through the network begins: it was appended, or posted, or imported."""
 
 
 def read_traces(spark: SparkSession, location: str) -> DataFrame:
@@ -55,9 +59,9 @@ def latencies(traces: DataFrame) -> DataFrame:
     As in the simulator's own figures, receipts by nodes beyond the honest ones count for redundancy alone; a trace does not tell them
     apart, so leave their rows out beforehand if there are any.
     """
-    published = traces.where("kind = 'publish'").groupBy(*RUN, "message").agg(F.min("time_s").alias("published_s"))
+    published = traces.where(f"{_BEGINS} and message is not null").groupBy(*RUN, "message").agg(F.min("time_s").alias("published_s"))
     received = (
-        traces.where("kind = 'deliver'")
+        traces.where(f"kind = 'deliver' and not coalesce({_BEGINS}, false)")
         .groupBy(*RUN, "message", "node")
         .agg(F.min("time_s").alias("time_s"), F.min_by("hops", "time_s").alias("hops"))
     )
@@ -73,13 +77,15 @@ def by_message(traces: DataFrame) -> DataFrame:
     included; a node counts if it ever started, or did anything in a trace without starts.
     """
     nodes = (
-        traces.where("node >= 0")
+        traces.where("node <> '-1'")
         .groupBy(*RUN)
         .agg(F.count_distinct(F.when(F.col("kind") == "start", F.col("node"))).alias("started"), F.count_distinct("node").alias("seen"))
     )
     nodes = nodes.select(*RUN, F.when(F.col("started") > 0, F.col("started")).otherwise(F.col("seen")).alias("nodes"))
-    published = traces.where("kind = 'publish'").groupBy(*RUN, "message").agg(F.min("time_s").alias("published_s"))
-    copies = traces.where("kind = 'send' and type = 'message'").groupBy(*RUN, "message").agg(F.count("*").alias("copies"))
+    published = traces.where(_BEGINS).groupBy(*RUN, "message").agg(F.min("time_s").alias("published_s"))
+    # What went to many at once has no peer, and says to how many.
+    number = F.when(F.col("peer").isNull(), F.coalesce("count", F.lit(1))).otherwise(1)
+    copies = traces.where("kind = 'send' and type in ('message', 'push')").groupBy(*RUN, "message").agg(F.sum(number).alias("copies"))
     received = _quantiles(latencies(traces), (*RUN, "message"))
     whole = _left(_left(_left(published, received, (*RUN, "message")), copies, (*RUN, "message")), nodes, RUN)
     delivered, sent = F.coalesce("delivered", F.lit(0)), F.coalesce("copies", F.lit(0))

@@ -113,7 +113,7 @@ def _peer_record(peer: Peer, state: PeerState | None, router: RouterState, topic
         "peering": peering_of(router, topic, peer.id),
         "topics": [] if state is None else list(state.topics),
         "score": None if state is None else score_record(state.score),
-        "backoff_s": None,
+        "backoff_s": _left_s(None if state is None else state.backoff_until),
         "queue": {
             "bytes": 0 if peer.push is None else peer.push.queued_bytes,
             "rpcs": len(peer.rpcs),
@@ -123,6 +123,11 @@ def _peer_record(peer: Peer, state: PeerState | None, router: RouterState, topic
         "syncing": peer.is_syncing,
         "counts": dict(peer.counts),
     }
+
+
+def _left_s(until: float | None) -> float | None:
+    left = 0.0 if until is None else until - trio.current_time()
+    return round(left, 1) if left > 0 else None
 
 
 def _bans(service: Service) -> list[dict[str, Any]]:

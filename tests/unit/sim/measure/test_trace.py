@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gossiplog.errors import LocalProtocolError
-from gossiplog.sim.measure.trace import PARQUET_ROWS, TRACE_SCHEMA, JsonLines, Recorder, Transcript, open_sink
+from gossiplog.glass.fact import TRACE_SCHEMA
+from gossiplog.sim.measure.trace import PARQUET_ROWS, JsonLines, Recorder, Transcript, open_sink
 from gossiplog.sim.routing.run import run_scenario
 from gossiplog.sim.scenario import Churn, LinkSpec, PublishSpec, Scenario
 
