@@ -1,5 +1,6 @@
 """Its place makes the modules beside it importable from every test."""
 
+import compileall
 import os
 import signal
 from collections.abc import Iterator
@@ -20,9 +21,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: whoever waits for a JVM, a server or a process of its own leaves a core idle."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 1
+    """Two more than there are cores: whoever waits for a JVM, a server or a process of its own leaves a core idle."""
+    return _cores() + 2
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once, of a checkout that is new: the processes begin together, and each would do it for itself."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        compileall.compile_dir(Path(__file__).parents[1] / "gossiplog", quiet=2, workers=_cores())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

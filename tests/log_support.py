@@ -1,6 +1,7 @@
 """Histories made by hand, and what must hold of any log, found the plain way."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -40,13 +41,15 @@ class Graph:
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = {entry.key: entry for entry in entries}
         self.parents = {key: set(entry.parent_keys) for key, entry in self.entries.items()}
-        self.ancestors: dict[bytes, set[bytes]] = {}
-        for key in sorted(self.entries):
-            found: set[bytes] = set()
-            for parent in self.parents[key]:
-                found |= {parent} | self.ancestors[parent]
-            self.ancestors[key] = found
         self.heads = sorted(set(self.entries).difference(*self.parents.values()))
+
+    @cached_property
+    def ancestors(self) -> dict[bytes, set[bytes]]:
+        """The ancestors of each entry; O(entries²), which few tests need."""
+        ancestors: dict[bytes, set[bytes]] = {}
+        for key in sorted(self.entries):
+            ancestors[key] = self.parents[key].union(*(ancestors[parent] for parent in self.parents[key]))
+        return ancestors
 
     def children(self, key: bytes) -> list[bytes]:
         return sorted(child for child, parents in self.parents.items() if key in parents)

@@ -70,19 +70,22 @@ async def test_a_snapshot_has_the_rows_of_its_entries(open_durable: OpenLog) -> 
         assert await payloads(log) == ["1:a", "1:b"]
 
 
-async def test_what_was_stored_without_the_application_is_applied_at_opening(open_durable: OpenLog) -> None:
+async def test_what_was_stored_without_the_application_is_applied_at_opening(
+    open_durable: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gossiplog.log.applying.PAGE", 100)
     async with open_durable() as log:
         await log.append_many(["a", "b"])
     async with open_durable(app=counting()) as log:
         assert await payloads(log) == ["1:a", "1:b"]
     async with open_durable() as log:
-        await log.append_many([str(number) for number in range(1_500)])
+        await log.append_many([str(number) for number in range(110)])
         await log.insert(make("bad").value)
     async with open_durable(app=[counting(), counting(name="other", table="others")]) as log:
-        assert len(await payloads(log)) == len(await payloads(log, "others")) == 1_502
+        assert len(await payloads(log)) == len(await payloads(log, "others")) == 112
         assert [(record.application, record.kind) async for record in log.set_aside()] == [("app", "ValueError"), ("other", "ValueError")]
         await log.append("after")
-        assert len(await payloads(log)) == len(await payloads(log, "others")) == 1_503
+        assert len(await payloads(log)) == len(await payloads(log, "others")) == 113
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -103,13 +106,14 @@ async def test_another_version_has_its_tables_built_anew(open_durable: OpenLog, 
         assert await payloads(log) == ["1:a", "1:b"]
 
 
-async def test_a_rebuild_that_fails_leaves_the_tables_as_they_were(open_durable: OpenLog) -> None:
+async def test_a_rebuild_that_fails_leaves_the_tables_as_they_were(open_durable: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossiplog.replica.applications._PAGE", 100)
     async with open_durable(app=counting()) as log:
-        await log.append_many([str(number) for number in range(2_100)])
+        await log.append_many([str(number) for number in range(210)])
         before = await payloads(log)
 
     def stop(count: int) -> None:
-        if count >= 2_000:
+        if count >= 200:
             raise KeyError("interrupted")
 
     with pytest.raises((KeyError, BaseExceptionGroup)):
@@ -118,7 +122,7 @@ async def test_a_rebuild_that_fails_leaves_the_tables_as_they_were(open_durable:
     async with open_durable(app=counting()) as log:
         assert await payloads(log) == before
     async with open_durable(app=counting(2)) as log:
-        assert len(await payloads(log)) == 2_100
+        assert len(await payloads(log)) == 210
 
 
 async def test_a_running_process_follows_what_others_store(postgres) -> None:

@@ -157,20 +157,20 @@ def run(store: str, operations: list, server: PostgresServer | None = None) -> N
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 
 
-@settings(max_examples=40, **COMMON)
+@settings(max_examples=25, **COMMON)
 @given(st.lists(OPERATIONS, max_size=12))
 def test_replicas_in_memory_hold_what_their_histories_say(operations) -> None:
     run("memory", operations)
 
 
-@settings(max_examples=40, **COMMON)
+@settings(max_examples=25, **COMMON)
 @given(st.lists(OPERATIONS, max_size=12))
 def test_replicas_in_files_hold_what_their_histories_say(operations) -> None:
     run("sqlite", operations)
 
 
 def test_replicas_on_a_server_hold_what_their_histories_say(postgres) -> None:
-    @settings(max_examples=10, **COMMON)
+    @settings(max_examples=6, **COMMON)
     @given(st.lists(OPERATIONS, max_size=12))
     def check(operations) -> None:
         run("postgres", operations, postgres)

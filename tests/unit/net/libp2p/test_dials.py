@@ -113,7 +113,7 @@ async def test_a_liar_has_us_dial_a_stranger_a_few_times_only(is_identify, monke
         dialled += 1
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery, a_peer(target=16, walk_s=0.2) as attacked:
+    async with trio.open_nursery() as nursery, a_peer(target=16, walk_s=0.05) as attacked:
         (listener,) = await nursery.start(partial(trio.serve_tcp, count, 0, host="127.0.0.1"))
         stranger = Address("ip4", "127.0.0.1", listener.socket.getsockname()[1])
         answerer = Answerer(lambda key: [(PeerKey.generate().id, (stranger,)) for _ in range(20)])
@@ -128,6 +128,6 @@ async def test_a_liar_has_us_dial_a_stranger_a_few_times_only(is_identify, monke
                         another._announced = tuple(announced)
                         await another.connect(attacked.host.id, attacked.host.announced)
             await eventually(lambda: len(attacked.discovery.book) > 20, within_s=20)
-            await trio.sleep(4)  # long enough for forty dials: what is counted is how few are made
+            await trio.sleep(1.5)  # long enough for forty dials: what is counted is how few are made
         nursery.cancel_scope.cancel()
     assert 1 <= dialled <= 6

@@ -104,7 +104,8 @@ async def test_identify_is_read_to_its_end() -> None:
         assert identity.addresses == (HOME.of(ONE.id),)
 
 
-async def test_identify_without_end_is_taken_after_a_while() -> None:
+async def test_identify_without_end_is_taken_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_END_S", 0.1)
     assert (await answering(identify_message(ONE, ["/a"], (), b"", None), closes=False)).protocols == {"/a"}
 
 
