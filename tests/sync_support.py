@@ -12,7 +12,7 @@ from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.log.requests import Aside, ReadQuarantined, ReadValues
 from gossiplog.plan import Plan, Request, run_plan
 from gossiplog.sync.client import SyncClient
-from gossiplog.sync.events import Answered, Ask, ClientAction, Closed, Done, Finish, Inserted, InsertEntries, Pause, Received, Send
+from gossiplog.sync.events import Answered, Ask, ClientAction, Closed, Done, Finish, Pause, Received, Send, TakeEntries, Taken
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.local import InsertIntoTarget, RunOnSource, RunOnTarget, sync_steps
 from gossiplog.sync.result import SyncResult
@@ -174,8 +174,8 @@ class ClientDriver:
                     self.sent += data
                 case Ask(plan):
                     todo += self.client.handle(Answered(self.log.run(plan)), self.now)
-                case InsertEntries(entries):
-                    todo += self.client.handle(Inserted(self.log.insert(entries)), self.now)
+                case TakeEntries(entries):
+                    todo += self.client.handle(Taken(self.log.insert(entries)), self.now)
                 case Finish():
                     self.is_finished = True
                 case Done(result):

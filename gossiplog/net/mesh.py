@@ -36,10 +36,10 @@ from ..replica.log import Replica
 from ..tasks.nursery import open_service_nursery
 from .admission import HubLimits, Worth
 from .discovery import Discovery
+from .fresh_keys import FreshKeys
 from .journal import note
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
-from .newcomers import Newcomers
 from .protocol_ids import push_protocol
 from .service.registry import open_service
 from .service.service import Service
@@ -101,7 +101,7 @@ class Mesh:
         self.service = service
         self.discovery = discovery
         self._refused: set[PeerId] = set()
-        self._newcomers = Newcomers()
+        self._fresh_keys = FreshKeys()
         self._push_protocol = push_protocol(service.topic)
 
     async def serve(self, peering: Peering) -> None:
@@ -115,7 +115,7 @@ class Mesh:
                 note("refused a connection", peer=connection.peer, reason="the peer is banned")
             return
         now, address = trio.current_time(), connection.address
-        if peering.is_counted and address is not None and not self._newcomers.may_enter(connection.peer, address, now):
+        if peering.is_counted and address is not None and not self._fresh_keys.may_enter(connection.peer, address, now):
             note("refused a connection", level=logging.DEBUG, peer=connection.peer, reason="a new peer from where a banned one came")
             return
         self.discovery.on_ready(peering)
@@ -133,9 +133,9 @@ class Mesh:
             self.discovery.on_closed(peering)
             until = self.service.banned_until(connection.peer)
             if until is None and trio.current_time() - now >= _STANDING_S:
-                self._newcomers.on_left(connection.peer)
+                self._fresh_keys.on_left(connection.peer)
             elif until is not None and peering.is_counted and address is not None:
-                self._newcomers.on_banned(connection.peer, address, until, trio.current_time())
+                self._fresh_keys.on_banned(connection.peer, address, until, trio.current_time())
 
     def on_identity(self, peering: Peering) -> None:
         """Take note of what a peer says anew: an application may begin with pubsub, or end it, long after it connected."""

@@ -164,7 +164,7 @@ class Replica(LogCare):
         return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
 
     async def insert_verified(self, verdicts: Sequence[Verdict], *, is_retry: bool = False) -> list[Verdict]:
-        """InsertEntries what `verify_many` accepted, as one piece of work; return the verdicts with those of the log in their place.
+        """Insert what `verify_many` accepted, as one piece of work; return the verdicts with those of the log in their place.
 
         Concurrent calls share commits. A cancelled call leaves all of it inserted, or nothing.
 

@@ -8,12 +8,12 @@ A driver runs the actions in order and feeds back what they ask for:
 
     Send           write the bytes (do not stop reading meanwhile: the source may be writing too)
     Ask            run the plan on our log, any snapshot of it, then `handle(Answered(answer), now)`
-    InsertEntries  validate and insert these `(key, VALUE)`, parents come first, then `handle(Inserted(verdicts), now)`
+    TakeEntries  validate and insert these `(key, VALUE)`, parents come first, then `handle(Taken(verdicts), now)`
     Finish         close the writing side
     Done           the result; nothing follows
 
 While `wants_input`, it reads and gives `Received(bytes)`, or `Closed(reason)` at the end of the stream; if `deadline` passes first,
-`TimedOut()`. At most one Ask and one InsertEntries are outstanding, and both may run while it reads. After any mistake of the
+`TimedOut()`. At most one Ask and one TakeEntries are outstanding, and both may run while it reads. After any mistake of the
 source's all that follows is Done.
 """
 
@@ -35,11 +35,11 @@ from .events import (
     Closed,
     Done,
     Finish,
-    Inserted,
-    InsertEntries,
     InsertVerdict,
     Received,
     Send,
+    TakeEntries,
+    Taken,
     TimedOut,
 )
 from .frontier import Frontier, Span
@@ -179,7 +179,7 @@ class SyncClient:
                         self._on_break(Ending.TIMED_OUT, f"no answer within {self._patience_s:g} s")
                 case Answered():
                     self._on_compared(event.answer)
-                case Inserted():
+                case Taken():
                     self._on_inserted(event.verdicts)
                 case _:
                     assert_never(event)
@@ -377,7 +377,7 @@ class SyncClient:
             actions.append(Ask(compare([nodes for _, nodes in self._comparing], lambda key: source.is_aside(key, now))))
         if self._is_insert_due():
             self._inserting = self._next_batch()
-            actions.append(InsertEntries(self._inserting))
+            actions.append(TakeEntries(self._inserting))
         is_walked = not self._sent and not self._arrived and self._comparing is None and self._frontier.is_done
         if (is_walked or self._is_ending) and not self._is_finished:
             self._is_finished = True

@@ -14,9 +14,7 @@ __all__ = [
     "Closed",
     "Done",
     "Finish",
-    "InsertEntries",
     "InsertVerdict",
-    "Inserted",
     "Pause",
     "Received",
     "Reset",
@@ -24,6 +22,8 @@ __all__ = [
     "Send",
     "ServerAction",
     "ServerEvent",
+    "TakeEntries",
+    "Taken",
     "TimedOut",
 ]
 
@@ -80,8 +80,8 @@ class Answered(NamedTuple):
     answer: Any
 
 
-class Inserted(NamedTuple):
-    """The last `InsertEntries` was carried out, or refused entry by entry; one verdict an entry, in its order."""
+class Taken(NamedTuple):
+    """The last `TakeEntries` was carried out, or refused entry by entry; one verdict an entry, in its order."""
 
     verdicts: Sequence[InsertVerdict]
 
@@ -98,7 +98,7 @@ class Ask(NamedTuple):
     plan: Plan[Any]
 
 
-class InsertEntries(NamedTuple):
+class TakeEntries(NamedTuple):
     """Insert these `(key, VALUE)` into our own log."""
 
     entries: list[tuple[bytes, bytes]]
@@ -136,7 +136,7 @@ class Reset(NamedTuple):
     is_violation: bool
 
 
-ClientEvent: TypeAlias = Received | Closed | TimedOut | Answered | Inserted
-ClientAction: TypeAlias = Send | Ask | InsertEntries | Finish | Done
+ClientEvent: TypeAlias = Received | Closed | TimedOut | Answered | Taken
+ClientAction: TypeAlias = Send | Ask | TakeEntries | Finish | Done
 ServerEvent: TypeAlias = Received | Closed | Answered | Resumed
 ServerAction: TypeAlias = Send | Ask | Pause | Finish | Reset

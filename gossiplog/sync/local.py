@@ -14,14 +14,14 @@ from .events import (
     Closed,
     Done,
     Finish,
-    Inserted,
-    InsertEntries,
     Pause,
     Received,
     Reset,
     Resumed,
     Send,
     ServerAction,
+    TakeEntries,
+    Taken,
 )
 from .limits import ClientLimits, ServerLimits
 from .result import SyncResult
@@ -129,9 +129,9 @@ class _Session:
             case Ask(plan):
                 answer = yield RunOnTarget(plan)
                 self._client_todo.extend(self._client.handle(Answered(answer), self._now))
-            case InsertEntries(entries):
+            case TakeEntries(entries):
                 verdicts = yield InsertIntoTarget(entries)
-                self._client_todo.extend(self._client.handle(Inserted(verdicts), self._now))
+                self._client_todo.extend(self._client.handle(Taken(verdicts), self._now))
             case Done(result):
                 return result
             case _:

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from ..net.hub.server import Hub
 from ..net.service.service import Service
 from ..version import VERSION
-from .budget import Memory
+from .client_memory import Memory
 from .doorkeeper import Doorkeeper, log_right
 from .glass import NO_GLASS, DiagnosisApi, FactsApi, GatherApi, GlassSettings, PeersApi
 from .glass.page_files import page_routes, show_page, wants_page

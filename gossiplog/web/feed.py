@@ -22,7 +22,7 @@ from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..replica.log import Replica
 from ..replica.subscription import look_behind
-from .budget import Budget
+from .client_memory import Budget
 
 __all__ = ["Feed"]
 

@@ -19,7 +19,7 @@ from ..errors import ClosedError, LogReplaced
 from ..net.service.peers import PeerConnectionState
 from ..net.service.service import Service
 from ..pubsub.router import ScoreParts
-from .budget import Budget
+from .client_memory import Budget
 from .feed import Feed
 from .glass.introspection import score_record
 from .streamed import Streamed, Write

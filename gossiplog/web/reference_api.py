@@ -37,7 +37,7 @@ from ..net.journal import note
 from ..net.service.service import Service
 from ..plan import ask
 from ..sync.rate import address_group
-from .budget import GaveWay, Holder, Memory
+from .client_memory import GaveWay, Holder, Memory
 from .forgeries import Forgeries
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
 from .streamed import Streamed, Write

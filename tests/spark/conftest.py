@@ -19,6 +19,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.codegen.wholeStage": "false",
+    # Of 15 s, in which a process on a busy machine may not have been waited for.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Compiling the code of a query, twice over, takes longer than running it on a few hundred rows."""

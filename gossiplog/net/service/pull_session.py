@@ -12,7 +12,7 @@ from ...entry.validation import Verdict
 from ...errors import ClosedError, StoreError, StreamReset
 from ...replica.log import Replica
 from ...sync.client import SyncClient
-from ...sync.events import Answered, Ask, ClientAction, ClientEvent, Closed, Done, Finish, Inserted, InsertEntries, Received, Send, TimedOut
+from ...sync.events import Answered, Ask, ClientAction, ClientEvent, Closed, Done, Finish, Received, Send, TakeEntries, Taken, TimedOut
 from ...sync.result import Ending, SyncResult
 from ...sync.source import Source
 from ...tasks.nursery import open_service_nursery
@@ -108,7 +108,7 @@ class PullSession:
                     self._outgoing.append(data)
                 case Ask():
                     self._nursery.start_soon(self._ask, action)
-                case InsertEntries():
+                case TakeEntries():
                     self._nursery.start_soon(self._insert_entries, action)
                 case Finish():
                     self._is_finishing = True
@@ -169,8 +169,8 @@ class PullSession:
             return
         await self._give(Answered(answer))
 
-    async def _insert_entries(self, action: InsertEntries) -> None:
+    async def _insert_entries(self, action: TakeEntries) -> None:
         # What has begun is finished and counted; what has not is left to the next session.
         await trio.lowlevel.checkpoint_if_cancelled()
         with trio.CancelScope(shield=True):
-            await self._give(Inserted(await self._insert(action.entries)))
+            await self._give(Taken(await self._insert(action.entries)))

@@ -18,8 +18,6 @@ from ...sync.events import (
     Closed,
     Done,
     Finish,
-    Inserted,
-    InsertEntries,
     Pause,
     Received,
     Reset,
@@ -27,6 +25,8 @@ from ...sync.events import (
     Send,
     ServerAction,
     ServerEvent,
+    TakeEntries,
+    Taken,
     TimedOut,
 )
 from ...sync.rate import TokenBucket
@@ -129,7 +129,7 @@ class ClientSession:
                 case Ask(plan):
                     answer = run_plan(plan, self._host.state.answer)
                     todo.extend(self._client.handle(Answered(answer), self._host.local_now()))
-                case InsertEntries(entries):
+                case TakeEntries(entries):
                     self._host.insert_many(entries, self._on_inserted)
                 case Finish():
                     self._send(END)
@@ -142,7 +142,7 @@ class ClientSession:
 
     def _on_inserted(self, verdicts: list[Verdict]) -> None:
         if not self._is_over:
-            self._give(Inserted(verdicts))
+            self._give(Taken(verdicts))
             self._read()
 
     def _set_alarm(self) -> None:

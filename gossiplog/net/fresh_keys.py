@@ -13,14 +13,14 @@ from collections import OrderedDict
 from ..pubsub.types import PeerId
 from ..sync.rate import TokenBucket, address_group
 
-__all__ = ["Newcomers"]
+__all__ = ["FreshKeys"]
 
 _RATE = 0.1
 """Strangers a second from an address with a banned peer."""
 _SIZE_MAX = 4_096
 
 
-class Newcomers:
+class FreshKeys:
     """Remembers who was here in good standing, and from where banned peers came."""
 
     def __init__(self) -> None:

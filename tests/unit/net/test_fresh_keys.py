@@ -5,28 +5,28 @@ from mesh_support import a_host, a_peer, eventually
 
 from gossiplog.broadcast import Ban
 from gossiplog.errors import GossipLogError
+from gossiplog.net.fresh_keys import FreshKeys
 from gossiplog.net.libp2p import Peering
-from gossiplog.net.newcomers import Newcomers
 
 
 def test_strangers_wait_where_a_banned_peer_came_from_and_known_peers_do_not():
-    newcomers = Newcomers()
-    newcomers.on_left("known")
-    assert newcomers.may_enter("first", "192.0.2.1", 0.0)
-    newcomers.on_banned("first", "192.0.2.1", 600.0, 0.0)
-    entered = [newcomers.may_enter(f"key {second}", "192.0.2.1", float(second)) for second in range(60)]
+    fresh_keys = FreshKeys()
+    fresh_keys.on_left("known")
+    assert fresh_keys.may_enter("first", "192.0.2.1", 0.0)
+    fresh_keys.on_banned("first", "192.0.2.1", 600.0, 0.0)
+    entered = [fresh_keys.may_enter(f"key {second}", "192.0.2.1", float(second)) for second in range(60)]
     assert sum(entered) == 6
-    assert all(newcomers.may_enter("known", "192.0.2.1", float(second)) for second in range(60))
-    assert newcomers.may_enter("elsewhere", "192.0.2.2", 1.0)
-    assert all(newcomers.may_enter(f"late {number}", "192.0.2.1", 600.0) for number in range(9))
+    assert all(fresh_keys.may_enter("known", "192.0.2.1", float(second)) for second in range(60))
+    assert fresh_keys.may_enter("elsewhere", "192.0.2.2", 1.0)
+    assert all(fresh_keys.may_enter(f"late {number}", "192.0.2.1", 600.0) for number in range(9))
 
 
 def test_what_is_remembered_is_bounded():
-    newcomers = Newcomers()
+    fresh_keys = FreshKeys()
     for number in range(5000):
-        newcomers.on_left(f"peer {number}")
-        newcomers.on_banned(f"bad {number}", f"10.0.{number // 250}.{number % 250}", 600.0, 0.0)
-    assert len(newcomers) == 4096
+        fresh_keys.on_left(f"peer {number}")
+        fresh_keys.on_banned(f"bad {number}", f"10.0.{number // 250}.{number % 250}", 600.0, 0.0)
+    assert len(fresh_keys) == 4096
 
 
 async def test_a_banned_peer_gains_little_by_new_keys(monkeypatch):
