@@ -14,7 +14,20 @@ from typing import Any, Final
 
 from ..entry.message_id import clock_of
 from ..log.fsck_requests import ClearDerived
-from ..log.requests import Applied, Leaf, ReadApplications, ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, WriteApplication, WriteEntries
+from ..log.requests import (
+    Applied,
+    Leaf,
+    ReadApplications,
+    ReadBranchTips,
+    ReadCount,
+    ReadHeads,
+    ReadLeaves,
+    ReadQuarantine,
+    ReadQuarantined,
+    WriteApplication,
+    WriteEntries,
+    WriteQuarantine,
+)
 from ..plan import Request
 from ..tree.node import SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run
 from ..tree.siblings import Siblings
@@ -40,6 +53,8 @@ class WriterCache:
         self._last_branch: int | None = None
         # All heads, ascending, if they are known; and where those stand that were asked for.
         self._heads: list[bytes] | None = None
+        self._has_many_heads = False
+        self._has_quarantine: bool | None = None
         self._leaves: dict[bytes, Leaf] = {}
         # For each level its last node with that node's children; the levels that are not known are missing.
         self._runs: dict[int, Run] = {}
@@ -56,14 +71,15 @@ class WriterCache:
             case ReadHeads():
                 return UNKNOWN if self._heads is None else self._heads[: request.limit]
             case ReadLeaves():
-                is_known = all(key in self._leaves for key in request.keys)
-                return {key: self._leaves[key] for key in request.keys} if is_known else UNKNOWN
+                return self._known_leaves(request)
             case ReadBranchTips():
                 return self._known_branch_tips(request)
             case ReadCount(counted=False):
                 return UNKNOWN if self._seq is None else (0, self._seq)
             case ReadApplications():
                 return UNKNOWN if self._applications is None else self._applications
+            case ReadQuarantined():
+                return {} if self._has_quarantine is False else UNKNOWN
             case _:
                 return UNKNOWN
 
@@ -78,6 +94,7 @@ class WriterCache:
             case ReadHeads():
                 if len(answer) <= HEADS_MAX and len(answer) != request.limit:
                     self._heads = answer
+                self._has_many_heads = len(answer) > HEADS_MAX
             case ReadLeaves():
                 if self._heads is not None:
                     self._leaves.update((key, answer[key]) for key in self._heads if key in answer)
@@ -92,14 +109,33 @@ class WriterCache:
                 self._applications = answer
             case WriteApplication():
                 self._applications = None
+            case ReadQuarantine(after=None, keys=None):
+                self._has_quarantine = bool(answer)
+            case WriteQuarantine():
+                self._has_quarantine = True
             case ClearDerived():
                 self.forget()
             case _:
                 pass
 
+    def missing(self, request: Request[Any]) -> ReadHeads | ReadQuarantine | None:
+        """Return what is worth asking before a request, for all that come after it: whoever only receives never asks for heads."""
+        if type(request) is ReadLeaves and self._heads is None and not self._has_many_heads:
+            return ReadHeads(HEADS_MAX + 1)
+        if type(request) is ReadQuarantined and self._has_quarantine is None:
+            return ReadQuarantine(None, 1)
+        return None
+
     def forget(self) -> None:
         """Forget everything: a transaction was rolled back, or somebody else may have written."""
         self.__init__()  # type: ignore[misc]
+
+    def _known_leaves(self, request: ReadLeaves) -> Any:
+        leaves, heads = self._leaves, self._heads
+        # The greatest key of a log has no children, for those have a greater clock: so it is a head, and what is greater is not there.
+        if not all(key in leaves or (heads and key > heads[-1]) for key in request.keys):
+            return UNKNOWN
+        return {key: leaves[key] for key in request.keys if key in leaves}
 
     def _known_branch_tips(self, request: ReadBranchTips) -> Any:
         # Nothing comes after a head, so it is the last of its branch.

@@ -353,6 +353,8 @@ class _SyncTransaction:
     def _answer(self, request: Request[Any]) -> Any:
         if isinstance(request, Call):
             return request.function(self)
+        if (before := self._tail.missing(request)) is not None:
+            self._tail.learn(before, answer(self._db, before))
         if (found := self._tail.known(request)) is UNKNOWN:
             if not isinstance(request, ASKED_FOR_APPLICATIONS):
                 self._tables.release()

@@ -7,7 +7,7 @@ import pytest
 from log_support import SIGNERS, make, make_history, opened
 
 from gossiplog import Reject
-from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves
+from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, ReadQuarantined
 from gossiplog.store import writer_cache as tail
 from gossiplog.store.sqlite.answers import answer
 from gossiplog.store.sqlite.store import _SyncTransaction
@@ -27,6 +27,10 @@ def compare(db, known, keys: list[bytes]) -> None:
         ReadHeads(256),
         ReadLeaves(heads[:3]),
         ReadLeaves(keys[-3:]),
+        ReadLeaves([*heads[-1:], b"\xff" * 20]),
+        ReadLeaves([*keys[:1], b"\0" * 20]),
+        ReadLeaves([heads[-1][:-1], heads[-1] + b"\0"] if heads else []),
+        ReadQuarantined(keys[-3:]),
         ReadCount(counted=False),
     ):
         assert known_or_read(request) == answer(db, request), request
@@ -73,3 +77,16 @@ async def test_the_tail_is_the_end_of_the_database_after_any_transaction(tmp_pat
                 assert type(error).__name__ in ("Rejected", "ZeroDivisionError"), error
             await log._store._writer.call(compare, log._store._tail, sorted(keys))
         assert (await log.fsck()).is_clean
+
+
+async def test_a_log_that_only_receives_reads_nothing_for_an_entry_at_its_end(tmp_path) -> None:
+    async with opened(tmp_path / "source.db") as source:
+        chain = [(await source.append(number)).value for number in range(5)]
+    async with opened(tmp_path / "app.db") as log:
+        for value in chain[:3]:
+            await log.insert(value)
+        statements: list[str] = []
+        log._store._writer._conn.set_trace_callback(statements.append)
+        for value in chain[3:]:
+            await log.insert(value)
+        assert not [statement for statement in statements if statement.lstrip().upper().startswith("SELECT")]
