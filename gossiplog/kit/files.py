@@ -69,6 +69,7 @@ class Files:
             f"SELECT c.position, c.id FROM {name}_chunks c JOIN {name}_files f ON f.id = c.file AND f.author = c.author"
             " WHERE f.id = $1 AND c.position < f.chunks"
         )
+        self._there = f"(SELECT count(*) FROM {name}_chunks c WHERE c.file = f.id AND c.author = f.author AND c.position < f.chunks)"
 
     async def write(self, log: _Log, path: str, source: Path | bytes) -> str:
         """Append a version of a file, 16 chunks a commit, and return its id. Give `resume` that id if it is cancelled."""
@@ -99,6 +100,18 @@ class Files:
         """Return the size of each file that is there whole, in order of the paths."""
         return {path: size for path, (size, _) in sorted((await self._versions(log)).items())}
 
+    async def versions(self, log: Readable) -> dict[str, str]:
+        """Return the id of the version of each file that `read` reads, in order of the paths."""
+        return {path: id for path, (_, id) in sorted((await self._versions(log)).items())}
+
+    async def unfinished(self, log: Readable, author: str) -> dict[str, str]:
+        """Return the last version of each path that an author began and that is not there whole, for `resume`."""
+        rows = await log.query(
+            f"SELECT f.path, f.id FROM {self.name}_files f WHERE f.author = $1 AND f.chunks > {self._there}",
+            author,
+        )
+        return dict(sorted(rows, key=lambda row: row[1]))
+
     async def read(self, log: _Log, path: str) -> AsyncIterator[bytes]:
         """Iterate over a file's bytes, a chunk at a time; nothing if there is no such file."""
         versions = await self._versions(log, path)
@@ -119,8 +132,7 @@ class Files:
         """Find the version of each file, or of one, that is to be read: its size and its id."""
         where, parameters = ("", ()) if path is None else (" WHERE f.path = $1", (path,))
         rows = await log.query(
-            f"SELECT f.path, f.id, f.size, f.chunks, (SELECT count(*) FROM {self.name}_chunks c"
-            f" WHERE c.file = f.id AND c.author = f.author AND c.position < f.chunks) FROM {self.name}_files f{where}",
+            f"SELECT f.path, f.id, f.size, f.chunks, {self._there} FROM {self.name}_files f{where}",
             *parameters,
         )
         found: dict[str, tuple[int, str] | None] = {}
