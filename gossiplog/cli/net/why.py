@@ -58,9 +58,10 @@ def why(url: str, entry: str, peer: str | None, tls_ca: str | None, token_file: 
 
 
 def _is_linked(here: Asker, peer: str) -> bool:
-    """Whether this URL is what the server calls one of its peers: a client or a hub of its."""
-    listed = here.ask_object("peers").get("peers")
-    return isinstance(listed, list) and any(isinstance(one, dict) and one.get("peer") == peer for one in listed)
+    """Whether this URL is what the server calls one of its peers, a client or a hub, though it may be banned by now."""
+    known = here.ask_object("peers")
+    listed = [one for name in ("peers", "bans") if isinstance(found := known.get(name), list) for one in found]
+    return any(isinstance(one, dict) and one.get("peer") == peer for one in listed)
 
 
 def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:

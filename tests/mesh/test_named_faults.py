@@ -1,0 +1,287 @@
+"""Twelve faults, brought about in real processes over real sockets: `why` names each of them, as a command and over HTTP, and no other.
+
+Those that are not of an honest server's making come from a host of ours in this process, which speaks libp2p or WebSocket to the server.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner
+from mesh_support import a_host, free_place
+from served_process import Served, relayed, serving
+
+from gossiplog.cli.app import root
+from gossiplog.codec import pcf_encode
+from gossiplog.codec.framing import encode_frame
+from gossiplog.entry import Ed25519Signer, sign_entry
+from gossiplog.entry.message import Entry
+from gossiplog.entry.message_id import encode_id, message_key
+from gossiplog.entry.rules import next_clock
+from gossiplog.errors import CannotConnect
+from gossiplog.net import Connection, Stream, open_muxed
+from gossiplog.net.hub.client import open_websocket, parse_url
+from gossiplog.net.libp2p import Address
+from gossiplog.net.protocol_ids import push_protocol
+from gossiplog.pubsub.policy import hash_data
+from gossiplog.pubsub.rpc import Message, Rpc, Subscription
+from gossiplog.pubsub.types import PeerId, Topic
+from gossiplog.pubsub.wire.rpc_codec import Wire
+from gossiplog.sync.rpc import Insert
+from gossiplog.sync.wire import encode_event
+
+TOPIC = Topic("faults.example.com")
+MESHSUB = "/meshsub/1.1.0"
+PUSH = push_protocol(TOPIC)
+SIGNER = Ed25519Signer.from_seed(b"\x66" * 32)
+NOWHERE = "/ip4/127.0.0.1/tcp/1"
+"""What it tells others of its address, so that nobody who is cut off finds another way to it."""
+NAMED_S = 10.0
+"""Within which a fault is to be named, on a machine that is not busy."""
+BUSY = 6.0
+APP = """
+from gossiplog import Reject
+
+def apply(entries, tx):
+    for entry in entries:
+        if entry.payload == "odd":
+            raise Reject("it is odd", id=entry.id)
+"""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The server that most faults are about. It believes a proxy, so that a client can come from any address."""
+    folder: Path = tmp_path_factory.mktemp("here")
+    (folder / "odd_app.py").write_text(APP)
+    place = str(free_place())
+    mesh = ("--p2p", place, "--announce", NOWHERE, "--peers", "1")
+    with serving(folder, "here", TOPIC, *mesh, "--proxy", "127.0.0.1", "--app", "odd_app:apply") as served:
+        served.multiaddr = f"{place}/p2p/{served.peer}"
+        yield served
+
+
+class Arrived(Exception):
+    """The entry came while we asked why it had not."""
+
+
+async def named(cause: str, at: Served, entry: str, peer: str = "", state: str = "absent") -> dict[str, Any]:
+    """Ask until the cause is named, over HTTP; then the command names it as well. Returns the answer."""
+    began = time.monotonic()
+    query = {"entry": entry} | ({"peer": peer} if peer else {})
+    answer: dict[str, Any] = {}
+    with trio.move_on_after(NAMED_S * BUSY):
+        while answer.get("cause") != cause and answer.get("state") in (None, state):
+            await trio.sleep(0.05)
+            answer = await trio.to_thread.run_sync(lambda: at.get("why", **query))
+    if answer["state"] != state:
+        raise Arrived
+    assert answer["cause"] == cause, answer
+    print(f"{cause}: named after {time.monotonic() - began:.2f} s")
+    args = ["why", at.url, entry, *([peer] if peer else []), "--json"]
+    ran = await trio.to_thread.run_sync(lambda: CliRunner().invoke(root, args))
+    said = json.loads(ran.stdout)
+    if said["state"] != state:
+        raise Arrived
+    assert (said["cause"], ran.exit_code) == (cause, 7), said
+    return answer
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    """Wait for what a process brings about, by asking it in a thread."""
+    with trio.fail_after(NAMED_S * BUSY):
+        while not await trio.to_thread.run_sync(holds):
+            await trio.sleep(0.05)
+
+
+def entry(payload: Any, *parents: bytes) -> Entry:
+    return sign_entry(SIGNER, TOPIC, next_clock(parents), list(parents), pcf_encode.encode(payload))
+
+
+def poisoned(payload: Any) -> tuple[bytes, bytes]:
+    """An entry whose signature is wrong, under its true key."""
+    good = bytearray(entry(payload).value)
+    at = bytes(good).index(entry(payload).envelope.signature)
+    good[at] ^= 1
+    return message_key(1, bytes(good)), bytes(good)
+
+
+def pushed(key: bytes, value: bytes) -> bytes:
+    return encode_frame(encode_event(Insert(key, value)))
+
+
+def published(one: Entry, **fields: Any) -> Message:
+    data = encode_event(Insert(one.key, one.value))
+    return Message(hash_data(TOPIC, data), TOPIC, data, **fields)
+
+
+async def until_stream_ends(connection: Connection, stream: Stream) -> None:
+    while await stream.receive_some():
+        pass
+
+
+@asynccontextmanager
+async def hostile(at: Served) -> AsyncIterator[tuple[str, Connection]]:
+    """A peer of the mesh that does what the test does; it subscribes to the topic."""
+    handlers = dict.fromkeys((MESHSUB, PUSH), until_stream_ends)
+    async with a_host(handlers=handlers) as host:
+        connection = await host.connect(None, [Address.parse(at.multiaddr)])
+        await until(lambda: host.id in at_peers(at))
+        yield host.id, connection
+
+
+def at_peers(at: Served) -> dict[str, dict[str, Any]]:
+    return {peer["peer"]: peer for peer in at.get("peers")["peers"]}
+
+
+async def speak(connection: Connection, *rpcs: Rpc) -> Stream:
+    stream = await connection.open_stream([MESHSUB])
+    for rpc in (Rpc(subscriptions=(Subscription(TOPIC, True),)), *rpcs):
+        for frame in Wire().encode(rpc):
+            await stream.send_all(frame)
+    return stream
+
+
+async def test_entry_set_aside_by_an_application(here: Served) -> None:
+    odd = await trio.to_thread.run_sync(here.post, "odd")
+    answer = await named("set-aside", here, odd.id, state="present")
+    assert "it is odd" in answer["text"]
+
+
+async def test_parent_that_nobody_has(here: Served) -> None:
+    missing = entry("nobody has it")
+    child = entry("a child", missing.key)
+    async with hostile(here) as (_, connection):
+        await speak(connection, Rpc(messages=(published(child),)))
+        answer = await named("waiting-for-parent", here, child.id)
+        assert missing.id in answer["text"] and answer["details"]["missing"] == [missing.id]
+
+
+@pytest.mark.slow
+async def test_poisoned_entry_and_a_score_below_the_threshold(here: Served) -> None:
+    async with hostile(here) as (id, connection):
+        for number in range(4):
+            key, value = poisoned(number)
+            data = encode_event(Insert(key, value))
+            await speak(connection, Rpc(messages=(Message(hash_data(TOPIC, data), TOPIC, data),)))
+        answer = await named("rejected", here, encode_id(poisoned(0)[0]))
+        assert "rule signature" in answer["text"] and id in answer["text"]
+        await until(lambda: not at_peers(here)[id]["heeded"])
+        unread = entry("from a peer that nobody heeds")
+        await speak(connection, Rpc(messages=(published(unread),)))
+        await named("score-below-threshold", here, unread.id, id)
+
+
+@pytest.mark.slow
+async def test_address_that_is_banned(here: Served) -> None:
+    hub = parse_url(here.url, headers={"X-Forwarded-For": "203.0.113.7"})
+
+    async def attack() -> str:
+        websocket = await open_websocket(hub)
+        async with open_muxed(websocket, is_client=True, peer=PeerId(hub.url)) as connection:
+            stream = await connection.open_stream([PUSH])
+            await until(lambda: any(peer["address"] == "203.0.113.7" for peer in here.get("peers")["peers"]))
+            id = next(peer["peer"] for peer in here.get("peers")["peers"] if peer["address"] == "203.0.113.7")
+            for number in range(5):
+                await stream.send_all(pushed(*poisoned(f"banned {number}")))
+            await connection.wait_ended()
+            return str(id)
+
+    id = await attack()
+    with pytest.raises(CannotConnect):
+        await open_websocket(hub)
+    answer = await named("banned-sender", here, entry("from a banned address").id, id)
+    assert "signature" in answer["text"]
+
+
+@pytest.mark.slow
+async def test_message_refused_by_the_signature_policy(here: Served) -> None:
+    async with hostile(here) as (id, connection):
+        signed = entry("in a message that is signed")
+        await speak(connection, Rpc(messages=(published(signed, origin=id, seqno=bytes(8), signature=bytes(64)),)))
+        answer = await named("refused-by-policy", here, signed.id, id)
+        assert "StrictNoSign" in answer["text"]
+
+
+@pytest.mark.slow
+async def test_other_topic(here: Served, tmp_path: Path) -> None:
+    with serving(tmp_path, "topic", "elsewhere.example.com", "--bootstrap", here.multiaddr, "--peers", "1") as foreign:
+        there = await trio.to_thread.run_sync(foreign.post, "in another topic")
+        await until(lambda: foreign.peer in at_peers(here))
+        await named("other-topic", here, there.id, foreign.peer)
+
+
+@pytest.mark.slow
+async def test_other_version_of_the_protocol(here: Served) -> None:
+    later = ("/meshsub/2.0.0", f"/canvas/v2/{TOPIC}/push")
+    async with a_host(handlers=dict.fromkeys(later, until_stream_ends)) as host:
+        await host.connect(None, [Address.parse(here.multiaddr)])
+        await until(lambda: host.id in at_peers(here))
+        await named("other-version", here, entry("of a later version").id, host.id)
+
+
+@pytest.mark.slow
+async def test_peer_that_is_not_grafted_and_then_cut_off(here: Served, tmp_path: Path) -> None:
+    (tmp_path / "none.toml").write_text(
+        "D = 0\nD_lo = 0\nD_hi = 0\nD_out = 0\nD_score = 0\nD_lazy = 0\ngossip_factor = 0.0\nflood_publish = false\n"
+    )
+    place = Address.parse(here.multiaddr)
+    async with relayed(place.port) as relay:
+        bootstrap = f"/ip4/127.0.0.1/tcp/{relay.port}/p2p/{place.peer}"
+        with serving(
+            tmp_path, "lonely", TOPIC, "--bootstrap", bootstrap, "--peers", "1", "--mesh-params", str(tmp_path / "none.toml")
+        ) as lonely:
+            await until(lambda: at_peers(here).get(lonely.peer, {}).get("peering") == "metadata")
+            # A sync brings it in the end, now and then before we have asked.
+            for number in range(9):
+                unsent = await trio.to_thread.run_sync(lonely.post, number)
+                with suppress(Arrived):
+                    await named("not-grafted", here, unsent.id, lonely.peer)
+                    break
+            else:
+                pytest.fail("each entry came too soon to ask about it")
+            relay.cut()
+            await until(lambda: lonely.peer not in at_peers(here))
+            beyond = await trio.to_thread.run_sync(lonely.post, "beyond the cut")
+            await named("partition", here, beyond.id, lonely.peer)
+            # The side that dialled says why it cannot.
+            mine = await trio.to_thread.run_sync(here.post, "on this side")
+            await until(lambda: str(relay.port) in lonely.get("why", entry=mine.id)["text"])
+            await named("partition", lonely, mine.id)
+
+
+@pytest.mark.slow
+async def test_slow_reader(here: Served, tmp_path: Path) -> None:
+    with serving(tmp_path, "slow", TOPIC, "--connect", here.url) as slow:
+        await until(lambda: any(peer["kind"] == "client" and peer["pushing"] for peer in here.get("peers")["peers"]))
+        (id,) = [peer["peer"] for peer in here.get("peers")["peers"] if peer["kind"] == "client"]
+        slow.process.send_signal(signal.SIGSTOP)
+        for number in range(8):
+            large = await trio.to_thread.run_sync(here.post, {"n": number, "filler": "x" * 700_000})
+        answer = await named("slow-reader", here, large.id, id, state="present")
+        assert answer["details"]["link"]["queued_bytes"] > 2**20 or answer["details"]["link"]["dropped"]
+        slow.process.send_signal(signal.SIGCONT)
+        await until(lambda: slow.has(large))
+
+
+@pytest.mark.slow
+async def test_full_disk(here: Served) -> None:
+    async with hostile(here) as (_, connection):
+        no_limit = resource.prlimit(here.process.pid, resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
+        try:
+            unstored = entry("there is no room for it")
+            await speak(connection, Rpc(messages=(published(unstored),)))
+            answer = await named("disk-full", here, unstored.id)
+            assert str(here.path) in answer["text"]
+        finally:
+            resource.prlimit(here.process.pid, resource.RLIMIT_FSIZE, no_limit)
+    await until(lambda: here.post("there is room again"))
