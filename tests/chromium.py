@@ -42,6 +42,22 @@ class Tab:
         """Type into what has the focus."""
         await self._browser.call("Input.insertText", {"text": text}, self._session)
 
+    async def command(self, method: str, **options: Any) -> Any:
+        """Ask for anything that the protocol has."""
+        return await self._browser.call(method, options, self._session)
+
+    async def press(self, key: str) -> None:
+        """Press a key, by its name in `KeyboardEvent.key`."""
+        text = {"text": key} if len(key) == 1 else {}
+        await self.command("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        await self.command("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    async def choose_file(self, selector: str, path: Path) -> None:
+        """Choose a file for the first input of a selector."""
+        document = await self.command("DOM.getDocument")
+        found = await self.command("DOM.querySelector", nodeId=document["root"]["nodeId"], selector=selector)
+        await self.command("DOM.setFileInputFiles", files=[str(path)], nodeId=found["nodeId"])
+
     async def save_picture(self, path: Path) -> None:
         """Save what the tab shows."""
         answer = await self._browser.call("Page.captureScreenshot", {}, self._session)

@@ -43,6 +43,11 @@ export function say(element, text) {
 	if (element.textContent !== text) element.textContent = text
 }
 
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g
+
+/** Text from a log, without what would reorder or hide what stands around it. @param {string} text */
+export const plain = (text) => text.replace(UNSEEN, "\ufffd")
+
 /** The first characters of an id, enough to tell entries apart by eye. @param {string} id */
 export const shortId = (id) => id.slice(0, 12)
 

@@ -1,7 +1,7 @@
 // What is known of one entry, in words; its parents are links.
 
 import { authorColour } from "./palette.js"
-import { dot, el, shortId, shortName, whole } from "./dom.js"
+import { dot, el, plain, shortId, shortName, whole } from "./dom.js"
 
 /** Where an entry is shown; a permalink. @param {string} id */
 export const entryLink = (id) => `#/log/${id}`
@@ -34,6 +34,6 @@ export function entryDetails({ id, author, clock, parents, payload }, ...more) {
 		),
 		...more,
 		el("h3", {}, "Payload"),
-		el("pre", { class: "payload", tabindex: "0" }, payload),
+		el("pre", { class: "payload", tabindex: "0" }, plain(payload)),
 	)
 }

@@ -1,7 +1,7 @@
 // The graph as a list: a row for each entry, newest on top, its lanes drawn beside it. Only the rows in sight exist.
 
 import { authorColour, onThemeChange, themeColour } from "./palette.js"
-import { dot, el, say, shortId, shortName, whole } from "./dom.js"
+import { dot, el, plain, say, shortId, shortName, whole } from "./dom.js"
 import { Lanes } from "./lanes.js"
 
 /**
@@ -161,7 +161,7 @@ export class LogList {
 			say(slot.id, shortId(entry.id))
 			say(slot.author, shortName(entry.author))
 			say(slot.clock, whole(entry.clock))
-			say(slot.text, entry.text ?? "")
+			say(slot.text, plain(entry.text ?? ""))
 		})
 	}
 

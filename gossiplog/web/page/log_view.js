@@ -1,6 +1,6 @@
 // The log: its graph, live; a search; the details of one entry; and the graph as it was.
 
-import { el, fill, say, shortId, shortName, whole } from "./drawing/dom.js"
+import { el, fill, plain, say, shortId, shortName, whole } from "./drawing/dom.js"
 import { entryDetails } from "./drawing/entry_details.js"
 import { LogList } from "./drawing/log_list.js"
 import { LogMoment } from "./log_data.js"
@@ -183,7 +183,7 @@ export class LogView {
 		this.list.redraw()
 		const count = found.length >= FOUND_MAX ? `The newest ${FOUND_MAX}` : whole(found.length)
 		const items = found.map(({ id, author, text }) =>
-			el("li", {}, el("a", { href: this.address(id), class: "id" }, shortId(id)), " ", el("span", { class: "by" }, shortName(author)), el("span", { class: "text" }, text)),
+			el("li", {}, el("a", { href: this.address(id), class: "id" }, shortId(id)), " ", el("span", { class: "by" }, shortName(author)), el("span", { class: "text" }, plain(text))),
 		)
 		fill(this.found, el("h2", { role: "status" }, isMore ? `${count} found, looking on` : `${count} found`), el("ul", {}, ...items))
 	}

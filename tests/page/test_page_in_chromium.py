@@ -1,0 +1,320 @@
+"""The page in a real browser: what comes from a log stays text, nothing is missed, all of it works at any size, and stays fluid."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from chromium import CHROMIUM, Browser, Tab, open_browser
+from network_support import memory_log
+
+from gossiplog import GossipLog
+from gossiplog.graph import GraphNode, draw_html
+from gossiplog.graph.palette import author_hue, root_hue
+from gossiplog.net.hub.server import Hub, listen
+from gossiplog.net.service.registry import observed
+from gossiplog.web import make_http
+from gossiplog.web.glass import GlassSettings
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: `apt-get install chromium`"),
+]
+DEADLINE_S = 240.0
+FRAME_CPU_S = 1 / 30
+"""Of the page's main thread: CPU time, so that a machine that is busy with other things makes no frame slower."""
+FRAMES = 90
+VIEWS = ("overview", "network", "log", "way", "simulator")
+WATCH = """
+window.faults = []
+addEventListener("error", (event) => faults.push(`${event.message} ${event.filename}:${event.lineno}`))
+addEventListener("unhandledrejection", (event) => faults.push(String(event.reason?.stack ?? event.reason)))
+addEventListener("securitypolicyviolation", (event) => faults.push(`${event.violatedDirective} ${event.blockedURI}`))
+"""
+HOSTILE = [
+    "<script>window.pwned = 1</script>",
+    "</script><script>window.pwned = 1</script>",
+    "</pre><img src=x onerror='window.pwned = 1'>",
+    "<svg/onload=window.pwned=1>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "\"><b onmouseover='window.pwned=1'>x</b>",
+    "' onfocus='window.pwned=1' autofocus='",
+    "<style>*{display:none!important}</style>",
+    "<link rel=stylesheet href=//evil.example.com/x.css>",
+    "<base href='https://evil.example.com/'>",
+    "<meta http-equiv=refresh content='0;url=https://evil.example.com'>",
+    "<form action=javascript:window.pwned=1><input type=submit autofocus>",
+    "javascript:window.pwned=1",
+    "{{constructor.constructor('window.pwned=1')()}}",
+    "${window.pwned = 1}",
+    "<!--<script>",
+    "\u202e\u2066reversed\u2069\u202c",
+    "\x00\x1b[31m\x07",
+    {"constructor": {"prototype": {"pwned": 1}}, "toString": "<img src=x onerror=window.pwned=1>"},
+    {"<img src=x onerror=window.pwned=1>": ["<math><mtext></mtext><mglyph><style><img src=x onerror=window.pwned=1>"]},
+]
+assert len(HOSTILE) == 20
+STRANGERS = (
+    "document.querySelectorAll('body script, body img, body iframe, body svg, body style, body link, body base, body meta, body b').length"
+)
+UNNAMED = """
+[...document.querySelectorAll("input, select, button, textarea, canvas[role=img], [role=listbox]")]
+    .filter((one) => one.checkVisibility())
+    .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") || one.labels?.length))
+    .map((one) => one.outerHTML)
+"""
+"""What a screen reader would have no name for."""
+COUNT_FRAMES = """
+new Promise((resolve) => {
+    let frames = 0
+    const step = () => {
+        DO
+        if (++frames === FRAMES) resolve(frames)
+        else requestAnimationFrame(step)
+    }
+    requestAnimationFrame(step)
+})
+"""
+
+
+@asynccontextmanager
+async def served(log: GossipLog, address: str = "127.0.0.1:0") -> AsyncIterator[Hub]:
+    async with listen([log], address, make_http=partial(make_http, glass=GlassSettings(has_page=True))) as hub:
+        yield hub
+
+
+@asynccontextmanager
+async def browsing(folder: Path) -> AsyncIterator[Browser]:
+    with trio.fail_after(DEADLINE_S):
+        async with open_browser(folder / "profile") as browser:
+            yield browser
+
+
+async def opened(browser: Browser, url: str, ready: str = "document.body?.dataset.ready === 'true'") -> Tab:
+    tab = await browser.open("about:blank")
+    await tab.command("Page.enable")
+    await tab.command("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
+    await tab.command("Page.navigate", url=url)
+    await tab.wait(ready)
+    return tab
+
+
+async def resize(tab: Tab, width: int, height: int = 844) -> None:
+    await tab.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+
+async def frame_cpu_s(tab: Tab, do: str) -> float:
+    """CPU seconds of the main thread for each frame while something goes on."""
+
+    async def spent() -> float:
+        metrics = (await tab.command("Performance.getMetrics"))["metrics"]
+        return next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration")
+
+    await tab.command("Performance.enable", timeDomain="threadTicks")
+    before = await spent()
+    await tab.run(COUNT_FRAMES.replace("DO", do).replace("FRAMES", str(FRAMES)))
+    cost = (await spent() - before) / FRAMES
+    print(f"{1000 * cost:.1f} ms of CPU a frame", file=sys.stderr)
+    return cost
+
+
+async def test_nothing_of_a_log_becomes_markup(tmp_path: Path) -> None:
+    async with memory_log(1) as log:
+        with observed(log, None):
+            async with served(log) as hub, browsing(tmp_path) as browser:
+                tab = await opened(browser, f"http://127.0.0.1:{hub.port}/#/log")
+                await resize(tab, 1440, 900)
+                entries = [await log.append(payload) for payload in HOSTILE]
+                await tab.wait("document.querySelectorAll('.log-row:not([hidden])').length === 20")
+                await tab.wait("[...document.querySelectorAll('.log-row .text')].every((text) => text.textContent !== '')")
+                for entry in entries:
+                    await tab.run(f"location.hash = '#/log/{entry.id}'")
+                    await tab.wait(f"document.querySelector('.details h2')?.textContent === '{entry.id}'")
+                shown = await tab.run("document.querySelector('.details .payload').textContent")
+                assert "<mglyph>" in shown
+                for word in ("<script>", "onerror", "' onfocus='"):
+                    await tab.run(
+                        "(() => { const box = document.querySelector('.log-tools input'); "
+                        f"box.value = {json.dumps(word)}; box.dispatchEvent(new Event('input')) }})()"
+                    )
+                    await tab.wait("/^[1-9].* found$/.test(document.querySelector('.found h2')?.textContent ?? '')")
+                for hash in (
+                    "#/way/<img src=x onerror=window.pwned=1>",
+                    f"#/way/{entries[2].id}",
+                    "#/network/<b>x</b>",
+                    "#/log/<b>x</b>",
+                    "#/%",
+                ):
+                    await tab.run(f"location.hash = {json.dumps(hash)}")
+                    await trio.sleep(0.2)
+                assert await tab.run("window.pwned ?? ({}).pwned ?? null") is None
+                assert await tab.run(STRANGERS) == 0
+                assert "\u202e" not in await tab.run("document.body.textContent")
+                assert await tab.run("window.faults") == []
+
+
+async def test_file_of_a_graph_is_drawn_by_the_same_modules_and_as_safe(tmp_path: Path) -> None:
+    nodes = [
+        GraphNode(f"{n:032}", (f"{n - 1:032}",) if n else (), n + 1, f"did:key:z6Mk{n % 3}", str(text)) for n, text in enumerate(HOSTILE)
+    ]
+    (tmp_path / "graph.html").write_text("".join(draw_html(reversed(nodes), title="<b>of a log</b>")), "utf-8")
+    async with browsing(tmp_path) as browser:
+        tab = await opened(browser, (tmp_path / "graph.html").as_uri() + f"#/log/{3:032}", "document.querySelector('.details h2') !== null")
+        assert await tab.run("document.querySelector('.details .payload').textContent") == HOSTILE[3]
+        await tab.run("document.querySelector('.details .parents a').click()")
+        await tab.wait(f"document.querySelector('.details .payload').textContent === {json.dumps(HOSTILE[2])}")
+        await resize(tab, 390)
+        await tab.wait("document.querySelectorAll('.log-row:not([hidden])').length > 5 && document.querySelector('.lanes').width > 30")
+        assert await tab.run("document.documentElement.scrollWidth") == 390
+        assert await tab.run("window.pwned ?? null") is None
+        assert await tab.run("window.faults") == []
+        colours = "[...document.querySelectorAll('.log-row .dot')].map((dot) => dot.style.getPropertyValue('--colour').split(' ')[2])"
+        hues = {str(author_hue(node.author)) for node in nodes}
+        assert {colour.rstrip(")") for colour in await tab.run(colours)} - {""} == hues
+        assert root_hue("ffff") == 359
+
+
+async def test_every_view_fits_every_size_and_is_reached_by_keyboard(tmp_path: Path) -> None:
+    async with memory_log(1) as log:
+        with observed(log, None):
+            async with served(log) as hub, browsing(tmp_path) as browser:
+                await log.append_many(range(50))
+                tab = await opened(browser, f"http://127.0.0.1:{hub.port}/")
+                for width in (390, 820, 1440):
+                    await resize(tab, width)
+                    for number, view in enumerate(VIEWS, 1):
+                        await tab.press(str(number))
+                        await tab.wait(f"document.querySelector('#view').className === 'view-{view}'")
+                        await trio.sleep(0.2)
+                        assert await tab.run("document.documentElement.scrollWidth") == width, (view, width)
+                        assert await tab.run(UNNAMED) == []
+                await tab.press("3")
+                await tab.wait("document.querySelectorAll('.log-row:not([hidden])').length > 5")
+                await tab.run("document.querySelector('.log-list').focus()")
+                for key in ("ArrowDown", "ArrowDown", "p", "Enter"):
+                    await tab.press(key)
+                oldest = [entry.id async for entry in log.iterate()]
+                await tab.wait(f"location.hash === '#/log/{oldest[-4]}'")
+                await tab.press("End")
+                await tab.press("Enter")
+                await tab.wait(f"document.querySelector('.details h2')?.textContent === '{oldest[0]}'")
+                await tab.run("location.hash = '#/log?at=20'")
+                await tab.wait(f"document.querySelector('.log-row.head .id')?.textContent === '{oldest[19][:12]}'")
+                assert await tab.run("window.faults") == []
+
+
+async def test_nothing_is_missed_while_the_server_is_away(tmp_path: Path) -> None:
+    async with memory_log(1) as log, memory_log(2) as other, browsing(tmp_path) as browser:
+        with observed(log, None):
+            async with served(log) as hub:
+                port = hub.port
+                tab = await opened(browser, f"http://127.0.0.1:{port}/#/log")
+                await log.append_many(range(5))
+                await tab.wait("document.querySelector('.log-tools .summary').textContent === '5 entries'")
+            await tab.wait("document.querySelector('#status').dataset.state !== 'live'")
+            await log.append_many(range(7))
+            await log.insert_many([entry.value for entry in await other.append_many(range(3))])
+            async with served(log, f"127.0.0.1:{port}"):
+                await tab.wait("document.querySelector('.log-tools .summary').textContent === '15 entries'")
+                await log.append("live again")
+                await tab.wait("document.querySelector('.log-tools .summary').textContent === '16 entries'")
+                await tab.wait("document.querySelector('.log-row .text').textContent === '\"live again\"'")
+
+
+async def test_100000_entries_stay_fluid(tmp_path: Path) -> None:
+    async with memory_log(1) as log, memory_log(2) as other:
+        for number in range(50):
+            entries = await log.append_many([{"n": number, "text": "entry"}] * 1_900)
+            await log.insert_many([entry.value for entry in await other.append_many([number] * 100)])
+            if number % 10 == 9:
+                await other.insert_many([entry.value for entry in entries[:1]])
+        with observed(log, None):
+            async with served(log) as hub, browsing(tmp_path) as browser:
+                tab = await opened(browser, f"http://127.0.0.1:{hub.port}/#/log")
+                await resize(tab, 1440, 900)
+                await tab.wait("document.querySelector('.log-tools .summary').textContent === '100,000 entries'")
+                scroll = "const list = document.querySelector('.log-list'); list.scrollTop += 9000 + frames"
+                assert await frame_cpu_s(tab, scroll) < FRAME_CPU_S
+                await tab.run("document.querySelector('.log-list').scrollTop = 1e9")
+                await tab.wait("[...document.querySelectorAll('.log-row')].some((row) => row.ariaPosInSet === '100000')")
+                assert await tab.run("window.faults") == []
+
+
+async def test_200_peers_stay_fluid(tmp_path: Path) -> None:
+    async with memory_log(1) as log:
+        with observed(log, None):
+            async with served(log) as hub, browsing(tmp_path) as browser, trio.open_nursery() as nursery:
+                tab = await opened(browser, f"http://127.0.0.1:{hub.port}/#/network")
+                await resize(tab, 1440, 900)
+                async with _many_clients(hub, 200):
+                    nursery.start_soon(_append_forever, log)
+                    await tab.wait("document.querySelectorAll('.peers li').length === 201")
+                    assert await frame_cpu_s(tab, "") < FRAME_CPU_S
+                    assert await tab.run("window.faults") == []
+                nursery.cancel_scope.cancel()
+
+
+async def test_1000_simulated_peers_are_played_at_30_frames_a_second(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "gossiplog",
+        "sim",
+        "run",
+        "sparse",
+        "--nodes",
+        "1000",
+        "--set",
+        "publish.messages=20",
+        "--trace",
+        str(trace),
+    ]
+    await trio.run_process(command, capture_stdout=True)
+    async with memory_log(1) as log, served(log) as hub, browsing(tmp_path) as browser:
+        tab = await opened(browser, f"http://127.0.0.1:{hub.port}/#/simulator")
+        await resize(tab, 1440, 900)
+        await tab.choose_file(".pane input", trace)
+        await tab.wait("document.querySelector('.pane .summary').textContent.startsWith('1,000 peers')")
+        first = json.loads(next(line for line in trace.read_text().splitlines() if '"publish"' in line))["time_s"]
+        await tab.run(
+            f"(() => {{ const slider = document.querySelector('.player input'); slider.value = {first}; "
+            "slider.dispatchEvent(new Event('input')); document.querySelector('.player select').value = '0.5' })()"
+        )
+        await tab.run("document.querySelector('.player button').click()")
+        assert await frame_cpu_s(tab, "") < FRAME_CPU_S
+        await tab.wait("/ [1-9][0-9]* published/.test(document.querySelector('.pane .summary').textContent)")
+        assert await tab.run("window.faults") == []
+
+
+@asynccontextmanager
+async def _many_clients(hub: Hub, count: int) -> AsyncIterator[None]:
+    """So many real connections of clients that say nothing."""
+    from trio_websocket import open_websocket_url
+
+    async with trio.open_nursery() as nursery:
+
+        async def connect(task_status: trio.TaskStatus[None]) -> None:
+            async with open_websocket_url(hub.urls[0]):
+                task_status.started()
+                await trio.sleep_forever()
+
+        for _ in range(count):
+            await nursery.start(connect)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def _append_forever(log: Any) -> None:
+    number = 0
+    while True:
+        await log.append(number)
+        number += 1
+        await trio.sleep(0.05)
