@@ -41,6 +41,7 @@ from .journal import note
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
 from .protocol_ids import push_protocol
+from .service.peers import Peer
 from .service.registry import open_service
 from .service.service import Service
 from .transport.stream import Handler
@@ -119,14 +120,12 @@ class Mesh:
             note("refused a connection", level=logging.DEBUG, peer=connection.peer, reason="a new peer from where a banned one came")
             return
         self.discovery.on_ready(peering)
+        pubsub, has_push = self._pubsub_of(peering), self._push_protocol in peering.identity.protocols
         try:
             async with self.service.attached(
-                connection,
-                PeerKind.MESH,
-                pubsub_protocol=self._pubsub_of(peering),
-                has_push=self._push_protocol in peering.identity.protocols,
-                is_counted=peering.is_counted,
-            ):
+                connection, PeerKind.MESH, pubsub_protocol=pubsub, has_push=has_push, is_counted=peering.is_counted
+            ) as link:
+                self._say_unspoken(link.peer, pubsub, has_push=has_push)
                 self.discovery.on_attached(peering)
                 await connection.wait_ended()
         finally:
@@ -136,6 +135,14 @@ class Mesh:
                 self._fresh_keys.on_left(connection.peer)
             elif until is not None and peering.is_counted and address is not None:
                 self._fresh_keys.on_banned(connection.peer, address, until, trio.current_time())
+
+    def _say_unspoken(self, peer: Peer, pubsub: str | None, *, has_push: bool) -> None:
+        """Log, once a peer, what it does not speak without which entries come from it late, or never."""
+        if pubsub is not None and has_push:
+            return
+        lacking = "this topic" if pubsub is not None else "our pubsub" if has_push else "our pubsub, nor this topic"
+        peer.note_once("unspoken", "peer speaks less than we do", lacking=lacking, pubsub=pubsub)
+        self.service.observed("ignored", peer.id, type=self._push_protocol, reason=f"it does not speak {lacking}")
 
     def on_identity(self, peering: Peering) -> None:
         """Take note of what a peer says anew: an application may begin with pubsub, or end it, long after it connected."""

@@ -227,6 +227,7 @@ async def test_other_version_of_the_protocol(here: Served) -> None:
         await host.connect(None, [Address.parse(here.multiaddr)])
         await until(lambda: host.id in at_peers(here))
         await named("other-version", here, entry("of a later version").id, host.id)
+        assert here.path.with_suffix(".log").read_text().count("peer speaks less than we do") >= 1
 
 
 @pytest.mark.slow

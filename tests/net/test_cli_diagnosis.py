@@ -1,7 +1,9 @@
 """`why` and `doctor` as commands, beside a server of this process over a real socket."""
 
+import http.server
 import json
 import sqlite3
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -107,3 +109,37 @@ async def test_doctor_says_when_the_certificate_ends(tmp_path: Path) -> None:
 )
 async def test_what_cannot_be_asked_is_said(args: tuple[str, ...], code: int, complaint: str) -> None:
     assert complaint in (await command(*args, code=code)).stderr
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "7",
+        "[]",
+        "{",
+        '{"state":"absent"}',
+        '{"me":1,"topic":2,"state":"absent","cause":"here","text":"","way":[7]}',
+        '{"me":1,"topic":2,"entry":"","node":"","state":"absent","cause":"x","text":"","since":1e99,"peers":{},"findings":{}}',
+        '{"findings":[{"severity":"dreadful"}],"cause":"x","state":"y","text":"z","since":[]}',
+    ],
+)
+def test_server_that_answers_something_else_is_said_to(answer: str) -> None:
+    class Odd(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Odd) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        for args in (["why", url, NOBODYS], ["why", url, NOBODYS, url], ["doctor", url]):
+            result = CliRunner().invoke(root, [*args, "--json"])
+            assert result.exit_code == 4, (args, result.stdout)
+            assert json.loads(result.stderr)["error"]["kind"] in ("protocol", "cannot-connect")
+        server.shutdown()
+        thread.join()
