@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import trio
 from chromium import CHROMIUM, open_browser
-from facade_support import DEADLINE_S
+from example_support import DEADLINE_S, EXAMPLES, poison_like, stranger
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: `apt-get install chromium`"),
 ]
-BOARD = Path(__file__).parents[2] / "examples" / "fastapi" / "board.py"
+BOARD = EXAMPLES / "fastapi" / "board.py"
 NOTES = "[...document.querySelectorAll('article:not([hidden]) textarea')].map((area) => area.value).join('|')"
 
 
@@ -69,3 +69,20 @@ async def test_two_browsers_edit_one_board_by_two_servers(tmp_path: Path) -> Non
             await there.wait(f"{NOTES} === '<b>not bold</b>'")
             late = await browser.open(other_url)
             await late.wait(f"{NOTES} === '<b>not bold</b>'")
+
+
+async def test_nothing_that_a_stranger_writes_stops_it_or_hides_a_note(tmp_path: Path) -> None:
+    with trio.fail_after(DEADLINE_S), board(tmp_path, "a") as (url, hub), stranger(hub, "board.example.com") as log:
+        async with open_browser(tmp_path / "profile") as browser:
+            tab = await browser.open(url)
+            await tab.wait("document.getElementById('state')?.textContent === 'connected'")
+            await tab.run("document.getElementById('add').click()")
+            await tab.type("bread")
+            poison = poison_like({"op": "set", "note": "theirs", "text": "<img src=x onerror='document.title=1'>"})
+            await trio.to_thread.run_sync(log.append_many, [*poison, {"op": "set", "note": "last", "text": "last of all"}])
+            for page in (tab, await browser.open(url)):
+                await page.wait(f"document.body && ['bread', 'last of all'].every((note) => {NOTES}.split('|').includes(note))")
+                assert await page.run("document.title") == "Board"
+            await tab.run("document.getElementById('add').click()")
+            await tab.type("and butter")
+            await tab.wait(f"{NOTES}.split('|').includes('and butter')")
