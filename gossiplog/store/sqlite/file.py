@@ -35,6 +35,8 @@ APPLICATION_ID = 0x676C6F67
 """`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
 _MAGIC = b"SQLite format 3\0"
 _CACHE_KIB = 16 * 1024
+_READER_CACHE_KIB = 4 * 1024
+"""Of a connection that reads: with the snapshots that peers hold there are up to 36, and what one lacks the system has in its memory."""
 BUSY_TIMEOUT_S = 5.0
 
 
@@ -184,7 +186,7 @@ def _connect(path: Path, mode: str) -> BoundedConnection:
 
 
 def _configure(db: sqlite3.Connection, durability: Durability, *, read_only: bool) -> None:
-    db.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
+    db.execute(f"PRAGMA cache_size = {-(_READER_CACHE_KIB if read_only else _CACHE_KIB)}")
     if read_only:
         db.execute("PRAGMA query_only = 1")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()

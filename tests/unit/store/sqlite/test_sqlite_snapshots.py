@@ -1,6 +1,8 @@
 """Snapshots that are held, what they cost the file, and the right to write to it."""
 
 import os
+import subprocess
+import sys
 from contextlib import AsyncExitStack
 
 import pytest
@@ -28,6 +30,47 @@ async def test_snapshots_that_are_held_keep_no_other_read_waiting(tmp_path):
         for snapshot in held:
             await snapshot.__aexit__(None, None, None)
         assert len(log._store._idle) <= 4, "the connections of the snapshots are given back"
+
+
+PROGRAM = """
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import trio
+
+import gossiplog
+from gossiplog.log.requests import ReadPage
+from gossiplog.plan import ask
+
+
+def rss_mb():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 // 10**6
+
+
+async def main():
+    async with gossiplog.open(sys.argv[1], read_only=True) as log, AsyncExitStack() as held:
+        before = rss_mb()
+        for _ in range(32):
+            snapshot = await held.enter_async_context(log.snapshot())
+            page = await snapshot.run(ask(ReadPage(None, None, False, 8)))
+            while page:
+                page = await snapshot.run(ask(ReadPage(page[-1][0], None, False, 8)))
+        print(rss_mb() - before)
+
+
+trio.run(main)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_snapshots_that_have_read_everything_hold_little_of_it(tmp_path):
+    path = tmp_path / "log.db"
+    async with opened(path) as log:
+        await log.append_many([n, "x" * 60_000] for n in range(200))
+    ran = await trio.run_process([sys.executable, "-c", PROGRAM, str(path)], capture_stdout=True, stderr=subprocess.STDOUT, check=False)
+    # Of 12 MB each; a page that is read at once comes besides.
+    assert ran.returncode == 0 and int(ran.stdout) < 250, ran.stdout.decode()
 
 
 @pytest.fixture
