@@ -216,7 +216,7 @@ def _store(network: NetworkFigures) -> Iterator[Finding]:
         yield Finding("store", "error", "the last commit failed: the disk is full", advice)
     elif network.store_trouble is not None:
         advice = "see to the disk or the database that the log lies on; it goes on by itself when that answers"
-        yield Finding("store", "error", f"the log does not answer: {network.store_trouble}", advice)
+        yield Finding("store", "error", f"the log cannot store, or does not answer: {network.store_trouble}", advice)
     else:
         yield Finding("store", "ok", "the log answers, and stores what comes")
 

@@ -107,7 +107,7 @@ class NetworkFigures:
         dials: Addresses that cannot be reached, with the reason.
         banned: Who is banned, with the reason.
         quiet_s: For how long nothing new was stored.
-        store_trouble: Why the log does not answer; None while it does.
+        store_trouble: Why the log does not answer or store; None while it does.
         is_disk_full: The last commit failed for want of space.
         waiting: Entries that wait to be verified.
     """

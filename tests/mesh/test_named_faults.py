@@ -96,6 +96,12 @@ async def named(cause: str, at: Served, entry: str, peer: str = "", state: str =
     return answer
 
 
+async def diagnosed(check: str, at: Served) -> None:
+    """The server's doctor finds it as well."""
+    found = (await trio.to_thread.run_sync(at.get, "doctor"))["findings"]
+    assert check in {finding["check"] for finding in found if finding["severity"] in ("warning", "error")}, found
+
+
 async def until(holds: Callable[[], Any]) -> None:
     """Wait for what a process brings about, by asking it in a thread."""
     with trio.fail_after(NAMED_S * BUSY):
@@ -155,6 +161,7 @@ async def test_entry_set_aside_by_an_application(here: Served) -> None:
     odd = await trio.to_thread.run_sync(here.post, "odd")
     answer = await named("set-aside", here, odd.id, state="present")
     assert "it is odd" in answer["text"]
+    await diagnosed("set-aside", here)
 
 
 async def test_parent_that_nobody_has(here: Served) -> None:
@@ -179,6 +186,7 @@ async def test_poisoned_entry_and_a_score_below_the_threshold(here: Served) -> N
         unread = entry("from a peer that nobody heeds")
         await speak(connection, Rpc(messages=(published(unread),)))
         await named("score-below-threshold", here, unread.id, id)
+        await diagnosed("scores", here)
 
 
 @pytest.mark.slow
@@ -201,6 +209,7 @@ async def test_address_that_is_banned(here: Served) -> None:
         await open_websocket(hub)
     answer = await named("banned-sender", here, entry("from a banned address").id, id)
     assert "signature" in answer["text"]
+    await diagnosed("bans", here)
 
 
 @pytest.mark.slow
@@ -210,6 +219,7 @@ async def test_message_refused_by_the_signature_policy(here: Served) -> None:
         await speak(connection, Rpc(messages=(published(signed, origin=id, seqno=bytes(8), signature=bytes(64)),)))
         answer = await named("refused-by-policy", here, signed.id, id)
         assert "StrictNoSign" in answer["text"]
+        await diagnosed("refused", here)
 
 
 @pytest.mark.slow
@@ -218,6 +228,7 @@ async def test_other_topic(here: Served, tmp_path: Path) -> None:
         there = await trio.to_thread.run_sync(foreign.post, "in another topic")
         await until(lambda: foreign.peer in at_peers(here))
         await named("other-topic", here, there.id, foreign.peer)
+        await diagnosed("topic", here)
 
 
 @pytest.mark.slow
@@ -227,6 +238,7 @@ async def test_other_version_of_the_protocol(here: Served) -> None:
         await host.connect(None, [Address.parse(here.multiaddr)])
         await until(lambda: host.id in at_peers(here))
         await named("other-version", here, entry("of a later version").id, host.id)
+        await diagnosed("protocol", here)
         assert here.path.with_suffix(".log").read_text().count("peer speaks less than we do") >= 1
 
 
@@ -258,6 +270,7 @@ async def test_peer_that_is_not_grafted_and_then_cut_off(here: Served, tmp_path:
             mine = await trio.to_thread.run_sync(here.post, "on this side")
             await until(lambda: str(relay.port) in lonely.get("why", entry=mine.id)["text"])
             await named("partition", lonely, mine.id)
+            await diagnosed("dials", lonely)
 
 
 @pytest.mark.slow
@@ -270,6 +283,7 @@ async def test_slow_reader(here: Served, tmp_path: Path) -> None:
             large = await trio.to_thread.run_sync(here.post, {"n": number, "filler": "x" * 700_000})
         answer = await named("slow-reader", here, large.id, id, state="present")
         assert answer["details"]["link"]["queued_bytes"] > 2**20 or answer["details"]["link"]["dropped"]
+        await diagnosed("queues", here)
         slow.process.send_signal(signal.SIGCONT)
         await until(lambda: slow.has(large))
 
@@ -283,6 +297,7 @@ async def test_full_disk(here: Served) -> None:
             await speak(connection, Rpc(messages=(published(unstored),)))
             answer = await named("disk-full", here, unstored.id)
             assert str(here.path) in answer["text"]
+            await diagnosed("store", here)
         finally:
             resource.prlimit(here.process.pid, resource.RLIMIT_FSIZE, no_limit)
     await until(lambda: here.post("there is room again"))

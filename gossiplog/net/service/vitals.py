@@ -121,7 +121,7 @@ def read_network(service: Service) -> NetworkFigures:
         dials={dial.address: dial.reason for dial in service.troubles.dials()},
         banned={peer: reason for peer, _, reason in service.bans.standing(trio.current_time())},
         quiet_s=time.time() - service.figures.changed_at,
-        store_trouble=service.health.trouble,
+        store_trouble=trouble_of(service),
         is_disk_full=service.health.full() is not None,
         waiting=service.waiting,
     )
