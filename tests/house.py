@@ -75,7 +75,10 @@ ALLOWED: dict[str, str] = {
     "store/sqlite": "entry errors log plan store tree version",
     "sync": "codec entry errors log plan tree",
     "testing": "codec entry errors log store",
-    "testnet": "archive codec entry errors gossip_log net/hub net/libp2p net/transport pubsub pubsub/wire sim sim/routing sync tasks web",
+    "testnet": (
+        "archive codec entry errors glass gossip_log net/hub net/libp2p net/service net/transport pubsub pubsub/wire "
+        "sim sim/measure sim/routing sync tasks version web web/glass"
+    ),
     "tree": "errors plan",
     "web": "archive codec entry errors log net net/hub net/service net/transport plan pubsub replica sync tasks version web/glass",
     "web/glass": ("codec entry errors glass graph log net/hub net/service net/transport plan pubsub replica sync tasks tree version web"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import socket
 from collections.abc import Mapping, Sequence
@@ -58,6 +57,8 @@ class Member:
         root: Of its log, in hex.
         entries: In its log.
         group: Which part of the network it is in, as far as cuts divide it.
+        seed: Of the key that signs what is appended at it.
+        signer: Of that key.
     """
 
     number: int
@@ -73,12 +74,13 @@ class Member:
     root: str = ""
     entries: int = 0
     group: int = 0
+    seed: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     signer: Ed25519Signer = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.name = self.name or f"{self.kind}-{self.number}"
         self.node = self.node or self.name
-        self.signer = Ed25519Signer.from_seed(hashlib.sha256(f"{secrets.token_hex()} {self.number}".encode()).digest())
+        self.signer = Ed25519Signer.from_seed(self.seed)
 
     @property
     def api(self) -> tuple[str, int]:
@@ -87,8 +89,8 @@ class Member:
 
     @property
     def url(self) -> str:
-        """Where people can ask it."""
-        return f"http://{self.host}:{self.http_port}"
+        """Where people can ask it; empty if it serves nothing."""
+        return "" if self.kind in ("browser", "liar") else f"http://{self.host}:{self.http_port}"
 
 
 class Neighbourhood:

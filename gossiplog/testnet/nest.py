@@ -1,11 +1,11 @@
 """The process that a test network's processes are forked from: it has imported what they need, so that each is up in a moment.
 
-    python -m gossiplog.testnet.nest FD FOLDER keep|remove
+    python -m gossiplog.testnet.nest FD FOLDER…
 
 It is asked by lines of JSON on the socket FD, and answers with lines: `{"start": NAME, "module": …, "arguments": […], "output": FILE}` or
 `{"start": NAME, "command": […], …}` with `{"started": NAME, "pid": …}`, `{"signal": PID, "number": …}` with nothing, and of itself it says
 `{"ended": NAME, "pid": …, "status": …}`. When the other end of the socket is closed, for whatever reason, it kills all that it started,
-removes FOLDER if it is to, and ends: a supervisor that is killed leaves nothing.
+removes each FOLDER, and ends: a supervisor that is killed leaves nothing.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def main(descriptor: str, folder: str, fate: str) -> None:
+def main(descriptor: str, *folders: str) -> None:
     """Run the nest."""
     for name in PRELOADED:
         importlib.import_module(f"gossiplog.{name}")
@@ -152,7 +152,7 @@ def main(descriptor: str, folder: str, fate: str) -> None:
         nest.run()
     finally:
         nest.end_all()
-        if fate == "remove":
+        for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
 
 

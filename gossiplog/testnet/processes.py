@@ -119,15 +119,15 @@ class Processes:
 
 
 @asynccontextmanager
-async def open_processes(folder: Path, *, is_kept: bool) -> AsyncIterator[Processes]:
+async def open_processes(folder: Path, removed: Sequence[Path]) -> AsyncIterator[Processes]:
     """Have processes for the length of a block, at whose end they are killed.
 
     Args:
         folder: For what they write.
-        is_kept: Whether the folder stays; if not it is removed, by the nest, even when we are killed.
+        removed: Folders that are removed at the end, by the nest, even when we are killed.
     """
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "gossiplog.testnet.nest", str(theirs.fileno()), str(folder), "keep" if is_kept else "remove"]
+    command = [sys.executable, "-m", "gossiplog.testnet.nest", str(theirs.fileno()), *map(str, removed)]
     # In a session of its own, or Ctrl-C would end it, and all of them, before we say so.
     with subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.DEVNULL) as nest:
         theirs.close()

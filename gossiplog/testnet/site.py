@@ -1,13 +1,15 @@
-"""What a test network serves for its page and for programs: who is there, what happens, and a door for doing something to them.
+"""What a test network serves for its page and for programs: who is there, what happens, and a way for doing something to them.
 
 GET  /api/glass/nodes   everybody; with the header `glass-controls: true`, as the next works
 POST /api/glass/do      {"action": …}: append, cut, heal, partition, kill, restart, slow, loss, liar
+GET  /api/glass/facts   all that happens, as server-sent events
 GET  /api/glass/links   all links that are cut, slowed or used
 """
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,7 +20,11 @@ from starlette.routing import Route
 
 from ..errors import GossipLogError, LocalProtocolError
 from ..net.hub.server import Hub, ServeHttp
+from ..version import VERSION
+from ..web.glass.facts import stream
+from ..web.glass.page_files import page_routes, show_page, wants_page
 from ..web.server import serve_app
+from .members import TOPIC
 from .testnet import Testnet
 
 __all__ = ["Site"]
@@ -40,14 +46,18 @@ class Site:
         """Make what serves plain HTTP on our port."""
         routes = [
             Route("/", self.index),
+            *page_routes(),
             Route("/api/glass/nodes", self.nodes),
             Route("/api/glass/links", self.links),
+            Route("/api/glass/facts", self.facts),
             Route("/api/glass/do", self.do, methods=["POST"]),
         ]
         return serve_app(Starlette(routes=routes), hub)
 
     async def index(self, request: Request) -> Response:
         """GET /."""
+        if wants_page(request):
+            return await show_page(request)
         return JSONResponse({"testnet": len(self._testnet.members), "router": self._testnet.scenario.router, "topics": []})
 
     async def nodes(self, request: Request) -> Response:
@@ -67,6 +77,12 @@ class Site:
             for member in self._testnet.members
         ]
         return JSONResponse(records, headers={"Cache-Control": "no-store", "Glass-Controls": "true"})
+
+    async def facts(self, request: Request) -> Response:
+        """GET glass/facts."""
+        board, router = self._testnet.watching.board, self._testnet.scenario.router
+        hello = {"node": "testnet", "topic": TOPIC, "router": router, "version": VERSION, "boot": board.boot, "now": time.time()}
+        return stream(request, board, hello)
 
     async def links(self, request: Request) -> Response:
         """GET glass/links."""

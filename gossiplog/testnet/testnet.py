@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -19,18 +20,22 @@ from ..entry.message_id import decode_id
 from ..entry.rules import next_clock
 from ..entry.signing import sign_entry
 from ..errors import CannotConnect, LocalProtocolError
+from ..glass import Fact
 from ..gossip_log import open as open_log
 from ..sim.routing.run import make_latency
 from ..sim.scenario import Scenario
 from ..tasks.nursery import open_service_nursery
 from .asking import ask, ask_json
+from .browsers import Browsers, open_browsers
 from .links import Conditions, Links
+from .measure import Measure
 from .members import MEMBERS_MAX, TOPIC, Member, Neighbourhood, cast, log_of, make_key, mesh_place, server_arguments, write_params
 from .processes import Processes, StartFailed, open_processes
+from .watching import Watching
 
 __all__ = ["Testnet", "describe", "open_testnet"]
 
-_READY_S = 120.0
+_READY_S = 240.0
 _POLL_S = 0.05
 _WATCH_S = 0.5
 _LIE_S = 0.5
@@ -49,6 +54,8 @@ class Testnet:
         links: Between them.
         processes: Run them.
         neighbourhood: Where there is room for more.
+        watching: Follows them.
+        browsers: Has those that are pages; None where there are none.
         tell: Told of each action, as a record.
 
     Attributes:
@@ -67,11 +74,15 @@ class Testnet:
         links: Links,
         processes: Processes,
         neighbourhood: Neighbourhood,
+        watching: Watching,
+        browsers: Browsers | None,
         tell: Callable[[dict[str, Any]], None],
     ) -> None:
         self.scenario, self.seed, self.folder = scenario, seed, folder
         self.members, self.links, self.processes = members, links, processes
         self.origin_s = time.time()
+        self.watching = watching
+        self._browsers = browsers
         self._tell = tell
         self._appended = 0
         self._neighbourhood = neighbourhood
@@ -110,9 +121,14 @@ class Testnet:
             done += 1
             progress(done, len(self.members))
 
+        # A browser takes a core for seconds, and needs its hub.
+        browsers = [member for member in self.members if member.kind == "browser"]
         async with open_service_nursery() as nursery:
             for member in self.members:
-                nursery.start_soon(start_one, member)
+                if member not in browsers:
+                    nursery.start_soon(start_one, member)
+        for member in browsers:
+            await start_one(member)
         self.origin_s = time.time()
         self._regroup()
 
@@ -129,6 +145,7 @@ class Testnet:
         self._names |= dict.fromkeys((str(number), liar.name, liar.node), liar)
         await self._launch_liar(liar, interval_s)
         self._regroup()
+        self.watching.name(liar)
         self._say("liar", nodes=[liar])
         return liar
 
@@ -143,10 +160,13 @@ class Testnet:
         """Start one process, and wait until it answers.
 
         Raises:
-            StartFailed: It has ended, or does not answer within two minutes.
+            StartFailed: It has ended, or does not answer within four minutes.
         """
         if member.kind == "liar":
             await self._launch_liar(member, _LIE_S)
+            return
+        if member.kind == "browser":
+            await self._launch_browser(member)
             return
         arguments = server_arguments(member, self.members, self.scenario, self.folder)
         await self.processes.start(member.name, module="gossiplog", arguments=arguments)
@@ -164,22 +184,30 @@ class Testnet:
         raise StartFailed(f"{member.name} does not answer", hint=self.processes.last_words(member.name)[:500] or None)
 
     async def watch(self) -> None:
-        """Look at everybody, over and over."""
+        """See to it that who has ended is known to have."""
         while True:
             for member in self.members:
                 if member.is_up and member.name not in self.processes.pids:
                     member.is_up = False
                     self._regroup()
                     self.note("ended", member, self.processes.last_words(member.name)[:300])
-                elif member.is_up and member.kind != "liar":
-                    with contextlib.suppress(CannotConnect):
-                        await self.look(member)
             await trio.sleep(_WATCH_S)
 
     async def look(self, member: Member) -> None:
         """Ask a server or a client for its root and its number of entries. Raises CannotConnect."""
         member.root = (await ask_json(member.api, "/api/root"))["hash"]
         member.entries = int((await ask_json(member.api, "/api/messages/count"))["count"])
+
+    async def _launch_browser(self, member: Member) -> None:
+        assert self._browsers is not None
+        hub = self.members[member.dials[0]]
+        command = self._browsers.command(member, hub, f"ws://{hub.door}:{member.http_port}")
+        await self.processes.start(member.name, command=command)
+        with trio.move_on_after(_READY_S):
+            await self._browsers.wait_ready(member)
+            member.is_up = True
+            return
+        raise StartFailed(f"{member.name} does not answer", hint=self.processes.last_words(member.name)[:500] or None)
 
     def note(self, what: str, member: Member, reason: str) -> None:
         """Tell of something that nobody asked for."""
@@ -195,11 +223,21 @@ class Testnet:
         """
         self._appended += 1
         payload = {"by": member.name, "n": self._appended} if payload is None else payload
+        if member.kind == "liar":
+            raise LocalProtocolError(f"{member.name} appends nothing, it lies")
+        if member.kind == "browser":
+            assert self._browsers is not None
+            id = await self._browsers.append(member, payload)
+        else:
+            id = await self._post(member, payload)
+        self._say("append", nodes=[member], entry=id)
+        return id
+
+    async def _post(self, member: Member, payload: Any) -> str:
         clock = await ask_json(member.api, "/api/clock")
         parents = sorted(decode_id(id) for id in clock["parents"])
         entry = sign_entry(member.signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(payload))
         await ask(member.api, "/api/messages", entry_to_line(entry))
-        self._say("append", nodes=[member], entry=entry.id)
         return entry.id
 
     def cut(self, a: Member, b: Member) -> None:
@@ -290,7 +328,11 @@ class Testnet:
             member.group = numbers.setdefault(part_of(member.number), len(numbers))
 
     def _say(self, action: str, *, nodes: Sequence[Member], **more: Any) -> None:
-        self._tell({"time_s": round(time.time() - self.origin_s, 3), "action": action, "nodes": [member.name for member in nodes], **more})
+        now, names = time.time(), [member.name for member in nodes]
+        whom = nodes[0].node if len(nodes) == 1 else "testnet"
+        reason = ", ".join(names)[:300] or None
+        self.watching.add(Fact(TOPIC, self.scenario.router, 0, now, "fault", whom, type=action, message=more.get("entry"), reason=reason))
+        self._tell({"time_s": round(now - self.origin_s, 3), "action": action, "nodes": names, **more})
 
 
 @asynccontextmanager
@@ -300,6 +342,8 @@ async def open_testnet(
     *,
     seed: int = 0,
     is_kept: bool = False,
+    facts_file: Path | None = None,
+    references: Sequence[Path] = (),
     tell: Callable[[dict[str, Any]], None] = lambda record: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> AsyncIterator[Testnet]:
@@ -310,6 +354,8 @@ async def open_testnet(
         folder: For all that the processes write.
         seed: Decides what is left to chance.
         is_kept: Whether the folder stays.
+        facts_file: Where all that happens is written, a fact a line.
+        references: Folders in which npm has installed what browsers need.
         tell: Told of each action.
         progress: Told how many of how many are up.
 
@@ -329,12 +375,28 @@ async def open_testnet(
     between = lru_cache(maxsize=None)(make_latency(scenario.latency, seed).between)
     spec = scenario.link
     conditions = Conditions(between, spec.jitter, spec.loss, spec.bandwidth)
-    async with open_processes(folder, is_kept=is_kept) as processes, open_service_nursery() as nursery:
+    watching = Watching(facts_file, Measure())
+    async with AsyncExitStack() as stack:
+        stack.callback(watching.close)
+        has_browsers = any(member.kind == "browser" for member in members)
+        # Chromium makes sockets where it keeps what is temporary, whose paths are at most 108 bytes long.
+        scratch = [Path(tempfile.mkdtemp(prefix="gossiplog-pages-"))] if has_browsers else []
+        for place in scratch:
+            stack.callback(shutil.rmtree, place, ignore_errors=True)
+        opening = open_browsers(folder, scratch[0], references, watching, scenario.router) if scratch else nullcontext()
+        browsers = await stack.enter_async_context(opening)
+        processes = await stack.enter_async_context(open_processes(folder, [*scratch, *([] if is_kept else [folder])]))
+        nursery = await stack.enter_async_context(open_service_nursery())
         links = Links(conditions, Random(f"links {seed}"), nursery)
-        testnet = Testnet(scenario, seed, folder, members, links, processes, neighbourhood, tell)
+        testnet = Testnet(scenario, seed, folder, members, links, processes, neighbourhood, watching, browsers, tell)
         await _stand_between(links, members, testnet.diallers)
         await testnet.start(progress)
         nursery.start_soon(testnet.watch)
+        for member in members:
+            if member.kind in ("server", "client"):
+                nursery.start_soon(watching.follow, member)
+            else:
+                watching.name(member)
         yield testnet
         nursery.cancel_scope.cancel()
 

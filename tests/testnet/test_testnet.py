@@ -159,3 +159,37 @@ def test_faults_may_name_their_nodes_in_the_simulator_too() -> None:
     assert short.summary.delivered < 30
     with pytest.raises(ScenarioError, match=r"fault\.numbers: \[4\], expected numbers of nodes, 0 to 3"):
         parse_scenario(text + fault.replace("3]", "4]"))
+
+
+@pytest.mark.slow
+def test_a_script_leaves_a_report_with_the_simulators_figures_beside_the_real_ones(tmp_path: Path) -> None:
+    script = tmp_path / "script.toml"
+    script.write_text(
+        'name = "short"\nnodes = 3\n[topology]\nconnect = 2\n[latency]\nlow_s = 0.002\nhigh_s = 0.01\n[link]\ndetect_s = 0.5\n'
+        "[publish]\nmessages = 8\ninterval_s = 0.5\nstart_s = 3.0\nlinger_s = 1.0\n"
+        '[[fault]]\nkind = "partition"\nat_s = 4.0\nheal_s = 6.0\nnumbers = [0]\n'
+    )
+    command = [sys.executable, "-m", "gossiplog", "testnet", "--script", str(script), "--report", str(tmp_path / "report"), "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    records = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [record["action"] for record in records if record.get("action") in ("partition", "heal")] == ["partition", "heal"]
+    assert records[-1]["converged"] and records[-1]["entries"] == 8
+    told = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert told["real"]["published"] == told["simulator"]["published"] == 8
+    assert told["real"]["delivered"] == 16
+    facts = [json.loads(line) for line in (tmp_path / "report" / "facts.jsonl").read_text().splitlines()]
+    assert {"publish", "deliver", "fault", "root"} & {fact["kind"] for fact in facts} >= {"deliver", "fault", "root"}
+    assert "| latency p50, ms |" in (tmp_path / "report" / "report.md").read_text()
+    assert (tmp_path / "report" / "spread.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "examples" / "testnet").glob("*.toml")), ids=lambda path: path.stem)
+def test_examples_run_in_the_simulator_and_are_fit_for_real_processes(path: Path) -> None:
+    from gossiplog.sim.scenario_file import load_scenario
+    from gossiplog.testnet.report import simulated
+
+    example = load_scenario(str(path))
+    check_scenario(example)
+    summary = simulated(example, 0).summary
+    assert summary.published == example.publish.messages and summary.delivered > 0

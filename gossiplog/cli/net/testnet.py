@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import tempfile
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,12 +83,21 @@ class _Wanted:
 @click.option(
     "--browsers", type=click.IntRange(0), metavar="N", help="Of these, pages in Chromium with the reference's client.  [default: 0]"
 )
+@click.option(
+    "--reference",
+    "references",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where npm has installed the reference, and esbuild; repeatable.  [default: .]",
+)
 @click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), help="How entries spread.  [default: gossipsub]")
 @click.option("--loss", type=click.FloatRange(0, 0.9), metavar="P", help="Lose this share of the segments; TCP makes delays of it.")
 @click.option(
     "--latency-ms", type=(click.FloatRange(0.1), click.FloatRange(0.1)), metavar="LOW HIGH", help="One way, by pair.  [default: 10 50]"
 )
 @click.option("--script", metavar="FILE", help="Play this scenario, a TOML file or the name of a ready one; then end.")
+@click.option("--report", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Write figures, plots and all facts here.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides latencies, losses, and what a script leaves to chance.")
 @click.option(
     "--dir", "folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Keep logs, and what was logged, here."
@@ -100,10 +109,12 @@ def testnet(
     peers: int | None,
     clients: int | None,
     browsers: int | None,
+    references: tuple[Path, ...],
     router: str | None,
     loss: float | None,
     latency_ms: tuple[float, float] | None,
     script: str | None,
+    report: Path | None,
     seed: int,
     folder: Path | None,
     address: str,
@@ -123,66 +134,94 @@ def testnet(
       gossiplog testnet --script examples/testnet/partition-and-heal.toml
     """
     scenario = _Wanted(script, peers, clients, browsers, router, loss, latency_ms).scenario()
+    if report is not None:
+        if script is None:
+            raise click.UsageError("--report is of a script, which has an end: --script FILE")
+        _make_empty(report, "--report")
     with _place(folder) as place:
-        return run(
-            lambda: _run(
-                scenario,
-                place,
-                out,
-                seed=seed,
-                is_kept=folder is not None,
-                address=address,
-                opens_page=opens_page,
-                plays=script is not None,
-            )
-        )
+        is_kept, plays = folder is not None, script is not None
+        wanted = _Run(scenario, place, seed, address, is_kept, opens_page, plays, report, references or (Path(),))
+        return run(partial(wanted.run, out))
 
 
-async def _run(
-    scenario: Scenario, folder: Path, out: Output, *, seed: int, is_kept: bool, address: str, opens_page: bool, plays: bool
-) -> int:
-    import trio
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a network, from its start to its end."""
 
-    from ...net.hub.server import listen
-    from ...testnet import describe, open_testnet
-    from ...testnet.script import play, settle
-    from ...testnet.site import Site
+    scenario: Scenario
+    folder: Path
+    seed: int
+    address: str
+    is_kept: bool
+    opens_page: bool
+    plays: bool
+    report: Path | None
+    references: tuple[Path, ...]
 
-    def tell(record: dict[str, Any]) -> None:
-        if out.is_json:
-            out.record(record)
-            out.flush()
-        else:
-            out.line(describe(record))
+    async def run(self, out: Output) -> int:
+        """Run it until a signal comes, or its script is over."""
+        import trio
 
-    with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(Progress("starting", scenario.nodes, is_shown=not out.is_strict, is_told=True))
-        async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as held:
+        from ...net.hub.server import listen
+        from ...testnet import open_testnet
+        from ...testnet.site import Site
+
+        actions: list[dict[str, Any]] = []
+
+        def tell(record: dict[str, Any]) -> None:
+            actions.append(record)
+            _tell(out, record)
+
+        code = ExitCode.DONE
+        async with trio.open_nursery() as nursery, AsyncExitStack() as held:
             nursery.start_soon(_end_at_signal, nursery.cancel_scope)
-            network = await held.enter_async_context(
-                open_testnet(
-                    scenario,
-                    folder,
-                    seed=seed,
-                    is_kept=is_kept,
+            facts_file = None if self.report is None else self.report / "facts.jsonl"
+            with Progress("starting", self.scenario.nodes, is_shown=not out.is_strict, is_told=True) as bar:
+                opening = open_testnet(
+                    self.scenario,
+                    self.folder,
+                    seed=self.seed,
+                    is_kept=self.is_kept,
+                    facts_file=facts_file,
+                    references=self.references,
                     tell=tell,
                     progress=lambda done, total: bar.tell("starting", done, f"{done} of {total} are up"),
                 )
-            )
-            stack.close()
-            hub = await held.enter_async_context(listen((), address, make_http=Site(network).make_http))
+                network = await held.enter_async_context(opening)
+            hub = await held.enter_async_context(listen((), self.address, make_http=Site(network).make_http))
             url = f"http://{hub.addresses[0][0]}:{hub.port}/"
             _begin(out, network, url)
-            if opens_page:
+            if self.opens_page:
                 webbrowser.open(url)
-            if not plays:
+            if not self.plays:
                 await trio.sleep_forever()
-            await play(network)
-            is_converged = await settle(network)
-            _end(out, network, is_converged=is_converged)
+            code = ExitCode.DONE if await self._play(network, actions, out) else ExitCode.FAILED
             nursery.cancel_scope.cancel()
-            return ExitCode.DONE if is_converged else ExitCode.FAILED
-    return ExitCode.DONE
+        return code
+
+    async def _play(self, network: Testnet, actions: list[dict[str, Any]], out: Output) -> bool:
+        """Play the script, wait until the logs are equal, and write the report; returns whether they are."""
+        from ...testnet.script import play, settle
+
+        await play(network)
+        is_converged = await settle(network)
+        _end(out, network, is_converged=is_converged)
+        if self.report is not None:
+            from ...testnet.report import write_report
+
+            files = write_report(network, network.watching.measure, actions, self.report, is_converged=is_converged)
+            out.note(f"wrote {', '.join(str(file) for file in files)}")
+        return is_converged
+
+
+def _tell(out: Output, record: dict[str, Any]) -> None:
+    from ...testnet import describe
+
+    if out.is_json:
+        out.record(record)
+    else:
+        out.line(describe(record))
+    out.flush()
 
 
 async def _end_at_signal(scope: Any) -> None:
@@ -197,15 +236,16 @@ async def _end_at_signal(scope: Any) -> None:
 def _begin(out: Output, network: Testnet, url: str) -> None:
     counts = {kind: sum(member.kind == kind for member in network.members) for kind in ("server", "client", "browser")}
     if out.is_json:
-        out.record({"testnet": url, "router": network.scenario.router, "peers": [vars_of(member) for member in network.members]})
+        out.record({"testnet": url, "router": network.scenario.router, "peers": [_record(member) for member in network.members]})
         out.flush()
         return
     parts = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count]
     out.line(f"{', '.join(parts)}, {network.scenario.router}; the page is {url}")
+    out.flush()
     out.note("Ctrl-C ends all of them")
 
 
-def vars_of(member: Any) -> dict[str, Any]:
+def _record(member: Any) -> dict[str, Any]:
     """What a program wants to know of a peer."""
     return {"name": member.name, "kind": member.kind, "node": member.node, "url": member.url}
 
@@ -221,13 +261,17 @@ def _end(out: Output, network: Testnet, *, is_converged: bool) -> None:
         out.line(f"the {len(up)} logs have {len(roots)} different roots")
 
 
+def _make_empty(folder: Path, option: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise click.BadParameter(f"{folder} is not empty", param_hint=option)
+
+
 @contextmanager
 def _place(folder: Path | None) -> Iterator[Path]:
     """Where the processes write: a new or an empty folder that is kept, or one that goes with us."""
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise click.BadParameter(f"{folder} is not empty", param_hint="--dir")
+        _make_empty(folder, "--dir")
         yield folder.resolve()
         return
     place = Path(tempfile.mkdtemp(prefix="gossiplog-testnet-"))

@@ -1,0 +1,76 @@
+"""What all members tell of themselves, in one stream, in which everybody goes by one name."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from ..glass import Fact
+from ..net.service.board import Board
+from ..web.glass.following import Followed, follow
+from .measure import Measure
+from .members import Member
+
+__all__ = ["Watching"]
+
+
+class Watching:
+    """Follows members.
+
+    Args:
+        facts_file: Where facts are written, a line each; None: nowhere.
+        measure: Counts them.
+
+    Attributes:
+        board: The latest facts.
+    """
+
+    def __init__(self, facts_file: Path | None, measure: Measure) -> None:
+        self.board = Board()
+        self.measure = measure
+        self._names: dict[str, str] = {}
+        self._file: IO[str] | None = None if facts_file is None else facts_file.open("w", encoding="utf-8")
+
+    async def follow(self, member: Member) -> None:
+        """Follow a server or a client for ever, over its restarts."""
+        followed = Followed(member.url, member.name)
+        self._names |= {member.host: member.node, member.door: member.node}
+
+        def take(fact: Fact) -> None:
+            if followed.node and followed.node != member.node and member.kind == "client":
+                # A client has no peer id; it goes by its name.
+                self._names[followed.node] = member.node
+            if fact.kind == "root":
+                member.root, member.entries = str(fact.message), fact.count or 0
+            self.add(fact)
+
+        await follow(followed, take, clock=time.time)
+
+    def name(self, member: Member) -> None:
+        """Have a member that is not followed go by its name."""
+        self._names |= {member.host: member.node, member.node: member.node}
+
+    def add(self, fact: Fact) -> None:
+        """Take a fact."""
+        told = replace(fact, node=self._known(fact.node), peer=None if fact.peer is None else self._known(fact.peer))
+        self.board.add(told)
+        self.measure.take(told)
+        if self._file is not None:
+            self._file.write(told.to_json() + "\n")
+
+    def _known(self, name: int | str) -> int | str:
+        """Call a hub by its own name, not by its URL, and its client not by an address."""
+        if not isinstance(name, str):
+            return name
+        if name.startswith(("ws://", "wss://")):
+            return self._names.get(urlsplit(name).hostname or "", name)
+        return self._names.get(name, name)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
