@@ -30,7 +30,7 @@ ALLOWED: dict[str, str] = {
         "cli cli/log entry errors glass gossip_log net net/hub net/libp2p net/service "
         "plan pubsub sim sync testnet tree version web web/glass"
     ),
-    "cli/sim": "cli pubsub sim sim/check sim/measure sim/routing sim/simsub",
+    "cli/sim": "cli pubsub sim sim/check sim/experiments sim/measure sim/routing sim/simsub",
     "cli/spark": "cli entry errors spark spark/jobs spark/source",
     "cli/spark/submit": "cli",
     "codec": "errors",
@@ -58,10 +58,11 @@ ALLOWED: dict[str, str] = {
     "pubsub/wire": "codec errors pubsub pubsub/overlay",
     "reconcile": "codec entry errors log plan sketch sync tree",
     "replica": "arrow codec entry errors log plan reconcile sketch store sync tasks tree",
-    "sim": "errors pubsub",
+    "sim": "errors sim/experiments",
+    "sim/experiments": "pubsub pubsub/routers",
     "sim/check": "broadcast codec entry log plan pubsub pubsub/overlay sim store/memory sync tree",
-    "sim/measure": "errors glass pubsub pubsub/overlay sim sim/routing",
-    "sim/routing": "errors pubsub pubsub/overlay sim sim/measure",
+    "sim/measure": "errors glass pubsub pubsub/overlay sim sim/experiments sim/routing",
+    "sim/routing": "errors pubsub pubsub/overlay sim sim/experiments sim/measure",
     "sim/simsub": "errors sim sim/routing",
     "sketch": "errors tree",
     "spark": "errors spark/source spark/tables",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...pubsub.registry import ROUTERS
+from ...sim.experiments.registry import SIM_ROUTERS
 from ..exits import ExitCode
 from ..progress import Progress
 
@@ -25,7 +26,7 @@ from ..output import say
 
 __all__ = ["compare", "processors", "run", "scenarios", "sweep"]
 
-router_option = click.option("--router", type=click.Choice(ROUTERS), help="A router other than the scenario's.")
+router_option = click.option("--router", type=click.Choice(SIM_ROUTERS), help="A router other than the scenario's.")
 nodes_option = click.option("--nodes", type=click.IntRange(2), help="A number of nodes other than the scenario's.")
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a key, such as publish.messages=50; repeatable."
@@ -97,7 +98,9 @@ def run(
 
 @click.command()
 @click.argument("scenario")
-@click.option("--router", "routers", type=click.Choice(ROUTERS), multiple=True, help="Only these; repeatable. All by default.")
+@click.option(
+    "--router", "routers", type=click.Choice(SIM_ROUTERS), multiple=True, help="Only these; repeatable. All but drafts by default."
+)
 @click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs of each router; figures are means.")
 @nodes_option
 @set_option

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...pubsub.overlay.messages import OverlayMessage
 from ...pubsub.rpc import Control, Message, Rpc
+from ..experiments.messages import DraftControl
 from ..routing.sizes import rpc_bytes
 from .metrics import Metrics
 from .trace import Recorder
@@ -153,6 +154,9 @@ def _control_parts(control: Control) -> list[tuple[str, int, int]]:
         parts.append(("unchoke", len(control.unchoke), len(control.unchoke)))
     if control.extensions is not None:
         parts.append(("extensions", 1, control.extensions.test + control.extensions.partial))
+    if isinstance(control, DraftControl):
+        drafts = {kind: len(getattr(control, kind)) for kind in ("preamble", "imreceiving", "iannounce", "ineed")}
+        parts.extend((kind, count, count) for kind, count in drafts.items() if count)
     return parts
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from ...errors import LocalProtocolError
 from ...pubsub.mesh_params import MESH_PARAMS
-from ...pubsub.registry import default_params, make_router
 from ...pubsub.router import Router
 from ...pubsub.tables import overlaid
+from ..experiments.registry import default_params, make_router
 from ..scenario import ScenarioError
 
 __all__ = ["router_factory"]
@@ -23,7 +23,7 @@ def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) 
     """Give a function that makes one router from its generator of random numbers.
 
     Args:
-        name: One of `pubsub.registry.ROUTERS`.
+        name: One of `SIM_ROUTERS`.
         table: Parameters by their names; what is left out has the router's default, or, with `base = "mesh"`, the value that
             `gossiplog serve` runs with.
         is_validating: Whether messages are to be validated; overrides the table.

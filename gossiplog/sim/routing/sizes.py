@@ -22,6 +22,7 @@ from ...pubsub.overlay.messages import (
     WalkJoin,
 )
 from ...pubsub.rpc import Control, Message, Partial, Rpc
+from ..experiments.messages import DraftControl
 
 __all__ = ["rpc_bytes"]
 
@@ -101,7 +102,13 @@ def _control(control: Control) -> int:
         size += _field(_field(len(prune.topic)) + peers + backoff)
     if control.extensions is not None:
         size += _field(2 * control.extensions.partial + (1 + EXTENSION_TAG_BYTES) * control.extensions.test)
-    return size
+    return size + _draft(control) if isinstance(control, DraftControl) else size
+
+
+def _draft(control: DraftControl) -> int:
+    size = sum(_field(_field(len(topic)) + _field(len(each)) + _number(length)) for topic, each, length in control.preamble)
+    size += sum(_field(_field(len(each)) + _number(length)) for each, length in control.imreceiving)
+    return size + sum(_field(_field(len(each))) for each in (*control.iannounce, *control.ineed))
 
 
 def _partial(partial: Partial) -> int:
