@@ -27,6 +27,7 @@ from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, Partial, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire
+from gossiplog.reconcile import messages as reconcile
 from gossiplog.sync.rpc import (
     AbortResponse,
     ChildrenResponse,
@@ -253,6 +254,21 @@ def fuzz_sync(data: bytes) -> None:
         assert decode(encode(message)) == message
 
 
+def fuzz_reconcile(data: bytes) -> None:
+    try:
+        message = reconcile.decode(data)
+    except DecodeError:
+        return
+    assert reconcile.decode(FrameDecoder().take(reconcile.encode(message))[0]) == message
+    if isinstance(message, reconcile.Hello | reconcile.Symbols):
+        try:
+            symbols = reconcile.unpack(message.symbols, 7, 1000, 16)
+        except DecodeError:
+            return
+        # A sum is 28 bytes and a count at least one more.
+        assert len(symbols) <= min(16, len(message.symbols) // 29)
+
+
 def fuzz_rpc(data: bytes) -> None:
     try:
         rpc = Wire().decode(data).rpc
@@ -370,6 +386,17 @@ MULTISTREAM_SEEDS = (
     b"\xff" + encode_line(MULTISTREAM) + encode_line("na") + encode_line("/b") + b"more",
 )
 
+_RECONCILE = (
+    reconcile.Hello(1000, bytes(29) + b"\1" * 28 + b"\x07", takes=False, is_wholesale=True, after=ENTRIES[0].key),
+    reconcile.Symbols(b"\2" * 28 + b"\x80\x01"),
+    reconcile.More(200),
+    reconcile.Want(sorted(entry.key for entry in ENTRIES), 3),
+    reconcile.Values([entry.value for entry in ENTRIES[:2]]),
+    reconcile.Result(_NODES[0], True, [ENTRIES[0].key]),
+    reconcile.Refuse("no more é"),
+)
+RECONCILE_SEEDS = tuple(FrameDecoder().take(reconcile.encode(message))[0] for message in _RECONCILE)
+
 TARGETS = (
     Target("clock", fuzz_clock, tuple(encode_clock(clock) for clock in (0, 127, 128, 2**20, 2**53 - 1))),
     Target("varint", fuzz_varint, tuple(encode_varint(number) for number in (0, 127, 128, 2**63 - 1))),
@@ -390,6 +417,7 @@ TARGETS = (
     Target("signature", fuzz_signature, tuple(signer.public_key + signer.sign(b"message") + b"message" for signer in SIGNERS)),
     Target("key-file", fuzz_key_file, tuple(signer.to_pem() for signer in SIGNERS)),
     Target("sync", fuzz_sync, SYNC_SEEDS),
+    Target("reconcile", fuzz_reconcile, RECONCILE_SEEDS),
     Target("rpc", fuzz_rpc, RPC_SEEDS),
     Target("archive", fuzz_archive, (b"\n".join(map(entry_to_line, ENTRIES)), b"\n".join(entry.value.hex().encode() for entry in ENTRIES))),
     *(Target(*each) for each in LIBP2P_TARGETS),
