@@ -1,6 +1,7 @@
 // Hues of roots and authors, as graph/palette.py computes them; lightness and chroma come from the stylesheet made there.
 
 const HUES = 18
+const SHADES = [0, -0.13, 0.1]
 const encoder = new TextEncoder()
 /** @type {Map<string, number>} */
 const authorHues = new Map()
@@ -32,15 +33,18 @@ export function onThemeChange(redraw) {
 	})
 }
 
-/** @param {number} hue in degrees */
-export function hueColour(hue) {
+/** @param {number} hue in degrees @param {number} [shade] what is added to the theme's lightness */
+export function hueColour(hue, shade = 0) {
 	if (lightness === "") readTheme()
-	return `oklch(${lightness} ${chroma} ${hue})`
+	return `oklch(${(Number(lightness) + shade).toFixed(2)} ${chroma} ${hue})`
 }
 
-/** Equal roots, equal colours. @param {string | null | undefined} hash of the root, in hex; without one, grey */
+/**
+ * Equal roots, equal colours. Two roots whose hues happen to be near differ in lightness with two chances of three.
+ * @param {string | null | undefined} hash of the root, in hex; without one, grey
+ */
 export function rootColour(hash) {
-	return hash ? hueColour(rootHue(hash)) : themeColour("strong-line")
+	return hash ? hueColour(rootHue(hash), SHADES[parseInt(hash.slice(4, 6), 16) % SHADES.length]) : themeColour("strong-line")
 }
 
 /** @param {string} hash in hex */

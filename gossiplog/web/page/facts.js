@@ -113,7 +113,7 @@ export class Facts {
 
 	/** @param {string} message */
 	publishOf(message) {
-		return this.ofEntry.get(message)?.find((fact) => fact.kind === "publish")
+		return this.ofEntry.get(message)?.find(({ kind, way }) => kind === "publish" || (kind === "deliver" && way === "http"))
 	}
 
 	/** The last minutes, a value a second, up to now. @param {number} now in Unix seconds */

@@ -115,7 +115,7 @@ export class WayView {
 				{},
 				el("th", { scope: "row" }, dot(rootColour(node?.root)), " ", node ? nameOf(node) : shortName(step.node)),
 				el("td", { class: "way-time" }, when),
-				el("td", { class: "way-how" }, dot(wayColour(step.way), "square"), ` ${step.way} ${from}`, step.copies > 0 && el("span", { class: "copies" }, ` +${step.copies} copies`), step.sent > 0 && el("span", { class: "copies" }, `, passed on to ${whole(step.sent)}`), step.note && ` ${step.note}`),
+				el("td", { class: "way-how" }, dot(wayColour(step.way), "square"), ` ${step.way} ${from}`.trimEnd(), step.copies > 0 && el("span", { class: "copies" }, ` +${step.copies} ${step.copies === 1 ? "copy" : "copies"}`), step.sent > 0 && el("span", { class: "copies" }, `, passed on to ${whole(step.sent)}`), step.note && ` ${step.note}`),
 				el("td", { class: "way-place", "aria-hidden": "true" }, bar),
 			)
 		})
