@@ -24,7 +24,7 @@ _MODULES = ("palette.js", "dom.js", "lanes.js", "log_list.js", "entry_details.js
 _STYLE = """
 body{display:grid;grid-template:auto minmax(0,1fr)/minmax(0,1fr);height:100dvh}
 header{display:flex;flex-wrap:wrap;gap:.5rem 1rem;align-items:center;padding:.6rem 1rem;border-bottom:1px solid var(--line)}
-h1{font-size:1rem} header input{flex:1;max-width:26rem} .count{color:var(--muted);font-size:.9rem}
+h1{font-size:1rem} header input{flex:1 1 12rem;max-width:26rem} .count{color:var(--muted);font-size:.9rem}
 main{display:grid;grid-template:minmax(0,1fr)/minmax(0,1fr) minmax(18rem,26rem);min-height:0}
 aside{overflow:auto;padding:1rem;border-left:1px solid var(--line)}
 @media (max-width:760px){main{grid-template:minmax(0,3fr) minmax(0,2fr)/minmax(0,1fr)}

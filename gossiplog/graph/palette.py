@@ -46,6 +46,8 @@ DARK: Mapping[str, str] = {
 """The same on a dark one."""
 _HUES = 18
 """Authors' hues are 20° apart: those that differ can be told apart."""
+_SHADES = (0.0, -0.13, 0.07)
+"""What is added to the theme's lightness: three shades of each hue."""
 
 
 def palette_css() -> str:
@@ -60,18 +62,24 @@ def root_hue(hash_hex: str) -> int:
 
 
 def author_hue(did: str) -> int:
-    """Return an author's hue in degrees: FNV-1a of the did's UTF-8."""
+    """Return an author's hue in degrees."""
+    return _spread(did) % _HUES * (360 // _HUES)
+
+
+def _spread(did: str) -> int:
+    """FNV-1a of the did's UTF-8, folded."""
     value = 0x811C9DC5
     for byte in did.encode():
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return (value ^ value >> 16) % _HUES * (360 // _HUES)
+    return value ^ value >> 16
 
 
 @lru_cache(maxsize=1024)
 def author_colour(did: str, *, is_dark: bool = False) -> str:
     """Return an author's colour as `#rrggbb`, for what may not know OKLCH."""
     theme = DARK if is_dark else LIGHT
-    return _to_hex(float(theme["dot-lightness"]), float(theme["dot-chroma"]), math.radians(author_hue(did)))
+    shade = _SHADES[_spread(did) // _HUES % len(_SHADES)]
+    return _to_hex(float(theme["dot-lightness"]) + shade, float(theme["dot-chroma"]), math.radians(author_hue(did)))
 
 
 def _to_hex(lightness: float, chroma: float, hue: float) -> str:

@@ -150,7 +150,7 @@ async def test_nothing_of_a_log_becomes_markup(tmp_path: Path) -> None:
                     f"#/way/{entries[2].id}",
                     "#/network/<b>x</b>",
                     "#/log/<b>x</b>",
-                    "#/%",
+                    "#/log/%",
                 ):
                     await tab.run(f"location.hash = {json.dumps(hash)}")
                     await trio.sleep(0.2)

@@ -1,10 +1,10 @@
 // Hues of roots and authors, as graph/palette.py computes them; lightness and chroma come from the stylesheet made there.
 
 const HUES = 18
-const SHADES = [0, -0.13, 0.1]
+const SHADES = [0, -0.13, 0.07]
 const encoder = new TextEncoder()
 /** @type {Map<string, number>} */
-const authorHues = new Map()
+const spreads = new Map()
 const dark = matchMedia("(prefers-color-scheme: dark)")
 let [lightness, chroma] = ["", ""]
 /** @type {Record<string, string>} */
@@ -54,17 +54,18 @@ export function rootHue(hash) {
 
 /** @param {string} did */
 export function authorColour(did) {
-	return hueColour(authorHue(did))
+	const value = spread(did)
+	return hueColour((value % HUES) * (360 / HUES), SHADES[Math.floor(value / HUES) % SHADES.length])
 }
 
-/** FNV-1a of the did's UTF-8. @param {string} did */
-export function authorHue(did) {
-	let hue = authorHues.get(did)
-	if (hue === undefined) {
+/** FNV-1a of the did's UTF-8, folded. @param {string} did */
+function spread(did) {
+	let folded = spreads.get(did)
+	if (folded === undefined) {
 		let value = 0x811c9dc5
 		for (const byte of encoder.encode(did)) value = Math.imul(value ^ byte, 0x01000193) >>> 0
-		hue = ((value ^ (value >>> 16)) >>> 0) % HUES * (360 / HUES)
-		authorHues.set(did, hue)
+		folded = (value ^ (value >>> 16)) >>> 0
+		spreads.set(did, folded)
 	}
-	return hue
+	return folded
 }

@@ -70,7 +70,7 @@ async function openPage() {
 			if (isCurrent) link.setAttribute("aria-current", "page")
 			else link.removeAttribute("aria-current")
 		}
-		view.open(decodeURIComponent(rest.join("/")), new URLSearchParams(query))
+		view.open(decoded(rest.join("/")), new URLSearchParams(query))
 	}
 
 	showTopics(topics, topic)
@@ -88,6 +88,15 @@ async function openPage() {
 	facts.open()
 	network.open()
 	document.body.dataset.ready = "true"
+}
+
+/** What stands in an address, which anybody may have typed. @param {string} text */
+function decoded(text) {
+	try {
+		return decodeURIComponent(text)
+	} catch {
+		return text
+	}
 }
 
 /** @param {string[]} topics @param {string} topic */
