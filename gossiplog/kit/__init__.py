@@ -14,6 +14,7 @@ except ModuleNotFoundError as error:
 else:
     del msgspec
 
+from .asking import ask
 from .counter import Counter
 from .files import Files
 from .list import Element, List
@@ -21,4 +22,4 @@ from .map import Map
 from .part import Part, Readable, compose
 from .set import Set
 
-__all__ = ["Counter", "Element", "Files", "List", "Map", "Part", "Readable", "Set", "compose"]
+__all__ = ["Counter", "Element", "Files", "List", "Map", "Part", "Readable", "Set", "ask", "compose"]

@@ -1,0 +1,72 @@
+"""The kit's readers where nothing is awaited: on a log of `gossiplog.blocking`.
+
+Source: docs/kit.md, "In plain Python".
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from ..entry.message import Entry
+
+__all__ = ["ask"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Awaitable:
+    """A log whose calls return at once, as one whose calls are awaited."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+
+    async def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self._log.query(sql, *parameters)
+        return rows
+
+    async def get(self, id: str) -> Entry:
+        entry: Entry = self._log.get(id)
+        return entry
+
+    async def append(self, payload: Any) -> Entry:
+        entry: Entry = self._log.append(payload)
+        return entry
+
+    async def append_many(self, payloads: list[Any]) -> list[Entry]:
+        entries: list[Entry] = self._log.append_many(payloads)
+        return entries
+
+
+@overload
+def ask(method: Callable[Concatenate[Any, P], AsyncIterator[T]], log: Any, *args: P.args, **options: P.kwargs) -> Iterator[T]: ...
+@overload
+def ask(method: Callable[Concatenate[Any, P], Awaitable[T]], log: Any, *args: P.args, **options: P.kwargs) -> T: ...
+def ask(method: Callable[..., Any], log: Any, *args: Any, **options: Any) -> Any:
+    """Call a part's method that takes a log, such as `todos.items`, on one of `gossiplog.blocking`: `ask(todos.items, log)`.
+
+    Returns:
+        What the method gives when it is awaited; an iterator, if it is iterated over.
+    """
+    answer = method(_Awaitable(log), *args, **options)
+    return _each(answer) if isinstance(answer, AsyncIterator) else _finish(answer)
+
+
+def _each(answer: AsyncIterator[T]) -> Iterator[T]:
+    while True:
+        try:
+            item = _finish(anext(answer))
+        except StopAsyncIteration:
+            return
+        yield item
+
+
+def _finish(answer: Awaitable[T]) -> T:
+    """Run what never waits to its end."""
+    try:
+        answer.__await__().__next__()
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    raise AssertionError("a part of the kit awaited something else than its log")
