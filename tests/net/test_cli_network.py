@@ -21,7 +21,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 from damage_support import damage
-from network_support import make_certificate, signer
+from network_support import free_port, make_certificate, signer
 
 import gossiplog
 from gossiplog.cli.app import root
@@ -124,6 +124,22 @@ def test_a_dry_run_tells_what_a_sync_with_a_server_would_move_and_cost(folder: P
         (done,) = ran("sync", "app.db", server["urls"][0], "--json")
         assert (done["pulled"], done["pushed"]) == (30, 20)
         assert told["bytesExpected"] == pytest.approx(done["bytesSent"] + done["bytesReceived"], rel=0.25)
+
+
+def test_peers_tell_what_cannot_be_reached(folder: Path) -> None:
+    port = free_port()
+    with serving("hub.db", "--listen", "127.0.0.1:0", "--connect", f"ws://127.0.0.1:{port}") as server:
+        (url,) = server["urls"]
+        while not (troubles := ran("peers", url)):
+            pass
+        assert troubles[0]["dial"]["address"] == f"ws://127.0.0.1:{port}"
+        shown = CliRunner().invoke(root, ["peers", url, "--table"]).stdout
+        assert f"cannot reach ws://127.0.0.1:{port}: " in shown
+        with subprocess.Popen(command("peers", url, "--watch", "--json"), stdout=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            tries = [json.loads(watching.stdout.readline())["dial"]["tries"] for _ in range(3)]
+            watching.send_signal(signal.SIGINT)
+        assert tries == sorted(tries)
 
 
 def test_facts_of_a_running_server_are_in_its_file(folder: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
+from ..exits import Failure
 from ..options import output_options
 from ..output import Column, Listing, Output, clean
 from ..tokens import client_tls, read_token, token_option
@@ -15,15 +18,21 @@ from .asking import Asker
 
 __all__ = ["peers"]
 
+WATCH_S = 1.0
+_MORE = ("peering", "backoff_s", "topics", "syncing", "queue", "traffic")
+"""What our own servers say of a peer beside what is said of its connection."""
+
 _COLUMNS = (
     Column("kind"),
     Column("side"),
+    Column("peering"),
     Column("since"),
     Column("received", is_right=True),
     Column("pushed", is_right=True),
     Column("syncs", is_right=True),
     Column("queued", is_right=True),
     Column("score", is_right=True),
+    Column("backoff", is_right=True),
     Column("peer", style="yellow"),
 )
 
@@ -32,24 +41,50 @@ _COLUMNS = (
 @click.argument("url", metavar="URL")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
 @token_option
+@click.option("--watch", "is_watching", is_flag=True, help="Ask again every second, and redraw, until Ctrl-C.")
 @output_options(quiet="Print the peers alone.")
-def peers(url: str, tls_ca: str | None, token_file: str | None, out: Output) -> None:
+def peers(url: str, tls_ca: str | None, token_file: str | None, is_watching: bool, out: Output) -> None:
     """List who is connected with a running server.
 
     URL is what `gossiplog serve` prints; of several logs, the one that is asked about. A peer is a `client` of the server, a `hub` that
-    the server is a client of, or a server of the `mesh`. The columns count entries and updates received from it, pushed to it, the syncs
-    that were pulled from it, and the bytes that wait to be sent; the score is that of a peer in the mesh: below 0 it is kept out of it,
-    below -80 nothing that it sends is read. --json tells the parts of each score.
+    the server is a client of, or a server of the `mesh`. With one of those the peering is `full`: it gets each message at once;
+    `metadata`: it hears of messages and asks for them; or `fanout`: it gets those of our own, of a topic that we are not in. The columns
+    count entries and updates received from it, pushed to it, the syncs that were pulled from it, and the bytes that wait to be sent;
+    the score is that of a peer in the mesh: below 0 it is kept out of it, below -80 nothing that it sends is read; after a backoff it
+    may be let in again. Below stand addresses that cannot be reached, bans, and why messages were refused. --json tells the parts of
+    each score, subscriptions and traffic.
 
     \b
     Examples
       gossiplog peers ws://127.0.0.1:8080
+      gossiplog peers ws://127.0.0.1:8080 --watch
       gossiplog peers wss://peer.example.com/app.example.com --json
     """
-    rows = _ask(Asker(url, client_tls(tls_ca), read_token(token_file)))
+    asker = Asker(url, client_tls(tls_ca), read_token(token_file))
+    _show(asker, out)
+    while is_watching:
+        out.flush()
+        time.sleep(WATCH_S)
+        if not out.is_json and not out.is_quiet:
+            click.clear()
+        try:
+            _show(asker, out)
+        except Failure as failure:
+            # It may come back.
+            out.note(str(failure))
+
+
+def _show(asker: Asker, out: Output) -> None:
+    rows, troubles = _ask(asker)
     with Listing(out, _COLUMNS, empty="nobody is connected") as listing:
         for link, cells in rows:
             listing.add(link, cells, id=cells[-1])
+    if not out.is_quiet:
+        for record, text in troubles:
+            if out.is_json:
+                out.record(record)
+            else:
+                out.line(text)
 
 
 def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
@@ -58,10 +93,12 @@ def _cells(link: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         clean(str(link.get("kind", ""))),
         "" if "outbound" not in link else "dialled" if link["outbound"] else "accepted",
+        clean(str(link.get("peering", ""))) if link.get("kind") == "mesh" else "",
         "" if since is None else datetime.datetime.fromtimestamp(since, datetime.UTC).isoformat(timespec="seconds"),
         *(f"{counts[name]:,}" if name in counts else "" for name in ("received", "pushed", "syncs")),
         f"{link['queuedBytes']:,}" if "queuedBytes" in link else "",
         _score(link.get("score")),
+        "" if link.get("backoff_s") is None else f"{float(link['backoff_s']):.0f} s",
         clean(str(link["peer"])),
     )
 
@@ -70,11 +107,29 @@ def _score(score: Any) -> str:
     return f"{float(score['total']):,.1f}" if isinstance(score, Mapping) else ""
 
 
-def _ask(asker: Asker) -> list[tuple[Mapping[str, Any], tuple[str, ...]]]:
+def _ask(asker: Asker) -> tuple[list[tuple[Mapping[str, Any], tuple[str, ...]]], list[tuple[dict[str, Any], str]]]:
+    """Return connections and troubles, each as a record and as what a table shows."""
     links = asker.ask("connections").record
+    more: Mapping[str, Any] = {}
+    with contextlib.suppress(Failure):
+        # The reference's server, and older ones of ours, do not have it.
+        more = asker.ask_object("peers")
     try:
         if not isinstance(links, list):
             raise TypeError("no list")
-        return [(link, _cells(link)) for link in links]
+        known = {peer["peer"]: peer for peer in more.get("peers", ())}
+        whole = [{**link, **{name: known[link["peer"]][name] for name in _MORE if link["peer"] in known}} for link in links]
+        return [(link, _cells(link)) for link in whole], list(_troubles(more))
     except (AttributeError, LookupError, OSError, OverflowError, TypeError, ValueError):
         raise asker.nonsense("connections") from None
+
+
+def _troubles(more: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    for dial in more.get("dials", ()):
+        tries = f"{dial['tries']:,} tries" if dial["tries"] != 1 else "1 try"
+        yield {"dial": dial}, clean(f"cannot reach {dial['address']}: {dial['reason']} ({tries})")
+    for ban in more.get("bans", ()):
+        until = datetime.datetime.fromtimestamp(ban["until"], datetime.UTC).isoformat(timespec="seconds")
+        yield {"ban": ban}, clean(f"banned until {until}: {ban['peer']}: {ban['reason']}")
+    for refused in more.get("refused", ()):
+        yield {"refused": refused}, clean(f"messages refused of {refused['peer']}: {refused['reason']}")
