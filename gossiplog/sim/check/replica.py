@@ -96,6 +96,8 @@ class Replica:
         self.log: LogOnDisk
         self.machine: Broadcast
         self.wires: dict[PeerId, Wire] = {}
+        # Told of each turn of the machine: what it was told, and what it asks for.
+        self.see: Callable[[Event, Sequence[Action]], None] | None = None
         self._validator = validator
         self._observer = observer
         self._seed = seed
@@ -176,6 +178,8 @@ class Replica:
     def tell(self, event: Event) -> None:
         """Hand an event to the machine and carry out what it asks for, in order."""
         actions = self.machine.handle(event, self.local_now())
+        if self.see is not None:
+            self.see(event, actions)
         for action in actions:
             # Now, while what it knows is so: an earlier action of this turn may close a connection that a later one sends on.
             self._observer.on_action(self, action)

@@ -1,0 +1,68 @@
+"""What simulated replicas do becomes facts by the same mapping as in a live service, for they drive the same machine."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from gossiplog.broadcast import PeerKind
+from gossiplog.codec import pcf_encode
+from gossiplog.glass import Fact, Ring, Witness, entry_way
+from gossiplog.glass.fact import KINDS, WAYS
+from gossiplog.pubsub.params import EpisubParams, GossipsubParams
+from gossiplog.pubsub.routers.episub import Episub
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.sim.check.invariants import Invariants
+from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.replica import Replica
+from gossiplog.sim.check.replica_spec import ReplicaSpec
+from gossiplog.sim.check.world import LinkFaults, World
+
+
+def witness(replica: Replica, world: World, ring: Ring, router: str) -> None:
+    """Have a replica's facts told to a ring."""
+
+    def tell(kind: str, peer: str | None = None, **columns: object) -> None:
+        columns["bytes"] = columns.pop("size", None)
+        ring.add(Fact("check", router, ring.next, world.now, kind, replica.id, peer, **columns))
+
+    replica.see = Witness(tell).on_event
+
+
+@pytest.mark.parametrize(
+    ("router", "make"),
+    [("gossipsub", lambda rng: Gossipsub(GossipsubParams(), rng)), ("episub", lambda rng: Episub(EpisubParams(), rng))],
+)
+def test_facts_of_simulated_replicas_tell_each_entrys_way(router, make) -> None:
+    world, watch, validator, ring = World(3, LinkFaults()), Invariants(), Validator(), Ring()
+    replicas = [Replica(world, ReplicaSpec(number), make, validator, watch, 3) for number in range(4)]
+    watch.correct.update({replica.id: replica for replica in replicas})
+    for replica in replicas:
+        witness(replica, world, ring, router)
+        replica.start()
+    # A chain: what the first appends crosses all links.
+    for left, right in pairwise(replicas):
+        world.link(left, right, (PeerKind.MESH, PeerKind.MESH))
+    world.run(15.0)
+    for number in range(5):
+        replicas[0].append([pcf_encode.encode(number)])
+        world.run(world.now + 2)
+    world.run(world.now + 20)
+    facts = ring.facts()
+    assert watch.has_converged()
+    assert {fact.kind for fact in facts} <= KINDS and {fact.way for fact in facts} - {None} <= set(WAYS)
+    assert [fact.node for fact in facts if fact.kind == "start"] == [replica.id for replica in replicas]
+    published = [fact.message for fact in facts if fact.kind == "publish"]
+    assert len(published) == len(replicas[3].state.values) == 5
+    for id in published:
+        way = entry_way(id, facts)
+        assert [had.node for had in way] == [replica.id for replica in replicas]
+        assert way[0].way == "append"
+        for before, had in pairwise(way):
+            assert had.way == "gossip" and had.peer == before.node
+            assert had.at_s is not None and before.at_s is not None and had.at_s > before.at_s
+            assert ("message", had.node) in before.sent
+    grafted = {frozenset((fact.node, fact.peer)) for fact in facts if fact.kind == "graft"}
+    if router == "gossipsub":
+        assert grafted == {frozenset((left.id, right.id)) for left, right in pairwise(replicas)}
