@@ -184,7 +184,9 @@ def _figures(costs: dict[str, list[float]], facts_s: Sequence[float], clients: i
         rounds = [100 * (cost / off - 1) for cost, off in zip(costs[phase], costs["off"], strict=True)]
         total = 100 * (statistics.median(costs[phase]) / base - 1)
         note = f"{total:+.1f} % between the medians of all rounds"
-        figures.append(Figure(f"facts.{phase}-cost", f"the same, {phase} over off, a sample a round", "%", rounds, goal, note))
+        figures.append(
+            Figure(f"facts.{phase}-cost", f"the same, {phase} over off, a sample a round", "%", rounds, goal, note, needs_quiet=True)
+        )
     turn = _turn_us(clients)
     share = [100 * each / (base * clients) for each in turn]
     figures.append(Figure("facts.turn", f"what the observer takes for one append that goes to {clients:,} clients", "µs CPU", turn))
