@@ -27,7 +27,7 @@ ALLOWED: dict[str, str] = {
     "cli": "archive cli/log codec entry errors ethereum gossip_log keyring store/postgres tasks version",
     "cli/log": "archive arrow cli codec entry errors gossip_log graph keyring log plan replica store store/sqlite tasks",
     "cli/net": (
-        "cli cli/log entry errors glass gossip_log net net/hub net/libp2p net/service "
+        "cli cli/log entry errors glass gossip_log keyring net net/hub net/libp2p net/service "
         "plan pubsub sim sync testnet tree version web web/glass"
     ),
     "cli/sim": "cli pubsub sim sim/check sim/experiments sim/measure sim/routing sim/simsub",

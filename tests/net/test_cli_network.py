@@ -151,10 +151,27 @@ def test_facts_of_a_running_server_are_in_its_file(folder: Path) -> None:
     assert (kinds[0], kinds[-1], kinds.count("deliver")) == ("start", "stop", 20)
 
 
+def test_page_appends_what_a_key_of_the_keyring_signs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(folder / "keys"))
+    options = ["hub.db", "--listen", "127.0.0.1:0", "--dashboard", "--dashboard-append"]
+    without = CliRunner().invoke(root, ["serve", *options])
+    assert without.exit_code != 0 and "no key to sign with" in without.output
+    (did,) = (key["did"] for key in ran("key", "new", "ann", "--json"))
+    with serving(*options) as server:
+        url = server["urls"][0].replace("ws://", "http://") + "/api/append"
+        request = urllib.request.Request(url, b'{"payload": "from the page"}', {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            id = json.load(answer)["id"]
+    (shown,) = ran("show", "hub.db", id, "--json")
+    assert shown["message"]["payload"] == "from the page"
+    assert did in json.dumps(shown)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--dashboard-append"], "needs --dashboard"),
+        (["--key", "ann"], "needs --dashboard-append"),
         (["--dashboard", "--no-api"], "needs HTTP"),
         (["--dashboard", "--dashboard-watch", "nowhere"], "what `gossiplog serve` prints"),
         (["--facts", "none/facts.jsonl"], "No such file"),

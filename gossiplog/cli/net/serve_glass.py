@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from ..exits import ExitCode, Failure
+from ..options import key_option
 
 if TYPE_CHECKING:
     import ssl
 
+    from ...entry.signing import Signer
     from ...gossip_log import GossipLog
     from ...web.glass import GlassSettings
 
@@ -33,12 +35,14 @@ class GlassOptions:
     may_append: bool = False
     watched: tuple[str, ...] = ()
     facts_file: str | None = None
+    key_name: str | None = None
 
     def check(self, *, has_api: bool) -> None:
         """Say what does not fit together.
 
         Raises:
             UsageError: Something does not.
+            KeyFileError: There is no key to sign with, or it is not said which.
             Failure: The file cannot be written.
         """
         if self.dashboard and not has_api:
@@ -46,6 +50,9 @@ class GlassOptions:
         for option, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
             if is_given and not self.dashboard:
                 raise click.UsageError(f"{option} needs --dashboard")
+        if self.key_name is not None and not self.may_append:
+            raise click.UsageError("--key needs --dashboard-append: nothing else is signed here")
+        self.signer()
         for url in self.watched:
             if not url.startswith(("http://", "https://", "ws://", "wss://")):
                 raise click.UsageError(
@@ -56,6 +63,16 @@ class GlassOptions:
                 Path(self.facts_file).open("ab").close()
             except OSError as error:
                 raise Failure(f"--facts {self.facts_file}: {error.strerror}", code=ExitCode.USAGE, kind="usage") from None
+
+    def signer(self) -> Signer | None:
+        """Load the key that signs what the page appends; None if it may not.
+
+        Raises:
+            KeyFileError: There is none, or it is not said which.
+        """
+        from ...keyring import Keyring
+
+        return Keyring.from_environment().choose(self.key_name) if self.may_append else None
 
     async def settings(self, stack: AsyncExitStack, tls: ssl.SSLContext | None) -> GlassSettings:
         """Return what the HTTP server is to show; whom it shows beside itself is followed for as long as the stack is open."""
@@ -79,12 +96,21 @@ def glass_options(command: Callable[..., R]) -> Callable[..., R]:
     """Add the options; the command gets a `GlassOptions` named `glass`."""
 
     @functools.wraps(command)
-    def run(*args: Any, dashboard: bool, dashboard_append: bool, dashboard_watch: tuple[str, ...], facts: str | None, **options: Any) -> R:
-        return command(*args, glass=GlassOptions(dashboard, dashboard_append, dashboard_watch, facts), **options)
+    def run(
+        *args: Any,
+        dashboard: bool,
+        dashboard_append: bool,
+        dashboard_watch: tuple[str, ...],
+        facts: str | None,
+        key_name: str | None,
+        **options: Any,
+    ) -> R:
+        return command(*args, glass=GlassOptions(dashboard, dashboard_append, dashboard_watch, facts, key_name), **options)
 
     options = (
         click.option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens."),
-        click.option("--dashboard-append", is_flag=True, help="Let the page append; else it only looks."),
+        click.option("--dashboard-append", is_flag=True, help="Let the page append, signed by --key; else it only looks."),
+        key_option,
         click.option("--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
         click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Write all that happens to it, as JSON lines."),
     )

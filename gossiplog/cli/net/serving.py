@@ -138,7 +138,7 @@ class Serving:
         end, gone = trio.Event(), trio.Event()
         try:
             plan = self._plan
-            options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize}
+            options = {"durability": plan.durability, "app": plan.apps, "authorize": plan.authorize, "signer": plan.glass.signer()}
             async with AsyncExitStack() as held:
                 log = await held.enter_async_context(opened(location, read_only=False, **options))
                 held.enter_context(plan.glass.observing(log))
