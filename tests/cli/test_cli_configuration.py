@@ -59,6 +59,8 @@ def value_of(param: click.Parameter) -> Any:
         return 7
     if isinstance(param.type, click.Choice):
         return list(param.type.choices)[-1]
+    if param.metavar == "ADDRESS" and not param.multiple:
+        return "127.0.0.2"
     return ["a", "b"] if param.multiple or param.nargs == -1 else "a"
 
 
