@@ -246,8 +246,11 @@ class Hub:
         ):
             place.worth = lambda: link.peer.worth
             note("client connected", peer=peer, topic=service.topic)
-            end = await muxed.wait_ended()
-        note("client gone", peer=peer, topic=service.topic, reason=end.reason)
+            reason = "the server closes"
+            try:
+                reason = (await muxed.wait_ended()).reason
+            finally:
+                note("client gone", peer=peer, topic=service.topic, reason=reason)
 
 
 @asynccontextmanager
