@@ -214,9 +214,10 @@ def test_server_that_answers_peers_with_something_else_is_said_to(answer: str) -
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Odd) as server:
-        thread = threading.Thread(target=server.handle_request)
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         result = CliRunner().invoke(root, ["peers", f"http://127.0.0.1:{server.server_port}", "--json"])
+        server.shutdown()
         thread.join()
     assert result.exit_code == 4
     assert json.loads(result.stderr)["error"]["kind"] in ("protocol", "cannot-connect")

@@ -63,13 +63,14 @@ class _Talk:
         unsaid: Whether what met a full queue and was not said again is a GRAFT or a PRUNE, and since when; None: neither.
     """
 
-    __slots__ = ("announced", "asked", "brought", "sent", "unsaid", "unwanted", "wire")
+    __slots__ = ("announced", "asked", "brought", "copied", "sent", "unsaid", "unwanted", "wire")
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.announced: dict[MessageId, float] = {}
         self.asked: dict[MessageId, int] = {}
         self.brought: set[MessageId] = set()
+        self.copied: set[MessageId] = set()
         self.sent: dict[MessageId, int] = {}
         self.unsaid: tuple[bool, float] | None = None
         self.unwanted: dict[MessageId, float] = {}
@@ -159,7 +160,9 @@ class RouterInvariants:
         if talk is None:
             return
         for message in rpc.messages:
-            if message.id not in node.known:
+            if message.id in node.known:
+                talk.copied.add(message.id)
+            else:
                 node.known.add(message.id)
                 talk.brought.add(message.id)
         if rpc.control is None and not rpc.overlay:
@@ -329,7 +332,7 @@ class RouterInvariants:
             peer
             for peer in topic.full_message
             if peer in self._correct and peer in node.talks and peer != action.source and peer not in topic.choked
-            if message_id not in node.talks[peer].unwanted
+            if message_id not in node.talks[peer].unwanted and message_id not in node.talks[peer].copied
         }
 
     def _check_forwarded(self, replica: Replica, node: _Node) -> None:
