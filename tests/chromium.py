@@ -7,8 +7,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +86,33 @@ class Browser:
         return Tab(self, session["sessionId"])
 
 
-@asynccontextmanager
-async def open_browser(profile: Path) -> AsyncIterator[Browser]:
-    """Run Chromium for the length of a block."""
+@contextmanager
+def running_browser(profile: Path) -> Iterator[str]:
+    """Run Chromium for the length of a block; `connected_to` its address from any event loop."""
     assert CHROMIUM is not None
     command = [CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            lines = process.stderr
-            found = None
-            while found is None:
-                found = re.search(r"listening on (ws://\S+)", await trio.to_thread.run_sync(lines.readline))
-            async with open_websocket_url(found[1], max_message_size=2**24) as socket:
-                yield Browser(socket)
+            lines = iter(process.stderr.readline, "")
+            found = next((found for line in lines if (found := re.search(r"listening on (ws://\S+)", line))), None)
+            assert found is not None, "Chromium ended"
+            yield found[1]
         finally:
             process.kill()
+
+
+@asynccontextmanager
+async def connected_to(url: str) -> AsyncIterator[Browser]:
+    """Talk to a browser that runs."""
+    async with open_websocket_url(url, max_message_size=2**24) as socket:
+        yield Browser(socket)
+
+
+@asynccontextmanager
+async def open_browser(profile: Path) -> AsyncIterator[Browser]:
+    """Run Chromium for the length of a block, and talk to it."""
+    with ExitStack() as stack:
+        url = await trio.to_thread.run_sync(stack.enter_context, running_browser(profile))
+        async with connected_to(url) as browser:
+            yield browser

@@ -202,7 +202,7 @@ def _set_aside(log: LogFigures) -> Iterator[Finding]:
         yield Finding("set-aside", "ok", "no application has set an entry aside", details=details)
         return
     for name, count in sorted(log.set_aside.items()):
-        text = f"application {name} could make nothing of {_counted(count, 'entry', 'entries')}, which have no effect on its tables"
+        text = f"application {name} could make nothing of {_counted(count, 'entry', 'entries')}, without effect on its tables"
         advice = "`gossiplog quarantine ls LOG` says why; mend the application, then `gossiplog quarantine retry LOG --apply …`"
         yield Finding("set-aside", "warning", text, advice, {"application": name, "entries": count})
 

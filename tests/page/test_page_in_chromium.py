@@ -228,6 +228,39 @@ async def test_nothing_is_missed_while_the_server_is_away(tmp_path: Path) -> Non
                 await tab.wait("document.querySelector('.log-row .text').textContent === '\"live again\"'")
 
 
+async def test_asking_about_a_peer_and_what_the_doctor_finds(tmp_path: Path) -> None:
+    async with memory_log(1) as log, browsing(tmp_path) as browser:
+        with observed(log, None):
+            async with served(log) as hub, _many_clients(hub, 1):
+                await log.append("seen")
+                unknown = "0" * 31 + "1"
+                tab = await opened(browser, f"http://127.0.0.1:{hub.port}/#/way/{unknown}")
+                await tab.wait("document.querySelector('.why strong')?.textContent === 'Not here, never-heard: '")
+                await tab.wait("document.querySelectorAll('.of-peer optgroup[label=Connected] option').length === 1")
+                await tab.run(
+                    "(() => { const choice = document.querySelector('.of-peer select'); choice.selectedIndex = 1; "
+                    "choice.dispatchEvent(new Event('change')) })()"
+                )
+                await tab.wait(f"location.hash.startsWith('#/way/{unknown}?peer=')")
+                await tab.wait("document.querySelector('.why').textContent.startsWith('Not here, ')")
+                peer = await tab.run("document.querySelector('.of-peer select').value")
+                # A permalink's peer stays chosen, also one that nobody knows.
+                await tab.run(f"location.hash = '#/way/{unknown}?peer=<b>gone</b>'")
+                await tab.wait("document.querySelector('.of-peer select').value === '<b>gone</b>'")
+                await tab.wait("document.querySelector('.why strong')?.textContent === 'Not here, partition: '")
+                await tab.run(f"location.hash = '#/way/{unknown}'")
+                await tab.wait("document.querySelector('.of-peer select').value === ''")
+                assert peer in await tab.run("[...document.querySelectorAll('.of-peer option')].map((one) => one.value)")
+                await tab.press("1")
+                await tab.wait("document.querySelector('.doctor summary')?.checkVisibility()")
+                found = "[...document.querySelectorAll('.doctor .severity')].map((one) => one.textContent)"
+                assert set(await tab.run(found)) <= {"error", "warning", "note", "ok"}
+            await tab.run("document.querySelector('.doctor button').click()")
+            await tab.wait("document.querySelector('.doctor .summary').textContent.includes('Failed')")
+            assert await tab.run("document.querySelectorAll('.doctor .findings:not(details *) li').length") == 0
+            assert await tab.run("window.faults") == []
+
+
 async def test_100000_entries_stay_fluid(tmp_path: Path) -> None:
     async with memory_log(1) as log, memory_log(2) as other:
         for number in range(50):

@@ -233,7 +233,13 @@ export class NetworkView {
 }
 
 /** @param {Node} node */
-export const nameOf = (node) => node.name || (node.isOurs ? "this server" : node.id.includes("://") ? node.id.replace(/^wss?:../, "") : shortName(node.id))
+const nameOf = (node) => node.name || (node.isOurs ? "this server" : node.id.includes("://") ? node.id.replace(/^wss?:../, "") : shortName(node.id))
+
+/** What a peer is called that may be gone meanwhile. @param {import("./network_model.js").NetworkModel} network @param {string} id */
+export function nameIn(network, id) {
+	const node = network.nodes.get(id)
+	return node === undefined ? shortName(id) : nameOf(node)
+}
 
 /** @param {string} url of a WebSocket, or of a page */
 const pageOf = (url) => url.replace(/^ws/, "http")

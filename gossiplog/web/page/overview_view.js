@@ -5,6 +5,7 @@ import { dot, el, fill, say, shortId, size, span, whole } from "./drawing/dom.js
 import { entryLink } from "./drawing/entry_details.js"
 import { rootColour } from "./drawing/palette.js"
 import { percentile } from "./facts.js"
+import { FindingsPart } from "./findings_part.js"
 
 const TICK_MS = 1_000
 const POLL_TICKS = 2
@@ -35,8 +36,9 @@ export class OverviewView {
 		])
 		this.growth = new Chart("Entries, since this page was opened", [{ name: "entries", colour: "accent" }], true)
 		this.note = el("p", { class: "note", hidden: true })
+		this.findings = new FindingsPart(api)
 		this.writing = this.makeWriting()
-		this.element = el("div", { class: "overview" }, this.note, this.makeFacts(), this.makeCharts(), this.makeHeads(), this.writing)
+		this.element = el("div", { class: "overview" }, this.note, this.makeFacts(), this.findings.element, this.makeCharts(), this.makeHeads(), this.writing)
 	}
 
 	makeFacts() {
@@ -92,6 +94,7 @@ export class OverviewView {
 
 	open() {
 		this.read()
+		this.findings.read()
 		this.timer = window.setInterval(() => this.tick(), TICK_MS)
 	}
 

@@ -22,7 +22,7 @@ class Pane {
 		this.drawing = new NetworkCanvas(`Simulated network, ${name}`)
 		this.heading = el("h2", {}, name)
 		this.figures = el("p", { class: "summary" })
-		this.said = el("p", { class: "hint", role: "status" }, "Drop a trace here, or choose a file that ", el("code", {}, "gossiplog simulate --trace FILE"), " wrote.")
+		this.said = el("p", { class: "hint", role: "status" }, "Drop a trace here, or choose a file that ", el("code", {}, "gossiplog sim run SCENARIO --trace FILE"), " wrote.")
 		const input = el("input", { type: "file", accept: ".jsonl,.json", "aria-label": `${name}: a trace`, onchange: () => this.take(input.files?.[0]) })
 		this.element = el("section", { class: "pane", "aria-label": name }, el("header", {}, this.heading, input), this.said, this.drawing.canvas, this.figures)
 		this.element.addEventListener("dragover", (event) => (event.preventDefault(), this.element.classList.add("over")))

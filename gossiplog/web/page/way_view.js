@@ -1,9 +1,10 @@
 // One entry across the network: who had it when, from whom, and by which way.
 
-import { dot, el, fill, say, shortId, shortName, span, whole } from "./drawing/dom.js"
+import { dot, el, fill, plain, shortId, span, whole } from "./drawing/dom.js"
 import { entryLink } from "./drawing/entry_details.js"
 import { hueColour, rootColour } from "./drawing/palette.js"
-import { nameOf } from "./network_view.js"
+import { nameIn } from "./network_view.js"
+import { WhyPart } from "./why_part.js"
 
 /**
  * @typedef {import("./facts.js").Fact} Fact
@@ -24,8 +25,8 @@ export class WayView {
 	title = "Entry’s way"
 
 	/** @param {import("./main.js").Shared} shared */
-	constructor({ api, facts, network }) {
-		this.api = api
+	constructor(shared) {
+		const { facts, network } = shared
 		this.facts = facts
 		this.network = network
 		this.id = ""
@@ -34,24 +35,36 @@ export class WayView {
 		this.box = el("input", { type: "text", "aria-label": "Id of an entry", placeholder: "id of an entry", spellcheck: "false" })
 		this.recent = el("div", { class: "recent" })
 		this.chart = el("div", { class: "way-chart" })
-		this.why = el("p", { class: "why", role: "status", hidden: true })
-		const form = el("form", { class: "search" }, this.box, el("button", {}, "Show"))
+		this.why = new WhyPart(shared, () => this.go())
+		const form = el("form", { class: "search way-search" }, this.box, this.why.label, el("button", {}, "Show"))
 		form.addEventListener("submit", (event) => {
 			event.preventDefault()
-			location.hash = `#/way/${encodeURIComponent(this.box.value.trim())}`
+			this.go()
 		})
-		this.element = el("div", { class: "way" }, form, this.why, this.chart, this.recent)
+		this.element = el("div", { class: "way" }, form, this.why.element, this.chart, this.recent)
 		facts.listeners.add(() => this.changed())
 	}
 
-	/** @param {string} rest */
-	open(rest) {
+	/** @param {string} rest @param {URLSearchParams} query */
+	open(rest, query) {
 		this.isOpen = true
 		this.id = rest
 		this.box.value = rest
-		this.why.hidden = true
+		this.why.open(rest, query.get("peer") ?? "")
 		this.show()
-		if (rest !== "") this.ask(rest)
+	}
+
+	/** Show what the form says, also if it is shown already: something may have happened since. */
+	go() {
+		const address = this.address(this.box.value.trim())
+		if (location.hash === address) this.why.ask()
+		else location.hash = address
+	}
+
+	/** @param {string} id of an entry */
+	address(id) {
+		const peer = this.why.choice.value
+		return `#/way/${encodeURIComponent(id)}${peer === "" ? "" : `?peer=${encodeURIComponent(peer)}`}`
 	}
 
 	close() {
@@ -63,28 +76,17 @@ export class WayView {
 		this.isAsked = true
 		setTimeout(() => {
 			this.isAsked = false
-			if (this.isOpen) this.show()
+			if (!this.isOpen) return
+			this.show()
+			this.why.changed()
 		}, 250)
-	}
-
-	/** Have the server say why the entry is where it is. @param {string} id */
-	async ask(id) {
-		let words = ""
-		try {
-			words = (await this.api.get("why", { entry: id })).text ?? ""
-		} catch (error) {
-			words = this.facts.ofEntry.has(id) || !(error instanceof Error) ? "" : error.message
-		}
-		if (id !== this.id) return
-		this.why.hidden = words === ""
-		say(this.why, words)
 	}
 
 	show() {
 		this.showRecent()
 		const facts = this.facts.ofEntry.get(this.id)
 		if (this.id === "") fill(this.chart, el("p", { class: "hint" }, "Choose an entry below, or give an id, to see its way across the network."))
-		else if (facts === undefined) fill(this.chart, el("p", { class: "hint" }, "No process that this page hears has said anything of this entry since it is kept in memory."))
+		else if (facts === undefined) fill(this.chart, el("p", { class: "hint" }, "Nothing of this entry is in the memory of any process that this page hears."))
 		else this.draw(stepsOf(facts))
 	}
 
@@ -92,7 +94,7 @@ export class WayView {
 		const ids = [...this.facts.ofEntry.keys()].slice(-12).reverse()
 		const items = ids.map((id) => {
 			const had = this.facts.ofEntry.get(id)?.filter(({ kind }) => kind === "deliver" || kind === "publish").length ?? 0
-			return el("li", {}, el("a", { href: `#/way/${id}`, class: "id" }, shortId(id)), ` ${whole(had)} ${had === 1 ? "peer" : "peers"}`)
+			return el("li", {}, el("a", { href: this.address(id), class: "id" }, shortId(id)), ` ${whole(had)} ${had === 1 ? "peer" : "peers"}`)
 		})
 		fill(this.recent, el("h2", {}, "Newest entries that something was heard of"), ids.length === 0 ? el("p", { class: "hint" }, "None yet.") : el("ul", {}, ...items))
 	}
@@ -100,22 +102,22 @@ export class WayView {
 	/** @param {Step[]} steps */
 	draw(steps) {
 		const start = Math.min(...steps.map(({ heard }) => heard))
-		const end = Math.max(...steps.map(({ heard, had }) => had ?? heard))
-		const width = Math.max(end - start, 0.000_1)
+		const width = Math.max(...steps.map(({ heard, had }) => (had ?? heard) - start), 0.000_1)
+		const end = start + width
 		const rows = steps.map((step) => {
 			const node = this.network.nodes.get(step.node)
 			const bar = el("span", { class: `way-bar${step.had === null ? " missing" : ""}` })
 			bar.style.setProperty("--from", `${(100 * (step.heard - start)) / width}%`)
 			bar.style.setProperty("--to", `${(100 * (end - (step.had ?? end))) / width}%`)
 			bar.style.setProperty("--colour", wayColour(step.way))
-			const from = step.from === "" ? "" : `from ${this.nameOf(step.from)}`
+			const from = step.from === "" ? "" : `from ${nameIn(this.network, step.from)}`
 			const when = step.had === null ? "does not have it" : step.had === start ? "first" : `+${span(step.had - start)}`
 			return el(
 				"tr",
 				{},
-				el("th", { scope: "row" }, dot(rootColour(node?.root)), " ", node ? nameOf(node) : shortName(step.node)),
+				el("th", { scope: "row" }, dot(rootColour(node?.root)), " ", nameIn(this.network, step.node)),
 				el("td", { class: "way-time" }, when),
-				el("td", { class: "way-how" }, dot(wayColour(step.way), "square"), ` ${step.way} ${from}`.trimEnd(), step.copies > 0 && el("span", { class: "copies" }, ` +${step.copies} ${step.copies === 1 ? "copy" : "copies"}`), step.sent > 0 && el("span", { class: "copies" }, `, passed on to ${whole(step.sent)}`), step.note && ` ${step.note}`),
+				el("td", { class: "way-how" }, dot(wayColour(step.way), "square"), ` ${step.way} ${from}`.trimEnd(), step.copies > 0 && el("span", { class: "copies" }, ` +${step.copies} ${step.copies === 1 ? "copy" : "copies"}`), step.sent > 0 && el("span", { class: "copies" }, `, passed on to ${whole(step.sent)}`), step.note && ` ${plain(step.note)}`),
 				el("td", { class: "way-place", "aria-hidden": "true" }, bar),
 			)
 		})
@@ -128,12 +130,6 @@ export class WayView {
 			el("h2", {}, "Way of ", el("a", { href: entryLink(this.id), class: "id" }, shortId(this.id))),
 			el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, ...rows)),
 		)
-	}
-
-	/** @param {string} id */
-	nameOf(id) {
-		const node = this.network.nodes.get(id)
-		return node === undefined ? shortName(id) : nameOf(node)
 	}
 }
 
