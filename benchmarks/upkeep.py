@@ -142,7 +142,7 @@ def measure(piece: str, place: Path, damaged: int, cpu_limit_s: int) -> dict[str
 
 def _cell(result: dict[str, Any] | None, cpu_limit_s: int) -> list[str]:
     if result is None:
-        return ["", "", "", ""]
+        return ["not measured", "", "", ""]
     load = str(result["load"])
     if result["exit"] < 0:
         return [f"no end within {cpu_limit_s:,} s", f"{result['peak_mib']:,} MiB, then", "", load]
