@@ -118,7 +118,7 @@ class Page:
         asked = json.dumps([entry, peer])
         with trio.move_on_after(NAMED_S * BUSY):
             while f", {cause}: " not in words:
-                if words.startswith("Here") and state == "absent":
+                if words.startswith(("Here", "it is here")) and state == "absent":
                     raise Arrived
                 if words:
                     await self._tab.run("document.querySelector('.way-search').requestSubmit()")

@@ -232,7 +232,7 @@ async def test_asking_about_a_peer_and_what_the_doctor_finds(tmp_path: Path) -> 
     async with memory_log(1) as log, browsing(tmp_path) as browser:
         with observed(log, None):
             async with served(log) as hub, _many_clients(hub, 1):
-                await log.append("seen")
+                seen = await log.append("seen")
                 unknown = "0" * 31 + "1"
                 tab = await opened(browser, f"http://127.0.0.1:{hub.port}/#/way/{unknown}")
                 await tab.wait("document.querySelector('.why strong')?.textContent === 'Not here, never-heard: '")
@@ -251,6 +251,8 @@ async def test_asking_about_a_peer_and_what_the_doctor_finds(tmp_path: Path) -> 
                 await tab.run(f"location.hash = '#/way/{unknown}'")
                 await tab.wait("document.querySelector('.of-peer select').value === ''")
                 assert peer in await tab.run("[...document.querySelectorAll('.of-peer option')].map((one) => one.value)")
+                await tab.run(f"location.hash = '#/way/{seen.id}'")
+                await tab.wait("document.querySelector('.why').textContent.startsWith('it is here')")
                 await tab.press("1")
                 await tab.wait("document.querySelector('.doctor summary')?.checkVisibility()")
                 found = "[...document.querySelectorAll('.doctor .severity')].map((one) => one.textContent)"

@@ -80,7 +80,8 @@ export class WhyPart {
 		}
 		if (id !== this.id || peer !== this.peer) return
 		const { state = "", cause = "", text } = answer
-		const verdict = cause === "" ? "" : `${state === "present" ? "Here" : "Not here"}${cause === "here" ? "" : `, ${cause}`}: `
+		// What is well says that it is here by itself.
+		const verdict = cause === "" || cause === "here" ? "" : `${state === "present" ? "Here" : "Not here"}, ${cause}: `
 		this.element.hidden = text === ""
 		// What did not change is not said again to who listens to the page.
 		if (this.element.textContent !== verdict + plain(text)) fill(this.element, verdict !== "" && el("strong", {}, verdict), plain(text))
