@@ -10,7 +10,7 @@ from typing import TypeAlias
 import trio
 
 from ...broadcast import Misbehaved, StartSync, SyncFinished, SyncServed
-from ...errors import GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
+from ...errors import GossipLogError, ProtocolNotSupported, RemoteProtocolError, SnapshotExpired, StreamReset
 from ...plan import ask
 from ...pubsub.types import PeerId
 from ...reconcile import Reconciled, Served, Wishes, reconcile, serve
@@ -101,6 +101,9 @@ class Syncs:
             if not is_served:
                 await self._wait_for_turn(peer)
             await serve(peer, stream)
+        except SnapshotExpired as error:
+            # The store had to tidy up: nobody's fault. The peer resumes on a later one.
+            raise StreamReset(str(error)) from error
         finally:
             self._leave(peer.id)
 
