@@ -133,6 +133,7 @@ def serve(
     """
     from ...net.admission import HubLimits
     from ...net.journal import note
+    from .freed import give_back
     from .serving import Plan, Serving
 
     if is_verbose and out.is_quiet:
@@ -198,6 +199,7 @@ def serve(
                 serving.begin()
                 # Else each full collection goes through all that was imported, and holds the event loop for 70 to 100 ms.
                 gc.freeze()
+                nursery.start_soon(give_back)
                 with trio.open_signal_receiver(*SIGNALS) as signals:
                     for log in open_logs:
                         multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
@@ -210,6 +212,7 @@ def serve(
                 # From here on Ctrl-C is an interrupt again.
                 out.note("closing; Ctrl-C again to leave at once")
             await serving.close()
+            nursery.cancel_scope.cancel()
         return ExitCode.DONE
 
     return run(task)

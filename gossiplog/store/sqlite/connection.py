@@ -70,21 +70,33 @@ class TrioConnection(aiosqlite.Connection):
     # Ctrl-C must not come between handing the function over and waiting for it: the result would wake a task that waits for another.
     @trio.lowlevel.enable_ki_protection
     async def _hop(self, function: Callable[[], Any]) -> Any:
-        future = _TrioFuture()
-        # aiosqlite asks nothing of a future but the three methods below.
-        self._tx.put_nowait((future, function))  # type: ignore[arg-type]
+        future = _TrioFuture(function)
+        # aiosqlite asks nothing of a future but `get_loop`, `done` and the two that set it.
+        self._tx.put_nowait((future, future.run))  # type: ignore[arg-type]
         return await future.wait()
 
 
 class _TrioFuture:
-    """The part of an asyncio future that aiosqlite's thread uses, resuming a trio task."""
+    """The part of an asyncio future that aiosqlite's thread uses, resuming a trio task.
 
-    __slots__ = ("_is_done", "_task", "_token")
+    Until its next call that thread refers to what it ran last and what came of it. So it gets neither: a page of entries would be
+    in memory for as long as a peer holds a snapshot and asks for nothing.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_function", "_is_done", "_result", "_task", "_token")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function: Callable[[], Any] | None = function
+        self._result: Any = None
         self._task = trio.lowlevel.current_task()
         self._token = trio.lowlevel.current_trio_token()
         self._is_done = False
+
+    def run(self) -> None:
+        """Run the function, in the thread."""
+        function, self._function = self._function, None
+        assert function is not None
+        self._result = function()
 
     def get_loop(self) -> _TrioFuture:
         return self
@@ -95,8 +107,9 @@ class _TrioFuture:
     def done(self) -> bool:
         return self._is_done
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, _: None) -> None:
         self._is_done = True
+        result, self._result = self._result, None
         trio.lowlevel.reschedule(self._task, outcome.Value(result))
 
     def set_exception(self, error: BaseException) -> None:

@@ -35,7 +35,7 @@ APPLICATION_ID = 0x676C6F67
 """`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
 _MAGIC = b"SQLite format 3\0"
 _CACHE_KIB = 16 * 1024
-_READER_CACHE_KIB = 4 * 1024
+_READER_CACHE_KIB = 1024
 """Of a connection that reads: with the snapshots that peers hold there are up to 36, and what one lacks the system has in its memory."""
 BUSY_TIMEOUT_S = 5.0
 

@@ -4,6 +4,7 @@ import gc
 import inspect
 import sqlite3
 import threading
+import weakref
 from functools import partial
 
 import aiosqlite.core
@@ -42,6 +43,23 @@ async def test_a_call_runs_in_the_threads_own_time_and_raises_what_it_raises() -
     assert not thread.is_alive()
     with pytest.raises(ValueError, match="no active connection"):
         await connection.call(lambda db: None)
+
+
+async def test_a_thread_that_waits_holds_nothing_of_its_last_call() -> None:
+    class Page:
+        """What can be watched, as a list cannot."""
+
+    connection = TrioConnection(connector)
+    await connection
+    asked = Page()
+    page = await connection.call(lambda db, _: Page(), asked)
+    gone = [weakref.ref(asked), weakref.ref(page)]
+    del asked, page
+    with trio.fail_after(30):
+        while any(each() is not None for each in gone):
+            await trio.sleep(0.01)
+            gc.collect()
+    await connection.close()
 
 
 async def test_a_cancelled_call_waits_for_its_statement() -> None:

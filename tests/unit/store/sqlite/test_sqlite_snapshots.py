@@ -70,7 +70,7 @@ async def test_snapshots_that_have_read_everything_hold_little_of_it(tmp_path):
         await log.append_many([n, "x" * 60_000] for n in range(200))
     ran = await trio.run_process([sys.executable, "-c", PROGRAM, str(path)], capture_stdout=True, stderr=subprocess.STDOUT, check=False)
     # Of 12 MB each; a page that is read at once comes besides.
-    assert ran.returncode == 0 and int(ran.stdout) < 250, ran.stdout.decode()
+    assert ran.returncode == 0 and int(ran.stdout) < 120, ran.stdout.decode()
 
 
 @pytest.fixture
