@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -17,7 +18,10 @@ from network_support import TOPIC, signer
 import gossiplog
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.net.protocol_ids import sync_protocols
+from gossiplog.net.service import pull_session
 from gossiplog.net.service.pull_session import PullSession
+from gossiplog.sync.client import SyncClient
+from gossiplog.sync.limits import ClientLimits
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import ChildrenResponse, RootResponse
 from gossiplog.sync.source import Source
@@ -66,7 +70,11 @@ def children_at(level: int) -> list[Node]:
 
 
 @pytest.mark.parametrize("level", [0, 1])
-async def test_a_node_with_as_many_children_as_a_frame_holds_does_not_hold_the_loop(tmp_path: Path, level: int) -> None:
+async def test_a_node_with_as_many_children_as_a_frame_holds_does_not_hold_the_loop(
+    tmp_path: Path, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The thread that takes them apart may have to wait for a core.
+    monkeypatch.setattr(pull_session, "SyncClient", partial(SyncClient, limits=ClientLimits(rpc_s=60.0)))
     children = children_at(level)
     root = Node(level + 1, None, node_hash(children))
     stream: Any = ScriptedStream(RootResponse(root), ChildrenResponse(children))
