@@ -22,6 +22,7 @@ from gossiplog.entry import validation
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log.commit import _Batch
 from gossiplog.log.requests import Leaf
+from gossiplog.plan import Plan
 from gossiplog.sim.check import log_on_disk
 from gossiplog.sim.check.check import Failure, run_check
 from gossiplog.sim.check.disk import Disk
@@ -78,8 +79,8 @@ def always(*_: Any) -> bool:
 
 
 def insert_orphans(judge: Any) -> Any:
-    def broken(self: Any, entry: Any, is_retry: bool) -> Verdict:
-        verdict: Verdict = judge(self, entry, is_retry)
+    def broken(self: Any, entry: Any, is_retry: bool) -> Plan[Verdict]:
+        verdict: Verdict = yield from judge(self, entry, is_retry)
         if verdict.rule != Rule.PARENTS:
             return verdict
         for parent in entry.parent_keys:
@@ -91,8 +92,8 @@ def insert_orphans(judge: Any) -> Any:
 
 
 def insert_twice(judge: Any) -> Any:
-    def broken(self: Any, entry: Any, is_retry: bool) -> Verdict:
-        verdict: Verdict = judge(self, entry, is_retry)
+    def broken(self: Any, entry: Any, is_retry: bool) -> Plan[Verdict]:
+        verdict: Verdict = yield from judge(self, entry, is_retry)
         return Verdict(Outcome.ACCEPT, entry=entry, is_new=True) if verdict.accepted else verdict
 
     return broken
@@ -217,7 +218,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(0, "no heads after sync", "what a sync brought is told to nobody", instead(Pushes, "heads_to_all_but", nothing)),
     PlantedBug(
-        9,
+        20,
         "no heads after a broken sync",
         "what a sync brought before its source left is told to nobody",
         around(Broadcast, "_on_sync_finished", tell_heads_only_while_source_is_here),

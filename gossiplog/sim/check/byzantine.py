@@ -305,6 +305,7 @@ class _Doctored:
         self._answers = replica.state.snapshot()
         leaves = [leaf for leaf in self._answers.tree.leaves() if evil.random() < 0.8]
         self._tree = MemoryTree.build(leaves)
+        self.read = replica.read
         self.insert_many = replica.insert_many
         self.local_now = replica.local_now
         self.wake_at = replica.wake_at

@@ -28,6 +28,7 @@ from .invariants import Invariants, Violation
 from .log_on_disk import Validator
 from .replica import Replica
 from .replica_spec import ReplicaSpec
+from .stranger import Stranger, append_answer
 from .world import LinkFaults, World
 
 __all__ = ["CheckReport", "Failure", "SeedOutcome", "check_seed", "run_check"]
@@ -49,6 +50,11 @@ WORK = 4_000
 """Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
 LARGE_BYTES = 500
 """Enough for IDONTWANT to be said of an entry."""
+STRANGER_EVERY, STRANGER_SEED = 10, 6
+"""One seed in so many, the sixth of them, has an access rule and a stranger; what all others draw does not depend on it."""
+ANSWERS_MAX = 40
+POISON_SHARE = 0.3
+"""Of answers: their authors' own applications raise about them."""
 VISIT_S = 6.0
 """How long after everything else a guest comes: what is made up for on new connections and after faults has been by then."""
 
@@ -125,6 +131,7 @@ class _Plan:
     has_partitions: bool
     has_skew: bool
     has_guest: bool
+    has_stranger: bool
     faults: LinkFaults
     has_link_faults: bool
     notes: list[str] = field(default_factory=list)
@@ -139,6 +146,7 @@ class _Plan:
             "partitions" if self.has_partitions else "",
             "skewed clocks" if self.has_skew else "",
             "a guest" if self.has_guest else "",
+            "a stranger" if self.has_stranger else "",
             "bad links" if self.has_link_faults else "",
             *self.notes,
         ]
@@ -171,7 +179,7 @@ def check_seed(seed: int) -> SeedOutcome:
     return SeedOutcome(seed, time.process_time() - started_s, report)
 
 
-def _draw_plan(rng: random.Random) -> _Plan:
+def _draw_plan(rng: random.Random, *, has_stranger: bool) -> _Plan:
     total = 3 + int(18 * rng.random() ** 2)
     is_calm = rng.random() < 0.15
     byzantine = rng.randint(1, max(1, (total - 1) // 3)) if not is_calm and rng.random() < 0.45 else 0
@@ -196,6 +204,7 @@ def _draw_plan(rng: random.Random) -> _Plan:
         has_partitions=not is_calm and rng.random() < 0.4,
         has_skew=rng.random() < 0.4,
         has_guest=not is_calm and rng.random() < 0.2,
+        has_stranger=has_stranger,
         faults=faults,
         has_link_faults=has_link_faults,
         notes=["calm"] if is_calm else [],
@@ -222,7 +231,7 @@ class _Run:
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"check {seed}")
-        self.plan = plan = _draw_plan(rng)
+        self.plan = plan = _draw_plan(rng, has_stranger=seed % STRANGER_EVERY == STRANGER_SEED)
         self.watch = Invariants()
         self.seed = seed
         self.world = World(seed, LinkFaults())
@@ -234,6 +243,7 @@ class _Run:
         self.byzantine: list[Byzantine] = []
         self.replicas: list[Replica] = []
         self.guests: list[Replica] = []
+        self.strangers: list[Stranger] = []
         correct, total = plan.servers + plan.clients, plan.servers + plan.clients + plan.byzantine
         for number in range(total + plan.has_guest):
             spec = self._spec(number)
@@ -249,6 +259,11 @@ class _Run:
                 self.byzantine.append(evil)
             else:
                 self.guests.append(Replica(self.world, spec, new_router, validator, self.watch, seed))
+        if plan.has_stranger:
+            stranger = Stranger(self.world, ReplicaSpec(total + plan.has_guest), new_router, validator, self.watch, seed)
+            stranger.until_s = plan.active_s
+            self.strangers.append(stranger)
+            self.watch.strangers.add(stranger.id)
 
     def _spec(self, number: int) -> ReplicaSpec:
         rng = self.rng
@@ -257,16 +272,18 @@ class _Run:
         if rng.random() < 0.3:  # it pulls in small steps, so that whatever goes wrong finds it half way
             limits = ClientLimits(values_in_flight=rng.randint(1, 3), probes_in_flight=1, batch_entries=rng.choice((10, 50)))
         commit_s = 0.001 + 0.014 * rng.random() if rng.random() < 0.85 else 0.05 + 0.35 * rng.random()
-        late = [most_s * rng.random() * (rng.random() < 0.4) for most_s in (ANSWER_S, ENDING_S, TIMER_S)]
-        return ReplicaSpec(number, rng.random() < 0.7, commit_s, rate, offset_s, limits, *late)
+        answer_s, ending_s, timer_s = [most_s * rng.random() * (rng.random() < 0.4) for most_s in (ANSWER_S, ENDING_S, TIMER_S)]
+        is_durable, has_rule = rng.random() < 0.7, self.plan.has_stranger
+        return ReplicaSpec(number, is_durable, commit_s, rate, offset_s, limits, answer_s, ending_s, timer_s, has_rule)
 
     def work(self) -> CheckReport:
         """Let everything happen."""
         plan, world = self.plan, self.world
-        for replica in (*self.replicas, *self.byzantine):
+        for replica in (*self.replicas, *self.byzantine, *self.strangers):
             replica.start()
         self._link()
         self._plan_appends()
+        self._plan_answers()
         self._plan_faults()
         while world.now < plan.active_s:
             self._step()
@@ -358,6 +375,16 @@ class _Run:
             payloads = [pcf_encode.encode({"n": number + index, "padding": padding}) for index in range(count)]
             self.world.at(0.5 + (plan.active_s - 0.5) * rng.random(), self._append, rng.choice(writers), payloads)
             number += count
+
+    def _plan_answers(self) -> None:
+        """Have correct replicas write what the access rule has to look at, some of it such that their own applications raise."""
+        for stranger in self.strangers:
+            rng, until_s = random.Random(f"answers {self.seed}"), stranger.until_s
+            for server in rng.sample(self.replicas[: self.plan.servers], min(self.plan.servers, rng.randint(1, 3))):
+                self.world.link(stranger, server, (PeerKind.MESH, PeerKind.MESH))
+            for _ in range(rng.randint(10, ANSWERS_MAX)):
+                answer = partial(append_answer, rng.choice(self.replicas), rng, is_poison=rng.random() < POISON_SHARE)
+                self.world.at(0.5 + (until_s - 0.5) * rng.random(), answer)
 
     def _append(self, writer: Replica, payloads: list[bytes]) -> None:
         if writer.is_up:

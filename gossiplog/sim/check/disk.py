@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from ...plan import Request
-from ...store.memory.state import MemoryState
+from .tables import StateWithTable
 
 __all__ = ["Crash", "Disk"]
 
@@ -56,9 +56,9 @@ class Disk:
             del self._transactions[rng.randint(self._synced, len(self._transactions)) :]
         self._synced = len(self._transactions)
 
-    def recover(self) -> MemoryState:
+    def recover(self) -> StateWithTable:
         """Build the state from what is left. O(entries)."""
-        state = MemoryState()
+        state = StateWithTable()
         for transaction in self._transactions:
             for request in transaction:
                 state.write(request)

@@ -14,6 +14,8 @@
 | no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
 | a lie in a sync is noticed | the end of each sync |
 | who announces what does not exist is synced with less and less | every sync |
+| membership does not depend on `apply`: what cannot be applied is in the log, set aside, and hinders nothing | every recovery, the end |
+| what the access rule refuses is in no log, and nobody is blamed for it | every commit, verdict, sync and ban, samples |
 | same root and ids everywhere | the end |
 
 Source: docs/spec/simulator.md, "The whole log under faults".
@@ -37,6 +39,7 @@ from ...sync.rpc import HEADS_MAX, Insert, Update
 from ...sync.wire import decode_event
 from ...tree.memory import MemoryTree
 from ...tree.node import Node, leaf_hash
+from .law_invariants import LawInvariants
 from .observer import Stream, Violation
 from .replica import Replica
 from .router_invariants import RouterInvariants
@@ -57,12 +60,14 @@ class Invariants:
 
     Attributes:
         correct: The replicas that follow the protocol.
+        strangers: Those that follow it without the access rule that all others have: nobody may blame them either.
         genuine: VALUE of everything that was ever signed properly, by key.
         acknowledged: For each correct replica what it has to keep.
     """
 
     def __init__(self) -> None:
         self.correct: dict[PeerId, Replica] = {}
+        self.strangers: set[PeerId] = set()
         self.genuine: dict[bytes, bytes] = {}
         self.acknowledged: dict[PeerId, dict[bytes, None]] = {}
         self.lied: set[Stream] = set()
@@ -74,6 +79,7 @@ class Invariants:
         self._brought: dict[PeerId, dict[bytes, PeerId]] = {}
         self._trees: set[bytes] = set()
         self.routers = RouterInvariants(self.correct, self._fail)
+        self._law = LawInvariants(self.genuine, self._fail)
         self._telling = TellingInvariants(self.correct, self._fail)
 
     def _fail(self, invariant: str, replica: Replica, detail: str) -> NoReturn:
@@ -96,6 +102,15 @@ class Invariants:
             keys.add(entry.key)
             self._foreseen[replica.id].discard(entry.key)
         self._telling.on_commit(replica, [entry for _, entry in entries])
+        self._law.on_commit(replica, [entry for _, entry in entries])
+
+    def on_refused_entries(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct:
+            self._law.on_refused(replica, entries)
+
+    def _is_blameless(self, peer: str) -> bool:
+        return peer in self.correct or peer in self.strangers
 
     def _check_entry(self, replica: Replica, entry: Entry, keys: set[bytes], foreseen: Collection[bytes] = ()) -> None:
         if self.genuine.get(entry.key) != entry.value:
@@ -127,6 +142,7 @@ class Invariants:
             self._check_entry(replica, entry, keys)
             keys.add(entry.key)
         self._keys[replica.id] = keys
+        self._law.learn(entries)
         self._telling.on_recovered(replica, entries)
         self.routers.on_recovered(replica)
         for key in kept:
@@ -157,7 +173,7 @@ class Invariants:
             wire = replica.wires.get(action.peer)
             if wire is not None and wire.kind_for(replica) is PeerKind.CLIENT:
                 self._fail("no push stream to a client", replica, f"asked for one to {action.peer}")
-        elif isinstance(action, Ban) and action.peer in self.correct:
+        elif isinstance(action, Ban) and self._is_blameless(action.peer):
             self._fail("no correct replica banned", replica, f"{action.peer}: {action.reason}")
 
     def _check_committed(self, replica: Replica, data: bytes) -> bytes:
@@ -198,7 +214,7 @@ class Invariants:
             self._brought[replica.id][verdict.entry.key] = source
         if verdict.rule == Rule.PARENTS and verdict.entry is not None and source in replica.wires:
             self._telling.on_announced(replica, source, [verdict.entry.key], self._keys[replica.id])
-        if source in self.correct and verdict.outcome is Outcome.REJECT:
+        if self._is_blameless(source) and verdict.outcome is Outcome.REJECT:
             self._fail("correct replicas send what is valid", replica, f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
 
     def _check_start(self, replica: Replica, peer: PeerId, token: int) -> None:
@@ -274,7 +290,7 @@ class Invariants:
             self._fruitless.pop(pair, None)
         elif result.ending is Ending.COMPLETE and peer not in self.correct and count == count_before:
             self._fruitless.setdefault(pair, deque(maxlen=FRUITLESS_MAX)).append(replica.local_now())
-        if peer in self.correct and (result.ending is Ending.VIOLATION or result.rejected):
+        if self._is_blameless(peer) and (result.ending is Ending.VIOLATION or result.rejected):
             self._fail("no correct replica caught lying", replica, f"in a sync {peer} {result.reason or 'sent what is invalid'}")
         if stream in self.lied and result.ending is Ending.COMPLETE:
             self._fail("a lie in a sync is noticed", replica, f"{peer} lied, and the sync went to its end")
@@ -299,12 +315,13 @@ class Invariants:
             if MemoryTree.build([Node(0, leaf.key, leaf.hash) for leaf in leaves]).root != root:
                 self._fail("the tree is that of its leaves", replica, f"root {root.hash.hex()}")
             self._trees.add(root.hash)
+        self._law.check_log(replica, list(stored))
 
     def check_limits(self, replica: Replica) -> None:
         """Compare the sizes of all containers that peers can feed with their maxima; nor may a correct replica have an offence."""
         state = replica.machine.state()
         for peer in state.offences:
-            if peer in self.correct:
+            if self._is_blameless(peer):
                 self._fail("no correct replica blamed", replica, f"{peer} has {state.offences[peer]} offences")
         for sizes, sizes_max in ((state.sizes, state.sizes_max), (state.router.sizes, state.router.sizes_max)):
             for name, size in sizes.items():

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ...entry.message import Entry
 from ...entry.signing import Signer
 from ...entry.validation import Outcome, Rule, Verdict, validate
+from ...log.access import AccessRule, Void
+from ...log.application import Application
 from ...log.commit import AppendPayloads, Committed, InsertEntries, commit
-from ...log.requests import WriteCursor, WriteEntries, WriteQuarantine
-from ...plan import Request, run_plan
+from ...plan import Plan, Request, run_plan
 from .disk import Disk
+from .tables import Transaction, apply_commit, open_table
 
 __all__ = ["TOPIC", "LogOnDisk", "Validator"]
 
 TOPIC = "check.example.com"
 GROUP_ENTRIES_MAX = 1_000
-_WRITES = (WriteEntries, WriteQuarantine, WriteCursor)
 
+T = TypeVar("T")
 Then: TypeAlias = Callable[[list[Verdict]], None]
 
 
@@ -53,6 +55,9 @@ class LogOnDisk:
         later: Calls a function after a number of seconds, unless the replica has crashed by then.
         on_signed: Told of entries of our own before they are committed.
         on_commit: Told of the new entries of each transaction.
+        on_refused: Told of what the access rule refused itself.
+        application: What is applied to its tables with each transaction; None: it runs without one.
+        rule: The access rule; None allows everything.
 
     Attributes:
         state: What is committed.
@@ -68,6 +73,9 @@ class LogOnDisk:
         later: Callable[[float, Callable[[], None]], None],
         on_signed: Callable[[Sequence[Entry]], None],
         on_commit: Callable[[Sequence[tuple[int, Entry]]], None],
+        on_refused: Callable[[Sequence[Entry]], None],
+        application: Application | None = None,
+        rule: AccessRule | None = None,
     ) -> None:
         self.state = disk.recover()
         self._disk = disk
@@ -77,16 +85,26 @@ class LogOnDisk:
         self._later = later
         self._on_signed = on_signed
         self._on_commit = on_commit
+        self._on_refused = on_refused
+        self.application = application
+        self.rule = rule
+        self._void = Void()
         self._work: deque[tuple[AppendPayloads | InsertEntries, Then]] = deque()
         self._is_writing = False
+        if application is not None:
+            self._open(application)
 
     @property
     def is_idle(self) -> bool:
         """Whether no transaction is under way and no work waits for one."""
         return not self._is_writing and not self._work
 
+    def read(self, plan: Plan[T]) -> T:
+        """Run a plan that reads what is committed."""
+        return run_plan(self._void.complete(plan) if self._void else plan, self.state.answer)
+
     def append(self, payloads: Sequence[bytes], signer: Signer, then: Then) -> None:
-        """AppendPayloads payloads in PCF; `then` is the acknowledgement."""
+        """Append payloads in PCF; `then` is the acknowledgement, which does not come if the rule or `apply` refuses one of them."""
         self._submit(AppendPayloads(payloads, signer), then)
 
     def insert(self, entries: Sequence[tuple[bytes, bytes]], then: Then, on_valid: Callable[[Entry], None] | None = None) -> None:
@@ -129,16 +147,27 @@ class LogOnDisk:
         thens = [then for _, then in group]
         self._later(self._commit_s if writes else 0.0, lambda: self._on_written(committed, writes, thens))
 
+    def _open(self, application: Application) -> None:
+        transaction = Transaction(self.state)
+        transaction.run(open_table(application))
+        self._disk.begin(transaction.writes)
+        for request in transaction.writes:
+            self.state.write(request)
+        self._disk.write()
+        self._disk.sync()
+
     def _plan(self, work: Sequence[AppendPayloads | InsertEntries]) -> tuple[Committed, list[Request[Any]]]:
-        writes: list[Request[Any]] = []
-
-        def answer(request: Request[Any]) -> Any:
-            if isinstance(request, _WRITES):
-                writes.append(request)
-                return None
-            return self.state.answer(request)
-
-        return run_plan(commit(work, topic=TOPIC, now=0.0), answer), writes
+        own = {index for index, piece in enumerate(work) if isinstance(piece, AppendPayloads)}
+        failed: dict[int, Exception] = {}
+        while True:
+            transaction = Transaction(self.state)
+            plan = commit(work, topic=TOPIC, now=0.0, rule=self.rule, void=self._void, failed=failed)
+            committed = transaction.run(plan)
+            refused = transaction.run(apply_commit(self.application, committed, own))
+            if not refused:
+                self._on_refused([entry for entry, _ in self._void.take_news()])
+                return committed, transaction.writes
+            failed |= refused
 
     def _on_written(self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Then]) -> None:
         for request in writes:
@@ -150,6 +179,6 @@ class LogOnDisk:
         self._on_commit(committed.entries)
         self._is_writing = False
         for then, outcome in zip(thens, committed.outcomes, strict=True):
-            assert isinstance(outcome, list)
-            then(outcome)
+            if isinstance(outcome, list):
+                then(outcome)
         self._write_next()

@@ -58,6 +58,9 @@ class Observer(Protocol[R_contra]):
     def on_verdict(self, replica: R_contra, source: PeerId, verdict: Verdict) -> None:
         """An entry that came by pubsub or push was decided upon."""
 
+    def on_refused_entries(self, replica: R_contra, entries: Sequence[Entry]) -> None:
+        """The access rule refused entries, not counting those that descend from them."""
+
     def on_action(self, replica: R_contra, action: Action) -> None:
         """The machine asks for something that peers will see."""
 

@@ -6,7 +6,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ...broadcast import (
     Action,
@@ -38,7 +38,7 @@ from ...entry.message import Entry
 from ...entry.signing import Ed25519Signer
 from ...entry.validation import Verdict
 from ...log.requests import ReadHeads
-from ...plan import run_plan
+from ...plan import Plan
 from ...pubsub.actions import Connect, Probe, SendRpc, SetTimer
 from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, TimerFired
 from ...pubsub.router import Router
@@ -51,6 +51,7 @@ from ...sync.rate import TokenBucket
 from ...sync.result import SyncResult
 from ...sync.schedule import SessionSlots
 from .disk import Crash, Disk
+from .law import RULE, make_application
 from .log_on_disk import TOPIC, LogOnDisk, Validator
 from .observer import Observer, Stream
 from .replica_spec import ReplicaSpec
@@ -58,6 +59,8 @@ from .sessions import ClientSession, Server, ServerSession
 from .world import Wire, World
 
 __all__ = ["Replica"]
+
+T = TypeVar("T")
 
 CUT_SHORT_S = 0.6
 """After how long at most a sync that is cut short breaks."""
@@ -118,9 +121,13 @@ class Replica:
             later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
             on_signed=lambda entries: self._observer.on_signed(self, entries),
             on_commit=self._on_commit,
+            on_refused=lambda entries: self._observer.on_refused_entries(self, entries),
+            application=make_application(self.signer.did, self.epoch),
+            rule=RULE if self.spec.has_rule else None,
         )
         self._certain_entries = CertainEntries()
-        self._certain_entries.learn(self.state.answer(ReadHeads()))
+        if not self.spec.has_rule:  # which may refuse what is new and has its parents here
+            self._certain_entries.learn(self.state.answer(ReadHeads()))
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         # What must not be lost must not need to be told again just because time has passed.
         self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
@@ -325,7 +332,7 @@ class Replica:
         """Answer at once, or later; then with what was so at either end of the wait."""
 
         def read() -> Any:
-            return run_plan(action.plan, self.state.answer)
+            return self.log.read(action.plan)
 
         if not self.spec.answer_s:
             self.tell(Answered(action.token, read()))
@@ -350,6 +357,10 @@ class Replica:
     def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
         self._observer.on_commit(self, entries)
         self._certain_entries.on_commit(entry for _, entry in entries)
+
+    def read(self, plan: Plan[T]) -> T:
+        """Run a plan that reads."""
+        return self.log.read(plan)
 
     def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
         """Validate and insert what a sync brought, and give the verdicts."""

@@ -23,6 +23,7 @@ class ReplicaSpec:
         answer_s: Its log answers questions up to so much later, with what it held somewhere in between.
         ending_s: It notices the end of a sync up to so much later.
         timer_s: Its timers fire up to so much too late.
+        has_rule: It has the access rule.
     """
 
     number: int
@@ -34,3 +35,4 @@ class ReplicaSpec:
     answer_s: float = 0.0
     ending_s: float = 0.0
     timer_s: float = 0.0
+    has_rule: bool = False

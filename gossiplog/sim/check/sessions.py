@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 from ...entry.validation import Verdict
-from ...plan import run_plan
+from ...plan import Plan, run_plan
 from ...store.memory.state import MemoryState
 from ...sync.client import SyncClient
 from ...sync.events import (
@@ -35,6 +35,8 @@ from ...sync.server import SyncServer
 
 __all__ = ["END", "ClientSession", "Host", "Server", "ServerSession"]
 
+T = TypeVar("T")
+
 END = b""
 """Sent on a stream: the sender closes its side."""
 
@@ -51,6 +53,9 @@ class Host(Protocol):
 
     def wake_at(self, local_s: float, call: Callable[[], None]) -> None:
         """Call at a time on the replica's clock, unless it has crashed by then."""
+
+    def read(self, plan: Plan[T]) -> T:
+        """Run a plan that reads the log of now."""
 
     def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
         """Validate and insert, and give the verdicts."""
@@ -127,7 +132,7 @@ class ClientSession:
                 case Send(data):
                     self._send(data)
                 case Ask(plan):
-                    answer = run_plan(plan, self._host.state.answer)
+                    answer = self._host.read(plan)
                     todo.extend(self._client.handle(Answered(answer), self._host.local_now()))
                 case TakeEntries(entries):
                     self._host.insert_many(entries, self._on_inserted)

@@ -1,0 +1,92 @@
+"""The law of applications in simulated replicas: who has which application, what it cannot apply, and who may write.
+
+An entry that refers to another has to come after it: that is the access rule, a question about the past. It is in force where a `Stranger`
+takes part, who knows no rule. What an application does is a function of its replica's did, and what it cannot apply is one of the entry,
+so that no run is another because of them: an `apply` changes nothing that a peer could see.
+
+Source: docs/spec/applications.md, "The law".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from ...entry.message import Entry, Message
+from ...errors import Reject
+from ...log.access import AccessRule
+from ...log.application import Application
+from ...log.past import Past
+
+__all__ = ["NAME", "RULE", "Role", "find_poison", "make_application", "reference_of", "role_of"]
+
+NAME = "check"
+
+
+class Role(Enum):
+    """What application a replica has."""
+
+    WHOLE = "whole"
+    """A right one."""
+    HASTY = "hasty"
+    """The same, and looks at all entries before it applies the first."""
+    BROKEN = "broken"
+    """It raises about all entries but its replica's own."""
+    CHANGING = "changing"
+    """The right one when it starts for the first time, none the next time, and so on."""
+    ABSENT = "absent"
+    """None. Some of the entries that such a replica writes cannot be applied by anybody."""
+
+
+_ROLES = (Role.WHOLE, Role.WHOLE, Role.HASTY, Role.BROKEN, Role.CHANGING, Role.CHANGING, Role.ABSENT, Role.ABSENT)
+
+
+@lru_cache(maxsize=1_024)
+def role_of(did: str) -> Role:
+    """Say what application the replica with this did has."""
+    return _ROLES[sha256(did.encode()).digest()[0] % len(_ROLES)]
+
+
+def make_application(did: str, epoch: int) -> Application | None:
+    """Make the application of a replica that starts; `epoch` counts its starts and its stops, and is 1, 3, 5, …"""
+    role = role_of(did)
+    if role is Role.ABSENT or (role is Role.CHANGING and epoch % 4 == 3):
+        return None
+
+    def apply(entries: Sequence[Entry], tx: Any) -> None:
+        for entry in list(entries) if role is Role.HASTY else entries:
+            reason = find_poison(entry) or ("it is broken" if role is Role.BROKEN and entry.author != did else None)
+            if reason is not None:
+                raise Reject(reason, id=entry.id) if entry.key[-2] % 2 else ValueError(reason)
+            tx.execute("INSERT INTO applied VALUES ($1)", [entry.key])
+
+    return Application(NAME, 1, apply)
+
+
+def find_poison(entry: Entry) -> str | None:
+    """Say why an entry cannot be applied; None if it can."""
+    payload = entry.payload
+    if isinstance(payload, bytes):
+        return "bytes"
+    if isinstance(payload, dict) and "poison" in payload:
+        return "it says so itself"
+    if entry.key[-1] % 4 == 0 and role_of(entry.author) is Role.ABSENT:
+        return "its author has no application to try it on"
+    return None
+
+
+def authorize(message: Message, did: str, past: Past) -> bool:
+    """Say whether what a message refers to was there before it; whose it is does not matter."""
+    reference = reference_of(message.payload)
+    return reference is None or (past.get(reference) is not None and past.is_ancestor(reference))
+
+
+RULE = AccessRule(authorize, asks_past=True)
+
+
+def reference_of(payload: Any) -> str | None:
+    """Return the id that an entry refers to, if it does."""
+    return payload.get("re") if isinstance(payload, dict) else None
