@@ -9,7 +9,7 @@ from typing import TypeAlias, assert_never
 import trio
 
 from ...entry.validation import Verdict
-from ...errors import ClosedError, StoreError, StreamReset
+from ...errors import ClosedError, GossipLogError, StoreError, StreamReset
 from ...replica.log import Replica
 from ...sync.client import SyncClient
 from ...sync.events import Answered, Ask, ClientAction, ClientEvent, Closed, Done, Finish, Received, Send, TakeEntries, Taken, TimedOut
@@ -34,8 +34,8 @@ async def close_in_peace(stream: Stream) -> None:
         with trio.move_on_after(_CLOSING_S):
             while await stream.receive_some():
                 pass
-    except (StreamReset, ClosedError):
-        pass
+    except (StreamReset, GossipLogError):
+        pass  # It is over all the same, even where the peer never took it.
     finally:
         stream.reset()
 

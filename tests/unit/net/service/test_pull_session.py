@@ -17,6 +17,7 @@ from network_support import TOPIC, signer
 
 import gossiplog
 from gossiplog.codec.framing import FrameDecoder, encode_frame
+from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.protocol_ids import sync_protocols
 from gossiplog.net.service import pull_session
 from gossiplog.net.service.pull_session import PullSession
@@ -89,3 +90,18 @@ async def test_a_node_with_as_many_children_as_a_frame_holds_does_not_hold_the_l
     assert result.requests > 2
     # The collector runs in whichever thread allocates when it is due, and looks at all of the process.
     assert [step for step in held if step["cpu_ms"] - step["gc_ms"] > 1e3 * STEP_CPU_S] == []
+
+
+async def test_a_stream_that_was_never_taken_is_closed_in_peace() -> None:
+    class Untaken(ScriptedStream):
+        was_reset = False
+
+        async def receive_some(self) -> bytes:
+            raise RemoteProtocolError("the stream ended in its negotiation")
+
+        def reset(self) -> None:
+            self.was_reset = True
+
+    stream: Any = Untaken()
+    await pull_session.close_in_peace(stream)
+    assert stream.was_reset
