@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import http.server
 import json
 import logging
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -198,3 +200,26 @@ def server_tls(paths: tuple[Path, Path]) -> ssl.SSLContext:
 
 def client_tls(paths: tuple[Path, Path]) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(paths[0]))
+
+
+@contextmanager
+def answering(text: str) -> Iterator[str]:
+    """Serve HTTP that answers every GET with this, in a thread; give its URL."""
+
+    class Odd(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Odd) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,9 +1,7 @@
 """`why` and `doctor` as commands, beside a server of this process over a real socket."""
 
-import http.server
 import json
 import sqlite3
-import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 from glass_support import seen_log
-from network_support import TOPIC, eventually, make_certificate, memory_log, server_tls, signer, until_has
+from network_support import TOPIC, answering, eventually, make_certificate, memory_log, server_tls, signer, until_has
 
 import gossiplog
 from gossiplog.cli.app import root
@@ -124,22 +122,8 @@ async def test_what_cannot_be_asked_is_said(args: tuple[str, ...], code: int, co
     ],
 )
 def test_server_that_answers_something_else_is_said_to(answer: str) -> None:
-    class Odd(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer.encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Odd) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with answering(answer) as url:
         for args in (["why", url, NOBODYS], ["why", url, NOBODYS, url], ["doctor", url]):
             result = CliRunner().invoke(root, [*args, "--json"])
             assert result.exit_code == 4, (args, result.stdout)
             assert json.loads(result.stderr)["error"]["kind"] in ("protocol", "cannot-connect")
-        server.shutdown()
-        thread.join()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import logging
 import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ import pytest
 import trio
 from click.testing import CliRunner
 from damage_support import damage
-from network_support import free_port, make_certificate, signer
+from network_support import answering, free_port, make_certificate, signer
 
 import gossiplog
 from gossiplog.cli.app import root
@@ -204,21 +202,8 @@ def test_peers_of_a_running_server_are_listed(folder: Path) -> None:
     "answer", ["{}", "7", '["x"]', "[{}]", '[{"peer":1,"since":"now"}]', '[{"peer":1,"counts":7}]', "[{", '[{"peer":1,"since":1e99}]']
 )
 def test_server_that_answers_peers_with_something_else_is_said_to(answer: str) -> None:
-    class Odd(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer.encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Odd) as server:
-        thread = threading.Thread(target=server.serve_forever, args=[0.01])
-        thread.start()
-        result = CliRunner().invoke(root, ["peers", f"http://127.0.0.1:{server.server_port}", "--json"])
-        server.shutdown()
-        thread.join()
+    with answering(answer) as url:
+        result = CliRunner().invoke(root, ["peers", url, "--json"])
     assert result.exit_code == 4
     assert json.loads(result.stderr)["error"]["kind"] in ("protocol", "cannot-connect")
 
