@@ -184,7 +184,13 @@ class GossipLog(Replica):
 
     @asynccontextmanager
     async def connect(
-        self, url: str, *, tls: ssl.SSLContext | None = None, token: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        identity: Signer | None = None,
     ) -> AsyncIterator[HubLink]:
         """Keep the log connected to a hub for the length of a block: what either has and the other lacks goes over, and what is new.
 
@@ -195,11 +201,12 @@ class GossipLog(Replica):
             tls: How the hub's certificate is checked; the system's authorities unless given.
             token: To be let in with, where the hub wants one.
             headers: To send as well when connecting.
+            identity: To be let in as, where there is no token: proves to the hub, each time, that its did is ours.
 
         Raises:
             LocalProtocolError: The URL is malformed, or the log is connected to it already.
         """
         from .net.hub.client import connect
 
-        async with connect(self, url, tls=tls, token=token, headers=headers) as link:
+        async with connect(self, url, tls=tls, token=token, headers=headers, identity=identity) as link:
             yield link

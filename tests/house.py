@@ -24,7 +24,7 @@ ALLOWED: dict[str, str] = {
     "arrow": "codec entry errors log plan tasks tree",
     "blocking": "entry gossip_log plan portal replica store sync tasks",
     "broadcast": "codec entry errors log plan pubsub sync",
-    "cli": "archive cli/log codec entry errors ethereum gossip_log keyring store/postgres tasks version",
+    "cli": "archive cli/log codec entry errors ethereum gossip_log keyring net/hub store/postgres tasks version",
     "cli/log": "archive arrow cli codec entry errors gossip_log graph keyring log plan replica store store/sqlite tasks",
     "cli/net": (
         "cli cli/log entry errors glass gossip_log keyring net net/hub net/libp2p net/service "
@@ -41,7 +41,7 @@ ALLOWED: dict[str, str] = {
     "keyring": "entry errors",
     "kit": "entry errors log",
     "log": "codec entry errors plan sketch tree",
-    "net": "broadcast errors net/discovery net/libp2p net/service net/transport pubsub pubsub/wire replica sync tasks",
+    "net": "broadcast codec entry errors net/discovery net/libp2p net/service net/transport pubsub pubsub/wire replica sync tasks",
     "net/discovery": "codec errors net net/libp2p net/service net/transport pubsub sync",
     "net/hub": "broadcast codec entry errors log net net/service net/transport plan pubsub reconcile replica sync tasks tree",
     "net/libp2p": "codec entry errors net net/transport pubsub sync tasks version",

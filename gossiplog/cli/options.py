@@ -11,7 +11,7 @@ import click
 from .location import LOG
 from .output import Output
 
-__all__ = ["DURABILITIES", "archive_options", "id_argument", "key_option", "log_argument", "output_options"]
+__all__ = ["DURABILITIES", "archive_options", "complete_key", "id_argument", "key_option", "log_argument", "output_options"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,8 @@ def output_options(*, quiet: str | None = None) -> Callable[[Callable[..., R]], 
     return decorate
 
 
-def _complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Name the keys of the keyring that begin so, for the shell."""
     from ..keyring import Keyring
 
     return [name for name in Keyring.from_environment().names() if name.startswith(incomplete)]
@@ -49,7 +50,7 @@ key_option = click.option(
     "--key",
     "key_name",
     metavar="NAME",
-    shell_complete=_complete_key,
+    shell_complete=complete_key,
     help="The key of the keyring to sign with; needed only when there are several.",
 )
 

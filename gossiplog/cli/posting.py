@@ -38,7 +38,7 @@ class Poster:
     Args:
         url: What `gossiplog serve` prints, with `/TOPIC` where it serves several logs.
         signer: Signs.
-        token: Lets us in.
+        token: Lets us in; without one the signer does, where the server lets in its did.
         value_bytes_max: The largest entry.
         tls: How the server's certificate is checked; the system's authorities unless given.
     """
@@ -58,6 +58,7 @@ class Poster:
         self._token = token or (unquote(found[0]) if found else None)
         self._signer = signer
         self._value_bytes_max = value_bytes_max
+        self._proves = self._token is None
         self._tls = (tls or ssl.create_default_context()) if parts.scheme in ("wss", "https") else None
 
     def append(self, payload: Any) -> Entry:
@@ -94,6 +95,26 @@ class Poster:
             raise RemoteProtocolError(f"{self._base} answered something else") from None
 
     def _ask(self, path: str, body: bytes | None = None, *, server: bool = False) -> bytes:
+        try:
+            return self._ask_once(path, body, server=server)
+        except NotAuthorised:
+            if not self._prove():
+                raise
+        return self._ask_once(path, body, server=server)
+
+    def _prove(self) -> bool:
+        """Get a token for our signer's did; say whether there is one that we did not have."""
+        import trio
+
+        from ..net.hub.client import fetch_token, parse_url
+
+        if not self._proves:
+            return False
+        hub = parse_url("ws" + self._base.removeprefix("http").removesuffix("/api"), identity=self._signer)
+        before, self._token = self._token, trio.run(fetch_token, hub, self._tls)
+        return self._token not in (None, before)
+
+    def _ask_once(self, path: str, body: bytes | None, *, server: bool) -> bytes:
         url = (self._server if server else self._base) + path
         headers = {"Content-Type": "application/json"} | ({} if self._token is None else {"Authorization": f"Bearer {self._token}"})
         try:
@@ -115,7 +136,7 @@ def _refusal(error: urllib.error.HTTPError) -> GossipLogError:
     said = error.read(500).decode("utf-8", "replace").strip()
     message = f"the server answered {error.code}" + (f": {said}" if said else "")
     if error.code in (401, 403):
-        return NotAuthorised(message, hint="--token-file FILE or GOSSIPLOG_TOKEN lets you in, if the server's rules do")
+        return NotAuthorised(message, hint="--token-file FILE or GOSSIPLOG_TOKEN lets you in, or your did, if the server's rules do")
     if error.code in (429, 503):
         wait = error.headers.get("Retry-After")
         return CannotConnect(message, hint=f"nothing was stored; try again in {wait} s" if wait else "nothing was stored; try again")

@@ -6,13 +6,17 @@ import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from .exits import ExitCode, Failure
+from .options import complete_key
 
-__all__ = ["client_tls", "read_token", "token_option"]
+if TYPE_CHECKING:
+    from ..entry.signing import Signer
+
+__all__ = ["client_tls", "identity_option", "read_identity", "read_token", "token_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TOKEN_BYTES_MAX = 4_096
@@ -43,6 +47,28 @@ def read_token(file: str | None) -> str | None:
     if not text or len(text) > _TOKEN_BYTES_MAX or not text.isprintable() or " " in text:
         raise Failure(f"{file} holds no token", hint="a token alone, as `gossiplog token -q` prints it", code=ExitCode.USAGE, kind="usage")
     return text
+
+
+def identity_option(command: F) -> F:
+    """Add `--key`; the command gets `key_name`, which is for `read_identity`."""
+    return click.option(
+        "--key",
+        "key_name",
+        metavar="NAME",
+        shell_complete=complete_key,
+        help="Be let into the hub by the did of this key of the keyring.",
+    )(command)
+
+
+def read_identity(key_name: str | None) -> Signer | None:
+    """Load the key that lets us in; None if none is named.
+
+    Raises:
+        KeyFileError: There is no such key.
+    """
+    from ..keyring import Keyring
+
+    return None if key_name is None else Keyring.from_environment().load(key_name)
 
 
 def client_tls(authority: str | None) -> ssl.SSLContext | None:

@@ -16,7 +16,17 @@ from typing import TypeAlias
 from nacl import bindings as sodium
 from nacl.exceptions import BadSignatureError
 
-__all__ = ["PUBLIC_KEY_BYTES", "SEED_BYTES", "SIGNATURE_BYTES", "key_pair", "sign", "verify", "verify_fully", "verify_signed"]
+__all__ = [
+    "PUBLIC_KEY_BYTES",
+    "SEED_BYTES",
+    "SIGNATURE_BYTES",
+    "key_pair",
+    "sign",
+    "verify",
+    "verify_fully",
+    "verify_signed",
+    "verify_strictly",
+]
 
 PUBLIC_KEY_BYTES = 32
 SIGNATURE_BYTES = 64
@@ -58,6 +68,17 @@ def verify_signed(public_key: bytes, signed: bytes) -> bool:
         sodium.crypto_sign_open(signed, public_key)
     except BadSignatureError:
         return verify_fully(public_key, signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:])
+    return True
+
+
+def verify_strictly(public_key: bytes, signature: bytes, message: bytes) -> bool:
+    """Say whether a signature is valid by libsodium's rule, by which keys of small order sign nothing: for whatever grants a right."""
+    if len(public_key) != PUBLIC_KEY_BYTES or len(signature) != SIGNATURE_BYTES:
+        return False
+    try:
+        sodium.crypto_sign_open(signature + message, public_key)
+    except BadSignatureError:
+        return False
     return True
 
 

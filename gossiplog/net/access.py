@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import LocalProtocolError
+from .proof import PROVEN, Proof, Proofs, is_own_name
+from .refusal import Refusal
 
-__all__ = ["ALL", "Access", "LogAccess", "Quota", "Refusal", "Rights", "hash_token", "make_token"]
+__all__ = ["ALL", "Access", "LogAccess", "Quota", "Rights", "hash_token", "make_token"]
 
 Rights: TypeAlias = frozenset[str]
 
@@ -64,27 +66,16 @@ class LogAccess:
     Attributes:
         anonymous: What those may who bring no token.
         tokens: What those may who bring one, by its name.
+        dids: What those may who prove that a did is theirs.
         allow: Whose entries are taken from clients; None for everybody's.
         quota: How many.
     """
 
     anonymous: Rights = ALL
     tokens: Mapping[str, Rights] = field(default_factory=dict)
+    dids: Mapping[str, Rights] = field(default_factory=dict)
     allow: frozenset[str] | None = None
     quota: Quota = Quota()
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why somebody is not served.
-
-    Attributes:
-        status: Of HTTP: 401 where another token would help, 403 where none was wrong.
-        reason: For the client.
-    """
-
-    status: int
-    reason: str
 
 
 class Access:
@@ -94,6 +85,9 @@ class Access:
         hashes: Of tokens, by name: `sha256:` and hexadecimal digits.
         default: The rules of logs that have none of their own.
         logs: Rules by topic.
+
+    Attributes:
+        proofs: Gives out challenges, and tokens to those who sign one.
     """
 
     def __init__(
@@ -102,6 +96,7 @@ class Access:
         self._hashes = dict(hashes or {})
         self._default = default or LogAccess()
         self._logs = dict(logs or {})
+        self.proofs = Proofs()
 
     @classmethod
     def load(cls, file: str | Path, *, allow: Collection[str] = ()) -> Access:
@@ -129,8 +124,12 @@ class Access:
         for name, value in hashes.items():
             if not isinstance(value, str) or not _HASH.fullmatch(value):
                 raise LocalProtocolError(f"tokens.{name} is no hash: `gossiplog token` makes tokens with theirs")
-        default = _rules(table.get(_DEFAULT, {}), _DEFAULT, hashes, allow)
-        logs = {topic: _rules(rules, f"logs.{topic}", hashes, allow) for topic, rules in _table(table.get("logs", {}), "logs").items()}
+        places = {_DEFAULT: table.get(_DEFAULT, {})}
+        places |= {f"logs.{topic}": rules for topic, rules in _table(table.get("logs", {}), "logs").items()}
+        is_closed = bool(hashes) or any("dids" in rules for rules in places.values() if isinstance(rules, dict))
+        parsed = {place: _rules(rules, place, hashes, allow, is_closed=is_closed) for place, rules in places.items()}
+        default = parsed.pop(_DEFAULT)
+        logs = {place.removeprefix("logs."): rules for place, rules in parsed.items()}
         return cls(hashes, default, logs)
 
     def replace(self, other: Access) -> None:
@@ -141,16 +140,34 @@ class Access:
         """Return the rules of a log."""
         return self._logs.get(topic, self._default)
 
+    @property
+    def names_dids(self) -> bool:
+        """Whether any log lets dids in."""
+        return any(rules.dids for rules in (self._default, *self._logs.values()))
+
     def rights(self, topic: str, token: str | None) -> Rights | Refusal:
         """Say what somebody may, by the token that was brought; a refusal if the token is none of ours."""
-        if token is None or not self._hashes:
+        rules = self.of(topic)
+        if token is None or not (self._hashes or rules.dids):
             # Where there are no tokens, one is brought in vain.
-            return self.of(topic).anonymous
+            return rules.anonymous
+        if token.startswith(PROVEN):
+            holder = self.proofs.holder(topic, token)
+            return holder if isinstance(holder, Refusal) else rules.anonymous | rules.dids.get(holder, frozenset())
         name = self._name(token)
         if name is None:
             return Refusal(401, "this token is not known here")
-        rules = self.of(topic)
         return rules.anonymous | rules.tokens.get(name, frozenset())
+
+    def prove(self, topic: str, proof: Proof) -> str | Refusal:
+        """Return a token for who proves that a did is its own, if the rules of a log name it."""
+        refusal = self.proofs.refusal(topic, proof)
+        if refusal is not None:
+            return refusal
+        # Not before, or anybody could find out who is let in.
+        if proof.did not in self.of(topic).dids:
+            return Refusal(403, f"{proof.did} is not let in here")
+        return self.proofs.token(topic, proof)
 
     def refusal(self, topic: str, token: str | None, right: str) -> Refusal | None:
         """Say why somebody may not do something; None if it may."""
@@ -160,7 +177,8 @@ class Access:
         if right in rights:
             return None
         if token is None:
-            return Refusal(401, f"to {right} takes a token here: send Authorization: Bearer TOKEN, or ?token=TOKEN in the URL")
+            how = "; a did gets one for the answer to api/challenge" if self.of(topic).dids else ""
+            return Refusal(401, f"to {right} takes a token here: send Authorization: Bearer TOKEN, or ?token=TOKEN in the URL{how}")
         return Refusal(403, f"this token does not allow to {right}")
 
     def _name(self, token: str) -> str | None:
@@ -183,9 +201,12 @@ def hash_token(token: str) -> str:
     return "sha256:" + hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _rules(value: Any, place: str, hashes: Mapping[str, str], allow: Collection[str]) -> LogAccess:
+def _rules(value: Any, place: str, hashes: Mapping[str, str], allow: Collection[str], *, is_closed: bool) -> LogAccess:
     table = _table(value, place)
-    _only(table, ("anonymous", "tokens", "allow", "quota"), place)
+    _only(table, ("anonymous", "tokens", "dids", "allow", "quota"), place)
+    known = _table(table.get("dids", {}), f"{place}.dids")
+    if wrong := [did for did in known if not is_own_name(did)]:
+        raise LocalProtocolError(f"{place}.dids: {wrong[0]!r} is no did:key of an Ed25519 key, as `gossiplog key list` shows it")
     tokens = _table(table.get("tokens", {}), f"{place}.tokens")
     _only(tokens, tuple(hashes), f"{place}.tokens")
     dids = [*_strings(table.get("allow", []), f"{place}.allow"), *allow]
@@ -195,9 +216,10 @@ def _rules(value: Any, place: str, hashes: Mapping[str, str], allow: Collection[
         anonymous=_rights(table["anonymous"], f"{place}.anonymous")
         if "anonymous" in table
         else ALL - {"watch"}
-        if not hashes
+        if not is_closed
         else Rights(),
         tokens={name: _rights(rights, f"{place}.tokens.{name}") for name, rights in tokens.items()},
+        dids={did: _rights(rights, f"{place}.dids.{did}") for did, rights in known.items()},
         allow=frozenset(dids) if dids or "allow" in table else None,
         quota=_quota(table.get("quota", {}), f"{place}.quota"),
     )

@@ -25,6 +25,7 @@ from .guard import Guard
 from .metrics import Metrics
 from .own_api import OwnApi
 from .parameters import without_parameters
+from .proving import ProvingApi
 from .readiness import show_alive, show_ready
 from .reference_api import ReferenceApi
 
@@ -59,12 +60,14 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
 def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Sequence[BaseRoute]:
     messages, watch = ReferenceApi(service, hub.admission, memory), OwnApi(service, memory.answers)
     facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
-    diagnosis = DiagnosisApi(service)
+    diagnosis, proving = DiagnosisApi(service), ProvingApi(service.topic, hub)
     return [
         Route("/clock", without_parameters(messages.clock)),
         Route("/messages", messages.messages, methods=["GET", "POST"]),
         Route("/messages/count", messages.count),
         Route("/messages/{id}", without_parameters(messages.get)),
+        Route("/challenge", without_parameters(proving.challenge)),
+        Route("/token", proving.token, methods=["POST"]),
         Route("/connections", without_parameters(watch.connections)),
         Route("/heads", without_parameters(watch.heads)),
         Route("/root", without_parameters(watch.root)),

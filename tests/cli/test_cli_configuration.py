@@ -140,11 +140,15 @@ def serving(*args: str) -> Iterator[tuple[subprocess.Popen[str], list[dict[str, 
         process.communicate(timeout=WAIT_S)
 
 
-def topics(url: str) -> list[str]:
+def asked(url: str) -> Any:
     import urllib.request
 
     with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-        found: list[str] = json.load(answer)["topics"]
+        return json.load(answer)
+
+
+def topics(url: str) -> list[str]:
+    found: list[str] = asked(url)["topics"]
     return found
 
 
@@ -193,6 +197,41 @@ def test_append_to_a_server_says_why_it_is_refused(folder: Path) -> None:
         assert ran(*trusting, "--json", env={"GOSSIPLOG_TOKEN": made["token"]})["clock"] == 3
     assert "cannot ask" in ran(*trusting, code=4)
     assert "are for a server" in ran("append", "one.db", "1", "--tls-ca", cert, code=2)
+
+
+def test_key_of_the_keyring_lets_its_holder_in(folder: Path) -> None:
+    """By each command that asks a server, and by a server that is a client of another."""
+    dids = {name: ran("key", "new", name, "--json")["did"] for name in ("alice", "bob")}
+    rights = '["connect", "pull", "push", "post", "watch"]'
+    (folder / "access.toml").write_text(f'[default.dids]\n"{dids["alice"]}" = {rights}\n')
+    ran("append", "one.db", "1", "--key", "alice", "--json")
+    ran("init", "mine.db", "--topic", "one.example.com", "--json")
+    ran("init", "other.db", "--topic", "one.example.com", "--json")
+    with serving("one.db", "--listen", "127.0.0.1:0", "--access", "access.toml", "-v") as (process, (said,)):
+        url = said["urls"][0]
+        assert "to connect takes a token here" in ran("sync", "mine.db", url, code=4)
+        assert f"{dids['bob']} is not let in here" in ran("sync", "mine.db", url, "--key", "bob", code=4)
+        assert ran("sync", "mine.db", url, "--key", "alice", "--json")["pulled"] == 2
+        assert ran("append", url, "2", "--key", "alice", "--json")["clock"] == 3
+        assert "is not let in here" in ran("append", url, "2", "--key", "bob", code=4)
+        token = ran("token", "--for", url, "--key", "alice", "--json")["token"]
+        assert "401" in ran("peers", url, code=4)
+        assert CliRunner().invoke(root, ["doctor", url, "--json"], env={"GOSSIPLOG_TOKEN": token}).exit_code in (0, 7)
+        with serving("other.db", "--listen", "127.0.0.1:0", "--connect", url, "--key", "alice") as (_, (below,)):
+            server = below["urls"][0].replace("ws://", "http://")
+            deadline = time.monotonic() + WAIT_S
+            while asked(f"{server}/api/messages/count")["count"] < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        journal = process.stderr.read()
+        assert token not in journal
+        assert "proof refused" in journal
+    assert "go with --for URL" in ran("token", "--key", "alice", code=2)
+    assert "either --key or --token-file" in ran("sync", "mine.db", url, "--key", "alice", "--token-file", "x", code=2)
+    (folder / "no-api.toml").write_text('no-api = true\naccess = "access.toml"\n')
+    assert "HTTP" in ran("serve", "one.db", "--config", "no-api.toml", "--check", code=2)
 
 
 def test_application_and_access_rule_run_in_the_server(folder: Path) -> None:

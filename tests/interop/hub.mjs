@@ -37,6 +37,21 @@ const operations = {
 		await state.log.connect(url, { signal: connection.signal })
 	},
 
+	// What docs/operations.md shows: the token that a hub gives to a did.
+	async prove({ url, did, seed }) {
+		const pkcs8 = unhex("302e020100300506032b657004220420" + seed)
+		const privateKey = await crypto.subtle.importKey("pkcs8", pkcs8, "Ed25519", false, ["sign"])
+		const api = url.replace("ws://", "http://") + "/api"
+		const { challenge, topic } = await (await fetch(`${api}/challenge`)).json()
+		const host = new URL(url).host
+		const said = new TextEncoder().encode(`gossiplog-access/1\n${did}\n${host}\n${topic}\n${challenge}\n`)
+		const signature = Buffer.from(await crypto.subtle.sign("Ed25519", privateKey, said)).toString("hex")
+		const body = JSON.stringify({ did, host, challenge, signature })
+		const answer = await fetch(`${api}/token`, { method: "POST", body })
+		if (!answer.ok) throw new Error(await answer.text())
+		return (await answer.json()).token
+	},
+
 	async disconnect({ log, url }) {
 		const state = logs.get(log)
 		state.connections.get(url).abort()

@@ -230,6 +230,24 @@ async def test_reference_client_comes_back_after_our_hub_was_away(node: Referenc
         assert await ours.count() == 4
 
 
+async def test_reference_proves_its_did_and_brings_the_token_that_it_gets_for_it(node: Reference) -> None:
+    seed, other = bytes([1]).hex() * 32, bytes([2]).hex() * 32
+    did, stranger = (Ed25519Signer.from_seed(bytes.fromhex(each)).did for each in (seed, other))
+    rules = {"default": {"dids": {did: ["connect", "pull", "push"]}}}
+    async with our_log() as ours, ours.listen("127.0.0.1:0", limits=HubLimits(access=Access.parse(rules))) as hub:
+        await open_theirs(node, "a", 1)
+        await append_theirs(node, "a", [{"n": n} for n in range(20)])
+        url = hub.urls[0]
+        assert "is not let in here" in await node.ask_in_vain("prove", url=url, did=stranger, seed=other)
+        assert "does not verify" in await node.ask_in_vain("prove", url=url, did=did, seed=other)
+        assert "Unexpected server response: 401" in await node.ask_in_vain("connect", log="a", url=url)
+        token = await node.ask("prove", url=url, did=did, seed=seed)
+        await node.ask("connect", log="a", url=f"{url}?token={token}")
+        with trio.fail_after(WAIT_MS / 1000):
+            while await ours.count() < 20:
+                await trio.sleep(0.05)
+
+
 async def test_reference_brings_its_token_in_the_url_and_is_told_when_it_is_none(node: Reference) -> None:
     token = make_token()
     rules = {"tokens": {"theirs": hash_token(token)}, "default": {"tokens": {"theirs": ["connect", "pull", "push"]}}}

@@ -22,7 +22,7 @@ from ..location import LOG, Location
 from ..options import DURABILITIES, output_options
 from ..output import Output, counted
 from ..session import load_application, load_authorize, run
-from ..tokens import client_tls, read_token, token_option
+from ..tokens import client_tls, read_identity, read_token, token_option
 from .checking import check_plan
 from .serve_glass import GlassOptions, glass_options
 from .serve_mesh import MeshOptions, mesh_options
@@ -143,6 +143,7 @@ def serve(
     for hub in hubs:
         if hub_url(hub) is None:
             raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
+    token = read_token(token_file)
     plan = Plan(
         logs=logs,
         listens=addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",)),
@@ -157,7 +158,8 @@ def serve(
         ),
         serving_tls=_server_tls(tls_cert, tls_key),
         hub_tls=client_tls(tls_ca),
-        token=read_token(token_file),
+        token=token,
+        identity=read_identity(glass.key_name) if hubs and token is None else None,
         has_api=not no_api,
         durability=durability,
         apps=tuple(load_application(name) for name in apps),
@@ -165,7 +167,9 @@ def serve(
         glass=glass,
         dial_from=mesh.dial_from,
     )
-    glass.check(has_api=plan.has_api and bool(plan.listens))
+    if no_api and plan.limits.access.names_dids:
+        raise click.UsageError("--access names dids, which prove themselves over HTTP: not with --no-api")
+    glass.check(has_api=plan.has_api and bool(plan.listens), has_hubs=bool(hubs))
     context = click.get_current_context()
     if check:
         return run(partial(check_plan, context, plan, mesh, out))

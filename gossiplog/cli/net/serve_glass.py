@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from ..exits import ExitCode, Failure
-from ..options import key_option
+from ..options import complete_key
 
 if TYPE_CHECKING:
     import ssl
@@ -37,7 +37,7 @@ class GlassOptions:
     facts_file: str | None = None
     key_name: str | None = None
 
-    def check(self, *, has_api: bool) -> None:
+    def check(self, *, has_api: bool, has_hubs: bool) -> None:
         """Say what does not fit together.
 
         Raises:
@@ -50,8 +50,8 @@ class GlassOptions:
         for option, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
             if is_given and not self.dashboard:
                 raise click.UsageError(f"{option} needs --dashboard")
-        if self.key_name is not None and not self.may_append:
-            raise click.UsageError("--key needs --dashboard-append: nothing else is signed here")
+        if self.key_name is not None and not (self.may_append or has_hubs):
+            raise click.UsageError("--key needs --dashboard-append or --connect: nothing else is signed here")
         self.signer()
         for url in self.watched:
             if not url.startswith(("http://", "https://", "ws://", "wss://")):
@@ -110,7 +110,13 @@ def glass_options(command: Callable[..., R]) -> Callable[..., R]:
     options = (
         click.option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens."),
         click.option("--dashboard-append", is_flag=True, help="Let the page append, signed by --key; else it only looks."),
-        key_option,
+        click.option(
+            "--key",
+            "key_name",
+            metavar="NAME",
+            shell_complete=complete_key,
+            help="The key of the keyring that signs what the page appends, and by whose did hubs of --connect let us in.",
+        ),
         click.option("--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
         click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Write all that happens to it, as JSON lines."),
     )

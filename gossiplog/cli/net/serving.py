@@ -19,6 +19,7 @@ from ..session import opened
 from .serve_glass import GlassOptions
 
 if TYPE_CHECKING:
+    from ...entry.signing import Signer
     from ...gossip_log import Application, GossipLog
     from ...net.admission import HubLimits
     from ...net.hub.server import Hub, ServeHttp
@@ -38,6 +39,7 @@ class Plan:
         serving_tls: The server's certificate.
         hub_tls: How those of hubs are checked.
         token: What hubs let us in with.
+        identity: By whose did they do so instead.
         has_api: Whether HTTP is served.
         durability: What a received entry survives.
         apps: What is made of the entries.
@@ -53,6 +55,7 @@ class Plan:
     serving_tls: ssl.SSLContext | None
     hub_tls: ssl.SSLContext | None
     token: str | None
+    identity: Signer | None
     has_api: bool
     durability: str
     apps: tuple[Application, ...] = ()
@@ -164,5 +167,6 @@ class Serving:
         for hub in self._plan.hubs:
             place, mark, query = hub.partition("?")
             url = hub if len(self._ends) == 1 else f"{place.rstrip('/')}/{quote(log.topic)}{mark}{query}"
-            linked = connect(log, url, tls=self._plan.hub_tls, token=self._plan.token, source=self._plan.dial_from)
+            plan = self._plan
+            linked = connect(log, url, tls=plan.hub_tls, token=plan.token, identity=plan.identity, source=plan.dial_from)
             await stack.enter_async_context(linked)

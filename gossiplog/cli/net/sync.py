@@ -18,7 +18,7 @@ from ..log.heal import Healing
 from ..options import DURABILITIES, log_argument, output_options
 from ..output import Output, counted
 from ..session import opened, run
-from ..tokens import client_tls, read_token, token_option
+from ..tokens import client_tls, identity_option, read_identity, read_token, token_option
 from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, rehearse_hub, sync_hub
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ __all__ = ["sync"]
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
 @token_option
+@identity_option
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="With --follow: how to log, on stderr."
 )
@@ -54,6 +55,7 @@ def sync(
     follow: bool,
     tls_ca: str | None,
     token_file: str | None,
+    key_name: str | None,
     log_format: str,
     durability: str,
     out: Output,
@@ -79,10 +81,13 @@ def sync(
       gossiplog sync app.db wss://hub.example.com/app.example.com --follow
     """
     context = click.get_current_context()
-    hub = None if other.is_url else hub_url(other, read_token(token_file))
+    if key_name is not None and token_file is not None:
+        raise click.UsageError("either --key or --token-file lets us in", context)
+    identity = read_identity(key_name)
+    hub = None if other.is_url else hub_url(other, None if identity else read_token(token_file), identity)
     pulls, pushes = direction != "push", direction != "pull"
-    if hub is None and (follow or tls_ca is not None or token_file is not None):
-        raise click.UsageError("--follow, --tls-ca and --token-file are for a hub, at a ws:// or wss:// URL", context)
+    if hub is None and (follow or tls_ca is not None or token_file is not None or identity is not None):
+        raise click.UsageError("--follow, --tls-ca, --token-file and --key are for a hub, at a ws:// or wss:// URL", context)
     if hub is not None and follow and (dry_run or direction is not None):
         raise click.UsageError("under --follow there is no --dry-run, and no direction", context)
     if heal and (dry_run or follow or not pulls):

@@ -12,6 +12,7 @@ from ..output import Output, counted
 from ..progress import Progress
 
 if TYPE_CHECKING:
+    from ...entry.signing import Signer
     from ...gossip_log import GossipLog
     from ...net.hub.client import HubUrl
     from ...net.hub.exchange import Exchange
@@ -26,8 +27,8 @@ _KEY_BYTES = 20
 _VALUE_OVERHEAD = 4
 
 
-def hub_url(text: str, token: str | None = None) -> HubUrl | None:
-    """Take a URL apart; None if it is a path. The token lets us in.
+def hub_url(text: str, token: str | None = None, identity: Signer | None = None) -> HubUrl | None:
+    """Take a URL apart; None if it is a path. The token lets us in, or the identity.
 
     Raises:
         Failure: It is a URL, and no hub's.
@@ -37,7 +38,7 @@ def hub_url(text: str, token: str | None = None) -> HubUrl | None:
     from ...net.hub.client import parse_url
 
     try:
-        return parse_url(text, token=token)
+        return parse_url(text, token=token, identity=identity)
     except LocalProtocolError as error:
         raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
 
@@ -132,7 +133,7 @@ async def follow_hub(log: GossipLog, hub: HubUrl, *, tls: ssl.SSLContext | None,
 
     from ...net.hub.client import connect
 
-    async with connect(log, hub.url, tls=tls, headers=dict(hub.headers)):
+    async with connect(log, hub.url, tls=tls, headers=dict(hub.headers), identity=hub.identity):
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             out.note(f"following {hub.url}; Ctrl-C ends it")
             await anext(signals)

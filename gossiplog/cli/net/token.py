@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
+from ...errors import NotAuthorised
+from ..exits import ExitCode, Failure
 from ..options import output_options
 from ..output import Output
+from ..session import run
+from ..tokens import client_tls, identity_option
+from .sync_hub import hub_url
 
 __all__ = ["token"]
 
 
 @click.command()
 @click.argument("name", metavar="[NAME]", default="client")
+@click.option("--for", "url", metavar="URL", help="Get a token from this server, which lets in --key's did.")
+@identity_option
+@click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
 @output_options(quiet="Print the token alone.")
-def token(name: str, out: Output) -> None:
+def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, out: Output) -> None:
     """Make a token that lets a client into a server.
 
     The token is for the client, and is shown this once. Its hash is for the server's file of rules (`serve --access`), under the name
     that the rules call it by: whoever reads that file cannot use it.
 
+    With --for URL the server makes it, for a did that its rules name: it lets in for five minutes, and is for clients that can sign
+    nothing themselves. `sync`, `serve --connect` and `append URL` get theirs on their own.
+
     \b
     Examples
       gossiplog token alice
       gossiplog token -q backup > backup.token
+      GOSSIPLOG_TOKEN=$(gossiplog token -q --for wss://hub.example.com --key alice) gossiplog doctor wss://hub.example.com
     """
+    if url is not None:
+        _fetch(url, key_name, tls_ca, out)
+        return
+    if key_name is not None or tls_ca is not None:
+        raise click.UsageError("--key and --tls-ca go with --for URL")
     from ...net.access import hash_token, make_token
 
     made = make_token()
@@ -33,3 +52,20 @@ def token(name: str, out: Output) -> None:
         out.note(f'{name} = "{hashed}"')
         return
     out.fields({"name": name, "token": made, "hash": hashed}, [("token", made), ("for [tokens]", f'{name} = "{hashed}"')])
+
+
+def _fetch(url: str, key_name: str | None, tls_ca: str | None, out: Output) -> None:
+    from ...keyring import Keyring
+    from ...net.hub.client import fetch_token
+
+    identity = Keyring.from_environment().choose(key_name)
+    hub = hub_url(url, identity=identity)
+    if hub is None or hub.identity is None:
+        raise Failure(f"{url!r} is no URL of a server, or has a token", code=ExitCode.USAGE, kind="usage")
+    made = run(partial(fetch_token, hub, client_tls(tls_ca)))
+    if made is None:
+        raise NotAuthorised(f"{hub.url} gives no tokens to dids", hint="its rules name none, or it serves no HTTP")
+    if out.is_quiet:
+        out.line(made)
+        return
+    out.fields({"did": identity.did, "token": made}, [("did", identity.did), ("token", made)])

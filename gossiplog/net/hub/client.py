@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from urllib.parse import urlsplit
 
 import trio
 
 from ...broadcast import PeerKind
+from ...entry.signing import Signer
 from ...errors import CannotConnect, ClosedError, LocalProtocolError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
@@ -29,8 +31,9 @@ from ..transport.http_head import take_token
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
+from .proving import prove
 
-__all__ = ["HubLink", "HubUrl", "connect", "dial_hub", "open_websocket", "parse_url"]
+__all__ = ["HubLink", "HubUrl", "connect", "dial_hub", "fetch_token", "open_websocket", "parse_url"]
 
 DIAL_S = 10.0
 STABLE_S = 10.0
@@ -53,6 +56,7 @@ class HubUrl:
         is_tls: `wss`.
         headers: What to send when connecting, a token among it.
         source: Which of this machine's addresses to dial from; None lets the system choose.
+        identity: Proves that its did is ours, for a token, where the hub gives any; None for nobody.
     """
 
     url: str
@@ -63,15 +67,17 @@ class HubUrl:
     is_tls: bool
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     source: str | None = None
+    identity: Signer | None = field(default=None, repr=False)
 
 
-def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] | None = None) -> HubUrl:
+def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] | None = None, identity: Signer | None = None) -> HubUrl:
     """Take a `ws://` or `wss://` URL apart. A `token` in its query goes where no log shows it.
 
     Args:
         url: Of the hub.
         token: To be let in with, instead of one in the URL.
         headers: To send as well when connecting.
+        identity: To be let in as, where there is no token.
 
     Raises:
         LocalProtocolError: It is none.
@@ -90,7 +96,9 @@ def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] 
     if wrong := [name for name, value in sent.items() if not (name.isascii() and value.isascii() and f"{name}{value}".isprintable())]:
         raise LocalProtocolError(f"the header {wrong[0]!r}, or what it says, cannot be sent")
     shown = url if found is None else take_token(url)[0]
-    return HubUrl(shown, parts.hostname, port or _PORTS[parts.scheme], parts.netloc, target, parts.scheme == "wss", tuple(sent.items()))
+    port, is_tls = port or _PORTS[parts.scheme], parts.scheme == "wss"
+    proving = None if token or found else identity
+    return HubUrl(shown, parts.hostname, port, parts.netloc, target, is_tls, tuple(sent.items()), identity=proving)
 
 
 @asynccontextmanager
@@ -121,18 +129,45 @@ async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin:
     Raises:
         CannotConnect: The hub cannot be reached, refused, is none, or did not answer within 10 s.
     """
-    context = (tls or ssl.create_default_context()) if hub.is_tls else None
-    with trio.move_on_after(DIAL_S):
+    token = await fetch_token(hub, tls)
+    headers = hub.headers if token is None else (*hub.headers, ("Authorization", f"Bearer {token}"))
+    with _dialling(hub):
+        stream = await dial_tcp(hub.host, hub.port, _tls(hub, tls), hub.source)
         try:
-            stream = await dial_tcp(hub.host, hub.port, context, hub.source)
-            try:
-                return await connect_websocket(stream, hub.host_header, hub.target, origin, hub.headers)
-            except BaseException:
-                await stream.aclose()
-                raise
+            return await connect_websocket(stream, hub.host_header, hub.target, origin, headers)
+        except BaseException:
+            await stream.aclose()
+            raise
+    raise AssertionError("dialling ends or raises")
+
+
+async def fetch_token(hub: HubUrl, tls: ssl.SSLContext | None = None) -> str | None:
+    """Prove to a hub that our identity's did is ours, and return the token that lets us in; None without one, or where none is given.
+
+    Raises:
+        CannotConnect: As `open_websocket`.
+    """
+    if hub.identity is not None:
+        with _dialling(hub):
+            dial = partial(dial_tcp, hub.host, hub.port, _tls(hub, tls), hub.source)
+            return await prove(dial, hub.host_header, hub.target, hub.identity)
+    return None
+
+
+@contextmanager
+def _dialling(hub: HubUrl) -> Iterator[None]:
+    """Limit a block, and say in words why the hub was not reached."""
+    with trio.move_on_after(DIAL_S) as timing:
+        try:
+            yield
         except (OSError, ClosedError, RemoteProtocolError) as error:
             raise CannotConnect(f"cannot connect to {hub.url}: {_in_words(error)}") from None
-    raise CannotConnect(f"{hub.url} did not answer within {DIAL_S:g} s")
+    if timing.cancelled_caught:
+        raise CannotConnect(f"{hub.url} did not answer within {DIAL_S:g} s")
+
+
+def _tls(hub: HubUrl, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    return (tls or ssl.create_default_context()) if hub.is_tls else None
 
 
 def _in_words(error: Exception) -> str:
@@ -233,6 +268,7 @@ async def connect(
     origin: str | None = None,
     token: str | None = None,
     headers: Mapping[str, str] | None = None,
+    identity: Signer | None = None,
     source: str | None = None,
 ) -> AsyncIterator[HubLink]:
     """Keep a log connected to a hub for the length of a block.
@@ -246,12 +282,13 @@ async def connect(
         origin: What to send as `Origin`.
         token: To be let in with.
         headers: To send as well when connecting.
+        identity: To be let in as, where there is no token: proves each time that its did is ours.
         source: Which of this machine's addresses to dial from; by default the system chooses.
 
     Raises:
         LocalProtocolError: The URL is malformed, or the log is connected to it already.
     """
-    hub = replace(parse_url(url, token=token, headers=headers), source=source)
+    hub = replace(parse_url(url, token=token, headers=headers, identity=identity), source=source)
     async with open_service(log) as service:
         if hub.url in service.hubs:
             raise LocalProtocolError(f"the log is connected to {hub.url} already")

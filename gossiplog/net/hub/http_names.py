@@ -36,6 +36,9 @@ class Names:
         self._limits = limits
         self._names = frozenset(_name(name) for name in named if name)
         self._is_any = ANY_NAME in limits.hosts or (is_tls and not limits.hosts)
+        is_named = listens is not None and listens != "localhost" and not _is_address(listens)
+        self._own = frozenset(_name(name) for name in (listens if is_named else None, *limits.hosts) if name)
+        self._port = 443 if is_tls else 80
 
     def refusal(self, head: Head) -> tuple[int, str] | None:
         """Say with what status and why a request is not answered; None if it is."""
@@ -53,6 +56,29 @@ class Names:
         """Whether plain HTTP is answered under this `Host`."""
         name = _name(host)
         return self._is_any or name in self._names or name == "localhost" or name.endswith(".localhost") or _is_address(name)
+
+    def are_ours(self, host: str, local: tuple[str, int]) -> bool:
+        """Whether a client that dialled this host, with its port, means this server and no other, so that what it signed for it counts.
+
+        Stricter than what is answered: a name of the operator's, or the very address and port that the connection came to. Another
+        server that a client signs for could pass on what it signed, and every server is known to somebody as some address.
+
+        Args:
+            host: As in the client's URL.
+            local: Our own address and port on the connection.
+        """
+        name = _name(host)
+        if name in self._own or ANY_NAME in self._limits.hosts:
+            return True
+        if _port(host, self._port) != local[1]:
+            return False
+        address = local[0].removeprefix("::ffff:")
+        return name == address or (name == "localhost" and ipaddress.ip_address(address).is_loopback)
+
+
+def _port(host: str, usual: int) -> int:
+    port = host.rpartition("]")[2].rpartition(":")[2] if host.startswith("[") or host.count(":") == 1 else ""
+    return int(port) if port.isascii() and port.isdigit() else usual
 
 
 def _name(host: str) -> str:

@@ -23,9 +23,10 @@ from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProto
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ...tasks.nursery import open_service_nursery
-from ..access import Refusal, Rights
+from ..access import Rights
 from ..admission import Admission, HubLimits, Place, Refused, client_address
 from ..journal import note
+from ..refusal import Refusal
 from ..service.peers import PeerConnectionState
 from ..service.registry import open_service
 from ..service.service import Service
@@ -87,6 +88,10 @@ class Hub:
     def urls(self) -> list[str]:
         """Where clients connect, a URL an address; with several logs, one for each of them."""
         return [url for topic in self.services for url in self.urls_of(topic)]
+
+    def goes_by(self, host: str, local: tuple[str, int]) -> bool:
+        """Whether a client that dialled this host means us, on a connection to this address of ours. See `Names.are_ours`."""
+        return self._names.are_ours(host, local)
 
     def urls_of(self, topic: str) -> list[str]:
         """Where clients of one of the logs connect."""
