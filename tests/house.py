@@ -30,7 +30,7 @@ ALLOWED: dict[str, str] = {
         "cli cli/log entry errors glass gossip_log keyring net net/hub net/libp2p net/service "
         "plan pubsub sim sync testnet tree version web web/glass"
     ),
-    "cli/sim": "cli pubsub sim sim/check sim/experiments sim/measure sim/routing sim/simsub",
+    "cli/sim": "cli net/hub pubsub sim sim/check sim/experiments sim/measure sim/routing sim/simsub web/glass",
     "cli/spark": "cli entry errors spark spark/jobs spark/source",
     "cli/spark/submit": "cli",
     "codec": "errors",

@@ -151,10 +151,10 @@ def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, p
 
 
 def with_view_of_peer(here: Answer, there: Answer | None, towards: Answer | None, topics: tuple[str, str]) -> Answer:
-    """Complete the answer of a server that lacks an entry with that of a peer.
+    """Complete the answer of a server with that of a peer.
 
     Args:
-        here: Of the server that lacks it.
+        here: Of the server, about the entry and the peer.
         there: Of the peer, about the entry; None if it does not tell.
         towards: Of the peer, about the entry and that server; None if it does not know that server.
         topics: Of the server's log and of the peer's.
@@ -162,14 +162,31 @@ def with_view_of_peer(here: Answer, there: Answer | None, towards: Answer | None
     if topics[0] != topics[1]:
         text = f"the logs have different topics, {topics[0]} and {topics[1]}, and exchange nothing; point both sides at logs of one topic"
         return replace(here, cause="other-topic", text=text)
-    if here.state == "present" or there is None:
+    if there is None:
         return here
+    if here.state == "present":
+        return _of_lack(here, there, towards)
     if there.state == "absent":
         text = f"{here.text}; the other peer does not have it either: {there.text}"
         return replace(here, text=text, details={**here.details, "there": there.cause})
     if towards is not None and here.cause in _VAGUE and towards.cause not in _VAGUE[:2]:
         return replace(here, cause=towards.cause, text=f"the peer that has it says: {towards.text}", since=towards.since)
     return here
+
+
+def _of_lack(here: Answer, there: Answer, towards: Answer | None) -> Answer:
+    """Judge over an entry that is here: whoever lacks it knows best what became of it there."""
+    if there.state == "present":
+        if there.cause == "set-aside" and here.cause != "set-aside":
+            return replace(here, cause=there.cause, text=f"both have it; the other peer says: {there.text}", since=there.since)
+        return here if here.cause == "set-aside" else replace(here, cause="here", text="both have it", since=None)
+    known = next((one for one in (there, towards) if one is not None and one.cause not in _VAGUE), None)
+    if known is None:
+        return here
+    details = {**here.details, "there": known.cause}
+    return replace(
+        here, cause=known.cause, text=f"it is here; the peer that lacks it says: {known.text}", since=known.since, details=details
+    )
 
 
 # What the log says

@@ -58,7 +58,7 @@ def write_report(testnet: Testnet, measure: Measure, actions: list[dict[str, Any
         *[describe(action) for action in actions],
         "```",
         "",
-        "All that happened is in `facts.jsonl`, a fact a line; `gossiplog spark traces` reads it.",
+        "All that happened is in `facts.jsonl`: `gossiplog sim play facts.jsonl` shows it again, `gossiplog spark traces` reads it.",
     ]
     report, record = folder / "report.md", folder / "report.json"
     report.write_text("\n".join(lines) + "\n", "utf-8")

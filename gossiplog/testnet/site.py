@@ -30,6 +30,8 @@ from .testnet import Testnet
 __all__ = ["Site"]
 
 _BODY_BYTES_MAX = 64 * 1024
+_VIEWS = ("network", "way", "simulator")
+"""What the page can show of it; a log and its figures are on the page of each peer."""
 
 
 class Site:
@@ -58,7 +60,8 @@ class Site:
         """GET /."""
         if wants_page(request):
             return await show_page(request)
-        return JSONResponse({"testnet": len(self._testnet.members), "router": self._testnet.scenario.router, "topics": []})
+        told = {"testnet": len(self._testnet.members), "router": self._testnet.scenario.router, "topics": [], "views": _VIEWS}
+        return JSONResponse(told, headers={"Vary": "Accept"})
 
     async def nodes(self, request: Request) -> Response:
         """GET glass/nodes."""

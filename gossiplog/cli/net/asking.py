@@ -21,6 +21,8 @@ __all__ = ["Asker", "Said"]
 _SCHEMES = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
 _ANSWER_S = 10.0
 _ANSWER_BYTES_MAX = 64 * 2**20
+_REFUSAL_BYTES_MAX = 64 * 2**10
+_REFUSAL_CHARS_MAX = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +80,14 @@ class Asker:
                 record = json.loads(response.read(_ANSWER_BYTES_MAX))
             return Said(record, _ahead_s(response.headers, began), time.time() - began)
         except urllib.error.HTTPError as error:
-            hint = "the server wants a token that allows to watch: --token-file FILE" if error.code in (401, 403) else None
-            hint = hint or "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
-            raise Failure(f"{url} answered {error.code}", hint=hint, code=ExitCode.NETWORK, kind="protocol") from None
+            raise _refused(url, error) from None
         except http.client.HTTPException:
             raise Failure(f"{url} does not speak HTTP", hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            hint = "is the server running?"
+            hint = "trust its CA with --tls-ca FILE" if isinstance(reason, ssl.SSLCertVerificationError) else "is the server running?"
+            if isinstance(reason, ssl.SSLError | ConnectionResetError) and not isinstance(reason, ssl.SSLCertVerificationError):
+                hint = "does the server speak TLS there? wss:// is with it, ws:// without"
             raise Failure(f"cannot ask {url}: {reason}", hint=hint, code=ExitCode.NETWORK, kind="cannot-connect") from None
 
     def ask_object(self, what: str, **query: str) -> Mapping[str, Any]:
@@ -99,6 +101,22 @@ class Asker:
         """Return the error for an answer that is none; whatever listens there may say anything."""
         hint = "is that a server of logs?"
         return Failure(f"{self.base}{what} answered something else", hint=hint, code=ExitCode.NETWORK, kind="protocol")
+
+
+def _refused(url: str, error: urllib.error.HTTPError) -> Failure:
+    """Say what a server answered instead, in its own words where it has some."""
+    try:
+        said = json.loads(error.read(_REFUSAL_BYTES_MAX))["error"]
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, RecursionError):
+        said = None
+    words = f": {said[:_REFUSAL_CHARS_MAX]}" if isinstance(said, str) else ""
+    if error.code in (401, 403):
+        hint = "the server wants a token that allows to watch: --token-file FILE"
+    elif error.code == 404:
+        hint = "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
+    else:
+        hint = "the server's journal says more" if error.code >= 500 else "is that a server of logs?"
+    return Failure(f"{url} answered {error.code}{words}", hint=hint, code=ExitCode.NETWORK, kind="protocol")
 
 
 def _ahead_s(headers: Mapping[str, str], began: float) -> float | None:

@@ -108,9 +108,8 @@ def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
     except ssl.SSLCertVerificationError as error:
         if error.verify_code == _HAS_EXPIRED:
             return Certificate(asker.host, -1.0)
-        raise Failure(
-            f"{asker.host} shows a certificate that is not trusted: {error.verify_message}", code=ExitCode.NETWORK, kind="tls"
-        ) from None
+        text, hint = f"{asker.host} shows a certificate that is not trusted: {error.verify_message}", "trust its CA with --tls-ca FILE"
+        raise Failure(text, hint=hint, code=ExitCode.NETWORK, kind="tls") from None
     except OSError:
         return None
     ends = (shown or {}).get("notAfter")

@@ -211,6 +211,7 @@ class _Run:
 
             files = write_report(network, network.watching.measure, actions, self.report, is_converged=is_converged)
             out.note(f"wrote {', '.join(str(file) for file in files)}")
+            out.note(f"`gossiplog sim play {self.report / 'facts.jsonl'}` shows it again")
         return is_converged
 
 

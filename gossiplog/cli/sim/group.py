@@ -11,6 +11,7 @@ import click
 from ..exits import ExitCode
 from ..progress import Progress
 from .check import check
+from .play import play
 from .run import compare, processors, run, scenarios, sweep
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def sim() -> None:
     """Simulate broadcast on virtual time: the same routers that run on the wire."""
 
 
-for command in (scenarios, run, compare, sweep, check):
+for command in (scenarios, run, compare, sweep, play, check):
     sim.add_command(command)
 
 

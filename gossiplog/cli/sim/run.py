@@ -52,7 +52,9 @@ def scenarios(as_json: bool) -> None:
 @router_option
 @nodes_option
 @set_option
-@click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write every record; .jsonl or .parquet.")
+@click.option(
+    "--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write every record; .jsonl, for `sim play` too, or .parquet."
+)
 @click.option("--transcript", type=click.Path(dir_okay=False, path_type=Path), help="Write every record as text to read.")
 @plots_option
 @format_option
@@ -92,6 +94,8 @@ def run(
 
         for path in plot_run(result, plots, image_format):
             say(f"wrote {path}", err=True)
+    if trace is not None and trace.suffix == ".jsonl" and not as_json:
+        say(f"`gossiplog sim play {trace}` shows it", err=True)
     if result.until_s < chosen.end_s:
         sys.exit(ExitCode.INTERRUPTED)
 

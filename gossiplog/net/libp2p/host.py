@@ -326,7 +326,7 @@ class Host:
             try:
                 upgraded, found = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
                 if found == self.id:
-                    raise CannotConnect("this is ourselves")
+                    raise CannotConnect("it has our own peer id: it is this server itself, or one with a copy of its key")
                 await self._run(upgraded, found, remote_address(socket_below(stream)), address, on_ready)
                 if not ready:
                     raise CannotConnect("the peer did not introduce itself")

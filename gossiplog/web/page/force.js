@@ -1,6 +1,6 @@
 // Where dots stand: those that are connected near each other, and all of them apart. A few hundred steps, a few a frame.
 
-const CELL = 90
+const CELL = 110
 const REPULSION = 2600
 const SPRING = 0.035
 const LENGTH = 78
@@ -98,7 +98,8 @@ function push(a, b) {
 	const x = b.x - a.x || 0.5
 	const y = b.y - a.y || 0.25
 	const squared = x * x + y * y
-	if (squared > 4 * CELL * CELL) return
+	// Beyond, one side of a cell would be felt and the other not.
+	if (squared > CELL * CELL) return
 	const strength = REPULSION / (squared + 60) / Math.sqrt(squared + 1)
 	a.dx -= x * strength
 	a.dy -= y * strength

@@ -33,7 +33,7 @@ const STATES = {
 }
 
 async function openPage() {
-	const { api, topics, topic } = await openApi()
+	const { api, topics, topic, views: served, traces } = await openApi()
 	const facts = new Facts(api)
 	const log = new LogData(api, facts)
 	const network = new NetworkModel(api, facts)
@@ -47,8 +47,9 @@ async function openPage() {
 		network: () => new NetworkView(shared),
 		log: () => new LogView(shared),
 		way: () => new WayView(shared),
-		simulator: () => new SimulatorView(),
+		simulator: () => new SimulatorView(traces),
 	}
+	const names = Object.keys(makers).filter((name) => served.length === 0 || served.includes(name))
 	/** @type {Map<string, View>} */
 	const views = new Map()
 	let shown = ""
@@ -56,7 +57,7 @@ async function openPage() {
 	const follow = () => {
 		const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2)
 		const [first, ...rest] = path.split("/")
-		const name = Object.hasOwn(makers, first) ? first : "overview"
+		const name = names.includes(first) ? first : names[0]
 		if (name !== shown) views.get(shown)?.close()
 		const view = views.get(name) ?? makers[name]()
 		views.set(name, view)
@@ -74,6 +75,7 @@ async function openPage() {
 	}
 
 	showTopics(topics, topic)
+	for (const link of document.querySelectorAll("nav a")) link.toggleAttribute("hidden", !names.includes((link.getAttribute("href") ?? "").slice(2)))
 	facts.watchers.add((state) => {
 		say(status, STATES[/** @type {keyof typeof STATES} */ (state)] ?? state)
 		status.dataset.state = state
@@ -85,8 +87,10 @@ async function openPage() {
 	addEventListener("hashchange", follow)
 	addEventListener("keydown", (event) => goByNumber(event, Object.keys(makers)))
 	follow()
-	facts.open()
-	network.open()
+	if (names.length > 1) {
+		facts.open()
+		network.open()
+	} else say(status, "traces; nothing is live")
 	document.body.dataset.ready = "true"
 }
 

@@ -19,6 +19,7 @@ import { onThemeChange, themeColour } from "./drawing/palette.js"
  * @property {number} to
  * @property {"full" | "metadata" | "fanout" | "none" | "cut"} style
  * @property {boolean} [isSyncing]
+ * @property {boolean} [isMutual] it has no direction
  *
  * @typedef {object} Pulse something on its way
  * @property {number} from
@@ -30,19 +31,26 @@ import { onThemeChange, themeColour } from "./drawing/palette.js"
  * @property {Dot[]} dots
  * @property {Line[]} lines
  * @property {Pulse[]} pulses
- * @property {number} version another one when the lines, or where dots stand, have changed
+ * @property {string} version another one when the lines, or where dots stand, have changed
+ * @property {number} [chosen] number of the dot whose lines stand out; −1 for none
  */
 
-const ARROWS_MAX = 1_200
+/** With more lines than that arrows and dashes would be a grey mass that takes long to draw. */
+const DETAILS_MAX = 1_200
+/** What is drawn again at most for this share of the time. */
+const STILL_SHARE = 0.25
+/** Of more lines each is paler, that they do not hide each other. */
+const PLAIN_LINES_MAX = 100
 const LABELS_MAX = 260
+const LABEL_HIGH = 15
 const FULL_TURN = 2 * Math.PI
-/** @type {Record<string, {dash: number[], colour: string, width: number, alpha: number}>} */
+/** `fade`: how much sooner than others they pale where lines are many. @type {Record<string, {dash: number[], colour: string, width: number, alpha: number, fade: number}>} */
 const STYLES = {
-	none: { dash: [], colour: "strong-line", width: 1, alpha: 0.6 },
-	fanout: { dash: [1.5, 4], colour: "strong-line", width: 1.5, alpha: 1 },
-	metadata: { dash: [6, 4], colour: "strong-line", width: 1.25, alpha: 1 },
-	full: { dash: [], colour: "strong-line", width: 1.5, alpha: 1 },
-	cut: { dash: [2, 7], colour: "bad", width: 2, alpha: 1 },
+	none: { dash: [], colour: "strong-line", width: 1, alpha: 0.6, fade: 1.8 },
+	fanout: { dash: [1.5, 4], colour: "strong-line", width: 1.5, alpha: 1, fade: 1 },
+	metadata: { dash: [6, 4], colour: "strong-line", width: 1.25, alpha: 1, fade: 1.6 },
+	full: { dash: [], colour: "strong-line", width: 1.5, alpha: 1, fade: 1 },
+	cut: { dash: [2, 7], colour: "bad", width: 2, alpha: 1, fade: 0 },
 }
 
 export class NetworkCanvas {
@@ -52,6 +60,9 @@ export class NetworkCanvas {
 		/** Lines, drawn once for as long as none of them moves. */
 		this.still = document.createElement("canvas")
 		this.stillFor = ""
+		this.stillUntil = 0
+		/** Whether lines have changed since they were drawn, as drawing them takes long: to be drawn once more. */
+		this.isBehind = false
 		this.theme = 0
 		this.view = { scale: 1, x: 0, y: 0 }
 		onThemeChange(() => this.theme++)
@@ -71,6 +82,7 @@ export class NetworkCanvas {
 		this.drawStill(scene, w, h, ratio)
 		context.drawImage(this.still, 0, 0)
 		this.project(context, ratio)
+		this.drawChosen(context, scene)
 		this.drawSyncs(context, scene, now)
 		this.drawPulses(context, scene)
 		this.drawDots(context, scene)
@@ -87,8 +99,8 @@ export class NetworkCanvas {
 			top = Math.min(top, y)
 			bottom = Math.max(bottom, y)
 		}
-		const margin = width < 500 ? 34 : 60
-		const scale = Math.min(2.4, (width - 2 * margin) / (right - left), (height - 2 * margin) / (bottom - top))
+		const margin = dots.length > LABELS_MAX ? 14 : width < 500 ? 34 : 60
+		const scale = Math.min(5, (width - 2 * margin) / (right - left), (height - 2 * margin) / (bottom - top))
 		this.view = { scale, x: width / 2 - (scale * (left + right)) / 2, y: height / 2 - (scale * (top + bottom)) / 2 }
 	}
 
@@ -98,7 +110,7 @@ export class NetworkCanvas {
 		context.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * x, ratio * y)
 	}
 
-	/** The number of the dot at a place of the canvas, −1 if there is none. @param {Dot[]} dots @param {number} x @param {number} y */
+	/** The number of the dot at a place of the canvas, −1 if there is none. @param {{x: number, y: number}[]} dots @param {number} x @param {number} y */
 	dotAt(dots, x, y) {
 		const { scale, x: left, y: top } = this.view
 		const [at, high] = [(x - left) / scale, (y - top) / scale]
@@ -128,12 +140,16 @@ export class NetworkCanvas {
 	/** @param {Scene} scene @param {number} w @param {number} h @param {number} ratio */
 	drawStill(scene, w, h, ratio) {
 		const wanted = `${scene.version} ${w} ${h} ${this.theme} ${this.view.scale} ${this.view.x} ${this.view.y}`
-		if (wanted === this.stillFor) return
+		const begun = performance.now()
+		const isSameSize = this.still.width === w && this.still.height === h
+		this.isBehind = wanted !== this.stillFor && isSameSize && begun < this.stillUntil
+		if (wanted === this.stillFor || this.isBehind) return
 		this.stillFor = wanted
 		Object.assign(this.still, { width: w, height: h })
 		const context = /** @type {CanvasRenderingContext2D} */ (this.still.getContext("2d"))
 		this.project(context, ratio)
-		const thin = scene.lines.length > ARROWS_MAX ? 0.5 : 1
+		const isMany = scene.lines.length > DETAILS_MAX
+		const share = Math.min(1, PLAIN_LINES_MAX / scene.lines.length) ** 0.5
 		for (const [name, style] of Object.entries(STYLES)) {
 			context.beginPath()
 			for (const line of scene.lines) {
@@ -142,14 +158,36 @@ export class NetworkCanvas {
 				context.moveTo(a.x, a.y)
 				context.lineTo(b.x, b.y)
 			}
-			context.setLineDash(style.dash.map((length) => length / this.view.scale))
+			context.setLineDash(isMany ? [] : style.dash.map((length) => length / this.view.scale))
 			context.strokeStyle = themeColour(style.colour)
-			context.lineWidth = (style.width * thin) / this.view.scale
-			context.globalAlpha = style.alpha * thin
+			context.lineWidth = (style.width * (isMany ? 0.6 : 1)) / this.view.scale
+			context.globalAlpha = style.alpha * share ** style.fade
 			context.stroke()
 		}
 		context.globalAlpha = 1
-		if (scene.lines.length <= ARROWS_MAX) this.drawArrows(context, scene)
+		if (!isMany) this.drawArrows(context, scene)
+		const end = performance.now()
+		this.stillUntil = end + (end - begun) * (1 / STILL_SHARE - 1)
+	}
+
+	/** The lines of the chosen one, whatever they are. @param {CanvasRenderingContext2D} context @param {Scene} scene */
+	drawChosen(context, { dots, lines, chosen = -1 }) {
+		if (chosen < 0) return
+		context.strokeStyle = themeColour("accent")
+		for (const [name, { dash, width, alpha }] of Object.entries(STYLES)) {
+			context.beginPath()
+			for (const { from, to, style } of lines) {
+				if (style !== name || (from !== chosen && to !== chosen)) continue
+				context.moveTo(dots[from].x, dots[from].y)
+				context.lineTo(dots[to].x, dots[to].y)
+			}
+			context.setLineDash(dash.map((length) => length / this.view.scale))
+			context.lineWidth = width / this.view.scale
+			context.globalAlpha = alpha ** 2
+			context.stroke()
+		}
+		context.globalAlpha = 1
+		context.setLineDash([])
 	}
 
 	/** @param {CanvasRenderingContext2D} context @param {Scene} scene */
@@ -158,7 +196,7 @@ export class NetworkCanvas {
 		context.fillStyle = themeColour("strong-line")
 		context.beginPath()
 		for (const line of lines) {
-			if (line.style === "none" || line.style === "cut") continue
+			if (line.isMutual || line.style === "none" || line.style === "cut") continue
 			const [a, b] = [dots[line.from], dots[line.to]]
 			const length = Math.hypot(b.x - a.x, b.y - a.y) || 1
 			const [x, y] = [(b.x - a.x) / length, (b.y - a.y) / length]
@@ -238,15 +276,24 @@ export class NetworkCanvas {
 		context.lineJoin = "round"
 		context.strokeStyle = themeColour("surface")
 		context.fillStyle = themeColour("ink")
-		for (const dot of dots) {
+		/** Where labels stand already: one that would lie upon another is left out. @type {{left: number, right: number, y: number}[]} */
+		const taken = []
+		for (const dot of [...dots].sort((a, b) => rank(a) - rank(b))) {
 			if (dot.label === "") continue
 			const [x, y] = [dot.x * this.view.scale + this.view.x, dot.y * this.view.scale + this.view.y]
 			const isLeft = x > width - 110
 			context.textAlign = isLeft ? "right" : "left"
 			const beside = dot.radius + (dot.isChosen || dot.isOurs ? 10 : 6)
 			const at = isLeft ? x - beside : x + beside
+			const wide = context.measureText(dot.label).width
+			const [left, right] = isLeft ? [at - wide, at] : [at, at + wide]
+			if (taken.some((other) => Math.abs(other.y - y) < LABEL_HIGH && left < other.right && right > other.left)) continue
+			taken.push({ left, right, y })
 			context.strokeText(dot.label, at, y)
 			context.fillText(dot.label, at, y)
 		}
 	}
 }
+
+/** Whose label comes first. @param {Dot} dot */
+const rank = (dot) => (dot.isChosen ? 0 : dot.isOurs ? 1 : 2)

@@ -25,7 +25,7 @@ export class NetworkView {
 		/** @type {Node[]} */
 		this.nodes = []
 		/** @type {import("./network_canvas.js").Scene} */
-		this.scene = { dots: [], lines: [], pulses: [], version: 0 }
+		this.scene = { dots: [], lines: [], pulses: [], version: "" }
 		this.chosen = ""
 		this.modelVersion = -1
 		this.layoutVersion = 0
@@ -40,7 +40,7 @@ export class NetworkView {
 		this.element = el(
 			"div",
 			{ class: "network" },
-			el("div", { class: "stage" }, this.controls.element, this.drawing.canvas, makeLegend()),
+			el("div", { class: "stage" }, this.controls.element, this.drawing.canvas, makeLegend("Equal colours: equal logs")),
 			el("div", { class: "side" }, this.summary, this.details, this.list),
 		)
 		this.drawing.canvas.addEventListener("click", (event) => this.onClick(event))
@@ -85,7 +85,7 @@ export class NetworkView {
 		}
 		this.makeScene()
 		this.drawing.draw(this.scene, now)
-		const isBusy = wasMoving || network.flights.length > 0 || this.scene.lines.some(({ isSyncing }) => isSyncing)
+		const isBusy = wasMoving || this.drawing.isBehind || network.flights.length > 0 || this.scene.lines.some(({ isSyncing }) => isSyncing)
 		if (isBusy && this.isOpen && this.frame === 0) this.frame = requestAnimationFrame((later) => this.draw(later))
 	}
 
@@ -124,7 +124,7 @@ export class NetworkView {
 				colour: authorColour(message),
 			}))
 			.filter(({ from, to }) => from >= 0 && to >= 0)
-		this.scene.version = network.version * 1_000_000 + this.layoutVersion
+		this.scene.version = `${network.version} ${this.layoutVersion}`
 	}
 
 	showWords() {
@@ -254,16 +254,18 @@ function part(title, values, words) {
 	return el("div", {}, el("h3", {}, title), list(Object.entries(values).map(([name, value]) => [name.replaceAll("_", " ") || "the connection itself", words(value)]), "stacked"))
 }
 
-function makeLegend() {
-	const kinds = [
-		["full", "full messages"],
-		["metadata", "metadata only"],
-		["fanout", "fan-out"],
-		["sync", "syncing"],
-		["none", "connected"],
-	]
+const LINES = [
+	["full", "full messages"],
+	["metadata", "metadata only"],
+	["fanout", "fan-out"],
+	["sync", "syncing"],
+	["none", "connected"],
+]
+
+/** What is drawn how. @param {string} colours what equal ones mean @param {string[][]} [kinds] of lines: class and words */
+export function makeLegend(colours, kinds = LINES) {
 	const lines = kinds.map(([name, words]) => el("li", {}, el("span", { class: `line ${name}`, "aria-hidden": "true" }), words))
-	return el("ul", { class: "legend", "aria-label": "What lines mean" }, el("li", {}, "Equal colours: equal logs"), ...lines)
+	return el("ul", { class: "legend", "aria-label": "What is drawn how" }, el("li", {}, colours), ...lines)
 }
 
 /** Arrow keys go through a list of buttons. @param {KeyboardEvent} event @param {HTMLElement} place */

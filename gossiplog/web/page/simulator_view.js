@@ -1,87 +1,26 @@
-// Traces of the simulator, played with the drawing of the live network; two of them side by side on one clock.
+// Traces, played with the drawing of the live network: of the simulator, or the facts of real processes; two of them on one clock.
 
-import { el, fill, say, span, whole } from "./drawing/dom.js"
-import { percentile } from "./facts.js"
-import { Force } from "./force.js"
-import { NetworkCanvas } from "./network_canvas.js"
-import { Playback } from "./playback.js"
-import { Trace } from "./trace.js"
+import { el, say, span } from "./drawing/dom.js"
+import { onThemeChange } from "./drawing/palette.js"
+import { makeLegend } from "./network_view.js"
+import { Pane } from "./simulator_pane.js"
 
-const LAYOUT_MS = 6
 const SPEEDS = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10]
-
-/** One trace with its picture. */
-class Pane {
-	/** @param {string} name @param {() => void} onLoaded */
-	constructor(name, onLoaded) {
-		this.onLoaded = onLoaded
-		/** @type {Playback | null} */
-		this.playback = null
-		this.force = new Force()
-		this.layoutVersion = 0
-		this.drawing = new NetworkCanvas(`Simulated network, ${name}`)
-		this.heading = el("h2", {}, name)
-		this.figures = el("p", { class: "summary" })
-		this.said = el("p", { class: "hint", role: "status" }, "Drop a trace here, or choose a file that ", el("code", {}, "gossiplog sim run SCENARIO --trace FILE"), " wrote.")
-		const input = el("input", { type: "file", accept: ".jsonl,.json", "aria-label": `${name}: a trace`, onchange: () => this.take(input.files?.[0]) })
-		this.element = el("section", { class: "pane", "aria-label": name }, el("header", {}, this.heading, input), this.said, this.drawing.canvas, this.figures)
-		this.element.addEventListener("dragover", (event) => (event.preventDefault(), this.element.classList.add("over")))
-		this.element.addEventListener("dragleave", () => this.element.classList.remove("over"))
-		this.element.addEventListener("drop", (event) => {
-			event.preventDefault()
-			this.element.classList.remove("over")
-			this.take(event.dataTransfer?.files[0])
-		})
-	}
-
-	/** @param {File | undefined} file */
-	take(file) {
-		if (file !== undefined) this.load(file.stream())
-	}
-
-	/** @param {ReadableStream<Uint8Array>} stream */
-	async load(stream) {
-		try {
-			const trace = await Trace.read(stream, (lines) => fill(this.said, `${whole(lines)} lines read`))
-			if (trace.length === 0) throw new Error("there is no line of a trace in it")
-			this.said.hidden = true
-			say(this.heading, `${trace.router} · ${trace.scenario} · seed ${trace.seed}`)
-			this.force.set(Array.from({ length: trace.nodeCount }, (_, number) => Force.at(number)), trace.pairs())
-			this.force.heat = 1
-			this.playback = new Playback(trace)
-			this.onLoaded()
-		} catch (error) {
-			this.said.hidden = false
-			fill(this.said, `This is no trace: ${error instanceof Error ? error.message : String(error)}`)
-		}
-	}
-
-	/** @param {number} time @param {number} now */
-	draw(time, now) {
-		if (this.playback === null) return
-		if (this.force.isMoving) {
-			this.force.run(LAYOUT_MS)
-			this.layoutVersion++
-		}
-		this.playback.goTo(time)
-		this.drawing.draw(this.playback.scene(this.force.bodies, this.layoutVersion), now)
-	}
-
-	showFigures() {
-		if (this.playback === null) return
-		const { trace, published, delivered, sent, latencies } = this.playback
-		const share = published === 0 ? 0 : delivered / (published * (trace.nodeCount - 1) || 1)
-		const copies = delivered === 0 ? "" : `, ${(sent / delivered).toFixed(2)} copies sent for each`
-		const late = latencies.length === 0 ? "" : `, latency ${span(percentile(latencies, 0.5))}, p99 ${span(percentile(latencies, 0.99))}`
-		say(this.figures, `${whole(trace.nodeCount)} peers, ${whole(published)} published, ${(100 * share).toFixed(1)} % delivered${copies}${late}`)
-	}
-}
+/** Before the first message, so that it is seen to begin. */
+const LEAD_S = 0.05
+const LINES = [
+	["full", "messages: mesh, or eager link"],
+	["metadata", "announcements only: not in the mesh, or lazy link"],
+	["none", "connected; for episub, outside the active view"],
+]
 
 export class SimulatorView {
 	title = "Simulator"
 
-	constructor() {
-		this.panes = [new Pane("First trace", () => this.loaded()), new Pane("Second trace", () => this.loaded())]
+	/** @param {{name: string, url: string}[]} traces of this server, to begin with */
+	constructor(traces) {
+		this.traces = traces
+		this.panes = ["First trace", "Second trace"].map((name) => new Pane(name, () => this.loaded(), () => this.wake()))
 		this.time = 0
 		this.duration = 0
 		this.isPlaying = false
@@ -89,26 +28,37 @@ export class SimulatorView {
 		this.lastFrame = 0
 		this.saidAt = 0
 		this.play = el("button", { disabled: true, onclick: () => this.turn() }, "Play")
-		this.slider = el("input", { type: "range", min: "0", max: "0", step: "any", value: "0", "aria-label": "Time" })
-		this.clock = el("output", { class: "then" }, "0 ms")
-		this.speed = el("select", { "aria-label": "Speed" }, ...SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 0.1 }, `${speed} ×`)))
-		this.slider.addEventListener("input", () => {
-			this.time = this.slider.valueAsNumber
-			this.wake()
-		})
-		const bar = el("div", { class: "player" }, this.play, this.slider, this.clock, this.speed)
-		this.element = el("div", { class: "simulator" }, bar, el("div", { class: "panes" }, ...this.panes.map(({ element }) => element)))
+		this.back = el("button", { disabled: true, onclick: () => this.step(-1) }, "Previous message")
+		this.next = el("button", { disabled: true, onclick: () => this.step(1) }, "Next message")
+		this.slider = el("input", { type: "range", min: "0", max: "0", step: "any", value: "0", disabled: true, "aria-label": "Time" })
+		this.clock = el("output", { class: "then", "aria-live": "off" }, "0 ms")
+		this.speed = el("select", { "aria-label": "Speed" }, ...SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 0.1 }, `${speed} × real time`)))
+		this.lines = el(
+			"select",
+			{ "aria-label": "Lines", onchange: () => this.wake() },
+			el("option", { value: "peerings" }, "Peerings"),
+			el("option", { value: "way" }, "Way of the newest message"),
+		)
+		this.slider.addEventListener("input", () => this.goTo(this.slider.valueAsNumber))
+		const tools = el("div", { class: "player-tools" }, this.play, this.back, this.next, this.speed, el("label", {}, "Lines ", this.lines))
+		const bar = el("div", { class: "player" }, tools, el("div", { class: "player-time" }, this.slider, this.clock))
+		this.legend = makeLegend("Equal colours: the same messages; grey: none yet", LINES)
+		this.legend.append(el("li", {}, el("span", { class: "dot square", "aria-hidden": "true" }), "a message on its way"))
+		this.element = el("div", { class: "simulator" }, bar, el("div", { class: "panes" }, ...this.panes.map(({ element }) => element)), this.legend)
 		this.element.addEventListener("keydown", (event) => {
 			if (event.key !== " " || (event.target instanceof Element && event.target.matches("button, input, select"))) return
 			event.preventDefault()
 			this.turn()
 		})
 		new ResizeObserver(() => this.wake()).observe(this.element)
+		onThemeChange(() => this.wake())
 	}
 
 	/** @param {string} _rest @param {URLSearchParams} query `trace` once or twice: paths on this server */
 	open(_rest, query) {
-		query.getAll("trace").slice(0, 2).forEach((path, at) => this.fetchTrace(path, this.panes[at]))
+		const named = query.getAll("trace").map((url) => ({ name: url, url }))
+		const wanted = named.length > 0 ? named : this.traces
+		wanted.slice(0, 2).forEach((trace, at) => this.panes[at].fetchTrace(trace))
 		this.wake()
 	}
 
@@ -119,18 +69,31 @@ export class SimulatorView {
 		say(this.play, "Play")
 	}
 
-	/** @param {string} path @param {Pane} pane */
-	async fetchTrace(path, pane) {
-		const answer = await fetch(new URL(path, location.origin))
-		if (answer.ok && answer.body !== null) pane.load(answer.body)
-		else fill(pane.said, `${path}: ${answer.status} ${answer.statusText}`)
+	/** What really happened has a clock of its own: its first message is put where the other trace has its own. */
+	loaded() {
+		const playbacks = this.panes.flatMap(({ playback }) => playback ?? [])
+		const first = Math.min(...playbacks.map(({ trace }) => trace.publishTimes[0] ?? 0))
+		const areLive = playbacks.some(({ trace }) => trace.isLive)
+		for (const pane of this.panes) pane.shift = areLive && pane.playback !== null ? (pane.playback.trace.publishTimes[0] ?? 0) - first : 0
+		this.duration = Math.max(...this.panes.map(({ playback, shift }) => (playback === null ? 0 : playback.trace.duration - shift)))
+		this.slider.max = String(this.duration)
+		for (const control of [this.play, this.back, this.next, this.slider]) control.disabled = false
+		this.element.classList.toggle("is-one", playbacks.length === 1)
+		if (this.time === 0) this.time = Math.max(0, first - LEAD_S)
+		this.wake()
 	}
 
-	loaded() {
-		this.duration = Math.max(...this.panes.map(({ playback }) => playback?.trace.duration ?? 0))
-		this.slider.max = String(this.duration)
-		this.play.disabled = false
+	/** @param {number} time */
+	goTo(time) {
+		this.time = Math.max(0, Math.min(this.duration, time))
 		this.wake()
+	}
+
+	/** To just before the next message, or the one before. @param {1 | -1} way */
+	step(way) {
+		const times = this.panes.flatMap(({ playback, shift }) => playback?.trace.publishTimes.map((time) => time - shift - LEAD_S) ?? [])
+		const others = times.filter((time) => (way > 0 ? time > this.time + 1e-6 : time < this.time - 1e-6))
+		if (others.length > 0) this.goTo(others.reduce((a, b) => (way > 0 ? Math.min(a, b) : Math.max(a, b))))
 	}
 
 	turn() {
@@ -154,13 +117,15 @@ export class SimulatorView {
 			this.lastFrame = now
 			if (this.time >= this.duration) this.turn()
 		}
-		for (const pane of this.panes) pane.draw(this.time, now)
+		for (const pane of this.panes) pane.draw(this.time, now, this.lines.value === "way")
 		this.slider.value = String(this.time)
 		if (!this.isPlaying || now - this.saidAt > 200) {
 			this.saidAt = now
-			say(this.clock, span(this.time))
+			const words = span(this.time)
+			say(this.clock, words)
+			this.slider.setAttribute("aria-valuetext", words)
 			for (const pane of this.panes) pane.showFigures()
 		}
-		if (this.isPlaying || this.panes.some(({ force }) => force.isMoving)) this.wake()
+		if (this.isPlaying || this.panes.some(({ isBusy }) => isBusy)) this.wake()
 	}
 }

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,47 @@ def test_run_prints_a_summary_and_writes_what_is_asked_for(tmp_path: Path) -> No
     assert "router: meshsub" in result.output
     assert "deliver: 36" in result.output
     assert len((tmp_path / "t.txt").read_text().splitlines()) == len((tmp_path / "t.jsonl").read_text().splitlines()) + 1
+
+
+def test_play_serves_the_page_and_the_traces_until_it_is_ended(tmp_path: Path) -> None:
+    traces = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for trace in traces:
+        assert f"sim play {trace}" in call("run", "dense", *SMALL, "--trace", str(trace)).stderr
+    command = [sys.executable, "-m", "gossiplog", "sim", "play", *map(str, traces), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        with urllib.request.urlopen(url) as answer:
+            told = json.loads(answer.read())
+        assert told["views"] == ["simulator"]
+        assert [trace["name"] for trace in told["traces"]] == ["a.jsonl", "b.jsonl"]
+        with urllib.request.urlopen(url.rstrip("/") + told["traces"][1]["url"]) as answer:
+            assert answer.read() == traces[1].read_bytes()
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": "text/html"})) as answer:
+            assert b"/glass/main.js" in answer.read()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(url + "traces/2")
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PAR1\x15\x04", "is Parquet"),
+        (b"", "is no trace"),
+        (b"name = 'dense'\n", "is no trace"),
+        (b'{"kind": "send"}\n', "is no trace: a fact without scenario"),
+        (b"\xff" * 100_000, "is no trace"),
+        (b"[" * 100_000, "is no trace"),
+    ],
+)
+def test_what_is_no_trace_is_not_played(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "t.jsonl").write_bytes(content)
+    result = call("play", str(tmp_path / "t.jsonl"))
+    assert isinstance(result.exception, LocalProtocolError)
+    assert words in str(result.exception)
+    assert ".jsonl" in (result.exception.hint or "")
 
 
 def test_run_in_json_is_one_object() -> None:

@@ -104,3 +104,19 @@ def test_findings_survive_json_and_an_answer_that_is_none_gives_none() -> None:
     assert findings_from({"findings": [finding.record() for finding in findings]}) == findings
     for answer in (None, [], {"findings": 3}, {"findings": [{"severity": "dreadful"}, 7]}):
         assert findings_from(answer) == list[Finding]()
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("cannot connect to ws://a: the hub answered 401 Unauthorized", "--token-file"),
+        ("the server answered 404 Not Found", "/TOPIC"),
+        ("certificate verify failed: self-signed certificate", "--tls-ca"),
+        ("it has our own peer id: it is this server itself, or one with a copy of its key", "a key of its own"),
+        ("no answer within 10 s", "firewall"),
+        ("Connection refused", "is it running"),
+    ],
+)
+def test_advice_on_an_address_that_cannot_be_reached_fits_the_reason(reason: str, word: str) -> None:
+    [finding] = [one for one in examine(network(dials={"ws://a": reason})) if one.check == "dials"]
+    assert word in finding.advice

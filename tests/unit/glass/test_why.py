@@ -140,6 +140,12 @@ def answer(cause: str, state: str = "absent") -> Answer:
         (answer("never-heard"), answer("rejected"), None, "never-heard"),
         (answer("never-heard"), None, None, "never-heard"),
         (answer("here", "present"), answer("never-heard"), None, "here"),
+        (answer("here", "present"), answer("rejected"), answer("not-grafted"), "rejected"),
+        (answer("here", "present"), answer("never-heard"), answer("banned-sender"), "banned-sender"),
+        (answer("slow-reader", "present"), answer("never-heard"), answer("not-grafted"), "slow-reader"),
+        (answer("partition", "present"), answer("here", "present"), answer("partition", "present"), "here"),
+        (answer("here", "present"), answer("set-aside", "present"), None, "set-aside"),
+        (answer("set-aside", "present"), answer("here", "present"), None, "set-aside"),
     ],
 )
 def test_what_the_peer_knows_completes_what_is_vague_alone(here: Answer, there: Answer, towards: Answer, cause: str) -> None:
