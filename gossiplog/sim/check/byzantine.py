@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -220,15 +221,16 @@ class Byzantine(Replica):
         choices = [vice for vice in self.vices if vice in (Vice.LIE, Vice.GAPS, Vice.MUTE)]
         if not choices:
             return super().make_server(wire, stream, bucket)
+        reply = partial(self.syncs.reply, wire, stream)
         match self._evil.choice(choices):
             case Vice.MUTE:
                 return _Mute(lambda data: self.world.send(wire, self, stream, data), self._evil)
             case Vice.GAPS:
                 host = _Doctored(self, self._evil)
-                session = ServerSession(host, bucket, lambda data: self._reply(wire, stream, data), lambda _: self._end_server(stream))
+                session = ServerSession(host, bucket, reply, lambda _: self.syncs.end(stream))
             case _:
-                liar = _Liar(lambda data: self._reply(wire, stream, data), self._evil, lambda: self.on_lie(stream))
-                session = ServerSession(self, bucket, liar.send, lambda _: self._end_server(stream))
+                liar = _Liar(reply, self._evil, lambda: self.on_lie(stream))
+                session = ServerSession(self, bucket, liar.send, lambda _: self.syncs.end(stream))
         return session
 
 

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ...broadcast import PeerKind
 from ...codec import pcf_encode
 from ...pubsub import params as pubsub_params
-from ...pubsub.params import CommonParams
 from ...pubsub.registry import make_router
-from ...sync.limits import ClientLimits
 from .byzantine import Byzantine, Vice
 from .disk import Crash
 from .invariants import Invariants, Violation
 from .log_on_disk import Validator
+from .plan import draw_params, draw_plan, draw_spec
 from .replica import Replica
 from .replica_spec import ReplicaSpec
 from .stranger import Stranger, append_answer
@@ -41,17 +40,10 @@ STEP_S = 1.0
 PROBES_S = 20.0
 """How long entries that are appended once all is healed and agreed may take to be everywhere: no connection is made for their sake."""
 PROBES_WITHIN_S = 3.0
-ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
-"""How late a replica's log may answer it, how late it may notice that a sync is over, and its timers fire."""
-SMALL_MESH: dict[str, Any] = {"D": 3, "D_lo": 2, "D_hi": 4, "D_out": 1, "D_score": 2, "prune_backoff_s": 4.0}
 PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 """Routers that bring every message to every peer as long as no connection loses anything; the others need a new connection for that."""
-WORK = 4_000
-"""Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
 LARGE_BYTES = 500
 """Enough for IDONTWANT to be said of an entry."""
-STRANGER_EVERY, STRANGER_SEED = 10, 6
-"""One seed in so many, the sixth of them, has an access rule and a stranger; what all others draw does not depend on it."""
 ANSWERS_MAX = 40
 POISON_SHARE = 0.3
 """Of answers: their authors' own applications raise about them."""
@@ -117,42 +109,6 @@ class SeedOutcome:
     failure: str | None = None
 
 
-@dataclass(slots=True)
-class _Plan:
-    """What a seed draws before anything happens."""
-
-    servers: int
-    clients: int
-    byzantine: int
-    entries: int
-    active_s: float
-    router: str
-    has_crashes: bool
-    has_partitions: bool
-    has_skew: bool
-    has_guest: bool
-    has_stranger: bool
-    faults: LinkFaults
-    has_link_faults: bool
-    notes: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        names = [
-            f"{self.servers} servers with {self.router}",
-            f"{self.clients} clients" if self.clients else "",
-            f"{self.byzantine} Byzantine" if self.byzantine else "",
-            f"{self.entries} entries",
-            "crashes" if self.has_crashes else "",
-            "partitions" if self.has_partitions else "",
-            "skewed clocks" if self.has_skew else "",
-            "a guest" if self.has_guest else "",
-            "a stranger" if self.has_stranger else "",
-            "bad links" if self.has_link_faults else "",
-            *self.notes,
-        ]
-        return ", ".join(name for name in names if name)
-
-
 def run_check(seed: int) -> CheckReport:
     """Run one seed to its end.
 
@@ -179,64 +135,17 @@ def check_seed(seed: int) -> SeedOutcome:
     return SeedOutcome(seed, time.process_time() - started_s, report)
 
 
-def _draw_plan(rng: random.Random, *, has_stranger: bool) -> _Plan:
-    total = 3 + int(18 * rng.random() ** 2)
-    is_calm = rng.random() < 0.15
-    byzantine = rng.randint(1, max(1, (total - 1) // 3)) if not is_calm and rng.random() < 0.45 else 0
-    correct = max(2, total - byzantine)
-    clients = rng.randint(1, correct - 1) if rng.random() < 0.35 else 0
-    entries = rng.randint(200, 1_000)
-    if rng.random() < 0.9:
-        entries = min(entries, max(200, WORK // total))
-    has_link_faults = not is_calm and rng.random() < 0.5
-    faults = LinkFaults()
-    if has_link_faults:
-        shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02, 0.005, 0.5, 0.5)]
-        faults = LinkFaults(*shares)
-    return _Plan(
-        servers=correct - clients,
-        clients=clients,
-        byzantine=byzantine,
-        entries=entries,
-        active_s=6.0 + 10.0 * rng.random(),
-        router=rng.choices(("gossipsub", "floodsub", "meshsub", "randomsub", "choke", "episub"), (6, 1, 1, 1, 1, 4))[0],
-        has_crashes=not is_calm and rng.random() < 0.45,
-        has_partitions=not is_calm and rng.random() < 0.4,
-        has_skew=rng.random() < 0.4,
-        has_guest=not is_calm and rng.random() < 0.2,
-        has_stranger=has_stranger,
-        faults=faults,
-        has_link_faults=has_link_faults,
-        notes=["calm"] if is_calm else [],
-    )
-
-
-def _draw_params(name: str, rng: random.Random) -> CommonParams:
-    """Parameters of a router; half of the meshes are so small that they are pruned in networks of this size, and gossip matters."""
-    score = pubsub_params.ScoreParams() if rng.random() < 0.5 else None
-    mesh: dict[str, Any] = SMALL_MESH if rng.random() < 0.5 else {}
-    params: dict[str, CommonParams] = {
-        "gossipsub": pubsub_params.GossipsubParams(score=score, **mesh),
-        "floodsub": pubsub_params.FloodsubParams(),
-        "meshsub": pubsub_params.MeshsubParams(**mesh),
-        "randomsub": pubsub_params.RandomsubParams(),
-        "choke": pubsub_params.ChokeParams(choke_threshold=2, choke_ticks=3, **mesh),
-        "episub": pubsub_params.EpisubParams(),
-    }
-    return params[name]
-
-
 class _Run:
     """One seed under way."""
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = random.Random(f"check {seed}")
-        self.plan = plan = _draw_plan(rng, has_stranger=seed % STRANGER_EVERY == STRANGER_SEED)
+        self.plan = plan = draw_plan(seed, rng)
         self.watch = Invariants()
         self.seed = seed
         self.world = World(seed, LinkFaults())
         validator = Validator()
-        params = _draw_params(plan.router, rng)
+        params = draw_params(plan.router, rng)
         if isinstance(params, pubsub_params.MeshsubParams):
             self.watch.routers.mesh = params
         new_router = partial(make_router, plan.router, params)
@@ -246,7 +155,7 @@ class _Run:
         self.strangers: list[Stranger] = []
         correct, total = plan.servers + plan.clients, plan.servers + plan.clients + plan.byzantine
         for number in range(total + plan.has_guest):
-            spec = self._spec(number)
+            spec = draw_spec(plan, number, rng)
             if number < correct:
                 replica = Replica(self.world, spec, new_router, validator, self.watch, seed)
                 self.replicas.append(replica)
@@ -264,17 +173,6 @@ class _Run:
             stranger.until_s = plan.active_s
             self.strangers.append(stranger)
             self.watch.strangers.add(stranger.id)
-
-    def _spec(self, number: int) -> ReplicaSpec:
-        rng = self.rng
-        rate, offset_s = (1.0 + 0.01 * (2 * rng.random() - 1), 1_000.0 * rng.random()) if self.plan.has_skew else (1.0, 0.0)
-        limits = ClientLimits()
-        if rng.random() < 0.3:  # it pulls in small steps, so that whatever goes wrong finds it half way
-            limits = ClientLimits(values_in_flight=rng.randint(1, 3), probes_in_flight=1, batch_entries=rng.choice((10, 50)))
-        commit_s = 0.001 + 0.014 * rng.random() if rng.random() < 0.85 else 0.05 + 0.35 * rng.random()
-        answer_s, ending_s, timer_s = [most_s * rng.random() * (rng.random() < 0.4) for most_s in (ANSWER_S, ENDING_S, TIMER_S)]
-        is_durable, has_rule = rng.random() < 0.7, self.plan.has_stranger
-        return ReplicaSpec(number, is_durable, commit_s, rate, offset_s, limits, answer_s, ending_s, timer_s, has_rule)
 
     def work(self) -> CheckReport:
         """Let everything happen."""

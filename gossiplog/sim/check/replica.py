@@ -6,6 +6,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from ...broadcast import (
@@ -32,7 +33,6 @@ from ...broadcast import (
     PushReceived,
     Start,
     StartSync,
-    SyncFinished,
 )
 from ...entry.message import Entry
 from ...entry.signing import Ed25519Signer
@@ -45,27 +45,19 @@ from ...pubsub.router import Router
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId, TimerToken
 from ...store.memory.state import MemoryState
-from ...sync.client import SyncClient
-from ...sync.limits import ServerLimits
 from ...sync.rate import TokenBucket
-from ...sync.result import SyncResult
-from ...sync.schedule import SessionSlots
 from .disk import Crash, Disk
 from .law import RULE, make_application
 from .log_on_disk import TOPIC, LogOnDisk, Validator
 from .observer import Observer, Stream
 from .replica_spec import ReplicaSpec
-from .sessions import ClientSession, Server, ServerSession
+from .sessions import Server
+from .syncs import Syncs
 from .world import Wire, World
 
 __all__ = ["Replica"]
 
 T = TypeVar("T")
-
-CUT_SHORT_S = 0.6
-"""After how long at most a sync that is cut short breaks."""
-STALL_S = 3.0
-"""How late each answer of a server that dawdles comes at most; below the client's patience of 5 s."""
 
 
 class Replica:
@@ -138,10 +130,7 @@ class Replica:
         self._is_acting = False
         self._timers: dict[TimerToken, float] = {}
         self._push_streams: dict[PeerId, Stream] = {}
-        self._clients: dict[Stream, tuple[Wire, ClientSession]] = {}
-        self._servers: dict[Stream, tuple[PeerId, Server]] = {}
-        self._slots = SessionSlots[PeerId]()
-        self._buckets: dict[PeerId, TokenBucket] = {}
+        self.syncs = Syncs(self, self._late, self.make_server, partial(self._observer.on_synced, self))
         self._observer.on_recovered(self)
         self.tell(Start(self.id))
         if not self.spec.is_durable:
@@ -218,11 +207,7 @@ class Replica:
         self._push_streams.pop(peer, None)
         self.tell(Disconnected(peer))
         self._observer.on_parted(self, peer)
-        for stream, (client, _) in list(self._servers.items()):
-            if client == peer:
-                self._end_server(stream)
-        for session in [session for at, session in self._clients.values() if at is wire]:
-            session.lose_connection()
+        self.syncs.on_closed(wire, peer)
 
     def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
         """See `Inhabitant`."""
@@ -236,10 +221,8 @@ class Replica:
         peer = wire.other(self).id
         if stream[0] == "push":
             self._on_push(wire, peer, stream, message)
-        elif stream[1] != self.id:
-            self._serve(wire, peer, stream, message)
-        elif stream in self._clients:
-            self._clients[stream][1].receive(message)
+        else:
+            self.syncs.receive(wire, peer, stream, message, is_ours=stream[1] == self.id)
 
     def _on_push(self, wire: Wire, peer: PeerId, stream: Stream, message: Any) -> None:
         if message == "open":
@@ -279,13 +262,13 @@ class Replica:
                     self._push(peer, data)
             case OpenPush(peer):
                 if peer in self.wires:
-                    self._push_streams[peer] = stream = self._new_stream("push")
+                    self._push_streams[peer] = stream = self.new_stream("push")
                     self.world.send(self.wires[peer], self, stream, "open")
             case ClosePush(peer):
                 if peer in self._push_streams and peer in self.wires:
                     self.world.break_stream(self.wires[peer], self._push_streams[peer])
             case StartSync():
-                self._start_sync(action)
+                self.syncs.start(action)
             case Ban(peer):
                 if peer in self.wires:
                     self.world.close(self.wires[peer])
@@ -322,7 +305,8 @@ class Replica:
             del self._timers[token]
             self.tell(TimerFired(token))
 
-    def _new_stream(self, purpose: str) -> Stream:
+    def new_stream(self, purpose: str) -> Stream:
+        """Name a stream of its own."""
         self._streams += 1
         return purpose, self.id, self._streams
 
@@ -375,67 +359,6 @@ class Replica:
         self.disk.sync()
         self.wake_at(self.local_now() + 1.0, self._sync_disk)
 
-    # Syncs
-
-    def _start_sync(self, action: StartSync) -> None:
-        peer, token = action.peer, action.token
-        wire = self.wires[peer]
-        stream = self._new_stream("sync")
-
-        def tell(result: SyncResult) -> None:
-            self._observer.on_synced(self, peer, result, stream, token)
-            self.tell(SyncFinished(peer, result, token))
-
-        def done(result: SyncResult) -> None:
-            del self._clients[stream]
-            if self.spec.ending_s:
-                self.wake_at(self.local_now() + self.spec.ending_s * self._late.random(), lambda: tell(result))
-            else:
-                tell(result)
-
-        client = SyncClient(action.source, self.spec.limits, first_answer_s=action.first_answer_s)
-        session = ClientSession(self, client, lambda data: self.world.send(wire, self, stream, data), done)
-        self._clients[stream] = (wire, session)
-        session.start()
-        if self._late.random() < self.world.faults.cut_short:
-            self.world.after(CUT_SHORT_S * self._late.random(), self.world.break_stream, wire, stream)
-
-    def _serve(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
-        if stream not in self._servers:
-            if not message:
-                return
-            is_served = self._slots.enter(peer)
-            if not is_served:
-                # A replica here never has 32 clients, so nobody waits: the peer has a session already.
-                self.world.break_stream(wire, stream)
-                return
-            bucket = self._buckets.get(peer)
-            if bucket is None:
-                limits = ServerLimits()
-                bucket = self._buckets[peer] = TokenBucket(limits.requests_per_s, limits.requests_burst, self.local_now())
-            self._servers[stream] = (peer, self.make_server(wire, stream, bucket))
-        self._servers[stream][1].receive(message)
-
     def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer that pulls from us."""
-
-        delay_s = STALL_S * self._late.random() if self._late.random() < self.world.faults.stall else 0.0
-
-        def send(data: bytes | None) -> None:
-            if delay_s:
-                self.world.after(delay_s, self._reply, wire, stream, data)
-            else:
-                self._reply(wire, stream, data)
-
-        return ServerSession(self, bucket, send, lambda _: self._end_server(stream))
-
-    def _reply(self, wire: Wire, stream: Stream, data: bytes | None) -> None:
-        if data is None:
-            self.world.break_stream(wire, stream)
-        else:
-            self.world.send(wire, self, stream, data)
-
-    def _end_server(self, stream: Stream) -> None:
-        found = self._servers.pop(stream, None)
-        if found is not None:
-            self._slots.leave(found[0])
+        return self.syncs.make_server(wire, stream, bucket)

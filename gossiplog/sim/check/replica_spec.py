@@ -24,6 +24,7 @@ class ReplicaSpec:
         ending_s: It notices the end of a sync up to so much later.
         timer_s: Its timers fire up to so much too late.
         has_rule: It has the access rule.
+        reconciles: It speaks the protocol of reconciliation, and tries it first.
     """
 
     number: int
@@ -36,3 +37,4 @@ class ReplicaSpec:
     ending_s: float = 0.0
     timer_s: float = 0.0
     has_rule: bool = False
+    reconciles: bool = False

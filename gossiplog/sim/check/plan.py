@@ -1,0 +1,124 @@
+"""What a seed of the check draws before anything happens: how many replicas, of what kind, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...pubsub import params as pubsub_params
+from ...pubsub.params import CommonParams
+from ...sync.limits import ClientLimits
+from .replica_spec import ReplicaSpec
+from .world import LinkFaults
+
+__all__ = ["Plan", "draw_params", "draw_plan", "draw_spec"]
+
+ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
+"""How late a replica's log may answer it, how late it may notice that a sync is over, and its timers fire."""
+SMALL_MESH: dict[str, Any] = {"D": 3, "D_lo": 2, "D_hi": 4, "D_out": 1, "D_score": 2, "prune_backoff_s": 4.0}
+WORK = 4_000
+"""Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
+KINDS, STRANGER_SEED, RECONCILE_SEED = 10, 6, 2
+"""Of ten seeds, the sixth has an access rule and a stranger, and in the second replicas reconcile; others do not depend on it."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a seed draws before anything happens."""
+
+    servers: int
+    clients: int
+    byzantine: int
+    entries: int
+    active_s: float
+    router: str
+    has_crashes: bool
+    has_partitions: bool
+    has_skew: bool
+    has_guest: bool
+    has_stranger: bool
+    has_reconciliation: bool
+    faults: LinkFaults
+    has_link_faults: bool
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        names = [
+            f"{self.servers} servers with {self.router}",
+            f"{self.clients} clients" if self.clients else "",
+            f"{self.byzantine} Byzantine" if self.byzantine else "",
+            f"{self.entries} entries",
+            "crashes" if self.has_crashes else "",
+            "partitions" if self.has_partitions else "",
+            "skewed clocks" if self.has_skew else "",
+            "a guest" if self.has_guest else "",
+            "a stranger" if self.has_stranger else "",
+            "reconciliation" if self.has_reconciliation else "",
+            "bad links" if self.has_link_faults else "",
+            *self.notes,
+        ]
+        return ", ".join(name for name in names if name)
+
+
+def draw_plan(seed: int, rng: random.Random) -> Plan:
+    """Draw what a seed is like."""
+    total = 3 + int(18 * rng.random() ** 2)
+    is_calm = rng.random() < 0.15
+    byzantine = rng.randint(1, max(1, (total - 1) // 3)) if not is_calm and rng.random() < 0.45 else 0
+    correct = max(2, total - byzantine)
+    clients = rng.randint(1, correct - 1) if rng.random() < 0.35 else 0
+    entries = rng.randint(200, 1_000)
+    if rng.random() < 0.9:
+        entries = min(entries, max(200, WORK // total))
+    has_link_faults = not is_calm and rng.random() < 0.5
+    faults = LinkFaults()
+    if has_link_faults:
+        shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02, 0.005, 0.5, 0.5)]
+        faults = LinkFaults(*shares)
+    return Plan(
+        servers=correct - clients,
+        clients=clients,
+        byzantine=byzantine,
+        entries=entries,
+        active_s=6.0 + 10.0 * rng.random(),
+        router=rng.choices(("gossipsub", "floodsub", "meshsub", "randomsub", "choke", "episub"), (6, 1, 1, 1, 1, 4))[0],
+        has_crashes=not is_calm and rng.random() < 0.45,
+        has_partitions=not is_calm and rng.random() < 0.4,
+        has_skew=rng.random() < 0.4,
+        has_guest=not is_calm and rng.random() < 0.2,
+        has_stranger=seed % KINDS == STRANGER_SEED,
+        has_reconciliation=seed % KINDS == RECONCILE_SEED,
+        faults=faults,
+        has_link_faults=has_link_faults,
+        notes=["calm"] if is_calm else [],
+    )
+
+
+def draw_params(name: str, rng: random.Random) -> CommonParams:
+    """Parameters of a router; half of the meshes are so small that they are pruned in networks of this size, and gossip matters."""
+    score = pubsub_params.ScoreParams() if rng.random() < 0.5 else None
+    mesh: dict[str, Any] = SMALL_MESH if rng.random() < 0.5 else {}
+    params: dict[str, CommonParams] = {
+        "gossipsub": pubsub_params.GossipsubParams(score=score, **mesh),
+        "floodsub": pubsub_params.FloodsubParams(),
+        "meshsub": pubsub_params.MeshsubParams(**mesh),
+        "randomsub": pubsub_params.RandomsubParams(),
+        "choke": pubsub_params.ChokeParams(choke_threshold=2, choke_ticks=3, **mesh),
+        "episub": pubsub_params.EpisubParams(),
+    }
+    return params[name]
+
+
+def draw_spec(plan: Plan, number: int, rng: random.Random) -> ReplicaSpec:
+    """Draw how a replica is made."""
+    rate, offset_s = (1.0 + 0.01 * (2 * rng.random() - 1), 1_000.0 * rng.random()) if plan.has_skew else (1.0, 0.0)
+    limits = ClientLimits()
+    if rng.random() < 0.3:  # it pulls in small steps, so that whatever goes wrong finds it half way
+        limits = ClientLimits(values_in_flight=rng.randint(1, 3), probes_in_flight=1, batch_entries=rng.choice((10, 50)))
+    commit_s = 0.001 + 0.014 * rng.random() if rng.random() < 0.85 else 0.05 + 0.35 * rng.random()
+    answer_s, ending_s, timer_s = [most_s * rng.random() * (rng.random() < 0.4) for most_s in (ANSWER_S, ENDING_S, TIMER_S)]
+    is_durable, has_rule = rng.random() < 0.7, plan.has_stranger
+    is_byzantine = 0 <= number - plan.servers - plan.clients < plan.byzantine
+    reconciles = plan.has_reconciliation and not is_byzantine
+    return ReplicaSpec(number, is_durable, commit_s, rate, offset_s, limits, answer_s, ending_s, timer_s, has_rule, reconciles)
