@@ -158,10 +158,14 @@ class Replica(LogCare):
 
         One small VALUE is verified in place, which takes 90 µs of CPU where the hop alone takes 170.
         """
-        if len(values) == 1 and len(values[0]) <= _SMALL_BYTES:
+        if len(values) == 1 and (verdict := self.verify_now(values[0])) is not None:
             await trio.lowlevel.checkpoint()
-            return self._validate(values)
+            return [verdict]
         return await trio.to_thread.run_sync(self._validate, values, limiter=self._verifiers)
+
+    def verify_now(self, value: bytes) -> Verdict | None:
+        """Verify one small VALUE without waiting for anything; None for a large one."""
+        return self._validate([value])[0] if len(value) <= _SMALL_BYTES else None
 
     async def insert_verified(self, verdicts: Sequence[Verdict], *, is_retry: bool = False) -> list[Verdict]:
         """Insert what `verify_many` accepted, as one piece of work; return the verdicts with those of the log in their place.

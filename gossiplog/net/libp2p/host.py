@@ -26,6 +26,7 @@ from ...tasks.nursery import open_service_nursery
 from ..admission import Admission, HubLimits, Refused, Worth
 from ..journal import note
 from ..protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
+from ..transport.flushes import Flushes
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import ByteStream, Connection, Handler, Stream
 from ..transport.tcp import TcpStream
@@ -160,6 +161,7 @@ class Host:
         self._remotes: dict[Connection, Address] = {}
         self._dials: dict[PeerId, _Dial] = {}
         self._outbound = 0
+        self._flushes = Flushes()
         self._nursery: trio.Nursery | None = None
 
     @property
@@ -259,6 +261,7 @@ class Host:
         reachable = [found for address in self.addresses for found in local_addresses(address)]
         self._announced = tuple(address.of(self.id) for address in self._announce or reachable)
         self._record = seal_record(self.key, self._announced, time.time_ns() // 1_000_000)
+        nursery.start_soon(self._flushes.run)
         for _, listeners in opened:
             nursery.start_soon(trio.serve_listeners, self._accept, listeners)
 
@@ -344,7 +347,8 @@ class Host:
     ) -> None:
         """Serve one connection that is past its handshake, until it ends; it is closed afterwards."""
         remote = place.host
-        async with open_muxed(stream, is_client=dialled is not None, peer=peer, address=remote, handlers=self._handlers) as connection:
+        is_client, handlers, flushes = dialled is not None, self._handlers, self._flushes
+        async with open_muxed(stream, is_client=is_client, peer=peer, address=remote, handlers=handlers, flushes=flushes) as connection:
             self._remotes[connection] = place
             try:
                 if len(self._table.with_peer(peer)) >= PEER_CONNECTIONS_MAX:

@@ -24,6 +24,7 @@ from libp2p.security.noise.patterns import PatternXX
 from ...errors import ClosedError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ..transport.stream import ByteStream
+from ..transport.tcp import TcpStream
 from .identity import PeerKey, peer_of
 from .transport import Resumed
 
@@ -50,7 +51,7 @@ class NoiseStream:
         muxers: The muxers that the other side offered within the handshake, the preferred one first.
     """
 
-    __slots__ = ("_buffer", "_open", "_opened", "_seal", "_sealed", "_stream", "muxers", "peer")
+    __slots__ = ("_buffer", "_open", "_opened", "_seal", "_sealed", "_stream", "_unsent", "muxers", "peer")
 
     def __init__(self, reader: _Reader, state: _State, peer: PeerId, muxers: tuple[str, ...]) -> None:
         self._stream = reader.stream
@@ -59,17 +60,31 @@ class NoiseStream:
         self._seal = ChaCha20Poly1305(state.noise_protocol.cipher_state_encrypt.k).encrypt
         self._open = ChaCha20Poly1305(state.noise_protocol.cipher_state_decrypt.k).decrypt
         self._sealed = self._opened = 0
+        self._unsent = b""
         self.peer = peer
         self.muxers = muxers
 
     async def send_all(self, data: bytes) -> None:
         """Encrypt and send all of it, in messages of at most 65,535 bytes that go out together."""
+        sealed, self._unsent = self._unsent + self._seal_all(data), b""
+        await self._stream.send_all(sealed)
+
+    def send_now(self, data: bytes) -> bool:
+        """See `PromptStream`."""
+        sealed = self._seal_all(data)
+        if isinstance(self._stream, TcpStream):
+            return self._stream.send_now(sealed)
+        # A message that was sealed has its number, and has to go out.
+        self._unsent = sealed
+        return False
+
+    def _seal_all(self, data: bytes) -> bytes:
         out: list[bytes] = []
         for start in range(0, len(data), _PLAINTEXT_BYTES_MAX):
             sealed = self._seal(_NONCE.pack(self._sealed), data[start : start + _PLAINTEXT_BYTES_MAX], None)
             self._sealed += 1
             out += (len(sealed).to_bytes(_PREFIX_BYTES, "big"), sealed)
-        await self._stream.send_all(b"".join(out))
+        return b"".join(out)
 
     async def receive_some(self) -> bytes:
         """Receive one message, or all that are here; `b""` at the end.

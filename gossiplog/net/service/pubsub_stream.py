@@ -11,7 +11,7 @@ import trio
 from ...codec.framing import FrameDecoder
 from ...errors import ClosedError, GossipLogError, StreamReset
 from ...pubsub.outbox import Outbox
-from ...pubsub.rpc import Rpc
+from ...pubsub.rpc import Message, Rpc
 from ...pubsub.wire.rpc_codec import Decoded, Wire
 from ..transport.stream import Stream
 
@@ -20,6 +20,7 @@ __all__ = ["Encoder", "RpcSender", "read_rpcs"]
 _ENCODED_MAX = 64
 _ENCODED_BYTES_MAX = 16 * 1024 * 1024
 _WRITE_BYTES = 64 * 1024
+_FRAMES_A_TURN = 8
 _DECODED_AT_ONCE_BYTES = 4 * 1024
 """Longer frames are decoded in a thread: one of 4 MiB takes most of a second, in which others would have to wait."""
 
@@ -159,15 +160,17 @@ async def read_rpcs(
     stream: Stream,
     wire: Wire,
     on_rpc: Callable[[Decoded, bool], Awaitable[None]],
+    on_entry: Callable[[Message], bool],
     is_heeded: Callable[[], bool],
     threads: trio.CapacityLimiter,
 ) -> None:
-    """Read RPCs until the peer closes its side.
+    """Read RPCs until the peer closes its side. Those with one message and nothing else are taken in the turn in which they arrive.
 
     Args:
         stream: Opened by the peer.
         wire: Decodes.
-        on_rpc: Takes each RPC, and whether it is the first on the stream. Nothing more is read before it returns.
+        on_rpc: Takes an RPC, and whether it is the first on the stream. Nothing more is read before it returns.
+        on_entry: Takes an RPC with one message and nothing else, if that needs no waiting; False leaves it to `on_rpc`.
         is_heeded: Whether the next frame is worth decoding; else it is dropped unread.
         threads: For long frames, which are decoded beside the loop.
 
@@ -177,9 +180,26 @@ async def read_rpcs(
     """
     frames = FrameDecoder(wire.limits.in_bytes_max)
     is_first = True
-    while data := await stream.receive_some():
+    left: bytes | None = None
+
+    def take(data: bytes) -> bool:
+        nonlocal left
         frames.feed(data)
-        while (body := frames.next()) is not None:
+        for _ in range(0 if is_first else _FRAMES_A_TURN):
+            body = frames.next()
+            if body is None:
+                return True
+            usual = wire.decode_usual(body) if len(body) <= _DECODED_AT_ONCE_BYTES and is_heeded() else None
+            if usual is None or not on_entry(usual):
+                left = body
+                return False
+        return False
+
+    goes_on = True
+    while goes_on:
+        goes_on = await stream.hand_on(take)
+        while (body := frames.next() if left is None else left) is not None:
+            left = None
             if not is_heeded():
                 pass
             elif len(body) <= _DECODED_AT_ONCE_BYTES:

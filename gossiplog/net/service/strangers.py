@@ -32,6 +32,10 @@ class Strangers:
         self._is_slowed = is_slowed
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
+    def has_to_wait(self, peer: Peer) -> bool:
+        """Whether a peer's entries are verified slowly."""
+        return peer.origin is not None and self._is_slowed(peer.id, trio.current_time())
+
     async def wait(self, peer: Peer, count: int) -> None:
         """Wait until so many entries of a peer may be verified: at once, as a rule."""
         while count > 0 and peer.origin is not None and self._is_slowed(peer.id, now := trio.current_time()):

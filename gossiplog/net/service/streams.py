@@ -21,7 +21,7 @@ from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSuppo
 from ...pubsub.events import RpcReceived
 from ...pubsub.protocol_ids import FEATURES, FLOODSUB, Feature
 from ...pubsub.router import NO_EXTENSIONS
-from ...pubsub.rpc import Control, Rpc, Subscription
+from ...pubsub.rpc import Control, Message, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
 from ...sync.rate import Backoff
@@ -139,7 +139,8 @@ class Streams:
             self._service.set_pubsub(link.peer.id, stream.protocol)
         try:
             is_heeded = partial(self._service.is_heeded, link.peer.id)
-            await read_rpcs(stream, self._encoder.wire, partial(self._on_rpc, link.peer), is_heeded, self._decoders)
+            on_rpc, on_entry = partial(self._on_rpc, link.peer), partial(self._on_entry, link.peer)
+            await read_rpcs(stream, self._encoder.wire, on_rpc, on_entry, is_heeded, self._decoders)
         except DecodeError:
             self._service.tell(RpcReceived(link.peer.id, Rpc(), offences=1))
             raise
@@ -164,6 +165,14 @@ class Streams:
             elif len(messages) > len(part):
                 rpc = replace(rpc, messages=part)
             self._service.tell(RpcReceived(peer.id, rpc, refused, offences, is_first))
+
+    def _on_entry(self, peer: Peer, message: Message) -> bool:
+        """Hand on an RPC that is one message of our topic, unless it has to wait."""
+        has_room = message.topic == self._service.topic and peer.inserting < PUBLISHED_INSERTING_MAX
+        if not has_room or self._service.strangers.has_to_wait(peer):
+            return False
+        self._service.tell(RpcReceived(peer.id, Rpc((message,))))
+        return True
 
     def on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:
         """Count messages that are not even looked at, and say why, each reason once a peer."""

@@ -23,9 +23,10 @@ import trio
 from ...errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
+from .flushes import Flushes
 from .multistream import Proposal
 from .muxed_stream import MuxedStream
-from .stream import ByteStream, Handler, Traffic
+from .stream import ByteStream, Handler, PromptStream, Traffic
 from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, Readable, StreamEnded, StreamState, Writable, Yamux
 
 __all__ = ["ConnectionEnd", "Counters", "EndKind", "MuxedConnection", "open_muxed"]
@@ -103,6 +104,7 @@ async def open_muxed(
     peer: PeerId,
     address: str | None = None,
     handlers: Mapping[str, Handler] | None = None,
+    flushes: Flushes | None = None,
 ) -> AsyncIterator[MuxedConnection]:
     """Speak yamux on a stream of bytes, which belongs to the connection from now on.
 
@@ -111,8 +113,9 @@ async def open_muxed(
         peer: Who is on the other side.
         address: The remote IP address, without port.
         handlers: Serve the streams that the peer opens, by protocol; looked up anew for each stream.
+        flushes: Run by the caller; writes what can be sent without waiting. By default the connection's own task writes all.
     """
-    connection = MuxedConnection(byte_stream, is_client=is_client, peer=peer, address=address, handlers=handlers or {})
+    connection = MuxedConnection(byte_stream, is_client=is_client, peer=peer, address=address, handlers=handlers or {}, flushes=flushes)
     async with open_service_nursery() as nursery:
         nursery.start_soon(connection.serve)
         try:
@@ -125,11 +128,20 @@ class MuxedConnection:
     """A `Connection`; made by `open_muxed`."""
 
     def __init__(
-        self, byte_stream: ByteStream, *, is_client: bool, peer: PeerId, address: str | None, handlers: Mapping[str, Handler]
+        self,
+        byte_stream: ByteStream,
+        *,
+        is_client: bool,
+        peer: PeerId,
+        address: str | None,
+        handlers: Mapping[str, Handler],
+        flushes: Flushes | None,
     ) -> None:
         self.muxer = Yamux(is_client=is_client)
         self.counters = Counters()
         self._byte_stream = byte_stream
+        self._prompt_stream = byte_stream if isinstance(byte_stream, PromptStream) else None
+        self._flushes = None if self._prompt_stream is None else flushes
         self._is_client = is_client
         self._peer = peer
         self._address = address
@@ -140,6 +152,7 @@ class MuxedConnection:
         self._room = trio.lowlevel.ParkingLot()
         self._writing = trio.CancelScope()
         self._sending_since: float | None = None
+        self._unsent = b""  # what was handed to the byte stream, and did not go out at once
         self._end: ConnectionEnd | None = None
         self._ended = trio.Event()
         self._closed = trio.Event()
@@ -252,6 +265,24 @@ class MuxedConnection:
         """Say that something is to be sent."""
         if self.muxer.queued_bytes > OUTPUT_BYTES_MAX:
             self.finish(EndKind.SLOW, f"more than {OUTPUT_BYTES_MAX} bytes wait for a peer that does not read")
+        if self._flushes is None:
+            self._output.unpark()
+        else:
+            self._flushes.add(self)
+
+    def flush(self) -> None:
+        """Send what is queued, as far as that needs no waiting; the writing task does the rest."""
+        stream = self._prompt_stream
+        if not self._output or stream is None:
+            # The writing task is at it.
+            return
+        if self._end is None and (chunk := self.muxer.take()):
+            if stream.send_now(chunk):
+                self._on_sent(chunk)
+                if not self.muxer.queued_bytes:
+                    return
+            else:
+                self._unsent = chunk
         self._output.unpark()
 
     async def wait_for_room(self) -> None:
@@ -292,19 +323,27 @@ class MuxedConnection:
         muxer = self.muxer
         try:
             while True:
-                chunk = muxer.take()
+                if self._unsent:
+                    chunk, data = self._unsent, b""
+                    self._unsent = b""
+                else:
+                    chunk = data = muxer.take()
                 if not chunk:
                     if self._end is not None:
                         return
                     await self._output.park()
                     continue
                 self._sending_since = trio.current_time()
-                await self._byte_stream.send_all(chunk)
+                await self._byte_stream.send_all(data)
                 self._sending_since = None
-                self.counters.bytes_out += len(chunk)
-                self._room.unpark_all()
+                self._on_sent(chunk)
         except Exception as error:
             self._on_broken(error)
+
+    def _on_sent(self, chunk: bytes) -> None:
+        self.counters.bytes_out += len(chunk)
+        if self._room:
+            self._room.unpark_all()
 
     async def _read(self, handlers: trio.Nursery) -> None:
         try:

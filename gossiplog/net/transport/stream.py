@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from ...pubsub.types import PeerId
 
-__all__ = ["ByteStream", "Connection", "Handler", "Stream", "Traffic"]
+__all__ = ["ByteStream", "Connection", "Handler", "PromptStream", "Stream", "Traffic"]
 
 
 class ByteStream(Protocol):
@@ -39,6 +39,18 @@ class ByteStream(Protocol):
         ...
 
 
+@runtime_checkable
+class PromptStream(ByteStream, Protocol):
+    """A byte stream that can send without waiting."""
+
+    def send_now(self, data: bytes) -> bool:
+        """Send all of it if that needs no waiting; else False, and `send_all(b"")` has to send the rest before anything more is sent.
+
+        Not to be called while `send_all` is under way. Raises nothing: of what is wrong with the stream `send_all` tells.
+        """
+        ...
+
+
 class Stream(Protocol):
     """One stream of a connection, with a half-close each way. Cancelling a call harms neither the stream nor the connection."""
 
@@ -57,7 +69,7 @@ class Stream(Protocol):
         ...
 
     def send_at_once(self, data: bytes) -> bool:
-        """Send all of it if nothing has to be waited for, not even other data on the connection; False, and nothing is sent, otherwise."""
+        """Send all of it if little is to be sent before it and nothing has to be waited for; False, and nothing is sent, otherwise."""
         ...
 
     async def receive_some(self, bytes_max: int = 65_536) -> bytes:
@@ -65,6 +77,20 @@ class Stream(Protocol):
 
         Raises:
             StreamReset: As `send_all`, once what came before the reset was received.
+        """
+        ...
+
+    async def hand_on(self, take: Callable[[bytes], bool]) -> bool:
+        """Hand what arrives to a function, in the turn in which it arrives, until that wants no more or the stream ends.
+
+        Args:
+            take: Takes 1 to 65,536 bytes without waiting for anything, and says whether it wants more. What it raises is raised here.
+
+        Returns:
+            Whether more may come; False once the peer closed its side and all was taken.
+
+        Raises:
+            StreamReset: As `receive_some`.
         """
         ...
 

@@ -28,12 +28,13 @@ class TcpStream:
         beginning: What was received before, and is received again first.
     """
 
-    __slots__ = ("_sent", "beginning", "stream")
+    __slots__ = ("_sent", "_unsent", "beginning", "stream")
 
     def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], beginning: bytes = b"") -> None:
         self.stream = stream
         self.beginning = beginning
         self._sent = 0
+        self._unsent: bytes | memoryview = b""
 
     @property
     def is_tls(self) -> bool:
@@ -52,6 +53,8 @@ class TcpStream:
         Raises:
             ClosedError: The connection is closed or broken.
         """
+        if self._unsent:
+            data, self._unsent = b"".join((self._unsent, data)), b""
         self._sent += len(data)
         try:
             if _HAS_DESCRIPTORS and isinstance(self.stream, trio.SocketStream):
@@ -64,6 +67,12 @@ class TcpStream:
                 await trio.lowlevel.checkpoint()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ClosedError(_in_words(error)) from None
+
+    def send_now(self, data: bytes) -> bool:
+        """See `PromptStream`."""
+        is_plain = _HAS_DESCRIPTORS and isinstance(self.stream, trio.SocketStream)
+        self._unsent = _write_now(self.stream.socket, data) if is_plain else data
+        return not self._unsent
 
     async def receive_some(self) -> bytes:
         """Receive some bytes, at least one; `b""` at the end. Raises as `send_all`."""

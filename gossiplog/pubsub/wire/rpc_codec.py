@@ -179,11 +179,8 @@ class Wire:
         """
         if len(body) > self.limits.in_bytes_max:
             raise DecodeError(f"an rpc of {len(body)} bytes, at most {self.limits.in_bytes_max} are allowed")
-        if (usual := read_usual(body)) is not None:
-            message = Message(MessageId(b""), self._topic(usual[1]), usual[0])
-            if self.policy.refusal(message) is None:
-                message.id = self.policy.id_of(message)
-                return Decoded(Rpc((message,)))
+        if (message := self.decode_usual(body)) is not None:
+            return Decoded(Rpc((message,)))
         values = RPC.decode(body)
         extension = values["gossiplog"] or {"overlay": [], "hops": 0, "choke": [], "unchoke": []}
         messages: list[Message] = []
@@ -206,6 +203,21 @@ class Wire:
         if values["partial"] is not None:
             rpc.partial = self._partial(values["partial"])
         return Decoded(rpc, tuple(refusals), tuple(refused), _repeats(values["control"]) // _REPEATS_OF_ONE_OFFENCE)
+
+    def decode_usual(self, body: bytes) -> Message | None:
+        """Read the body of one frame that is one message within the policy and nothing else; None for any other.
+
+        Raises:
+            DecodeError: Its topic breaks a limit.
+        """
+        usual = read_usual(body)
+        if usual is None:
+            return None
+        message = Message(MessageId(b""), self._topic(usual[1]), usual[0])
+        if self.policy.refusal(message) is not None:
+            return None
+        message.id = self.policy.id_of(message)
+        return message
 
     def _message(self, item: dict[str, Any]) -> Message:
         origin = None if item["from"] is None else PeerId(peer_id_text(item["from"]))
