@@ -243,7 +243,7 @@ async def large(bench: Bench) -> list[Figure]:
         Figure("large.load-wall", "the same", "entries/s wall", [count / watch.wall_s]),
         Figure("large.size", f"size on disk {at}", "B/entry", [each]),
         Figure("large.open", f"open {at}", "s", opening, Goal(at_most=1)),
-        Figure("large.append", f"the first append behind that, {at}, on", "ms", first_append),
+        Figure("large.append", f"the first append after that, {at}, on", "ms", first_append),
         Figure("large.count", f"count {at}", "s", counting),
         Figure(
             "large.sync",
@@ -282,7 +282,7 @@ class _Count:
 
     def _counting(self, original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(connection: Any, statement: str, *args: Any, **kwargs: Any) -> Any:
-            # The notification goes out behind the commit, and nobody waits for it.
+            # The notification goes out after the commit, and nobody waits for it.
             self.trips += "pg_notify" not in statement
             return await original(connection, statement, *args, **kwargs)
 

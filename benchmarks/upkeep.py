@@ -74,7 +74,7 @@ async def _insert(setup: Setup, path: Path, made: Iterator[Entry]) -> None:
 
 
 def damage(path: Path, damaged: int) -> None:
-    """Change a byte in the middle of entries that lie scattered behind the first quarter of a log, so that there is much to build again."""
+    """Change a byte in the middle of entries that lie scattered after the first quarter of a log, so that there is much to build again."""
     rng = random.Random(SEED)
     with closing(sqlite3.connect(path)) as db:
         (last,) = db.execute("SELECT max(seq) FROM gossiplog_entries").fetchone()

@@ -153,14 +153,14 @@ def decode(
 
 
 def check_map(data: bytes, start: int, check_value: Callable[[str, int], int]) -> int:
-    """Prove that a map in PCF begins at `start`, leaving its values to the caller, and return the offset behind it.
+    """Prove that a map in PCF begins at `start`, leaving its values to the caller, and return the offset after it.
 
     For whoever wants to know where the values are, and not what they are. The map itself is not looked at for what is reserved.
 
     Args:
         data: Has the map.
         start: Where it begins.
-        check_value: Given each key and where its value begins, proves that it is in PCF, as `check` does, and returns the offset behind it.
+        check_value: Given each key and where its value begins, proves that it is in PCF, as `check` does, and returns the offset after it.
 
     Raises:
         DecodeError: It is no map, or as `check`.

@@ -85,5 +85,5 @@ class SyncTransaction(Protocol):
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Tell whether calling it gives something to await: `async def`, also behind a partial, or as the `__call__` of an object."""
+    """Tell whether calling it gives something to await: `async def`, also within a partial, or as the `__call__` of an object."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -96,7 +96,7 @@ class SubscriptionFacade(Facade[Subscription]):
 
     @property
     def place(self) -> LogPlace:
-        """The place behind what was read from the store so far."""
+        """The place after what was read from the store so far."""
         return self._inner.place
 
 

@@ -142,9 +142,9 @@ async def read_around(reader: Reader) -> AsyncGenerator[tuple[list[tuple[int, An
     while after is not None:
         rows = await _read_rows(reader, after)
         if rows is None:
-            behind = await _find_readable(reader, after)
-            yield [], f"entries after seq {max(after, 0)} {'to the end' if behind is None else f'up to seq {behind}'}"
-            after = behind
+            last = await _find_readable(reader, after)
+            yield [], f"entries after seq {max(after, 0)} {'to the end' if last is None else f'up to seq {last}'}"
+            after = last
         elif rows:
             yield rows, None
             after = rows[-1][0]
@@ -185,7 +185,7 @@ async def _read_rows(reader: Reader, after: int) -> list[tuple[int, bytes]] | No
 
 
 async def _find_readable(reader: Reader, after: int) -> int | None:
-    """Find the seq behind which entries can be read again, by doubling and halving; None if there is none."""
+    """Find the seq after which entries can be read again, by doubling and halving; None if there is none."""
     low, high = after, after + 1
     while await _is_unreadable(reader, high):
         low, high = high, after + 2 * (high - after)

@@ -336,7 +336,7 @@ class LogReader:
         return await self._store.read(plan)
 
     def snapshot(self, *, may_expire: bool = False) -> AbstractAsyncContextManager[Reader]:
-        """Hold one state of the log for any number of plans. Keep it short: a file cannot be tidied up behind it.
+        """Hold one state of the log for any number of plans. Keep it short: nothing later than it can be tidied up in a file.
 
         Args:
             may_expire: Whether it may be taken back when that has cost too much space: then `run` raises SnapshotExpired.

@@ -15,7 +15,7 @@ from ..log.place import LogPlace, check_place
 from ..log.requests import ReadTail, WriteCursor
 from ..plan import Plan, ask
 
-__all__ = ["UNACKED_MAX", "Subscription", "look_behind"]
+__all__ = ["UNACKED_MAX", "Subscription", "entries_after"]
 
 UNACKED_MAX = 10_000
 """Entries that a named follower may take without acknowledging any."""
@@ -110,7 +110,7 @@ class Subscription:
         return entries
 
     async def ack(self, entry: Entry) -> None:
-        """Say that this entry and all before it are dealt with: after a crash the cursor goes on behind it.
+        """Say that this entry and all before it are dealt with: after a crash the cursor goes on after it.
 
         It does not wait for the disk: the cursor is kept within 50 ms, in one commit for all acknowledgements of that time, and at the end
         of the block. A crash before that delivers again what was acknowledged last; `flush` waits.
@@ -162,17 +162,17 @@ class Subscription:
         self._keeping.cancel()
 
     async def _fill(self) -> None:
-        self._place, entries = await look_behind(self._log, self._place, _PAGE)
+        self._place, entries = await entries_after(self._log, self._place, _PAGE)
         self._page.extend(entries)
 
     @property
     def place(self) -> LogPlace:
-        """The place behind what was read from the store so far."""
+        """The place after what was read from the store so far."""
         return self._place
 
 
-async def look_behind(log: Followed, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
-    """Return up to `limit` entries behind a place, with their insertion numbers, and the place behind them; none after a wait for some.
+async def entries_after(log: Followed, place: LogPlace, limit: int) -> tuple[LogPlace, list[tuple[int, Entry]]]:
+    """Return up to `limit` entries after a place, with their insertion numbers, and the place after them; none after a wait for some.
 
     Only while somebody subscribes to the log, for otherwise it is not told what other processes write.
 
@@ -181,7 +181,7 @@ async def look_behind(log: Followed, place: LogPlace, limit: int) -> tuple[LogPl
     """
     # Taken before the read, so that a commit in between is not slept through.
     changed = log.next_commit
-    place, rows = await log.run(_read_behind(log, place, limit))
+    place, rows = await log.run(_rows_after(log, place, limit))
     if rows:
         entries = [(seq, Entry.stored(value)) for seq, value in rows]
         seq, last = entries[-1]
@@ -191,7 +191,7 @@ async def look_behind(log: Followed, place: LogPlace, limit: int) -> tuple[LogPl
     return place, []
 
 
-def _read_behind(log: Followed, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
+def _rows_after(log: Followed, place: LogPlace, limit: int) -> Plan[tuple[LogPlace, list[tuple[int, bytes]]]]:
     """Read on where a place still is what it was: only our own writer can be trusted not to change that."""
     if log.is_shared:
         found = yield from check_place(place, log.location)

@@ -1,6 +1,6 @@
 """The end of a log, remembered between the transactions of the process that writes to it.
 
-Nearly every entry that is appended or received sorts behind all others: it has heads as its parents, and changes the last node of each
+Nearly every entry that is appended or received sorts after all others: it has heads as its parents, and changes the last node of each
 level of the tree. Reading those back takes a statement or three for each level and five more, most of what an append costs. What was
 read once and written since is still so, until a transaction is rolled back or another process writes: a file has one writer, and
 a server is asked at the beginning of each transaction.

@@ -21,7 +21,7 @@ from ..log.place import LogPlace
 from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..replica.log import Replica
-from ..replica.subscription import look_behind
+from ..replica.subscription import entries_after
 from .client_memory import Budget
 
 __all__ = ["Feed"]
@@ -94,7 +94,7 @@ class Feed:
         try:
             while not entries:
                 before = place.seq
-                place, entries = await look_behind(self._log, place, limit)
+                place, entries = await entries_after(self._log, place, limit)
         except LogReplaced:
             self._kept.clear()
             self._kept_bytes = self._newest = 0

@@ -46,7 +46,7 @@ async def test_entries_that_the_reference_signs_verify_here(node: Reference, kin
         session = verdicts[0].entry
         assert session is not None
         assert is_session_authorised(TOPIC, session.message.payload)
-        # A change anywhere behind the signature breaks it.
+        # A change anywhere after the signature breaks it.
         for _, value in entries:
             damaged = value.replace(b"timestamp\x1b\x00\x00\x01", b"timestamp\x1b\x00\x00\x02")
             if damaged != value:

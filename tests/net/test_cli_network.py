@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to be in, with three logs: two with entries of their own, an empty one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    # What a server does to the log of its process is undone behind a test that runs it in ours.
+    # What a server does to the log of its process is undone after a test that runs it in ours.
     logger = logging.getLogger("gossiplog")
     for attribute in ("handlers", "level", "propagate"):
         monkeypatch.setattr(logger, attribute, getattr(logger, attribute))

@@ -117,7 +117,7 @@ def test_faults_are_counted_while_the_state_is_made(spark: Any, whole: Log, dama
 
 
 def heads_of(log: Log) -> list[str]:
-    """Heads that all entries are ancestors of, but for those behind an entry that is damaged."""
+    """Heads that all entries are ancestors of, but for those to which a damaged entry leads."""
     return [Graph(log.entries).entries[key].id for key in Graph(log.entries).heads]
 
 

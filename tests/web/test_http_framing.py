@@ -1,4 +1,4 @@
-"""Where a request ends: what two parsers could read in two ways is refused, and nothing behind it is answered."""
+"""Where a request ends: what two parsers could read in two ways is refused, and nothing after it is answered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.hub.server import Hub
 from gossiplog.web.request_body import ChunkedDecoder
 
-BEHIND = b"GET /api/root HTTP/1.1\r\nHost: localhost\r\n\r\n"
+AFTER = b"GET /api/root HTTP/1.1\r\nHost: localhost\r\n\r\n"
 """A second request, which gets an answer of its own if it is taken for one."""
 POST = b"POST /api/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -53,9 +53,9 @@ REFUSED = {
     "two spaces in the first line": b"GET  /api/clock HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "version 0.9": b"GET /api/clock HTTP/0.9\r\nHost: localhost\r\n\r\n",
     "version 2.0": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "bare LF behind a chunk's size": CHUNKED + b"2\n{}\r\n0\r\n\r\n",
-    "bare LF behind a chunk": CHUNKED + b"2\r\n{}\n0\r\n\r\n",
-    "bare LF behind the last chunk": CHUNKED + b"0\r\n\n",
+    "bare LF after a chunk's size": CHUNKED + b"2\n{}\r\n0\r\n\r\n",
+    "bare LF after a chunk": CHUNKED + b"2\r\n{}\n0\r\n\r\n",
+    "bare LF after the last chunk": CHUNKED + b"0\r\n\n",
     "bare LF in the trailer": CHUNKED + b"0\r\nX: y\n\r\n",
     "a folded trailer": CHUNKED + b"0\r\nX: y\r\n z\r\n\r\n",
     "a chunk longer than it says": CHUNKED + b"2\r\n{} \r\n0\r\n\r\n",
@@ -81,7 +81,7 @@ async def answers(hub: Hub, request: bytes) -> list[int]:
 async def test_what_can_be_read_in_two_ways_gets_one_answer_and_the_connection_closes(form: str) -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
         entry = sign_entry(signer(2), log.topic, 1, [], pcf_encode.encode("honest"))
-        found = await answers(hub, REFUSED[form] + BEHIND)
+        found = await answers(hub, REFUSED[form] + AFTER)
         assert len(found) == 1
         assert 400 <= found[0] < 600
         answer = await fetch(hub, "/api/messages", method="POST", headers={"content-type": "application/json"}, body=entry_to_line(entry))
@@ -93,24 +93,24 @@ TAKEN = {
     "chunks": CHUNKED + b"1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
     "chunks with an extension": CHUNKED + b'2;name="value"\r\n{}\r\n0\r\n\r\n',
     "chunks with a trailer": CHUNKED + b"02\r\n{}\r\n000\r\nX-Sum: 1\r\nY:\r\n\r\n",
-    "an empty line in front": b"\r\n" + BEHIND,
-    "an empty line behind a body": POST + b"Content-Length: 2\r\n\r\n{}\r\n",
+    "an empty line in front": b"\r\n" + AFTER,
+    "an empty line after a body": POST + b"Content-Length: 2\r\n\r\n{}\r\n",
     "a target in absolute form": b"GET http://localhost/api/clock HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "lower case": b"GET /api/clock HTTP/1.1\r\nhost:localhost\r\ncontent-length:0\r\n\r\n",
 }
 
 
 @pytest.mark.parametrize("form", TAKEN)
-async def test_what_has_one_meaning_is_answered_and_so_is_the_request_behind_it(form: str) -> None:
+async def test_what_has_one_meaning_is_answered_and_so_is_the_request_after_it(form: str) -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
-        found = await answers(hub, TAKEN[form] + BEHIND.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        found = await answers(hub, TAKEN[form] + AFTER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert found == [400 if TAKEN[form].startswith(POST) else 200, 200]
 
 
 async def test_body_that_nobody_wants_is_not_taken_for_a_request() -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
         for path in (b"/api/none", b"/api/clock"):
-            smuggled = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(BEHIND) + BEHIND
+            smuggled = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(AFTER) + AFTER
             assert len(await answers(hub, smuggled)) == 1
 
 
@@ -165,8 +165,8 @@ async def test_head_has_no_body() -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=5), st.integers(1, 30), st.binary(max_size=10))
-def test_chunks_are_put_together_however_they_are_cut(chunks: list[bytes], step: int, behind: bytes) -> None:
-    sent = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n" + behind
+def test_chunks_are_put_together_however_they_are_cut(chunks: list[bytes], step: int, after: bytes) -> None:
+    sent = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n" + after
     decoder, body, rest = ChunkedDecoder(), b"", b""
     for at in range(0, len(sent), step):
         if decoder.is_complete:
@@ -174,7 +174,7 @@ def test_chunks_are_put_together_however_they_are_cut(chunks: list[bytes], step:
         else:
             piece, rest = decoder.take(sent[at : at + step])
             body += piece
-    assert (body, rest, decoder.is_complete) == (b"".join(chunks), behind, True)
+    assert (body, rest, decoder.is_complete) == (b"".join(chunks), after, True)
 
 
 @given(st.binary(max_size=60))

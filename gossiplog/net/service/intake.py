@@ -45,7 +45,7 @@ class Wait(NamedTuple):
 
 
 class _Meter:
-    """An allowance for each of many: so much a minute, of which a minute's worth is saved."""
+    """An allowance for each of many: an amount per minute, of which a minute's worth is saved."""
 
     def __init__(self) -> None:
         # What is left, and when that was.

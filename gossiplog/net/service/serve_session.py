@@ -25,7 +25,7 @@ __all__ = ["ServeSession", "Turns"]
 TURN_S = 2.0
 """What a session may take while others wait; the reference gives nobody more."""
 SESSION_S = 60.0
-"""How long a session may hold its snapshot, wanted or not: behind it nothing can be tidied up. The client resumes on a later one."""
+"""How long a session may hold its snapshot, wanted or not: nothing later can be tidied up meanwhile. The client resumes on a later one."""
 SEND_S = 10.0
 """How long one answer may take to be written: a slow reader holds up a place that others want."""
 

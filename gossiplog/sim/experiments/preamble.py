@@ -1,6 +1,6 @@
 """Preambles: gossipsub that says of a large message that it is about to come, so that whoever hears of that tells its mesh to wait.
 
-Large messages leave one copy after the other, each behind its preamble; who says IMRECEIVING meanwhile is left out. A message that does
+Large messages leave one copy after the other, each after its preamble; who says IMRECEIVING meanwhile is left out. A message that does
 not come in time is asked of a peer that has it.
 
 Source: the draft of gossipsub v1.4, libp2p/specs pull requests 654 and 706; nim-libp2p, `extension_preamble.nim`. Unlike that, how long

@@ -153,7 +153,7 @@ _WORD = re.compile(r"\w+")
 
 
 def _first_word(statement: str) -> str:
-    """Return the word that a statement begins with, in lower case, behind blanks and comments."""
+    """Return the word that a statement begins with, in lower case, after blanks and comments."""
     at = 0
     while True:
         blank = _BLANK.match(statement, at)

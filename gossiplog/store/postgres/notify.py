@@ -1,6 +1,6 @@
 """NOTIFY after our commits, and LISTEN for those of other processes, so that their followers need not look for themselves.
 
-A notification is sent behind the commit, not within it: a transaction that has one holds a lock of the whole server while it is flushed to
+A notification is sent after the commit, not within it: a transaction that has one holds a lock of the whole server while it is flushed to
 disk, so the logs of one server would wait for each other. One that is lost, with its process, is made up for by polling.
 """
 

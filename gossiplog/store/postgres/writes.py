@@ -35,7 +35,7 @@ def statements_of(request: Request[Any]) -> list[Statement]:
 
 
 def as_script(statements: Sequence[Statement]) -> str | None:
-    """Write statements with their parameters in them, so that all of them, and a COMMIT behind them, take one round trip.
+    """Write statements with their parameters in them, so that all of them, and a COMMIT after them, take one round trip.
 
     Nothing but numbers and bytes is ever written so: None if there is anything else among the parameters, or so much of it that
     binary parameters are cheaper. At 1,000 entries a script costs about twice as much.

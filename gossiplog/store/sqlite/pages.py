@@ -77,7 +77,7 @@ class _PageFile:
             os.close(self._wal)
 
     def all(self) -> Iterator[tuple[bytes, bytes, int]]:
-        """Yield each page, the one behind it, and where its own header begins; then the newest version of those in the write-ahead log."""
+        """Yield each page, the one after it, and where its own header begins; then the newest version of those in the write-ahead log."""
         ahead = os.pread(self._file, self.size, 0)
         for number in range(1, self.count + 1):
             data, ahead = ahead, os.pread(self._file, self.size, number * self.size)
@@ -86,7 +86,7 @@ class _PageFile:
             yield self.read(number), b"", 100 if number == 1 else 0
 
     def read(self, number: int) -> bytes:
-        """Read one page, as it is now; it is short or empty behind the end."""
+        """Read one page, as it is now; it is short or empty past the end."""
         offset = self._frames.get(number)
         if offset is not None and self._wal is not None:
             return os.pread(self._wal, self.size, offset)

@@ -39,7 +39,7 @@ def harness(*mesh: str) -> Harness:
 
 
 def rewrap(data: bytes) -> bytes:
-    """The same insert with a field that nobody knows behind it."""
+    """The same insert with a field that nobody knows after it."""
     inner = data[2:] if data[1] < 0x80 else data[3:]
     body = inner + b"\x7a\x01x"
     return data[:1] + encode_varint(len(body)) + body

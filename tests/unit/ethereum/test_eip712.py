@@ -148,7 +148,7 @@ async def test_rest_of_a_log_goes_on_without_the_extra() -> None:
     async with gossiplog.open(":memory:", topic=TOPIC, schemes=BOTH) as log:
         ours = await log.append("ours", signer=signers[1])
         typed = await log.append(action(), signer=signers[0])
-        child = await log.append("behind it", signer=signers[1])
+        child = await log.append("after it", signer=signers[1])
     beside = sign_entry(signers[1], TOPIC, 1, [], pcf_encode.encode("beside it"))
     async with gossiplog.open(":memory:", topic=TOPIC) as log:
         verdicts = await log.insert_many([entry.value for entry in (ours, typed, child, beside)])
