@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["describe_foreign"]
+__all__ = ["add_foreign", "describe_foreign"]
 
 _BYTES_MAX = 64 * 1024
 """Nobody reads more to learn what it is not; the library takes up to a second for a mebibyte."""
@@ -34,3 +34,9 @@ def describe_foreign(data: bytes) -> str | None:
             return f"a dag-cbor list of {len(found)}"
         case _:
             return f"dag-cbor of one value, of type {type(found).__name__}"
+
+
+def add_foreign(reason: str, data: bytes) -> str:
+    """Add to the reason why bytes are no entry what they are instead, if they are dag-cbor."""
+    foreign = describe_foreign(data)
+    return reason if foreign is None else f"{reason}; it is {foreign}"

@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url"
 import * as esbuild from "esbuild"
 import { chromium } from "playwright-core"
 
+import { settings } from "../../gossiplog/testnet/browser/bundle.mjs"
 import { answerRequests, sleep } from "../interop/process.mjs"
 
 const folder = path.dirname(fileURLToPath(import.meta.url))
@@ -23,26 +24,9 @@ const FLAGS = [
 	"--disable-sync",
 ]
 
-// One of the reference's packages has a hook for React, which nothing here calls.
-const withoutReact = {
-	name: "without-react",
-	setup(build) {
-		build.onResolve({ filter: /^react$/ }, () => ({ path: "react", namespace: "stub" }))
-		build.onLoad({ filter: /.*/, namespace: "stub" }, () => ({ contents: "export const useEffect = null, useRef = null, useState = null" }))
-	},
-}
 const { outputFiles } = await esbuild.build({
-	entryPoints: [path.join(folder, "page.mjs")],
-	nodePaths: [path.join(folder, "..", "interop", "node_modules")],
-	bundle: true,
-	format: "esm",
-	platform: "browser",
-	conditions: ["browser"],
-	define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
-	target: "es2022",
-	plugins: [withoutReact],
+	...settings(path.join(folder, "page.mjs"), [path.join(folder, "..", "interop")]),
 	write: false,
-	logLevel: "error",
 })
 const files = { "/": ["text/html", fs.readFileSync(path.join(folder, "page.html"))], "/page.js": ["text/javascript", outputFiles[0].contents] }
 const server = http.createServer((request, response) => {

@@ -3,11 +3,14 @@
 import tracemalloc
 from pathlib import Path
 
+import dag_cbor
 import pytest
 import trio
 from cli_support import TOPIC
 from damage_support import damage, rows
 from log_support import opened
+
+from gossiplog.entry import encode_id
 
 FIRST_GONE = "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 2"
 
@@ -46,6 +49,20 @@ def test_a_repair_that_would_set_many_aside_wants_a_yes(cli, longer) -> None:
 def test_a_repair_that_sets_a_few_aside_needs_no_yes(cli, longer) -> None:
     damage(Path(longer), "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 55")
     assert cli("fsck", longer, "--repair", "--json").record["setAside"] == 6
+
+
+@pytest.mark.parametrize("form", ["--json", "--table"])
+def test_a_row_that_holds_another_block_is_shown_for_what_it_is(cli, app, form) -> None:
+    block = dag_cbor.encode({"name": "a file", "size": 7})
+    damage(Path(app), f"UPDATE gossiplog_entries SET value = x'{block.hex()}' WHERE seq = 2")
+    ((key,),) = rows(Path(app), "SELECT key FROM gossiplog_leaves WHERE seq = 2")
+    id = encode_id(key)
+    shown = cli("show", app, id, form, code=3)
+    assert shown.out == ""
+    assert f"entry {id} is damaged: " in shown.err
+    assert "; it is a dag-cbor map with the keys" in shown.err and "name" in shown.err
+    assert cli("show", app, id, "--hex").out.strip() == block.hex()
+    assert "it is a dag-cbor map with the keys" in cli("explain", app, id, form, code=3).out
 
 
 def test_preview_and_yes_go_with_a_repair_alone(cli, longer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,6 +33,28 @@ def running_hub(folder: Path, topic: str) -> Iterator[str]:
         finally:
             process.terminate()
             process.communicate(timeout=DEADLINE_S)
+
+
+@contextmanager
+def running_page(program: Path, folder: Path, name: str, *options: str) -> Iterator[tuple[str, str]]:
+    """Run an example that serves a page as its README says; give the page's URL, and its hub's if it is one."""
+    command = [sys.executable, "-u", str(program), "--log", f"{name}.db", "--port", "0", *options]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            said = ""
+            assert process.stdout is not None
+            for line in process.stdout:
+                said += line
+                if found := re.search(r"running on (http://127\.0\.0\.1:\d+)", line):
+                    break
+            assert found is not None, said
+            hub = re.search(r"--connect (ws://[^\s,]+)", said)
+            yield found[1], hub[1] if hub else ""
+            process.send_signal(signal.SIGINT)
+            said += process.communicate(timeout=DEADLINE_S)[0]
+        finally:
+            process.kill()
+    assert "Traceback" not in said, said
 
 
 @contextmanager

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trio
 from chromium import CHROMIUM, open_browser
-from example_support import DEADLINE_S, EXAMPLES, poison_like, stranger
+from example_support import DEADLINE_S, EXAMPLES, poison_like, running_page, stranger
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,31 +17,12 @@ BOARD = EXAMPLES / "fastapi" / "board.py"
 NOTES = "[...document.querySelectorAll('article:not([hidden]) textarea')].map((area) => area.value).join('|')"
 
 
-@contextmanager
-def board(folder: Path, name: str, *options: str) -> Iterator[tuple[str, str]]:
-    """Run the example as its README says; give the page's URL and the hub's."""
-    command = [sys.executable, str(BOARD), "--log", f"{name}.db", "--port", "0", *options]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            said = ""
-            assert process.stdout is not None
-            for line in process.stdout:
-                said += line
-                if found := re.search(r"running on (http://127\.0\.0\.1:\d+)", line):
-                    break
-            hub = re.search(r"--connect (ws://\S+)", said)
-            assert hub is not None, said
-            assert found is not None
-            yield found[1], hub[1]
-            process.send_signal(signal.SIGINT)
-            said += process.communicate(timeout=DEADLINE_S)[0]
-        finally:
-            process.kill()
-    assert "Traceback" not in said, said
-
-
 async def test_two_browsers_edit_one_board_by_two_servers(tmp_path: Path) -> None:
-    with trio.fail_after(DEADLINE_S), board(tmp_path, "a") as (url, hub), board(tmp_path, "b", "--connect", hub) as (other_url, _):
+    with (
+        trio.fail_after(DEADLINE_S),
+        running_page(BOARD, tmp_path, "a") as (url, hub),
+        running_page(BOARD, tmp_path, "b", "--connect", hub) as (other_url, _),
+    ):
         async with open_browser(tmp_path / "profile") as browser:
             here, there = await browser.open(url), await browser.open(other_url)
             for tab in (here, there):
@@ -72,7 +47,7 @@ async def test_two_browsers_edit_one_board_by_two_servers(tmp_path: Path) -> Non
 
 
 async def test_nothing_that_a_stranger_writes_stops_it_or_hides_a_note(tmp_path: Path) -> None:
-    with trio.fail_after(DEADLINE_S), board(tmp_path, "a") as (url, hub), stranger(hub, "board.example.com") as log:
+    with trio.fail_after(DEADLINE_S), running_page(BOARD, tmp_path, "a") as (url, hub), stranger(hub, "board.example.com") as log:
         async with open_browser(tmp_path / "profile") as browser:
             tab = await browser.open(url)
             await tab.wait("document.getElementById('state')?.textContent === 'connected'")

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import random
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,38 +11,16 @@ from typing import Any
 import pytest
 import trio
 from chromium import CHROMIUM, Tab, open_browser
-from example_support import DEADLINE_S, EXAMPLES, poison_like, stranger
+from example_support import DEADLINE_S, EXAMPLES, poison_like, running_page, stranger
 from terminal import Terminal
 
-FOLDER = EXAMPLES / "text"
+TEXT = EXAMPLES / "text" / "text.py"
 TOPIC = "text.example.com"
 QUIT = "\x11"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: `apt-get install chromium`"),
 ]
-
-
-@contextmanager
-def server(folder: Path, name: str, *options: str) -> Iterator[tuple[str, str]]:
-    """Run the example as its README says; give the page's URL, and its hub's if it is one."""
-    command = [sys.executable, "-u", str(FOLDER / "text.py"), "--log", f"{name}.db", "--port", "0", *options]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            said = ""
-            assert process.stdout is not None
-            for line in process.stdout:
-                said += line
-                if found := re.search(r"running on (http://127\.0\.0\.1:\d+)", line):
-                    break
-            assert found is not None, said
-            hub = re.search(r"--connect (ws://[^\s,]+)", said)
-            yield found[1], hub[1] if hub else ""
-            process.send_signal(signal.SIGINT)
-            said += process.communicate(timeout=DEADLINE_S)[0]
-        finally:
-            process.kill()
-    assert "Traceback" not in said, said
 
 
 async def shows(tab: Tab, text: str) -> None:
@@ -59,7 +32,11 @@ async def place_caret(tab: Tab, place: str) -> None:
 
 
 async def test_two_browsers_and_a_terminal_write_one_text(tmp_path: Path) -> None:
-    with trio.fail_after(DEADLINE_S), server(tmp_path, "a") as (url, hub), server(tmp_path, "b", "--connect", hub) as (other_url, _):
+    with (
+        trio.fail_after(DEADLINE_S),
+        running_page(TEXT, tmp_path, "a") as (url, hub),
+        running_page(TEXT, tmp_path, "b", "--connect", hub) as (other_url, _),
+    ):
         async with open_browser(tmp_path / "profile") as browser:
             here, there = await browser.open(url), await browser.open(other_url)
             for tab in (here, there):
@@ -75,7 +52,7 @@ async def test_two_browsers_and_a_terminal_write_one_text(tmp_path: Path) -> Non
                 await there.type(right)
             for tab in (here, there):
                 await shows(tab, "white bread 🥖 and butter, salt")
-            with Terminal(str(FOLDER / "text.py"), "--log", "c.db", "--connect", hub, "--terminal", folder=tmp_path) as terminal:
+            with Terminal(str(TEXT), "--log", "c.db", "--connect", hub, "--terminal", folder=tmp_path) as terminal:
                 await trio.to_thread.run_sync(terminal.wait, "white bread", "and butter, salt")
                 terminal.type("fresh ")
                 for tab in (here, there):
@@ -95,7 +72,7 @@ async def test_two_browsers_and_a_terminal_write_one_text(tmp_path: Path) -> Non
 async def test_nothing_that_a_stranger_writes_stops_it_or_moves_what_is_typed(tmp_path: Path) -> None:
     import pycrdt
 
-    with trio.fail_after(DEADLINE_S), server(tmp_path, "a") as (url, hub), stranger(hub, TOPIC) as log:
+    with trio.fail_after(DEADLINE_S), running_page(TEXT, tmp_path, "a") as (url, hub), stranger(hub, TOPIC) as log:
         async with open_browser(tmp_path / "profile") as browser:
             tab = await browser.open(url)
             await tab.wait("document.getElementById('state')?.textContent === 'connected'")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...archive.foreign import describe_foreign
+from ...archive.foreign import add_foreign
 from ...errors import DecodeError, NotFound
 from ..entries import ENTRY_COLUMNS, ID_CHARACTERS, add_entry, entry_cells, payload_text
 from ..exits import ExitCode
@@ -128,6 +128,8 @@ async def _explain(log: GossipLog, id: str, out: Output) -> int:
     entry = await log.get(id)
     verdict = judge(entry.value, entry.key, topic=log.topic)
     accepted, rule, reason = verdict.accepted, verdict.rule, verdict.reason
+    if verdict.entry is None:
+        reason = add_foreign(reason or "", entry.value)
     parents = list(dict.fromkeys(entry.message.parents)) if accepted else []
     present = {parent: await log.has(parent) for parent in parents}
     children = await log.children(id)
@@ -181,8 +183,7 @@ def _explain_quarantined(held: Quarantined, out: Output) -> int:
     try:
         author, parents, payload = entry.signature.public_key, list(entry.message.parents), payload_text(entry)
     except DecodeError as error:
-        foreign = describe_foreign(held.value)
-        shown.append(("payload", f"unreadable: {clean(str(error))}" + ("" if foreign is None else f"; it is {clean(foreign)}")))
+        shown.append(("payload", f"unreadable: {clean(add_foreign(str(error), held.value))}"))
     else:
         record |= {"clock": entry.clock, "author": author, "parents": [{"id": parent} for parent in parents]}
         shown += [("signed by", out.style(clean(author), "cyan")), ("clock", f"{entry.clock:,}")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...archive import entry_to_line
+from ...archive.foreign import add_foreign
 from ...errors import DamagedLog, DecodeError
 from ..entries import ENTRY_COLUMNS, add_entry, payload_text
 from ..options import id_argument, log_argument, output_options
@@ -103,10 +104,15 @@ def show(log: str, entry_id: str, is_hex: bool, out: Output) -> None:
             entry = await opened_log.get(await resolve(opened_log, entry_id))
             if is_hex:
                 out.line(entry.value.hex())
-            elif out.is_json:
-                out.raw(entry_to_line(entry))
-            else:
-                out.fields({}, _fields(entry, out))
+                return
+            try:
+                if out.is_json:
+                    out.raw(entry_to_line(entry))
+                else:
+                    out.fields({}, _fields(entry, out))
+            except DecodeError as error:
+                what = add_foreign(f"entry {entry.id} is damaged: {error}", entry.value)
+                raise DecodeError(what, hint=f"`gossiplog show {log} {entry_id} --hex` prints its bytes") from None
 
     run(task)
 

@@ -328,7 +328,7 @@ def verify_items(items: Iterable[Item], topic: str | None) -> list[Finding]:
 
 
 def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[Finding]:
-    from ...archive.foreign import describe_foreign
+    from ...archive.foreign import add_foreign
     from ...entry import encode_id
     from ...entry.validation import judge
 
@@ -340,8 +340,7 @@ def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[Finding]
         verdict = judge(item.value, item.key, topic=topic)
         entry, reason = verdict.entry, verdict.reason
         if entry is None:
-            foreign = describe_foreign(item.value)
-            yield Finding(claimed_id, False, verdict.rule, reason if foreign is None else f"{reason}; it is {foreign}", place=item.place)
+            yield Finding(claimed_id, False, verdict.rule, add_foreign(reason or "", item.value), place=item.place)
         elif verdict.accepted:
             yield Finding(entry.id, True, parents=entry.parent_keys, place=item.place)
         else:
