@@ -3,7 +3,6 @@
 import os
 import signal
 import sqlite3
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from log_support import SIGNERS, make, make_history
-from spark_support import CONNECT, REPOSITORY, Foreign, Log, Start, start, write_log
+from spark_support import REPOSITORY, Foreign, Log, Start, start, start_connected, write_log
 
 from gossiplog.archive import entry_to_line
 
@@ -22,6 +21,10 @@ SETTINGS = {
     # Of 15 s, in which a process on a busy machine may not have been waited for.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # A Connect server in the same JVM: one of its own takes as long to start and to warm up as all the other tests together.
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
 }
 """Compiling the code of a query, twice over, takes longer than running it on a few hundred rows."""
 
@@ -31,7 +34,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The session; starting it takes 10 seconds. What runs beside the tests is started before it, if it was asked for."""
     from gossiplog.spark import session
 
-    for name in ("submitted", "connected"):
+    for name in ("submitted", "connected_alone"):
         if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
             request.getfixturevalue(name)
     made = session("local[2]", app="tests", memory="1g", config=SETTINGS)
@@ -62,10 +65,17 @@ def submitted(damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="session")
-def connected(whole: Log, damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Jobs on the whole and the damaged log over Spark Connect."""
-    folder = tmp_path_factory.mktemp("connected")
-    yield from ended(start([sys.executable, "-c", CONNECT, whole.path, damaged.path, str(folder / "out")], folder))
+def connected_alone(whole: Log, damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Jobs on the whole and the damaged log over Spark Connect, with a server of their own."""
+    yield from ended(start_connected("local[1]", whole, damaged, tmp_path_factory.mktemp("connected-alone")))
+
+
+@pytest.fixture
+def connected(spark: Any, whole: Log, damaged: Log, tmp_path: Path) -> Iterator[Start]:
+    """The same with the server in the tests' own JVM."""
+    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    yield from ended(start_connected(f"sc://127.0.0.1:{port}", whole, damaged, tmp_path))
 
 
 @pytest.fixture(scope="session")

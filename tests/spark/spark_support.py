@@ -3,6 +3,7 @@
 import hashlib
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,9 +87,9 @@ CONNECT = """
 import json, sys
 from gossiplog.spark import read_entries, session
 from gossiplog.spark.jobs.jobs import Job, diff_job, state_job, tree_job, verify_job
-spark = session(remote="local[1]", config={"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"})
+remote, whole, damaged, out = sys.argv[1:]
+spark = session(remote=remote, config={"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"})
 assert type(spark).__module__.startswith("pyspark.sql.connect"), type(spark)
-whole, damaged, out = sys.argv[1:]
 job = Job(spark)
 print(json.dumps({
     "tree": tree_job(job, whole).results["root"],
@@ -98,3 +99,8 @@ print(json.dumps({
 }))
 spark.stop()
 """
+
+
+def start_connected(remote: str, whole: Log, damaged: Log, folder: Path) -> Start:
+    """Start jobs of each kind over Spark Connect, in a process of their own."""
+    return start([sys.executable, "-c", CONNECT, remote, whole.path, damaged.path, str(folder / "out")], folder)
