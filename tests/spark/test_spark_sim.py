@@ -56,9 +56,11 @@ def test_traces_are_the_same_in_either_format(spark: Any, traced: tuple[Path, li
 def test_traces_give_the_figures_of_the_simulator(spark: Any, traced: tuple[Path, list[RunResult]], tmp_path: Path) -> None:
     folder, results = traced
     traces = read_traces(spark, str(folder / "jsonl")).cache()
-    runs = {(row["router"], row["seed"]): row for row in by_run(traces).collect()}
+    all_messages = by_message(traces).cache()
+    all_runs = by_run(traces, all_messages).cache()
+    runs = {(row["router"], row["seed"]): row for row in all_runs.collect()}
     assert len(runs) == len(results)
-    messages = {(row["router"], row["seed"], row["message"]): row for row in by_message(traces).collect()}
+    messages = {(row["router"], row["seed"], row["message"]): row for row in all_messages.collect()}
     for result in results:
         summary, row = result.summary, runs[result.scenario.router, result.seed]
         assert (row["published"], row["delivered"], row["last_hop"]) == (summary.published, summary.delivered, summary.last_hop)
@@ -70,7 +72,7 @@ def test_traces_give_the_figures_of_the_simulator(spark: Any, traced: tuple[Path
             assert message["last_hop"] == result.metrics.last_hop(number)
             assert message["reach"] == pytest.approx(1 - len(result.metrics.missing(number)) / 12)
     assert latencies(traces).count() == sum(result.summary.delivered for result in results)
-    assert [(row["router"], row["runs"]) for row in summed_up(by_run(traces)).collect()] == [("episub", 2), ("gossipsub", 2)]
+    assert [(row["router"], row["runs"]) for row in summed_up(all_runs).collect()] == [("episub", 2), ("gossipsub", 2)]
     assert quarantined(traces).isEmpty()
     plot_latencies(traces, str(tmp_path / "latency.png"))
     assert (tmp_path / "latency.png").read_bytes().startswith(b"\x89PNG")

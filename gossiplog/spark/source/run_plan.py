@@ -16,7 +16,6 @@ from ...plan import Plan, ask, run_plan
 from ...store.base import Durability
 from ...store.postgres.url import is_postgres_url
 from ...store.sqlite.bounds import BoundedConnection
-from ...tasks.nursery import first_error
 
 __all__ = ["PlanRunner", "is_log", "is_url", "last_seq", "opened_store"]
 
@@ -130,5 +129,8 @@ def _awaited(location: str, topic: str | None) -> Iterator[PlanRunner]:
 
 
 def _store_error(error: BaseException) -> BaseException:
+    # Spark starts a process for nearly every step of a load, and most of them have no use for an event loop.
+    from ...tasks.nursery import first_error
+
     error = first_error(error)
     return error if isinstance(error, StoreError | OSError | ValueError) else StoreError(f"the store cannot be opened: {error}")

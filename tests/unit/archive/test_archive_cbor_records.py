@@ -59,7 +59,7 @@ def test_damaged_records_are_refused_as_their_decoded_form_is() -> None:
 
 @pytest.mark.parametrize("item", [b"\x80", b"\xa0", b"\x81\x80", b"\x01"])
 def test_a_body_of_empty_arrays_costs_its_bytes_and_no_more(item: bytes) -> None:
-    count = 200_000
+    count = 70_000
     record = record_of(make(0))
     body = pcf.encode(record).replace(b"\x67payload\x00", b"\x67payload\x9a" + count.to_bytes(4) + item * count)
     tracemalloc.start()
@@ -77,6 +77,7 @@ def test_many_small_fields_are_no_way_round_the_bounds() -> None:
     record["message"]["parents"] = ["0" * 32] * 16_385
     with pytest.raises(DecodeError, match="16385 parents"):
         cbor_to_value(pcf.encode(record))
-    record["message"]["parents"] = [[]] * 1_100_000
+    record["message"]["parents"] = []
+    body = pcf.encode(record).replace(b"\x67parents\x80", b"\x67parents\x9a" + (1_100_000).to_bytes(4) + b"\x80" * 1_100_000)
     with pytest.raises(DecodeError, match="parents"):
-        cbor_to_value(pcf.encode(record))
+        cbor_to_value(body)

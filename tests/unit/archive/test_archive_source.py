@@ -58,7 +58,7 @@ def test_gzip_is_read_like_the_plain_file() -> None:
 
 
 def test_gzip_that_grows_beyond_a_hundredfold_is_refused() -> None:
-    records = read(gzip.compress(b"ab\n" * 3_000_000))
+    records = read(gzip.compress(b"ab\n" * 600_000))
     assert records[-1].is_truncated
     assert "100 times" in (records[-1].fault or "")
 

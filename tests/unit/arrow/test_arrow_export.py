@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from random import Random
 
-import duckdb
-import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -68,6 +66,10 @@ async def test_batches_are_of_one_moment_and_small_where_values_are_large(tmp_pa
 
 
 def test_duckdb_and_polars_read_what_was_exported(path: Path, tmp_path: Path) -> None:
+    # Every process collects all tests, and this one alone needs them.
+    import duckdb
+    import polars
+
     file = str(tmp_path / "app.parquet")
     assert "300 entries" in export(str(path), "-o", file, "--table")
     by_author = duckdb.sql(f"SELECT author, count(*) FROM '{file}' GROUP BY author ORDER BY author").fetchall()
