@@ -16,6 +16,7 @@ from gossiplog.broadcast import Ban
 from gossiplog.errors import CannotConnect, LocalProtocolError
 from gossiplog.net.discovery import Discovery
 from gossiplog.net.libp2p import PeerKey
+from gossiplog.net.libp2p.identify import ask_identity
 from gossiplog.net.libp2p.records import open_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
 from gossiplog.pubsub.mesh_params import MESH_PARAMS
@@ -108,17 +109,34 @@ async def test_a_stranger_without_a_log_is_no_trouble():
         assert one.service.state().pushing == ()
 
 
-async def test_a_banned_peer_is_let_go_and_not_taken_back():
+async def test_a_banned_peer_is_let_go_and_not_taken_back_and_its_redials_are_said_once(caplog):
+    caplog.set_level("INFO", "gossiplog.net")
     async with a_peer() as one, a_peer() as other:
         await other.host.connect(one.host.id, one.host.announced)
         await eventually(lambda: one.service.links())
         one.service._act(Ban(other.host.id, trio.current_time() + 600, "a test"))
         await eventually(lambda: one.host.peers == [])
-        with contextlib.suppress(CannotConnect):
-            connection = await other.host.connect(one.host.id, one.host.announced)
-            await connection.wait_ended()
-        await eventually(lambda: one.host.peers == other.host.peers == [])
+        for _ in range(3):
+            with contextlib.suppress(CannotConnect):
+                connection = await other.host.connect(one.host.id, one.host.announced)
+                await connection.wait_ended()
+            await eventually(lambda: one.host.peers == other.host.peers == [])
         assert one.service.links() == []
+    refusals = [record for record in caplog.records if record.getMessage() == "refused a connection"]
+    assert [record.fields["reason"] for record in refusals] == ["the peer is banned"]
+
+
+async def test_what_a_peer_says_of_itself_does_not_change_while_it_is_connected():
+    """Which is why nobody is pushed an identity: neither logs nor connections that come and go change it."""
+    async with a_peer() as one, a_host() as other:
+        connection = await other.connect(one.host.id, one.host.announced)
+        before = await ask_identity(connection)
+        async with a_peer(*one.host.announced) as third, one.service.log.listen("127.0.0.1:0"):
+            await eventually(lambda: one.service.links())
+            entry = await third.service.log.append({"n": 1})
+            await eventually(lambda: one.service.log.has(entry.id))
+            during = await ask_identity(connection)
+        assert before == during == await ask_identity(connection)
 
 
 async def test_two_connections_with_one_peer_count_once_and_either_may_go():

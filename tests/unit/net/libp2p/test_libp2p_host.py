@@ -17,6 +17,7 @@ from gossiplog.net.libp2p.transport import dial
 from gossiplog.net.libp2p.upgrade import upgrade_inbound, upgrade_outbound
 from gossiplog.net.protocol_ids import PING_PROTOCOLS, YAMUX
 from gossiplog.net.transport.multistream import encode_line
+from gossiplog.net.transport.muxed import EndKind
 
 ONE, TWO = PeerKey(b"\1" * 32), PeerKey(b"\2" * 32)
 
@@ -69,6 +70,20 @@ async def test_the_end_of_a_host_is_the_end_of_its_connections_and_its_port():
         await eventually(lambda: two.peers == [])
         with pytest.raises(CannotConnect, match="Connection refused"):
             await two.connect(one.id, one.announced)
+
+
+@pytest.mark.parametrize("address", BOTH, ids=("tcp", "websocket"))
+async def test_a_connection_that_was_closed_is_not_said_to_have_broken(address, caplog):
+    caplog.set_level("DEBUG", "gossiplog.net")
+    async with a_host(address) as one:
+        async with a_host(address) as two:
+            await two.connect(one.id, one.announced)
+            await eventually(lambda: one.peers == [two.id])
+            (peering,) = one.peerings
+        end = await peering.connection.wait_ended()
+        assert (end.kind, end.reason) == (EndKind.GONE, "the peer closed it")
+        await eventually(lambda: one.peers == [])
+    assert not any("broke" in record.getMessage() or "broke" in str(vars(record).get("fields")) for record in caplog.records)
 
 
 async def test_whoever_answers_at_an_address_has_to_be_the_one_that_was_dialled():
