@@ -60,7 +60,7 @@ ALLOWED: dict[str, str] = {
     "replica": "arrow codec entry errors log plan reconcile sketch store sync tasks tree",
     "sim": "errors sim/experiments",
     "sim/experiments": "pubsub pubsub/routers",
-    "sim/check": "broadcast codec entry errors log plan pubsub pubsub/overlay reconcile sim sketch store/memory sync tree",
+    "sim/check": "broadcast codec entry errors log plan pubsub pubsub/overlay reconcile replica sim sketch store/memory sync tree",
     "sim/measure": "errors glass pubsub pubsub/overlay sim sim/experiments sim/routing",
     "sim/routing": "errors pubsub pubsub/overlay sim sim/experiments sim/measure",
     "sim/simsub": "errors sim sim/routing",

@@ -100,11 +100,10 @@ class _CallAsync(Request[T]):
 
 
 class Applications:
-    """All applications of one open log.
+    """All applications of one open log, or of a simulated one: what belongs to a commit is a plan, whoever runs it.
 
     Args:
         applications: In the order in which they are called.
-        store: The log's.
 
     Attributes:
         on_missed: Told of each entry that is set aside: the application, the entry, why.
@@ -112,7 +111,7 @@ class Applications:
         is_async: Whether one of them has to be called in the event loop.
     """
 
-    def __init__(self, applications: Sequence[Application], store: Store) -> None:
+    def __init__(self, applications: Sequence[Application]) -> None:
         names = [application.name for application in applications]
         if len(names) != len(set(names)):
             raise LocalProtocolError(f"two applications have the same name: {', '.join(names)}")
@@ -121,7 +120,6 @@ class Applications:
         self.is_async = any(is_coroutine_function(application.apply) for application in applications)
         self._all = {application.name: application for application in applications}
         self._versions = {application.name: application.version for application in applications}
-        self._store = store
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -201,45 +199,46 @@ class Applications:
         finally:
             plan.close()
 
-    async def bring_up_to_date(self, on_progress: Callable[[int], None] | None = None) -> None:
+    async def bring_up_to_date(self, store: Store, on_progress: Callable[[int], None] | None = None) -> None:
         """Apply what was stored without the applications, and build the tables anew of those that have another version.
 
         Raises:
             NewerVersion: The tables are of a later version of an application.
         """
         for application in self._all.values():
-            applied = await self._store.read(find_applied(application.name))
+            applied = await store.read(find_applied(application.name))
             if applied is not None and applied.version > application.version:
                 message = f"the tables of application {application.name} are of version {applied.version}, this is {application.version}"
                 raise NewerVersion(message, hint="upgrade the application, or `gossiplog replay` builds the tables for this one")
             if applied is None or applied.version != application.version:
-                await self.rebuild(application, on_progress)
+                await self.rebuild(store, application, on_progress)
             else:
-                await self.follow(application)
+                await self.follow(store, application)
 
-    async def follow(self, application: Application) -> bool:
+    async def follow(self, store: Store, application: Application) -> bool:
         """Apply what other processes stored without the application, a page a transaction; return whether there was anything."""
-        applied = await self._store.read(find_applied(application.name))
+        applied = await store.read(find_applied(application.name))
         is_behind = False
         while applied is not None and applied.version == application.version and applied.behind is not None:
             is_behind = True
-            async with self._store.transaction() as transaction:
-                missed = await self.run(transaction, self._follow_page(application))
+            async with store.transaction() as transaction:
+                missed = await self.run(transaction, self.follow_page(application))
             self.note(missed)
-            applied = await self._store.read(find_applied(application.name))
+            applied = await store.read(find_applied(application.name))
         return is_behind
 
-    def _follow_page(self, application: Application) -> Plan[Missed]:
+    def follow_page(self, application: Application) -> Plan[Missed]:
+        """Apply a page of what was stored without the application; return what was set aside."""
         applied = yield from find_applied(application.name)
         if applied is None or applied.version != application.version or applied.behind is None:
             return []
         _, failures = yield from catch_up(application, applied.behind, None, self._applying, time.time(), {})
         return [(application.name, failure) for failure in failures]
 
-    async def rebuild(self, application: Application, on_progress: Callable[[int], None] | None = None) -> Rebuilt:
+    async def rebuild(self, store: Store, application: Application, on_progress: Callable[[int], None] | None = None) -> Rebuilt:
         """Build an application's tables anew, in one transaction: others see the old ones until it is done, and a crash undoes it."""
         count = aside = 0
-        async with self._store.transaction() as transaction:
+        async with store.transaction() as transaction:
             await self._reset(transaction, application)
             after: bytes | None = None
             while True:
@@ -263,14 +262,14 @@ class Applications:
         failures = yield from apply_entries(application, entries, self._applying, time.time(), {})
         return page[-1][0], len(page), failures
 
-    async def retry(self, application: Application) -> Rebuilt:
+    async def retry(self, store: Store, application: Application) -> Rebuilt:
         """Apply again what the application set aside; a rebuild, where that comes too late for its place in the order."""
-        async with self._store.transaction() as transaction:
+        async with store.transaction() as transaction:
             keys = [record.key for record in await transaction.run(read_set_aside(application.name))]
             if application.order_free or not await transaction.run(has_applied_children(set(keys))):
                 failures = await self.run(transaction, retry(application, keys, self._applying, time.time()))
                 return Rebuilt(application.name, len(keys), len(failures))
-        return await self.rebuild(application)
+        return await self.rebuild(store, application)
 
     async def _reset(self, transaction: Transaction, application: Application) -> None:
         await transaction.run(ask(WriteSetAside(application.name, [], None)))

@@ -66,7 +66,7 @@ class Replica(LogCare):
         self._has_rules = rule is not None
         self._schemes = schemes
         self._on_rebuild = on_rebuild
-        self._applications = Applications(applications, store)
+        self._applications = Applications(applications)
         self._writer = Writer(store, applications=self._applications, rule=rule, value_bytes_max=value_bytes_max, on_commit=self._on_commit)
         self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)
         self._cursors: set[str] = set()
@@ -268,11 +268,11 @@ class Replica(LogCare):
             StoreError: The store failed; the tables are as they were.
         """
         self._check_writable()
-        runner = Applications([application], self._store) if isinstance(application, Application) else self._applications
+        runner = Applications([application]) if isinstance(application, Application) else self._applications
         chosen = runner.find(application if isinstance(application, str) else None)
         if not chosen:
             raise LocalProtocolError("there is no application whose tables could be built", hint="open(…, app=…)")
-        return [await runner.rebuild(each, on_progress) for each in chosen]
+        return [await runner.rebuild(self._store, each, on_progress) for each in chosen]
 
     async def retry_set_aside(self, application: str | None = None) -> list[Rebuilt]:
         """Apply again what the applications, or the one of this name, could make nothing of.
@@ -288,11 +288,11 @@ class Replica(LogCare):
             StoreError: The store failed; the tables are as they were.
         """
         self._check_writable()
-        return [await self._applications.retry(each) for each in self._applications.find(application)]
+        return [await self._applications.retry(self._store, each) for each in self._applications.find(application)]
 
     async def _bring_up_to_date(self) -> None:
         """See `LogCare._bring_up_to_date`."""
-        await self._applications.bring_up_to_date(self._on_rebuild)
+        await self._applications.bring_up_to_date(self._store, self._on_rebuild)
 
     async def sync(self, other: Replica, *, source: Source | None = None) -> SyncResult:
         """Pull what another open log has and this one lacks, over one snapshot of it. Call it on the other one for the other way.
@@ -337,7 +337,7 @@ class Replica(LogCare):
         Before it, applications get what was stored without them.
         """
         if not self.read_only:
-            await self._applications.bring_up_to_date(self._on_rebuild)
+            await self._applications.bring_up_to_date(self._store, self._on_rebuild)
         async with open_service_nursery() as nursery:
             if self.read_only:
                 self._writer.close()
@@ -398,7 +398,7 @@ class Replica(LogCare):
             self._others = trio.Event()
             try:
                 for application in self._applications.find(None):
-                    await self._applications.follow(application)
+                    await self._applications.follow(self._store, application)
             except StoreError as error:
                 # The next commit says what is wrong, if it still is.
                 logger.warning("applications cannot follow: %s", error)

@@ -18,7 +18,8 @@ from gossiplog.log.commit import _Batch
 from gossiplog.log.past import Past, find_entry
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.plan import Plan, ask
-from gossiplog.sim.check import log_on_disk, tables
+from gossiplog.replica import applications as applications_module
+from gossiplog.replica.applications import Applications
 
 
 def quarantine_failures(apply_entries: Any) -> Any:
@@ -55,8 +56,8 @@ def give_up_at_the_first(isolate: Any) -> Any:
 
 
 def refuse_what_apply_refuses(apply_commit: Any) -> Any:
-    def broken(application: Any, committed: Any, own: Any) -> Any:
-        return apply_commit(application, committed, set(committed.owners.values()))
+    def broken(self: Any, committed: Any, known: Any, own: Any) -> Any:
+        return apply_commit(self, committed, known, set(committed.owners.values()))
 
     return broken
 
@@ -83,13 +84,13 @@ def ask_the_whole_log(self: Any, id: str) -> Any:
 
 LAW_BUGS: Sequence[PlantedBug] = (
     PlantedBug(
-        1, "apply decides membership", "what it raises about is not stored", around(log_on_disk, "apply_commit", refuse_what_apply_refuses)
+        1, "apply decides membership", "what it raises about is not stored", around(Applications, "apply_commit", refuse_what_apply_refuses)
     ),
     PlantedBug(
         0,
         "apply quarantines",
         "what it raises about is set aside by the rules of a repair",
-        around(tables, "apply_entries", quarantine_failures),
+        around(applications_module, "apply_entries", quarantine_failures),
     ),
     PlantedBug(1, "descendants are dropped", "with what was set aside", around(applying_module, "isolate", drop_descendants)),
     PlantedBug(1, "batches are set aside", "for one entry in them", around(applying_module, "isolate", give_up_at_the_first)),

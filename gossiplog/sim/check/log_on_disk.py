@@ -11,10 +11,13 @@ from ...entry.signing import Signer
 from ...entry.validation import Outcome, Rule, Verdict, validate
 from ...log.access import AccessRule, Void
 from ...log.application import Application
+from ...log.applying import find_applied
 from ...log.commit import AppendPayloads, Committed, InsertEntries, commit
-from ...plan import Plan, Request, run_plan
+from ...log.requests import Applied, WriteApplication
+from ...plan import Plan, Request, ask, run_plan
+from ...replica.applications import Applications, OwnFailure
 from .disk import Disk
-from .tables import Transaction, apply_commit, open_table
+from .tables import Transaction, follow_commit
 
 __all__ = ["TOPIC", "LogOnDisk", "Validator"]
 
@@ -87,21 +90,21 @@ class LogOnDisk:
         self._on_commit = on_commit
         self._on_refused = on_refused
         self.application = application
+        self._applications = Applications([] if application is None else [application])
         self.rule = rule
         self._void = Void()
         self._work: deque[tuple[AppendPayloads | InsertEntries, Then]] = deque()
         self._is_writing = False
-        if application is not None:
-            self._open(application)
+        self._open()
 
     @property
     def is_idle(self) -> bool:
         """Whether no transaction is under way and no work waits for one."""
         return not self._is_writing and not self._work
 
-    def read(self, plan: Plan[T]) -> T:
-        """Run a plan that reads what is committed."""
-        return run_plan(self._void.complete(plan) if self._void else plan, self.state.answer)
+    def read(self, plan: Plan[T], answer: Callable[[Request[Any]], Any] | None = None) -> T:
+        """Run a plan that reads what is committed; `answer`: in place of the state's, for whoever wants to see the requests."""
+        return run_plan(self._void.complete(plan) if self._void else plan, answer or self.state.answer)
 
     def append(self, payloads: Sequence[bytes], signer: Signer, then: Then) -> None:
         """Append payloads in PCF; `then` is the acknowledgement, which does not come if the rule or `apply` refuses one of them."""
@@ -147,9 +150,17 @@ class LogOnDisk:
         thens = [then for _, then in group]
         self._later(self._commit_s if writes else 0.0, lambda: self._on_written(committed, writes, thens))
 
-    def _open(self, application: Application) -> None:
+    def _open(self) -> None:
+        """Apply what was stored without the application, a page a transaction."""
+        for application in self._applications.find(None):
+            if self.read(find_applied(application.name)) is None:
+                self._write_now(ask(WriteApplication(Applied(application.name, application.version, 0))))
+            while (applied := self.read(find_applied(application.name))) is not None and applied.behind is not None:
+                self._write_now(self._applications.follow_page(application))
+
+    def _write_now(self, plan: Plan[Any]) -> None:
         transaction = Transaction(self.state)
-        transaction.run(open_table(application))
+        transaction.run(plan)
         self._disk.begin(transaction.writes)
         for request in transaction.writes:
             self.state.write(request)
@@ -163,11 +174,13 @@ class LogOnDisk:
             transaction = Transaction(self.state)
             plan = commit(work, topic=TOPIC, now=0.0, rule=self.rule, void=self._void, failed=failed)
             committed = transaction.run(plan)
-            refused = transaction.run(apply_commit(self.application, committed, own))
-            if not refused:
-                self._on_refused([entry for entry, _ in self._void.take_news()])
-                return committed, transaction.writes
-            failed |= refused
+            try:
+                transaction.run(follow_commit(self._applications, committed, own))
+            except OwnFailure as refused:
+                failed |= refused.errors
+                continue
+            self._on_refused([entry for entry, _ in self._void.take_news()])
+            return committed, transaction.writes
 
     def _on_written(self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Then]) -> None:
         for request in writes:

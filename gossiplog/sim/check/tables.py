@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...entry.message import Entry
-from ...log.application import Application
-from ...log.applying import Batch, apply_entries, catch_up, find_applied, leave_behind
 from ...log.commit import Committed
-from ...log.requests import Applied, WriteApplication
-from ...plan import Call, Plan, Request, ask, run_plan
+from ...plan import Call, Plan, Request, run_plan
+from ...replica.applications import Applications
 from ...store.memory.state import WRITES, MemoryState
 
-__all__ = ["StateWithTable", "Transaction", "WriteRow", "apply_commit", "open_table"]
+__all__ = ["StateWithTable", "Transaction", "WriteRow", "follow_commit"]
 
 T = TypeVar("T")
 
@@ -83,41 +80,11 @@ class Transaction:
         return self._state.answer(request)
 
 
-def apply_commit(application: Application | None, committed: Committed, own: Collection[int]) -> Plan[dict[int, Exception]]:
-    """Have the application follow a commit as that of a live log does; return what it raised about appends of ours, by piece of work."""
-    if not committed.entries:
-        return {}
-    known = yield from leave_behind({} if application is None else {application.name: application.version}, committed.last)
-    if application is None:
-        return {}
-    entries = [entry for _, entry in committed.entries]
-    new = {entry.key: entry for entry in entries}
-    behind = known[application.name].behind
-    while behind is not None:
-        behind, _ = yield from catch_up(application, behind, committed.last, _applying, 0.0, new)
-    failures = yield from apply_entries(application, entries, _applying, 0.0, new)
-    owners = {committed.owners[failure.entry.key]: failure.error for failure in reversed(failures)}
-    return {index: error for index, error in owners.items() if index in own}
+def follow_commit(applications: Applications, committed: Committed, own: Collection[int]) -> Plan[None]:
+    """Have applications follow a commit, in the transaction that it is written in.
 
-
-def open_table(application: Application) -> Plan[None]:
-    """Apply what was stored without the application."""
-    applied = yield from find_applied(application.name)
-    behind = 0 if applied is None else applied.behind
-    if applied is None:
-        yield from ask(WriteApplication(Applied(application.name, application.version, 0)))
-    while behind is not None:
-        behind, _ = yield from catch_up(application, behind, None, _applying, 0.0, {})
-
-
-def _applying(application: Application, batch: Batch, new: Mapping[bytes, Entry]) -> Request[Exception | None]:
-    def attempt(transaction: Any) -> Exception | None:
-        transaction.begin_attempt()
-        try:
-            application.apply(batch, transaction)
-        except Exception as error:
-            transaction.undo_attempt()
-            return error
-        return None
-
-    return Call(attempt)
+    Raises:
+        OwnFailure: One of them raised about an append of ours.
+    """
+    known = yield from applications.note_commit(committed)
+    yield from applications.apply_commit(committed, known, own)
