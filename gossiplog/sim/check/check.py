@@ -49,6 +49,9 @@ POISON_SHARE = 0.3
 """Of answers: their authors' own applications raise about them."""
 VISIT_S = 6.0
 """How long after everything else a guest comes: what is made up for on new connections and after faults has been by then."""
+SPREADING_S = 5.0
+SPREADING = LinkFaults(hang_up=0.04, cut_short=0.5)
+"""For how long the syncs by which a guest's entries spread break, and how: those that were put off have to take their place."""
 
 
 class Failure(Exception):
@@ -293,7 +296,7 @@ class _Run:
     def _plan_faults(self) -> None:
         rng, plan, world = self.rng, self.plan, self.world
         if plan.has_link_faults:
-            world.at(1.0 + rng.random(), self._spoil_links)
+            world.at(1.0 + rng.random(), self._spoil_links, plan.faults)
         if plan.has_crashes:
             for _ in range(rng.randint(2, 6)):
                 kind = rng.choice(list(Crash))
@@ -306,8 +309,8 @@ class _Run:
                 world.at(at_s, world.divide, sides)
                 world.at(at_s + 1.0 + 6.0 * rng.random(), world.divide, {})
 
-    def _spoil_links(self) -> None:
-        self.world.faults = self.plan.faults
+    def _spoil_links(self, faults: LinkFaults) -> None:
+        self.world.faults = faults
 
     def _crash(self, replica: Replica, kind: Crash, downtime_s: float) -> None:
         if replica.is_up:
@@ -328,6 +331,9 @@ class _Run:
         kinds = (PeerKind.MESH, PeerKind.MESH) if rng.random() < 0.5 else (PeerKind.HUB, PeerKind.CLIENT)
         world.after(VISIT_S, world.link, guest, host, kinds)
         world.after(VISIT_S + 0.2 + 1.2 * rng.random(), guest.leave)
+        if random.Random(f"spreading {self.seed}").random() < 0.7:
+            world.after(VISIT_S, self._spoil_links, SPREADING)
+            world.after(VISIT_S + SPREADING_S, self._spoil_links, LinkFaults())
 
     def _heal(self) -> None:
         """Take all faults away. Connections on which something got lost without a word are made anew, as time-outs would.

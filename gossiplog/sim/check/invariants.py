@@ -7,7 +7,7 @@
 | nothing sent that is not committed, or about to be: valid, new, its parents committed or sent before | every message that leaves |
 | no acknowledged append lost | every recovery, the end |
 | database set = tree set, heads = true sinks, the tree is the one of its leaves | every recovery, the end |
-| heads are told to whom they are to be told, as they are; what is announced is synced for (`telling`) | every push; samples |
+| heads are told to whom they are to be told, as they are; what is announced is looked up and synced for (`telling`) | every push; samples |
 | what routers owe each other and their neighbours (`router_invariants`) | every RPC; samples |
 | queues and caches within their limits | samples |
 | at most 4 syncs, one per peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
@@ -262,7 +262,13 @@ class Invariants:
     def on_pushed(self, replica: Replica, peer: PeerId, data: bytes) -> None:
         """See `Observer`."""
         if replica.id in self.correct and peer in self.correct and isinstance(event := decode_event(data), Update):
+            self._telling.on_update(replica, peer, event.heads)
             self._telling.on_announced(replica, peer, event.heads, self._keys[replica.id])
+
+    def on_looked_up(self, replica: Replica, keys: Sequence[bytes]) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct:
+            self._telling.on_looked_up(replica, keys)
 
     def on_closed(self, replica: Replica, peer: PeerId) -> None:
         """A connection is gone, and the sync on it ends."""

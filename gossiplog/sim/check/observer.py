@@ -85,6 +85,9 @@ class Observer(Protocol[R_contra]):
     def on_pushed(self, replica: R_contra, peer: PeerId, data: bytes) -> None:
         """A push arrived, which the machine is about to be told of."""
 
+    def on_looked_up(self, replica: R_contra, keys: Sequence[bytes]) -> None:
+        """The machine has its log looked through for keys."""
+
     def on_closed(self, replica: R_contra, peer: PeerId) -> None:
         """A connection of the replica's is gone; its machine is about to be told."""
 

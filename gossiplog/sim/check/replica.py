@@ -37,8 +37,8 @@ from ...broadcast import (
 from ...entry.message import Entry
 from ...entry.signing import Ed25519Signer
 from ...entry.validation import Verdict
-from ...log.requests import ReadHeads
-from ...plan import Plan
+from ...log.requests import ReadHeads, ReadLeaves
+from ...plan import Plan, Request
 from ...pubsub.actions import Connect, Probe, SendRpc, SetTimer
 from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, TimerFired
 from ...pubsub.router import Router
@@ -316,7 +316,7 @@ class Replica:
         """Answer at once, or later; then with what was so at either end of the wait."""
 
         def read() -> Any:
-            return self.log.read(action.plan)
+            return self.log.read(action.plan, self._look_up)
 
         if not self.spec.answer_s:
             self.tell(Answered(action.token, read()))
@@ -324,6 +324,11 @@ class Replica:
         answer = read() if self._late.random() < 0.5 else None
         at = self.local_now() + self.spec.answer_s * self._late.random()
         self.wake_at(at, lambda: self.tell(Answered(action.token, read() if answer is None else answer)))
+
+    def _look_up(self, request: Request[Any]) -> Any:
+        if isinstance(request, ReadLeaves):
+            self._observer.on_looked_up(self, request.keys)
+        return self.state.answer(request)
 
     def _on_insert_entry(self, action: InsertEntry) -> None:
         def answer(verdicts: list[Verdict]) -> None:

@@ -1,4 +1,5 @@
-"""What must hold of heads: when they are told, as they are by then and not older, and that what they announce is synced for.
+"""What must hold of heads: when they are told, as they are by then and not older, and that what they announce is looked up and
+synced for.
 
 Source: docs/spec/sync.md, "Reliable causal broadcast"; docs/spec/simulator.md, "The whole log under faults".
 """
@@ -20,6 +21,8 @@ TOLD_S = 0.8
 """Within what time heads are told: a read may be under way, and the one that counts after it, each of which takes up to 0.3 s."""
 WANTED_S = 7.0
 """Within what time a sync begins: another that may bring the same is waited for for 5 s, then the log is asked."""
+LOOKED_UP_S = 0.1
+"""Within what time the log is asked about an update, and as long as it takes for two answers: one to the update before it."""
 IDLE_S = 0.6
 """The same while there is no other to wait for, and as long as the log takes for five answers."""
 SYNCS_MAX = 4
@@ -28,7 +31,7 @@ SYNCS_MAX = 4
 class _Node:
     """What is known of one replica since it started."""
 
-    __slots__ = ("cold", "due", "heads", "idle_since", "open", "syncing", "version", "versions", "waits_since", "wanted")
+    __slots__ = ("cold", "due", "heads", "heard", "idle_since", "open", "syncing", "version", "versions", "waits_since", "wanted")
 
     def __init__(self) -> None:
         self.heads: set[bytes] = set()
@@ -36,6 +39,7 @@ class _Node:
         self.versions: dict[tuple[bytes, ...], int] = {}
         self.open: dict[PeerId, None] = {}
         self.due: dict[PeerId, list[tuple[int, float]]] = {}  # of which version of the log or a later one, and since when
+        self.heard: dict[PeerId, tuple[tuple[bytes, ...], float]] = {}  # updates that the log has not been asked about
         self.wanted: dict[PeerId, tuple[dict[bytes, None], float]] = {}
         self.syncing: dict[PeerId, int] = {}
         self.waits_since = self.idle_since = 0.0
@@ -97,7 +101,21 @@ class TellingInvariants:
         if late_s > TOLD_S:
             self._fail("heads are told as they are", replica, f"{peer} has not been told for {late_s:.1f} s what it should be told")
 
-    # What is synced for
+    # What is looked up, and synced for
+
+    def on_update(self, replica: Replica, peer: PeerId, heads: Iterable[bytes]) -> None:
+        """A peer tells its heads; what it said before need no longer be looked at."""
+        node, keys = self._nodes[replica.id], tuple(dict.fromkeys(heads))
+        node.heard.pop(peer, None)
+        if peer in self._correct and keys:
+            node.heard[peer] = keys, replica.world.now
+
+    def on_looked_up(self, replica: Replica, keys: Sequence[bytes]) -> None:
+        """A replica asks its log about keys: once for each update, whoever else told the same."""
+        heard, keys = self._nodes[replica.id].heard, tuple(keys)
+        peer = next((peer for peer, (heads, _) in heard.items() if heads == keys), None)
+        if peer is not None:
+            del heard[peer]
 
     def on_announced(self, replica: Replica, peer: PeerId, keys: Iterable[bytes], held: Collection[bytes]) -> None:
         """A peer has keys, of which some are not held."""
@@ -142,6 +160,7 @@ class TellingInvariants:
         node = self._nodes[replica.id]
         self.on_push_closed(replica, peer)
         node.wanted.pop(peer, None)
+        node.heard.pop(peer, None)
         if node.syncing.pop(peer, None) is not None:
             node.idle_since = replica.world.now
 
@@ -150,6 +169,9 @@ class TellingInvariants:
         node = self._nodes[replica.id]
         for peer in node.due:
             self._check_due(replica, node, peer)
+        for peer, (_, since) in node.heard.items():
+            if replica.world.now - since > LOOKED_UP_S + 2.1 * replica.spec.answer_s:
+                self._fail("what is announced is looked up", replica, f"the log was not asked about what {peer} told at {since:.3f} s")
         self._check_wanted(replica, node, held)
 
     def _check_wanted(self, replica: Replica, node: _Node, held: Collection[bytes]) -> None:
