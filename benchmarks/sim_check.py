@@ -20,7 +20,7 @@ from gossiplog.sim.processes import spread_out
 from .sim_record import parse, write
 
 WRITE_EVERY = 100
-PARTS = ("crashes", "partitions", "bad links", "skewed clocks", "Byzantine", "clients", "a guest", "calm")
+PARTS = ("crashes", "partitions", "bad links", "skewed clocks", "Byzantine", "clients", "a guest", "a stranger", "reconciliation", "calm")
 
 
 def spread(values: Sequence[float]) -> str:
@@ -34,9 +34,10 @@ def bugs() -> list[str]:
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests/sim"))
     from planted_bugs import PLANTED_BUGS
     from planted_law_bugs import LAW_BUGS
+    from planted_reconcile_bugs import RECONCILE_BUGS
     from planted_router_bugs import ROUTER_BUGS
 
-    bugs = (*PLANTED_BUGS, *ROUTER_BUGS, *LAW_BUGS)
+    bugs = (*PLANTED_BUGS, *ROUTER_BUGS, *LAW_BUGS, *RECONCILE_BUGS)
     caught = sum(bug.seed is not None for bug in bugs)
     rows = [f"{'-' if bug.seed is None else bug.seed:>6}  {bug.name:<42}{bug.what}" for bug in bugs]
     return [f"{len(bugs)} planted bugs, {caught} caught; a seed that catches it", *rows]
