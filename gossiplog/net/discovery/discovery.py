@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -224,10 +225,17 @@ class Discovery:
                 self._nursery.start_soon(peering.connection.aclose)
             if self._changed.is_set():
                 self._changed = trio.Event()
-            with trio.move_on_after(_TICK_S * self._rng.uniform(0.8, 1.2)):
+            with trio.move_on_after(inf if self._has_enough() else _TICK_S * self._rng.uniform(0.8, 1.2)):
                 await self._changed.wait()
                 # What has changed is seldom alone.
                 await trio.sleep(_TICK_S / 10)
+
+    def _has_enough(self) -> bool:
+        """Whether there is nobody to dial and nobody to let go until a connection comes or goes."""
+        return len(self._host.peers) >= self._target and self._surplus_count() <= 0
+
+    def _surplus_count(self) -> int:
+        return len(self._host.peerings) - self._host.connections_max * 3 // 4
 
     def _candidates(self) -> list[PeerId | Address]:
         """Choose whom to dial now: those of the bootstrap list while we are alone, then peers from the buckets we have fewest in."""
@@ -262,13 +270,12 @@ class Discovery:
 
     def _surplus(self) -> list[Peering]:
         """Choose connections to close, so that there is always room for newcomers: not young ones, and none that the router uses."""
-        peerings = self._host.peerings
-        surplus = len(peerings) - self._host.connections_max * 3 // 4
+        surplus = self._surplus_count()
         if surplus <= 0:
             return []
         used = {peer for topic in self._service.state().router.topics for peer in topic.full_message}
         old = trio.current_time() - _YOUNG_S
-        free = [peering for peering in peerings if peering.opened_at < old and peering.connection.peer not in used]
+        free = [peering for peering in self._host.peerings if peering.opened_at < old and peering.connection.peer not in used]
         return self._rng.sample(free, min(surplus, len(free)))
 
     async def _dial_one(self, candidate: PeerId | Address) -> None:

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from math import ceil, inf
 
 import trio
 
@@ -32,6 +33,11 @@ from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, Readable, Strea
 __all__ = ["ConnectionEnd", "Counters", "EndKind", "MuxedConnection", "open_muxed"]
 
 KEEP_ALIVE_S = 30.0
+"""How often a sign of life is looked for. Where there was none since the last time a ping asks for one, which has as long to come."""
+_LATE_S = 1.0
+"""By how much a busy process may miss such a moment."""
+ROUND_TRIP_S = 300.0
+"""How often a ping measures the round trip, whatever else comes."""
 SEND_S = 60.0
 """Somebody who does not take 64 KiB within this time reads nothing; looked at every 30 s, as a deadline for each piece takes CPU."""
 FLUSH_S = 2.0
@@ -375,18 +381,23 @@ class MuxedConnection:
             self.wake_writer()
 
     async def _keep_alive(self) -> None:
-        received = -1
+        """Look now and then whether the peer is alive. Its ping tells that as well as an answer to ours, so that one side pings."""
+        received, pinged_at = -1, -inf
         while True:
-            if self._sending_since is not None and trio.current_time() - self._sending_since >= SEND_S:
+            now = trio.current_time()
+            if self._sending_since is not None and now - self._sending_since >= SEND_S:
                 self.finish(EndKind.SLOW, f"the peer read nothing for {SEND_S:.0f} s")
                 return
             if self.muxer.ping_sent_at is not None and received == self.counters.bytes_in:
                 self.finish(EndKind.LOST, f"no sign of life for {KEEP_ALIVE_S:.0f} s")
                 return
+            if received == self.counters.bytes_in or now - pinged_at >= ROUND_TRIP_S:
+                pinged_at = now
+                self.muxer.ping(now)
+                self.wake_writer()
             received = self.counters.bytes_in
-            self.muxer.ping(trio.current_time())
-            self.wake_writer()
-            await trio.sleep(KEEP_ALIVE_S)
+            # All connections look at the same moments, so that a process that has nothing to do is seldom woken up.
+            await trio.sleep_until(KEEP_ALIVE_S * ceil((now + KEEP_ALIVE_S - _LATE_S) / KEEP_ALIVE_S))
 
     async def _serve_stream(self, stream: MuxedStream) -> None:
         is_done = False

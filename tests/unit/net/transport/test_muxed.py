@@ -417,6 +417,35 @@ async def test_pings_go_out_at_once_and_every_thirty_seconds(autojump_clock):
         assert connection.round_trip_s == pytest.approx(0, abs=0.1)
 
 
+async def test_two_sides_with_nothing_to_say_ping_once_a_minute_each_at_most(autojump_clock):
+    async with muxed_pair() as (client, server):
+        await trio.sleep(5.0)
+        quiet = client.counters.bytes_out + server.counters.bytes_out
+        await trio.sleep(280.0)
+        # A ping and its answer are 24 bytes. Both look at the same moments here; else the ping of one would spare the other's.
+        assert client.counters.bytes_out + server.counters.bytes_out - quiet <= 2 * 4 * 24
+        assert client.end is server.end is None
+
+
+async def test_peer_that_falls_silent_is_dropped_whenever_it_does(autojump_clock):
+    for silent_at in (1.0, 29.0, 31.0, 100.0, 305.0):
+        connecting, bare = muxed_and_bare()
+        async with connecting as connection, trio.open_nursery() as nursery:
+
+            async def answer(bare=bare):
+                while True:
+                    await bare.receive()
+                    await bare.send()
+
+            nursery.start_soon(answer)
+            await trio.sleep(silent_at)
+            assert connection.end is None
+            nursery.cancel_scope.cancel()
+            started = trio.current_time()
+            assert (await connection.wait_ended()).kind is EndKind.LOST
+            assert trio.current_time() - started <= 3 * KEEP_ALIVE_S
+
+
 async def test_peer_that_gives_no_sign_of_life_is_dropped(autojump_clock):
     connecting, _bare = muxed_and_bare()
     started = trio.current_time()
