@@ -18,8 +18,8 @@
 | unwelcome | [IGNORE] | the server takes entries of this writer from clients, and as many |
 | quota | [IGNORE] | the writer has not brought too many of late; if so, it is fetched again later |
 
-They are asked in this order, and the first that fails is named; but the last two, which are a server's, are asked after the signature. The
-last six are not for `validate` to ask. REJECT is the sender's fault,
+They are asked in this order, and the first that fails is named; but the last two, which are a server's, are asked after the signature, and
+of whoever was refused by them before also before it. The last six are not for `validate` to ask. REJECT is the sender's fault,
 IGNORE is nobody's or ours: what goes beyond our limits, or is signed in a way that we do not know, may be as good as any other entry,
 and whoever brings it honest.
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from hostile_client import muxed, push, push_stream
 from network_support import TOPIC, eventually, fetch, memory_log, open_stream, signer, until_count, until_equal, until_has
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Request
 
 from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line
+from gossiplog.codec.framing import encode_frame
+from gossiplog.entry.validation import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.net.access import Access, hash_token, make_token
 from gossiplog.net.admission import HubLimits
@@ -22,6 +25,9 @@ from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub
 from gossiplog.net.service import intake
+from gossiplog.net.service.streams import INSERTING_MAX
+from gossiplog.sync.rpc import Insert
+from gossiplog.sync.wire import encode_event
 
 READER, WRITER, WATCHER = make_token(), make_token(), make_token()
 TOKENS = {"reader": hash_token(READER), "writer": hash_token(WRITER), "watcher": hash_token(WATCHER)}
@@ -169,6 +175,33 @@ async def test_honest_burst_over_the_quota_is_taken_bit_by_bit_and_never_banned(
         await until_equal(client, log)
         assert hub.services[TOPIC].figures.verdicts["push", "ignore", "quota"] > 0
         assert len(hub.links()) == 1
+
+
+async def test_what_is_over_a_quota_is_not_verified_but_what_is_forged_for_it_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = open_to_all(quota={"entries_per_writer": 20})
+    async with memory_log(1) as log, memory_log(2) as client, memory_log(3) as other, log.listen("127.0.0.1:0", limits=rules) as hub:
+        verify, verified = log.verify_many, list[bytes]()
+
+        async def counting(values: Sequence[bytes]) -> list[Verdict]:
+            verified.extend(values)
+            return await verify(values)
+
+        monkeypatch.setattr(log, "verify_many", counting)
+        entries = await client.append_many(range(300))
+        victims = await other.append("honest")
+        verdicts = hub.services[TOPIC].figures.verdicts
+        async with muxed(hub) as connection:
+            stream = await push_stream(connection)
+            await push(stream, entries)
+            await eventually(lambda: verdicts["push", "ignore", "unwelcome"] == 280)
+            # What was under way when the first of them was refused; 48 are, of one client.
+            assert 20 < len(verified) <= 20 + 2 * INSERTING_MAX
+            # Under another's key there is something over the quota, which says nothing of that key.
+            await stream.send_all(encode_frame(encode_event(Insert(victims.key, entries[-1].value))))
+            await eventually(lambda: verdicts["push", "reject", "key"] == 1)
+            await push(stream, [victims])
+            await until_has(log, [victims])
+        assert await log.count() == 21
 
 
 async def test_what_is_over_a_quota_is_429_with_the_time_to_wait_and_other_writers_are_served() -> None:

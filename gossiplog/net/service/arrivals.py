@@ -70,14 +70,14 @@ class Arrivals:
 
     def __init__(self, service: Owner, appends: OwnAppends) -> None:
         self._service = service
-        self.queue = InsertQueue(service.log, appends, self._admit, self._on_foreseen, self._on_decided)
+        self.queue = InsertQueue(service.log, appends, self._refuse, self._admit, self._on_foreseen, self._on_decided)
 
     def put(self, action: InsertEntry) -> None:
         """Take an entry in; the machine hears what becomes of it."""
         peer = self._service.peers.get(action.source)
         if peer is not None:
             peer.inserting += 1
-        self.queue.put(action)
+        self.queue.put(action, None if peer is not None and peer.kind is not PeerKind.CLIENT else action.source)
 
     async def insert_synced(self, peer: Peer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
         """Insert what a sync with a peer brought, by which way it was. See `InsertQueue.insert_synced`."""
@@ -89,15 +89,24 @@ class Arrivals:
         admit: Callable[[Verdict], Verdict] | None = None
         if peer.kind is PeerKind.CLIENT and not service.intake.is_open:
             admit = partial(service.intake.judge, address=peer.metered)
-        verdicts = await self.queue.insert_synced(entries, admit)
+        verdicts = await self.queue.insert_synced(entries, partial(self._foresee, peer), admit)
         for (key, _), verdict in zip(entries, verdicts, strict=True):
             note_refusal(peer, key, verdict)
+            _note_intake(peer, verdict)
             service.figures.count("sync", verdict)
             if admit is not None:
                 service.intake.settle(verdict, peer.metered)
         if service.observer is not None:
             service.observer.on_synced(peer.id, way, [key for key, _ in entries], verdicts)
         return verdicts
+
+    def _refuse(self, action: InsertEntry) -> Verdict | None:
+        peer = self._service.peers.get(action.source)
+        return None if peer is None else self._foresee(peer, action.key, action.value)
+
+    def _foresee(self, peer: Peer, key: bytes, value: bytes) -> Verdict | None:
+        """Refuse without verifying it what a client brings that was over a limit with what it brought last."""
+        return self._service.intake.foresee(key, value, peer.metered) if peer.is_over and peer.kind is PeerKind.CLIENT else None
 
     def _admit(self, action: InsertEntry, verdict: Verdict) -> Verdict:
         peer = self._service.peers.get(action.source)
@@ -123,6 +132,15 @@ class Arrivals:
             peer.inserting = max(0, peer.inserting - 1)
             peer.settled.set()
             note_refusal(peer, action.key, verdict)
+            _note_intake(peer, verdict)
             if verdict.accepted and verdict.is_new:
                 peer.count("entries new")
         service.tell(Inserted(action.token, verdict))
+
+
+def _note_intake(peer: Peer, verdict: Verdict) -> None:
+    """Remember of a peer whether what it brings is over a limit."""
+    if verdict.rule in (Rule.UNWELCOME, Rule.QUOTA):
+        peer.is_over = True
+    elif verdict.accepted and verdict.is_new:
+        peer.is_over = False

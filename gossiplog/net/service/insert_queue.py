@@ -1,10 +1,13 @@
-"""Entries that peers sent one by one: verified in worker threads and inserted, many at a time, in the order in which they came."""
+"""Entries that peers sent one by one: verified in worker threads and inserted, many at a time.
+
+Those of one client keep their order, and so do those of the mesh and of hubs together. Where more waits than is verified at a time, clients
+are served in turn: one that sends much waits for itself.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import trio
@@ -13,9 +16,11 @@ from ...broadcast import InsertEntry
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import ClosedError, CommitError, GossipLogError
+from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ..journal import note
 from .cut_through import CutThrough
+from .fair_queue import FairQueue
 from .own_appends import OwnAppends
 
 __all__ = ["InsertQueue"]
@@ -34,6 +39,7 @@ class InsertQueue:
     Args:
         log: Ours.
         appends: Told what is about to be inserted, and is not ours therefore.
+        refuse: Says of an entry that it will not be taken, where that is certain before it is verified; else None.
         admit: Has the last word on what was verified.
         on_foreseen: Gets an entry that is certain to be accepted, before its verdict; not every entry that will be.
         on_decided: Gets each entry's verdict.
@@ -43,26 +49,28 @@ class InsertQueue:
         self,
         log: Replica,
         appends: OwnAppends,
+        refuse: Callable[[InsertEntry], Verdict | None],
         admit: Callable[[InsertEntry, Verdict], Verdict],
         on_foreseen: Callable[[InsertEntry, Entry], None],
         on_decided: Callable[[InsertEntry, Verdict], None],
     ) -> None:
         self._log = log
         self._appends = appends
+        self._refuse = refuse
         self._admit = admit
         self._cut_through = CutThrough(log)
         self._on_foreseen = on_foreseen
         self._on_decided = on_decided
-        self._queue: deque[InsertEntry] = deque()
+        self._queue = FairQueue[InsertEntry]()
         self._more = trio.Event()
 
     def __len__(self) -> int:
         """How many entries wait to be verified."""
         return len(self._queue)
 
-    def put(self, entry: InsertEntry) -> None:
-        """Take an entry."""
-        self._queue.append(entry)
+    def put(self, entry: InsertEntry, client: PeerId | None) -> None:
+        """Take an entry, from a client, or None for all others."""
+        self._queue.put(client, entry)
         self._more.set()
 
     async def run(self) -> None:
@@ -78,14 +86,23 @@ class InsertQueue:
                     await self._more.wait()
                 batch = self._gather()
                 # Waiting was a turn for others already.
-                verdict = self._log.verify_now(batch[0].value) if has_waited and len(batch) == 1 else None
-                verdicts = await self._log.verify_many([entry.value for entry in batch]) if verdict is None else [verdict]
+                verdicts = await self._verify([entry.value for entry in batch], map(self._refuse, batch), is_rested=has_waited)
                 judged = self._judge(batch, verdicts)
                 try:
                     # Verifying was a turn for others already.
                     send.send_nowait(judged)
                 except trio.WouldBlock:
                     await send.send(judged)
+
+    async def _verify(self, values: Sequence[bytes], refusals: Iterable[Verdict | None], *, is_rested: bool = False) -> Sequence[Verdict]:
+        """Verify what has no refusal yet. Where others had their turn just now, a single small one is verified in place."""
+        verdicts = list(refusals)
+        asked = [value for value, verdict in zip(values, verdicts, strict=True) if verdict is None]
+        if not asked:
+            await trio.lowlevel.checkpoint()
+        now = self._log.verify_now(asked[0]) if is_rested and len(asked) == 1 else None
+        verified = iter([now] if now is not None else await self._log.verify_many(asked) if asked else ())
+        return [next(verified) if verdict is None else verdict for verdict in verdicts]
 
     def _judge(self, batch: list[InsertEntry], verdicts: Sequence[Verdict]) -> _Verified:
         """Check the keys too, and tell of what need not wait for the commit."""
@@ -96,12 +113,15 @@ class InsertQueue:
         return batch, judged
 
     def _gather(self) -> list[InsertEntry]:
-        batch: list[InsertEntry] = []
-        size = 0
-        while self._queue and len(batch) < _BATCH_ENTRIES and size < _BATCH_BYTES:
-            batch.append(self._queue.popleft())
-            size += len(batch[-1].value)
-        return batch
+        entries = size = 0
+
+        def is_full(entry: InsertEntry) -> bool:
+            nonlocal entries, size
+            entries += 1
+            size += len(entry.value)
+            return entries >= _BATCH_ENTRIES or size >= _BATCH_BYTES
+
+        return self._queue.take(is_full)
 
     async def _insert_all(self, receive: trio.MemoryReceiveChannel[_Verified]) -> None:
         async for batch, verdicts in receive:
@@ -119,12 +139,16 @@ class InsertQueue:
         return decided
 
     async def insert_synced(
-        self, entries: Sequence[tuple[bytes, bytes]], admit: Callable[[Verdict], Verdict] | None = None
+        self,
+        entries: Sequence[tuple[bytes, bytes]],
+        refuse: Callable[[bytes, bytes], Verdict | None] = lambda key, value: None,
+        admit: Callable[[Verdict], Verdict] | None = None,
     ) -> list[Verdict]:
         """Verify and insert the `(key, VALUE)` that a sync brought; the same verdicts. The caller compares the keys.
 
         Args:
             entries: At most as many as a sync inserts at a time.
+            refuse: Says of a key and VALUE that it will not be taken, where that is certain before it is verified; else None.
             admit: Has the last word on what was verified, if it is given.
         """
         keys = [key for key, _ in entries]
@@ -132,7 +156,8 @@ class InsertQueue:
         values = [value for _, value in entries]
         if admit is not None:
             # With their entries, whatever fails: what was charged for them is given back.
-            verdicts = await self._insert([admit(verdict) for verdict in await self._log.verify_many(values)])
+            verified = await self._verify(values, [refuse(key, value) for key, value in entries])
+            verdicts = await self._insert([admit(verdict) for verdict in verified])
         else:
             try:
                 verdicts = await self._log.insert_many(values)

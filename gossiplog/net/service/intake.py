@@ -1,6 +1,7 @@
 """Which entries of clients a server takes: of whom, and how many.
 
 An entry is charged once it is verified, so that nobody uses up what is another's, and what turns out to be here already costs nothing.
+A client that was over a limit is asked first, and what is still over it is not verified at all.
 What is over a limit is ignored, never blamed on who brings it: where waiting helps, it is fetched again later.
 
 Source: docs/operations.md, "Access".
@@ -17,6 +18,7 @@ import trio
 
 from ...entry.message import Entry
 from ...entry.validation import Outcome, Rule, Verdict
+from ...errors import DecodeError
 from ...log.requests import ReadCount, ReadTail
 from ...plan import ask
 from ...replica.log import Replica
@@ -114,26 +116,49 @@ class Intake:
         entry = verdict.entry
         if not verdict.accepted or entry is None or self.is_open:
             return None
-        rules, did, size = self._rules(), entry.envelope.did, len(entry.value)
-        if rules.allow is not None and did not in rules.allow:
-            return _refused(verdict, Rule.UNWELCOME, f"entries of {did} are not taken here", None)
-        quota = rules.quota
-        # Whoever brings at once what another brings uses up nothing more.
-        is_reserved = entry.key in self._reserved
-        if not is_reserved and (reason := self._over(quota, did, size)):
-            return _refused(verdict, Rule.UNWELCOME, reason, None)
-        limits = self._limits(quota, did, size, address)
-        waits = [(meter.wait_s(name, amount, most), what) for meter, name, amount, most, what in limits]
-        seconds, what = max(waits, default=(0.0, ""))
-        if seconds:
-            return _refused(verdict, Rule.QUOTA, f"more than {what} a minute", math.ceil(seconds))
-        for meter, name, amount, most, _ in limits:
+        wait = self._find_wait(entry, address)
+        if wait is not None:
+            return wait
+        quota, did, size = self._rules().quota, entry.envelope.did, len(entry.value)
+        for meter, name, amount, most, _ in self._limits(quota, did, size, address):
             meter.take(name, amount, most)
-        if quota.counts_totals and not is_reserved:
+        if quota.counts_totals and entry.key not in self._reserved:
             # Else all of a batch would be within the limit.
             self._reserved.add(entry.key)
             self._add(did, size)
         return None
+
+    def foresee(self, key: bytes, value: bytes, address: str | None) -> Verdict | None:
+        """Refuse an entry before its signature is verified, which costs ten times as much; charge nobody. None where it may be taken.
+
+        Nothing is believed of it: who says falsely whose entry it is has another's refusal for it, under its own key alone.
+
+        Args:
+            key: Under which it came.
+            value: VALUE.
+            address: As for `admit`.
+        """
+        try:
+            entry = Entry.decode(value)
+        except DecodeError:
+            return None
+        if entry.key != key or entry.topic != self._log.topic or self.is_open:
+            return None
+        wait = self._find_wait(entry, address)
+        return None if wait is None else wait.verdict
+
+    def _find_wait(self, entry: Entry, address: str | None) -> Wait | None:
+        """Say what an entry would have to wait for."""
+        rules, did, size = self._rules(), entry.envelope.did, len(entry.value)
+        if rules.allow is not None and did not in rules.allow:
+            return _refused(entry, Rule.UNWELCOME, f"entries of {did} are not taken here", None)
+        # Whoever brings at once what another brings uses up nothing more.
+        if entry.key not in self._reserved and (reason := self._over(rules.quota, did, size)):
+            return _refused(entry, Rule.UNWELCOME, reason, None)
+        limits = self._limits(rules.quota, did, size, address)
+        waits = [(meter.wait_s(name, amount, most), what) for meter, name, amount, most, what in limits]
+        seconds, what = max(waits, default=(0.0, ""))
+        return _refused(entry, Rule.QUOTA, f"more than {what} a minute", math.ceil(seconds)) if seconds else None
 
     def judge(self, verdict: Verdict, address: str | None) -> Verdict:
         """The same as a verdict."""
@@ -185,5 +210,5 @@ class Intake:
         self._log_bytes += sign * size
 
 
-def _refused(verdict: Verdict, rule: str, reason: str, seconds: int | None) -> Wait:
-    return Wait(Verdict(Outcome.IGNORE, rule, reason, verdict.entry), seconds)
+def _refused(entry: Entry, rule: str, reason: str, seconds: int | None) -> Wait:
+    return Wait(Verdict(Outcome.IGNORE, rule, reason, entry), seconds)

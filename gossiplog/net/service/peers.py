@@ -107,6 +107,7 @@ class Peer:
         refusals: Why messages of its were refused, as far as that was logged.
         metered: Whose allowance its entries are taken from, beside their writers'; None for nobody's.
         rights: What it may, where it is a client.
+        is_over: What it brought last was not taken: over a quota, or its writer's entries are not.
         told: What has been logged of it once, and is not again.
     """
 
@@ -134,6 +135,7 @@ class Peer:
     told: set[str] = field(default_factory=set)
     metered: str | None = None
     rights: Rights = ALL
+    is_over: bool = False
 
     def note_once(self, what: str, event: str, *, level: int = logging.INFO, **fields: Any) -> None:
         """Log an event of a kind that has not been logged of this peer; `what` names the kind, one of a few."""

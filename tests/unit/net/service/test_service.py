@@ -14,7 +14,7 @@ from network_support import TOPIC, eventually, memory_log, signer, until_count, 
 
 import gossiplog
 from gossiplog import GossipLog
-from gossiplog.broadcast import Ask, PeerKind, Start
+from gossiplog.broadcast import Ask, InsertEntry, PeerKind, Start
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
@@ -172,7 +172,12 @@ async def test_messages_of_one_rpc_are_inserted_a_few_at_a_time(monkeypatch: pyt
             mesh.attached(ours, PeerKind.MESH, pubsub_protocol=protocol),
         ):
             put = mesh._insert_queue.put
-            monkeypatch.setattr(mesh._insert_queue, "put", lambda action: (under_way.append(mesh.peers[ours.peer].inserting), put(action)))
+
+            def watched(action: InsertEntry, client: PeerId | None) -> None:
+                under_way.append(mesh.peers[ours.peer].inserting)
+                put(action, client)
+
+            monkeypatch.setattr(mesh._insert_queue, "put", watched)
             events = [encode_event(Insert(entry.key, entry.value)) for entry in await author.append_many(range(1_500))]
             rpc = Rpc(messages=tuple(Message(hash_data(Topic(TOPIC), event), Topic(TOPIC), event) for event in events))
             stream = await theirs.open_stream([protocol])
