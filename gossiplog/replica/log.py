@@ -25,6 +25,7 @@ from ..sync import Ending, InsertIntoTarget, RunOnSource, RunOnTarget, Source, S
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tasks.pages import bounded
+from ..tasks.spans import span
 from . import reconciling
 from .applications import Applications, Rebuilt, logger
 from .care import LogCare
@@ -108,7 +109,8 @@ class Replica(LogCare):
         """
         # Not by way of `append_many`: 64 tasks that append at once notice each step.
         work = AppendPayloads((pcf_encode.encode(payload),), self._choose_signer(signer))
-        (verdict,) = await self._submit(work)
+        with span("append", self.topic, 1):
+            (verdict,) = await self._submit(work)
         assert verdict.entry is not None
         return verdict.entry
 
@@ -119,7 +121,8 @@ class Replica(LogCare):
         if not encoded:
             await trio.lowlevel.checkpoint()
             return []
-        verdicts = await self._submit(AppendPayloads(encoded, signer))
+        with span("append", self.topic, len(encoded)):
+            verdicts = await self._submit(AppendPayloads(encoded, signer))
         return [verdict.entry for verdict in verdicts if verdict.entry is not None]
 
     async def insert(self, value: bytes) -> Verdict:

@@ -37,6 +37,7 @@ from ..net.journal import note
 from ..net.service.service import Service
 from ..plan import ask
 from ..sync.rate import address_group
+from ..tasks.spans import span
 from .client_memory import GaveWay, Holder, Memory
 from .forgeries import Forgeries
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
@@ -151,7 +152,9 @@ class ReferenceApi:
         if self._service.observer is not None and verdict.accepted and verdict.entry is not None:
             self._service.observer.on_posted(verdict.entry.key)
         try:
-            (inserted,) = await self._log.insert_verified([verdict])
+            with span("receive", self._log.topic, 1) as note_attributes:
+                (inserted,) = await self._log.insert_verified([verdict])
+                note_attributes(new=int(inserted.is_new))
         except Exception:
             # Not where the request is cancelled: the entry may yet be stored.
             self._intake.settle(verdict, group)

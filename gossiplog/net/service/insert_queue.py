@@ -18,6 +18,7 @@ from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import ClosedError, CommitError, GossipLogError
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
+from ...tasks.spans import span
 from ..journal import note
 from .cut_through import CutThrough
 from .fair_queue import FairQueue
@@ -133,8 +134,10 @@ class InsertQueue:
         """Insert what verification accepted. A fault of ours is a verdict, of the rule `storage`; nobody is to blame for it."""
         keys = [verdict.entry.key for verdict in verdicts if verdict.accepted and verdict.entry is not None]
         self._appends.on_arrived(keys)
-        decided = await self._insert(verdicts)
-        stored = {verdict.entry.key for verdict in decided if verdict.is_new and verdict.entry is not None}
+        with span("receive", self._log.topic, len(verdicts)) as note_attributes:
+            decided = await self._insert(verdicts)
+            stored = {verdict.entry.key for verdict in decided if verdict.is_new and verdict.entry is not None}
+            note_attributes(new=len(stored))
         self._appends.on_refused(key for key in keys if key not in stored)
         return decided
 
@@ -153,18 +156,28 @@ class InsertQueue:
         """
         keys = [key for key, _ in entries]
         self._appends.on_arrived(keys)
+        with span("receive", self._log.topic, len(keys)) as note_attributes:
+            verdicts = await self._insert_synced(entries, refuse, admit)
+            refused = [key for key, verdict in zip(keys, verdicts, strict=True) if not verdict.is_new]
+            note_attributes(new=len(keys) - len(refused))
+        self._appends.on_refused(refused)
+        return verdicts
+
+    async def _insert_synced(
+        self,
+        entries: Sequence[tuple[bytes, bytes]],
+        refuse: Callable[[bytes, bytes], Verdict | None],
+        admit: Callable[[Verdict], Verdict] | None,
+    ) -> list[Verdict]:
         values = [value for _, value in entries]
         if admit is not None:
             # With their entries, whatever fails: what was charged for them is given back.
             verified = await self._verify(values, [refuse(key, value) for key, value in entries])
-            verdicts = await self._insert([admit(verdict) for verdict in verified])
-        else:
-            try:
-                verdicts = await self._log.insert_many(values)
-            except Exception as error:
-                verdicts = [Verdict(Outcome.IGNORE, Rule.STORAGE, _note_failure(error, len(entries)))] * len(entries)
-        self._appends.on_refused(key for key, verdict in zip(keys, verdicts, strict=True) if not verdict.is_new)
-        return verdicts
+            return await self._insert([admit(verdict) for verdict in verified])
+        try:
+            return await self._log.insert_many(values)
+        except Exception as error:
+            return [Verdict(Outcome.IGNORE, Rule.STORAGE, _note_failure(error, len(entries)))] * len(entries)
 
     async def _insert(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         try:

@@ -17,6 +17,7 @@ from ...reconcile import Reconciled, Served, Wishes, reconcile, serve
 from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
 from ...sync.source import Source
+from ...tasks.spans import span
 from ...tree.node import ReadRoot
 from ..journal import note
 from ..protocol_ids import is_in_parts, reconcile_protocol, sync_protocols
@@ -176,6 +177,11 @@ class Syncs:
 
     async def pull(self, action: StartSync, link: PeerConnection) -> None:
         """Run a sync as its client; whatever happens, the machine gets its result."""
+        with span("sync", self._service.topic) as note_attributes:
+            result = await self._pull(action, link)
+            note_attributes(entries=result.entries, waits=result.waits, bytes=result.bytes_received, ending=result.ending.value)
+
+    async def _pull(self, action: StartSync, link: PeerConnection) -> SyncResult:
         # What each session has come to so far: a cancelled one brought what it brought.
         results: list[SyncResult] = []
         began = trio.current_time()
@@ -197,6 +203,7 @@ class Syncs:
                 # It was left with what our session gave, which began before some of what made it begin its own was here.
                 link.peer.has_crossed = False
                 self._service.tell(SyncServed(action.peer))
+        return result
 
     async def _reconcile(self, action: StartSync, link: PeerConnection, results: list[SyncResult]) -> tuple[bool, Stream | None]:
         """Reconcile; return whether that was all, and if not, a stream that was opened for merkle sync, if one was."""

@@ -1,0 +1,84 @@
+"""Spans of OpenTelemetry, in a process that has loaded its API; elsewhere they cost the look-up that finds that out.
+
+Nothing is imported here: what makes spans worth their while, an SDK with an exporter, is set up before this package is used, by
+`opentelemetry-instrument` or by the application. Attributes follow the semantic conventions for messaging; no payload, token or
+reason that somebody else wrote is among them.
+
+Source: docs/operations.md, "Traces"; OpenTelemetry semantic conventions 1.43, "Messaging spans".
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+__all__ = ["Attributes", "span"]
+
+Kind = Literal["append", "receive", "sync"]
+
+_TYPES = {"append": ("PRODUCER", "send"), "receive": ("CONSUMER", "process"), "sync": ("CLIENT", "receive")}
+"""Of the span, and of the operation."""
+
+
+class Attributes(Protocol):
+    """Takes what is known at the end alone."""
+
+    def __call__(self, **attributes: str | int) -> None:
+        """Set attributes; their names get the prefix `gossiplog.`."""
+        ...
+
+
+def _ignore(**attributes: str | int) -> None:
+    pass
+
+
+_NOTHING = nullcontext(_ignore)
+
+
+def span(kind: Kind, topic: str, entries: int | None = None) -> AbstractContextManager[Attributes]:
+    """Make a span of what a block does.
+
+    Args:
+        kind: What it does.
+        topic: With which log.
+        entries: With how many entries, if that is known.
+    """
+    trace = sys.modules.get("opentelemetry.trace")
+    return _NOTHING if trace is None else _Span(trace, kind, topic, entries)
+
+
+class _Span:
+    """A span that ends with its block, also with one that fails: then it names the exception's type, whose text may quote anything."""
+
+    __slots__ = ("_entered", "_span", "_trace")
+
+    def __init__(self, trace: Any, kind: Kind, topic: str, entries: int | None) -> None:
+        span_kind, operation = _TYPES[kind]
+        attributes: dict[str, str | int] = {
+            "messaging.system": "gossiplog",
+            "messaging.operation.name": kind,
+            "messaging.operation.type": operation,
+            "messaging.destination.name": topic,
+        }
+        if entries is not None:
+            attributes["messaging.batch.message_count"] = entries
+        self._trace = trace
+        tracer = trace.get_tracer("gossiplog")
+        self._span = tracer.start_span(f"{kind} {topic}", kind=trace.SpanKind[span_kind], attributes=attributes)
+
+    def __enter__(self) -> Attributes:
+        self._entered = self._trace.use_span(self._span, end_on_exit=True, record_exception=False, set_status_on_exception=False)
+        self._entered.__enter__()
+        return self._set
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            self._span.set_attribute("error.type", kind.__qualname__)
+            self._span.set_status(self._trace.StatusCode.ERROR)
+        # Not the error itself: nothing here is to look at it.
+        self._entered.__exit__(None, None, None)
+
+    def _set(self, **attributes: str | int) -> None:
+        self._span.set_attributes({f"gossiplog.{name}": value for name, value in attributes.items()})
