@@ -47,7 +47,7 @@ class LogFigures:
     Attributes:
         entries: How many.
         heads: How many, up to `HEADS_WARN` + 1.
-        quarantined: How many, up to 10,000.
+        quarantined: How many.
         quarantined_lately: How many of them in the last hour.
         set_aside: How many entries each application set aside, up to 10,000 in all.
         looked_at: Entries whose place in the tree was looked at; 0 for none.

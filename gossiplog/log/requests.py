@@ -39,6 +39,7 @@ __all__ = [
     "ReadPlace",
     "ReadPositions",
     "ReadQuarantine",
+    "ReadQuarantineCount",
     "ReadQuarantined",
     "ReadSetAside",
     "ReadSketch",
@@ -304,6 +305,13 @@ class ReadQuarantine(Request[list[Quarantined]]):
     after: bytes | None
     limit: int
     keys: Sequence[bytes] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuarantineCount(Request[tuple[int, int]]):
+    """How many records are in the quarantine, and how many of them since a Unix time, None for never. O(records), without their values."""
+
+    since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

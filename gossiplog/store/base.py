@@ -38,6 +38,7 @@ from ..log.requests import (
     ReadPlace,
     ReadPositions,
     ReadQuarantine,
+    ReadQuarantineCount,
     ReadQuarantined,
     ReadSetAside,
     ReadSketch,
@@ -81,6 +82,7 @@ READS: tuple[type[Request[Any]], ...] = (
     ReadLinksUp,
     # What is kept out of the log.
     ReadQuarantine,
+    ReadQuarantineCount,
     ReadQuarantined,
     # What reconciliation begins with.
     ReadSketch,

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import GossipLogError
-from ..log.requests import ReadCount, ReadQuarantine
+from ..log.requests import ReadCount, ReadQuarantineCount
 from ..net.hub.server import Hub
 from ..net.service.health import ANSWER_S
 from ..net.service.service import Service
@@ -32,7 +32,6 @@ __all__ = ["Metrics"]
 
 _SHARE = 100
 """Counting takes at most the hundredth part of the time."""
-_QUARANTINE_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -40,8 +39,8 @@ class _Contents:
     """What is in a log, as far as that was last read.
 
     Attributes:
-        entries: How many; of the quarantine up to 10,000.
-        quarantined: See above.
+        entries: How many.
+        quarantined: How many are kept out of it.
         heads: How many.
         counted_at: When the first two were counted, by `trio.current_time`.
         took_s: How long that took.
@@ -94,14 +93,7 @@ class Metrics:
 
 def _count() -> Plan[tuple[int, int]]:
     entries, _ = yield from ask(ReadCount())
-    quarantined = 0
-    after: bytes | None = None
-    while quarantined < _QUARANTINE_MAX:
-        page = yield from ask(ReadQuarantine(after, 1_000))
-        if not page:
-            break
-        quarantined += len(page)
-        after = page[-1].key
+    quarantined, _ = yield from ask(ReadQuarantineCount())
     return entries, quarantined
 
 
@@ -130,7 +122,7 @@ def _log_figures(logs: dict[str, tuple[Service, _Contents | None]]) -> Iterator[
     up = GaugeMetricFamily("gossiplog_store_up", "1 if the log's store answers.", labels=["topic"])
     entries = GaugeMetricFamily("gossiplog_entries", "Entries in the log.", labels=["topic"])
     heads = GaugeMetricFamily("gossiplog_heads", "Entries that are nobody's parents.", labels=["topic"])
-    quarantine = GaugeMetricFamily("gossiplog_quarantined_entries", "Entries kept out of the log, up to 10,000.", labels=["topic"])
+    quarantine = GaugeMetricFamily("gossiplog_quarantined_entries", "Entries kept out of the log.", labels=["topic"])
     changed = GaugeMetricFamily(
         "gossiplog_root_changed_timestamp_seconds",
         "When the root last changed, as far as this process saw; else its start.",

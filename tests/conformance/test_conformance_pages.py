@@ -6,7 +6,17 @@ from log_support import SIGNERS, all_of, make
 from gossiplog.log.ancestry import AncestorQuery
 from gossiplog.log.fsck_requests import ReadEntryRows
 from gossiplog.log.page import PAGE_BYTES_MAX
-from gossiplog.log.requests import Aside, Quarantined, ReadPage, ReadQuarantine, ReadQuarantined, ReadTail, ReadValues, WriteQuarantine
+from gossiplog.log.requests import (
+    Aside,
+    Quarantined,
+    ReadPage,
+    ReadQuarantine,
+    ReadQuarantineCount,
+    ReadQuarantined,
+    ReadTail,
+    ReadValues,
+    WriteQuarantine,
+)
 from gossiplog.plan import ask
 
 COUNT = 12
@@ -64,6 +74,10 @@ async def test_page_ends_with_the_entry_with_which_it_has_8_mib(open_log, entrie
         )
         aside = await log.run(ask(ReadQuarantined([*chosen, bytes(20)])))
         assert aside == {key: Aside("apply", "no", 0.0) for key in chosen}
+        later = records[0]._replace(key=bytes(20), since=7.0)
+        await log._store.write(ask(WriteQuarantine([later], [])))
+        counts = [await log.run(ask(ReadQuarantineCount(since))) for since in (None, 0.0, 7.0, 8.0)]
+        assert counts == [(COUNT + 1, number) for number in (0, COUNT + 1, 1, 0)]
 
 
 async def test_values_by_key_are_given_up_to_8_mib_and_the_others_when_they_are_asked_for(open_log, entries) -> None:

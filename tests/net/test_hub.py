@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from network_support import (
     TOPIC,
     client_tls,
     eventually,
+    free_port,
     make_certificate,
     memory_log,
     server_tls,
@@ -22,6 +24,7 @@ from network_support import (
 import gossiplog
 from gossiplog.errors import CannotConnect, CannotListen, LocalProtocolError
 from gossiplog.net.admission import HubLimits
+from gossiplog.net.hub import client as hub_client
 from gossiplog.net.hub.client import connect, open_websocket, parse_url
 from gossiplog.net.hub.server import listen
 
@@ -219,3 +222,19 @@ async def test_closing_the_hub_sends_out_what_waits() -> None:
                     await until_has(client, entries[-1:])
         with pytest.raises(OSError, match="failed"):
             await trio.open_tcp_stream("127.0.0.1", port)
+
+
+async def test_hub_that_is_away_is_said_to_be_once_and_to_be_there_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_client, "RETRY_FIRST_S", 0.01)
+    place = f"127.0.0.1:{free_port()}"
+    async with memory_log(1) as log, memory_log(2) as client, client.connect(f"ws://{place}") as link:
+        await eventually(lambda: link.attempts > 3)
+        async with log.listen(place):
+            with trio.fail_after(PATIENCE_S):
+                await link.wait_connected()
+    said = [(record.getMessage(), record.levelno) for record in caplog.records if "reached" in record.getMessage()]
+    assert said[0] == ("hub not reached", logging.WARNING)
+    assert set(said[1:-1]) == {("hub not reached", logging.DEBUG)}
+    assert said[-1] == ("hub reached after all", logging.INFO)

@@ -233,14 +233,13 @@ class HubLink:
                 await self._connect()
             except CannotConnect as error:
                 self.error = str(error)
-                self._service.troubles.on_failed(self.url, self.error)
-                note("hub not reached", level=logging.WARNING, hub=self.url, attempt=self.attempts, reason=self.error)
+                self._service.troubles.on_listed_failed(self.url, self.error, "hub")
             await trio.sleep(self._backoff.next())
 
     async def _connect(self) -> None:
         async with dial_hub(self._service, self._hub, tls=self._tls, origin=self._origin) as (muxed, link):
             note("hub connected", hub=self.url)
-            self._service.troubles.on_reached(self.url)
+            self._service.troubles.on_reached(self.url, "hub")
             self.error = None
             self._set(link)
             connected_at = trio.current_time()

@@ -50,13 +50,19 @@ class Troubles:
         """Show what cannot be reached, the latest try last."""
         return list(self._failed.values())
 
-    def on_listed_failed(self, address: str, reason: str) -> None:
-        """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG."""
+    def on_listed_failed(self, address: str, reason: str, what: str = "peer") -> None:
+        """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG.
+
+        Args:
+            address: Which.
+            reason: Why not.
+            what: Is expected there: a peer or a hub.
+        """
         known = self._reasons.setdefault(address, set())
         is_news = reason not in known and len(known) < _REASONS_MAX
         if is_news:
             known.add(reason)
-        note("peer not reached", level=logging.WARNING if is_news else logging.DEBUG, address=address, reason=reason)
+        note(f"{what} not reached", level=logging.WARNING if is_news else logging.DEBUG, address=address, reason=reason)
         self.on_failed(address, reason)
 
     def on_failed(self, address: str, reason: str) -> None:
@@ -69,8 +75,8 @@ class Troubles:
             self._failed.popitem(last=False)
         self._on_failure(address, reason)
 
-    def on_reached(self, address: str) -> None:
-        """An address was reached."""
+    def on_reached(self, address: str, what: str = "peer") -> None:
+        """An address was reached; see `on_listed_failed`."""
         self._failed.pop(address, None)
         if self._reasons.pop(address, None) is not None:
-            note("peer reached after all", address=address)
+            note(f"{what} reached after all", address=address)

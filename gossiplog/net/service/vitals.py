@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from ...glass.vitals import HEADS_WARN, Disk, LogFigures, NetworkFigures, PeerFigures
-from ...log.requests import ReadCount, ReadHeads, ReadQuarantine, ReadSetAside
+from ...log.requests import ReadCount, ReadHeads, ReadQuarantineCount, ReadSetAside
 from ...log.spot_check import SpotCheck, spot_check
 from ...plan import Plan, ask
 from ...pubsub.types import Topic
@@ -27,7 +27,7 @@ __all__ = ["SPOTS", "read_disk", "read_files", "read_log", "read_network", "trou
 SPOTS = 64
 """Entries whose place in the tree is looked at."""
 SPOTS_S = 3.0
-_SET_ASIDE_MAX = _QUARANTINE_MAX = 10_000
+_SET_ASIDE_MAX = 10_000
 _PAGE = 1_000
 _HOUR_S = 3_600.0
 RECENT_S = 30.0
@@ -52,12 +52,7 @@ async def read_log(log: LogReader) -> LogFigures:
 def _count(now: float) -> Plan[LogFigures]:
     entries, _ = yield from ask(ReadCount())
     heads = yield from ask(ReadHeads(HEADS_WARN + 1))
-    quarantined = lately = 0
-    after: bytes | None = None
-    while quarantined < _QUARANTINE_MAX and (page := (yield from ask(ReadQuarantine(after, _PAGE)))):
-        quarantined += len(page)
-        lately += sum(now - record.since < _HOUR_S for record in page)
-        after = page[-1].key
+    quarantined, lately = yield from ask(ReadQuarantineCount(now - _HOUR_S))
     return LogFigures(entries, len(heads), quarantined, lately)
 
 

@@ -29,6 +29,7 @@ from ...log.requests import (
     ReadPlace,
     ReadPositions,
     ReadQuarantine,
+    ReadQuarantineCount,
     ReadQuarantined,
     ReadSetAside,
     ReadSketch,
@@ -252,6 +253,10 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     ReadPlace: MemoryState._place,
     ReadPositions: MemoryState._positions,
     ReadQuarantine: MemoryState._read_quarantine,
+    ReadQuarantineCount: lambda state, request: (
+        len(state._quarantine),
+        sum(request.since is not None and record.since >= request.since for record in state._quarantine.values()),
+    ),
     ReadQuarantined: lambda state, request: {key: Aside(*state._quarantine[key][2:]) for key in request.keys if key in state._quarantine},
     ReadRoot: MemoryState._of_tree,
     ReadRuns: MemoryState._of_tree,

@@ -27,6 +27,7 @@ from ...log.requests import (
     ReadPlace,
     ReadPositions,
     ReadQuarantine,
+    ReadQuarantineCount,
     ReadQuarantined,
     ReadSetAside,
     ReadSketch,
@@ -189,6 +190,11 @@ async def _quarantine(fetch: Fetch, request: ReadQuarantine) -> list[Quarantined
     return [Quarantined(*row[:-1]) for row in rows]
 
 
+async def _quarantine_count(fetch: Fetch, request: ReadQuarantineCount) -> tuple[int, int]:
+    (row,) = await fetch("SELECT count(*), count(*) FILTER (WHERE since >= $1) FROM {log}.quarantine", request.since)
+    return row[0], row[1]
+
+
 async def _applications(fetch: Fetch, request: ReadApplications) -> list[Applied]:
     return [Applied(*row) for row in await fetch("SELECT name, version, behind FROM {log}.applications ORDER BY name")]
 
@@ -280,6 +286,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     ReadPlace: _place,
     ReadPositions: _positions,
     ReadQuarantine: _quarantine,
+    ReadQuarantineCount: _quarantine_count,
     ReadQuarantined: _quarantined,
     ReadRoot: _root,
     ReadRuns: _runs,

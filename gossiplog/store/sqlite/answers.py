@@ -31,6 +31,7 @@ from ...log.requests import (
     ReadPlace,
     ReadPositions,
     ReadQuarantine,
+    ReadQuarantineCount,
     ReadQuarantined,
     ReadSetAside,
     ReadSketch,
@@ -249,6 +250,13 @@ def _quarantine(db: BoundedConnection, request: ReadQuarantine) -> list[Quaranti
     return [Quarantined(*row) for row in cut_page(rows)]
 
 
+def _quarantine_count(db: BoundedConnection, request: ReadQuarantineCount) -> tuple[int, int]:
+    # The time lies after VALUE, which would have to be read past.
+    lately = "0" if request.since is None else "count(*) FILTER (WHERE since >= :since)"
+    row: tuple[int, int] = db.execute(f"SELECT count(*), {lately} FROM gossiplog_quarantine", {"since": request.since}).fetchone()
+    return row
+
+
 def _cursor(db: BoundedConnection, request: ReadCursor) -> int | None:
     row = db.execute("SELECT seq FROM gossiplog_cursors WHERE name = ?", (request.name,)).fetchone()
     return None if row is None else row[0]
@@ -391,6 +399,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
     ReadPlace: _place,
     ReadPositions: _positions,
     ReadQuarantine: _quarantine,
+    ReadQuarantineCount: _quarantine_count,
     ReadQuarantined: _quarantined,
     ReadRoot: _root,
     ReadRuns: _runs,

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from ...entry.message_id import encode_id
 from ...entry.rules import next_clock
-from ...log.requests import ReadCount, ReadHeads, ReadQuarantine, ReadSetAside
+from ...log.requests import ReadCount, ReadHeads, ReadQuarantineCount, ReadSetAside
 from ...net.service.service import Service
 from ...plan import Plan, ask
 from ...tree.node import ReadRoot
@@ -26,7 +26,7 @@ __all__ = ["Overview"]
 _KEPT_S = 0.5
 _HEADS_SHOWN = 32
 _COUNTED_MAX = 1_000
-"""Of the quarantine and of what was set aside; the page then says "1,000 or more"."""
+"""Of what was set aside; the page then says "1,000 or more"."""
 
 
 class Overview:
@@ -70,12 +70,7 @@ def _read_log() -> Plan[dict[str, Any]]:
     heads = yield from ask(ReadHeads())
     root = yield from ask(ReadRoot())
     aside = yield from ask(ReadSetAside(None, _COUNTED_MAX))
-    quarantined = 0
-    after: bytes | None = None
-    # A page may be short where entries are large.
-    while quarantined < _COUNTED_MAX and (page := (yield from ask(ReadQuarantine(after, _COUNTED_MAX)))):
-        quarantined += len(page)
-        after = page[-1].key
+    quarantined, _ = yield from ask(ReadQuarantineCount())
     return {
         "entries": entries,
         "last": last,
