@@ -61,7 +61,7 @@ class Link:
         bandwidth: Bytes a second in each direction; 0: no limit.
         bytes: That passed.
         connections: That stand now.
-        changed: Set, and replaced, when a cut begins, ends or is told.
+        changed: Set, and replaced, when a cut begins, ends or is told, or the limit changes.
     """
 
     is_cut: bool = False
@@ -74,8 +74,24 @@ class Link:
     def change(self, *, is_cut: bool, is_silent: bool = False) -> None:
         """Cut or mend it."""
         self.is_cut, self.is_silent = is_cut, is_silent
+        self._tell()
+
+    def limit(self, bandwidth: float) -> None:
+        """Let so many bytes a second through from now on, those that wait already among them."""
+        self.bandwidth = bandwidth
+        self._tell()
+
+    def _tell(self) -> None:
         changed, self.changed = self.changed, trio.Event()
         changed.set()
+
+    async def wait_sent(self, size: float) -> None:
+        """Wait for as long as so many bytes take to leave, by the limit that there is at each moment."""
+        while size > 0 and self.bandwidth:
+            begun, bandwidth = trio.current_time(), self.bandwidth
+            with trio.move_on_after(size / bandwidth) as left:
+                await self.changed.wait()
+            size = 0 if left.cancelled_caught else size - (trio.current_time() - begun) * bandwidth
 
     async def wait_open(self) -> bool:
         """Wait until something passes; False if it is cut for all to see."""
@@ -206,7 +222,7 @@ class Links:
             async with send:
                 while data := await source.receive_some(_PIECE_BYTES):
                     now = trio.current_time()
-                    free_at = self._sent_at(a, len(data), link, max(now, free_at))
+                    free_at = self._sent_at(a, len(data), max(now, free_at))
                     latency_s = self.conditions.latency(a, b) * (1 + self.conditions.jitter * self._rng.random())
                     due = max(due, free_at + latency_s + late_by(len(data), latency_s, self.conditions.loss, self._rng))
                     await send.send((due, bytes(data)))
@@ -214,6 +230,7 @@ class Links:
         async def give() -> None:
             async for due, data in receive:
                 await trio.sleep_until(due)
+                await link.wait_sent(len(data))
                 await link.wait_open()
                 await target.send_all(data)
                 link.bytes += len(data)
@@ -227,13 +244,12 @@ class Links:
             _reset(source)
             _reset(target)
 
-    def _sent_at(self, number: int, size: int, link: Link, now: float) -> float:
-        """When the last of so many bytes has left: at once, unless the link, or all that somebody sends, is limited."""
-        own = now + size / link.bandwidth if link.bandwidth else now
+    def _sent_at(self, number: int, size: int, now: float) -> float:
+        """When the last of so many bytes has left: at once, unless all that somebody sends is limited."""
         if not self.conditions.bandwidth:
-            return own
+            return now
         free_at = self._free_at[number] = max(now, self._free_at.get(number, 0.0)) + size / self.conditions.bandwidth
-        return max(own, free_at)
+        return free_at
 
 
 def late_by(size: int, latency_s: float, loss: float, rng: Random) -> float:

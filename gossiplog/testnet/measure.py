@@ -50,6 +50,7 @@ class Measure:
         self.roots: list[tuple[float, int]] = []
         self._root_of: dict[str, str] = {}
         self._first: dict[str, tuple[float, str]] = {}
+        self._origin: dict[str, str] = {}
         self._receipts: dict[tuple[str, str], tuple[float, str]] = {}
         self._copies = 0
 
@@ -59,9 +60,11 @@ class Measure:
         entry, node = str(fact.message), str(fact.node)
         match fact.kind:
             case "publish" | "deliver":
-                # The streams of several nodes interleave, so the first to be told of is not always the first.
+                # The streams of several nodes interleave; and an entry is sent on before its own node has committed it.
                 if entry not in self._first or fact.time_s < self._first[entry][0]:
                     self._first[entry] = (fact.time_s, node)
+                if fact.kind == "publish" or fact.way == "http":
+                    self._origin[entry] = node
                 self._receipts.setdefault((entry, node), (fact.time_s, fact.way or "append"))
             case "duplicate":
                 self._copies += fact.way in _COPIES
@@ -74,12 +77,20 @@ class Measure:
     @property
     def latencies_s(self) -> list[float]:
         """Ascending."""
-        return sorted(at - self._first[entry][0] for (entry, node), (at, _) in self._receipts.items() if node != self._first[entry][1])
+        return sorted(at - self._first[entry][0] for (entry, _), (at, _) in self._others().items())
+
+    def _others(self) -> dict[tuple[str, str], tuple[float, str]]:
+        """Return the receipts of all but those who published; where nobody told that, as who did was killed, of all but the first."""
+        return {
+            (entry, node): receipt
+            for (entry, node), receipt in self._receipts.items()
+            if node != self._origin.get(entry, self._first[entry][1])
+        }
 
     def figures(self) -> Figures:
         """Sum up. O(receipts × log receipts)."""
         latencies = self.latencies_s
-        ways = Counter(way for (entry, node), (_, way) in self._receipts.items() if node != self._first[entry][1])
+        ways = Counter(way for _, way in self._others().values())
         return Figures(
             published=len(self._first),
             delivered=len(latencies),

@@ -3,7 +3,7 @@
 GET  /api/glass/nodes   everybody; with the header `glass-controls: true`, as the next works
 POST /api/glass/do      {"action": …}: append, cut, heal, partition, kill, restart, slow, loss, liar
 GET  /api/glass/facts   all that happens, as server-sent events
-GET  /api/glass/links   all links that are cut, slowed or used
+GET  /api/glass/links   all links that are cut, slowed or used, and how the peers of each stand to each other
 """
 
 from __future__ import annotations
@@ -89,10 +89,11 @@ class Site:
 
     async def links(self, request: Request) -> Response:
         """GET glass/links."""
-        members = self._testnet.members
+        members, between = self._testnet.members, self._testnet.watching.peerings.between
         records = [
             {
                 "nodes": [members[a].name, members[b].name],
+                "peering": between(members[a].node, members[b].node),
                 "cut": link.is_cut,
                 "bandwidth": link.bandwidth,
                 "bytes": link.bytes,

@@ -278,7 +278,7 @@ class Testnet:
         """Let each link of a member carry so many bytes a second in each direction; 0: as many as come."""
         for other in self.members:
             if other is not member:
-                self.links.between(member.number, other.number).bandwidth = bandwidth
+                self.links.between(member.number, other.number).limit(bandwidth)
         self._say("slow" if bandwidth else "slow ends", nodes=[member], bandwidth=bandwidth)
 
     def lose(self, loss: float) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from ..glass import Fact
+from ..glass import Fact, Peerings
 from ..net.service.board import Board
 from ..web.glass.following import Followed, follow
 from .measure import Measure
@@ -26,10 +26,12 @@ class Watching:
 
     Attributes:
         board: The latest facts.
+        peerings: Who is connected with whom, and how.
     """
 
     def __init__(self, facts_file: Path | None, measure: Measure) -> None:
         self.board = Board()
+        self.peerings = Peerings()
         self.measure = measure
         self._names: dict[str, str] = {}
         self._file: IO[str] | None = None if facts_file is None else facts_file.open("w", encoding="utf-8")
@@ -58,6 +60,7 @@ class Watching:
         told = replace(fact, node=self._known(fact.node), peer=None if fact.peer is None else self._known(fact.peer))
         self.board.add(told)
         self.measure.take(told)
+        self.peerings.take(told)
         if self._file is not None:
             self._file.write(told.to_json() + "\n")
 

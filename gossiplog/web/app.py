@@ -76,6 +76,7 @@ def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Se
         Route("/peers", peers.show),
         Route("/glass/facts", gathered.facts),
         Route("/glass/nodes", gathered.nodes),
+        Route("/glass/links", gathered.links),
         *log_routes(service, glass),
         Route("/why", diagnosis.why),
         Route("/doctor", without_parameters(diagnosis.doctor)),

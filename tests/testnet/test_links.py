@@ -88,6 +88,19 @@ async def test_silent_cut_that_lasts_is_told_at_its_end() -> None:
             await stream.receive_some()
 
 
+async def test_what_waits_at_a_slow_link_comes_at_once_when_it_is_slow_no_more() -> None:
+    async with echo_at_a_door() as (links, door), dialled(door) as stream:
+        links.between(0, 1).limit(10.0)
+        await stream.send_all(bytes(1_000))
+        with trio.move_on_after(0.2) as waiting:
+            await stream.receive_some()
+        assert waiting.cancelled_caught
+        links.between(0, 1).limit(0.0)
+        received = 0
+        while received < 1_000:
+            received += len(await stream.receive_some())
+
+
 async def test_stranger_finds_no_way_around_a_cut() -> None:
     async with echo_at_a_door() as (_, door), dialled(door, STRANGER) as stream:
         await stream.send_all(b"let me in")

@@ -39,18 +39,21 @@ export class LogList {
 		this.canvas = el("canvas", { class: "lanes", "aria-hidden": "true" })
 		this.layer = el("div", { class: "log-layer" }, this.canvas)
 		this.space = el("div", { class: "log-space" })
-		this.element = el(
+		const titles = [["id", "Id"], ["clock", "Clock"], ["by", "Author"], ["text", "Payload"]]
+		this.titles = el("div", { class: "log-titles", "aria-hidden": "true" }, ...titles.map(([name, words]) => el("span", { class: name }, words)))
+		this.list = el(
 			"div",
 			{ class: "log-list", role: "listbox", tabindex: "0", "aria-label": "Entries, newest first" },
 			this.layer,
 			this.space,
 		)
+		this.element = el("div", { class: "log-part" }, this.titles, this.list)
 		/** @type {{element: HTMLElement, row: number, id: HTMLElement, mark: HTMLElement, author: HTMLElement, clock: HTMLElement, text: HTMLElement}[]} */
 		this.pool = []
-		this.element.addEventListener("scroll", () => this.redraw(), { passive: true })
-		this.element.addEventListener("keydown", (event) => this.onKey(event))
-		this.element.addEventListener("click", (event) => this.onClick(event))
-		new ResizeObserver(() => this.redraw()).observe(this.element)
+		this.list.addEventListener("scroll", () => this.redraw(), { passive: true })
+		this.list.addEventListener("keydown", (event) => this.onKey(event))
+		this.list.addEventListener("click", (event) => this.onClick(event))
+		new ResizeObserver(() => this.redraw()).observe(this.list)
 		onThemeChange(() => this.redraw())
 	}
 
@@ -64,11 +67,11 @@ export class LogList {
 	}
 
 	get isAtTop() {
-		return this.element.scrollTop < ROW
+		return this.list.scrollTop < ROW
 	}
 
 	scrollToTop() {
-		this.element.scrollTop = 0
+		this.list.scrollTop = 0
 	}
 
 	/** Mark an entry as chosen and bring it into sight. @param {string} id */
@@ -93,9 +96,9 @@ export class LogList {
 	/** @param {number} row */
 	bringIntoSight(row) {
 		this.active = row
-		const { scrollTop, clientHeight } = this.element
+		const { scrollTop, clientHeight } = this.list
 		if (row * ROW < scrollTop || (row + 1) * ROW > scrollTop + clientHeight) {
-			this.element.scrollTop = Math.max(0, row * ROW - clientHeight / 3)
+			this.list.scrollTop = Math.max(0, row * ROW - clientHeight / 3)
 		}
 	}
 
@@ -103,7 +106,7 @@ export class LogList {
 	onKey(event) {
 		const model = this.model
 		if (model === null || model.count === 0 || event.ctrlKey || event.metaKey || event.altKey) return
-		const page = Math.max(1, Math.floor(this.element.clientHeight / ROW) - 1)
+		const page = Math.max(1, Math.floor(this.list.clientHeight / ROW) - 1)
 		const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -model.count, End: model.count }
 		const step = steps[/** @type {keyof typeof steps} */ (event.key)]
 		const parent = event.key === "p" ? model.parentsOf(this.active)[0] : undefined
@@ -126,7 +129,7 @@ export class LogList {
 	}
 
 	draw() {
-		const { model, element } = this
+		const { model, list: element } = this
 		if (model === null || element.clientHeight === 0) return
 		const top = element.scrollTop
 		const first = Math.max(0, Math.floor(top / ROW))
@@ -135,7 +138,7 @@ export class LogList {
 		if (!isLaidOut) this.redraw()
 		model.want?.(first, last)
 		const width = this.drawLanes(first, last, top)
-		this.layer.style.setProperty("--lanes", `${width}px`)
+		this.element.style.setProperty("--lanes", `${width}px`)
 		this.placeRows(model, first, last, top)
 		if (model.count > 0) element.setAttribute("aria-activedescendant", `row-${this.active}`)
 	}
@@ -178,7 +181,7 @@ export class LogList {
 
 	/** @param {number} first @param {number} last @param {number} top @returns {number} how wide the lanes are, in CSS pixels */
 	drawLanes(first, last, top) {
-		const { canvas, element, lanes, model } = this
+		const { canvas, list: element, lanes, model } = this
 		const columnsMax = Math.max(3, Math.floor((element.clientWidth * 0.35) / PITCH))
 		for (let row = first; row <= last; row++) {
 			const links = lanes.rows[row]?.links ?? []

@@ -1,4 +1,4 @@
-"""The facts of several servers in one stream: GET glass/facts and GET glass/nodes.
+"""The facts of several servers in one stream: GET glass/facts, glass/nodes and glass/links.
 
 A server that is not told to watch others shows itself. What others tell is checked to be facts, and not believed any further.
 
@@ -17,7 +17,7 @@ import trio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ...glass import Fact
+from ...glass import Fact, Peerings
 from ...net.service.board import Board
 from ...net.service.observer import Observer
 from ...net.service.service import Service
@@ -44,6 +44,7 @@ class Gather:
         self.followed = [Followed(url) for url in urls]
         self._tls = tls
         self._boards: dict[str, Board] = {}
+        self._peerings: dict[str, Peerings] = {}
         self._own: set[Observer] = set()
         self._nursery: trio.Nursery | None = None
 
@@ -65,6 +66,11 @@ class Gather:
         board = self._boards.get(fact.scenario)
         if board is not None:
             board.add(fact)
+            self.peerings(fact.scenario).take(fact)
+
+    def peerings(self, topic: str) -> Peerings:
+        """Return who is connected with whom among those who are followed."""
+        return self._peerings.setdefault(topic, Peerings())
 
     def board(self, topic: str) -> Board:
         """Return the facts of a topic, which are kept from the first call on."""
@@ -115,6 +121,11 @@ class GatherApi:
         us = {"node": service.me, "name": "here", "url": "", "kind": "us", "alive": True, "root": root.hash.hex(), "entries": count}
         followed = [] if self._gather is None else self._gather.followed
         return JSONResponse([us, *(_node_record(one) for one in followed if one.topic in ("", service.topic))])
+
+    async def links(self, request: Request) -> Response:
+        """GET glass/links."""
+        check_parameters(request)
+        return JSONResponse([] if self._gather is None else self._gather.peerings(self._service.topic).records())
 
 
 def _node_record(followed: Followed) -> dict[str, Any]:

@@ -56,8 +56,8 @@ export class Api {
 
 	/** Follow server-sent events; the browser comes back by itself, and names the last event that it got. @param {string} path */
 	stream(path) {
-		const query = this.token === "" ? "" : `?token=${encodeURIComponent(this.token)}`
-		return new EventSource(`${this.base}/${path}${query}`)
+		const token = this.token === "" ? "" : `${path.includes("?") ? "&" : "?"}token=${encodeURIComponent(this.token)}`
+		return new EventSource(`${this.base}/${path}${token}`)
 	}
 }
 

@@ -34,7 +34,8 @@ export class Chart {
 		context.setTransform(scale, 0, 0, scale, 0, 0)
 		const all = this.values.flat().filter(Number.isFinite)
 		const low = this.isFilled ? Math.min(...all, Infinity) : 0
-		const high = Math.max(...all, low + 1)
+		const isFlat = this.isFilled && all.length > 0 && Math.max(...all) === low
+		const high = Math.max(...all, isFlat ? low : low + 1)
 		context.strokeStyle = themeColour("line")
 		context.lineWidth = 1
 		context.beginPath()
@@ -47,6 +48,7 @@ export class Chart {
 		context.fillStyle = themeColour("muted")
 		context.font = "11px system-ui, sans-serif"
 		context.fillText(Math.ceil(high).toLocaleString("en"), 2, 12)
+		if (this.isFilled && all.length > 0 && !isFlat) context.fillText(Math.floor(low).toLocaleString("en"), 2, HEIGHT - 6)
 	}
 
 	/**
@@ -57,7 +59,7 @@ export class Chart {
 		if (values.length < 2) return
 		const step = width / (values.length - 1)
 		context.beginPath()
-		values.forEach((value, at) => context.lineTo(at * step, HEIGHT - 3 - ((value - low) / (high - low || 1)) * (HEIGHT - 18)))
+		values.forEach((value, at) => context.lineTo(at * step, HEIGHT - 3 - (high === low ? 0.5 : (value - low) / (high - low)) * (HEIGHT - 18)))
 		context.strokeStyle = colour
 		context.lineWidth = 1.75
 		context.lineJoin = "round"

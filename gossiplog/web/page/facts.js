@@ -45,9 +45,9 @@ export class Facts {
 		this.hello = {}
 	}
 
-	/** Follow all watched processes, or where the server knows of one only, that one. */
-	open() {
-		this.follow("glass/facts", () => this.follow("facts", () => this.become("off")))
+	/** Follow all watched processes, or where the server knows of one only, that one. @param {number} [past] facts to begin with, instead of 5,000 */
+	open(past) {
+		this.follow(`glass/facts${past === undefined ? "" : `?past=${past}`}`, () => this.follow("facts", () => this.become("off")))
 	}
 
 	/** @param {string} path @param {() => void} onRefused */

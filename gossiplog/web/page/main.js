@@ -25,6 +25,7 @@ import { WayView } from "./way_view.js"
  * @property {() => void} close
  */
 
+const PAST = 30_000
 const STATES = {
 	connecting: "connecting",
 	live: "live",
@@ -88,7 +89,8 @@ async function openPage() {
 	addEventListener("keydown", (event) => goByNumber(event, Object.keys(makers)))
 	follow()
 	if (names.length > 1) {
-		facts.open()
+		// Who serves no log tells of many peers, and its facts are all that there is to see.
+		facts.open(names.includes("log") ? undefined : PAST)
 		network.open()
 	} else say(status, "traces; nothing is live")
 	document.body.dataset.ready = "true"

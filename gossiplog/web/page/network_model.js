@@ -73,7 +73,7 @@ export class NetworkModel {
 		if (nodes.status === "fulfilled") {
 			this.hasControls = nodes.value.headers.get("glass-controls") === "true"
 			this.setNodes(nodes.value.value)
-			if (this.hasControls) await this.readLinks()
+			await this.readLinks()
 		}
 		if (peers.status === "fulfilled") this.setPeers(peers.value)
 		const failed = nodes.status === "rejected" && peers.status === "rejected" ? peers.reason : null
@@ -81,15 +81,17 @@ export class NetworkModel {
 		this.tell()
 	}
 
-	/** Show the links that a test network has cut. */
+	/** Show how others stand to each other, which may be so since long before this page was opened, and the links that a test network has cut. */
 	async readLinks() {
 		const ids = new Map([...this.nodes.values()].map(({ id, name }) => [name, id]))
 		try {
-			for (const { nodes, cut } of await this.api.get("glass/links")) {
-				const [a, b] = nodes.map((/** @type {string} */ name) => ids.get(name) ?? "")
-				if (a === "" || b === "") continue
+			for (const { nodes, cut, peering } of await this.api.get("glass/links")) {
+				const [a, b] = nodes.map((/** @type {string} */ name) => ids.get(name) ?? name)
+				// Of our own connections our server tells itself.
+				if (this.nodes.get(a)?.isOurs || this.nodes.get(b)?.isOurs) continue
 				if (cut) this.connect(a, b, "cut")
-				else if (this.edges.has(`${a} ${b}`) && this.edge(a, b).style === "cut") this.disconnect(a, b)
+				else if (peering) this.connect(a, b, peering)
+				else this.disconnect(a, b)
 			}
 		} catch {
 			// A later look tells.

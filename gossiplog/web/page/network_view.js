@@ -40,7 +40,7 @@ export class NetworkView {
 		this.element = el(
 			"div",
 			{ class: "network" },
-			el("div", { class: "stage" }, this.controls.element, this.drawing.canvas, makeLegend("Equal colours: equal logs")),
+			el("div", { class: "stage" }, this.controls.element, this.drawing.canvas, makeLegend("Equal colours: equal logs; grey: not told")),
 			el("div", { class: "side" }, this.summary, this.details, this.list),
 		)
 		this.drawing.canvas.addEventListener("click", (event) => this.onClick(event))
@@ -201,7 +201,7 @@ export class NetworkView {
 				["Syncing", told?.syncing ? "now" : null],
 				["Topics", told?.topics?.length > 0 ? told.topics.join(", ") : null],
 			]),
-			told?.score ? part("Score", told.score, (value) => value.toFixed(2)) : null,
+			told?.score ? part("Score", told.score, (value) => value.toFixed(2), "") : null,
 			told?.traffic ? part("Traffic", told.traffic, ({ in: received, out }) => `${size(received)} in, ${size(out)} out`) : null,
 			this.makeNeighbours(node),
 		)
@@ -249,9 +249,9 @@ function list(rows, more = "") {
 	return el("dl", { class: `rows ${more}` }, ...rows.flatMap(([name, value]) => (value === null || value === undefined || value === false ? [] : [el("dt", {}, name), el("dd", {}, value)])))
 }
 
-/** @param {string} title @param {Record<string, any>} values @param {(value: any) => string} words */
-function part(title, values, words) {
-	return el("div", {}, el("h3", {}, title), list(Object.entries(values).map(([name, value]) => [name.replaceAll("_", " ") || "the connection itself", words(value)]), "stacked"))
+/** @param {string} title @param {Record<string, any>} values @param {(value: any) => string} words @param {string} [more] classes */
+function part(title, values, words, more = "stacked") {
+	return el("div", {}, el("h3", {}, title), list(Object.entries(values).map(([name, value]) => [name.replaceAll("_", " ") || "the connection itself", words(value)]), more))
 }
 
 const LINES = [

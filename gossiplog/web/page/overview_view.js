@@ -1,7 +1,7 @@
 // The log in figures: how much there is, what happens now, and what was kept out.
 
 import { Chart } from "./charts.js"
-import { dot, el, fill, say, shortId, size, span, whole } from "./drawing/dom.js"
+import { dot, el, fill, plain, say, shortId, shortName, size, span, whole } from "./drawing/dom.js"
 import { entryLink } from "./drawing/entry_details.js"
 import { rootColour } from "./drawing/palette.js"
 import { percentile } from "./facts.js"
@@ -11,6 +11,9 @@ const TICK_MS = 1_000
 const POLL_TICKS = 2
 const SAMPLES_MAX = 240
 const COUNTED_MAX = 1_000
+const TROUBLES_MAX = 8
+/** @type {Record<string, string>} */
+const TROUBLES = { "dial-failed": "not reached", ban: "banned", aside: "set aside", drop: "no room to send", slow: "reads too slowly", full: "disk full" }
 
 export class OverviewView {
 	title = "Overview"
@@ -36,9 +39,11 @@ export class OverviewView {
 		])
 		this.growth = new Chart("Entries, since this page was opened", [{ name: "entries", colour: "accent" }], true)
 		this.note = el("p", { class: "note", hidden: true })
+		this.troubles = el("section", { class: "lately", "aria-label": "Kept out, or failed, lately", hidden: true })
+		this.shownTroubles = 0
 		this.findings = new FindingsPart(api)
 		this.writing = this.makeWriting()
-		this.element = el("div", { class: "overview" }, this.note, this.makeFacts(), this.findings.element, this.makeCharts(), this.makeHeads(), this.writing)
+		this.element = el("div", { class: "overview" }, this.note, this.makeFacts(), this.findings.element, this.makeCharts(), this.makeHeads(), this.writing, this.troubles)
 	}
 
 	makeFacts() {
@@ -47,7 +52,7 @@ export class OverviewView {
 			["heads", "Heads"],
 			["clock", "Clock"],
 			["peers", "Peers connected"],
-			["latency", "Append to stored elsewhere"],
+			["latency", "From append to stored elsewhere, median"],
 			["aside", "Set aside by applications"],
 			["quarantine", "In quarantine"],
 			["bytes", "Store"],
@@ -65,7 +70,7 @@ export class OverviewView {
 		return el(
 			"div",
 			{ class: "charts" },
-			el("figure", {}, el("figcaption", {}, "Entries a second", this.now), this.rates.canvas),
+			el("figure", {}, el("figcaption", {}, "Entries a second, last two minutes", this.now), this.rates.canvas),
 			el("figure", {}, el("figcaption", {}, "Entries since this page was opened"), this.growth.canvas),
 		)
 	}
@@ -118,6 +123,22 @@ export class OverviewView {
 		}
 	}
 
+	/** What was kept out and what failed, the latest first. */
+	showTroubles() {
+		const { troubles } = this.facts
+		this.troubles.hidden = troubles.length === 0
+		if (troubles.length === this.shownTroubles) return
+		this.shownTroubles = troubles.length
+		const items = troubles.slice(-TROUBLES_MAX).toReversed().map((fact) => {
+			const { time_s, kind, peer, message, type, rule, reason } = fact
+			const what = [kind === "verdict" ? type : (TROUBLES[kind] ?? kind), rule, reason].filter(Boolean).join(", ")
+			const link = message !== undefined && el("a", { href: `#/way/${encodeURIComponent(message)}`, class: "id" }, shortId(message))
+			const from = peer === undefined ? "" : ` ${plain(shortName(peer))}`
+			return el("li", {}, el("time", {}, new Date(1000 * time_s).toLocaleTimeString("en-GB")), " ", plain(what), from, " ", link)
+		})
+		fill(this.troubles, el("h2", {}, "Kept out, or failed, lately"), el("ul", { class: "plain" }, ...items))
+	}
+
 	/** @param {any} record */
 	show(record) {
 		this.record = record
@@ -150,7 +171,9 @@ export class OverviewView {
 		this.rates.show([receipts, appends], words)
 		const { latencies } = this.facts
 		const isKnown = latencies.length > 0
-		say(this.values.latency, isKnown ? `${span(percentile(latencies, 0.5))} · p99 ${span(percentile(latencies, 0.99))}` : "–")
+		say(this.values.latency, isKnown ? `${span(percentile(latencies, 0.5))} · p99 ${span(percentile(latencies, 0.99))}` : "not seen")
+		this.values.latency.title = isKnown ? "" : "Seen of entries that were appended while this page was open, at servers that this one watches (--dashboard-watch)"
+		this.showTroubles()
 	}
 }
 

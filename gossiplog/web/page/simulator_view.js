@@ -31,11 +31,11 @@ export class SimulatorView {
 		this.back = el("button", { disabled: true, onclick: () => this.step(-1) }, "Previous message")
 		this.next = el("button", { disabled: true, onclick: () => this.step(1) }, "Next message")
 		this.slider = el("input", { type: "range", min: "0", max: "0", step: "any", value: "0", disabled: true, "aria-label": "Time" })
-		this.clock = el("output", { class: "then", "aria-live": "off" }, "0 ms")
-		this.speed = el("select", { "aria-label": "Speed" }, ...SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 0.1 }, `${speed} × real time`)))
+		this.clock = el("output", { class: "then", "aria-live": "off" })
+		this.speed = el("select", { "aria-label": "Speed", disabled: true }, ...SPEEDS.map((speed) => el("option", { value: speed, selected: speed === 0.1 }, `${speed} × real time`)))
 		this.lines = el(
 			"select",
-			{ "aria-label": "Lines", onchange: () => this.wake() },
+			{ "aria-label": "Lines", disabled: true, onchange: () => this.wake() },
 			el("option", { value: "peerings" }, "Peerings"),
 			el("option", { value: "way" }, "Way of the newest message"),
 		)
@@ -43,6 +43,7 @@ export class SimulatorView {
 		const tools = el("div", { class: "player-tools" }, this.play, this.back, this.next, this.speed, el("label", {}, "Lines ", this.lines))
 		const bar = el("div", { class: "player" }, tools, el("div", { class: "player-time" }, this.slider, this.clock))
 		this.legend = makeLegend("Equal colours: the same messages; grey: none yet", LINES)
+		this.legend.hidden = true
 		this.legend.append(el("li", {}, el("span", { class: "dot square", "aria-hidden": "true" }), "a message on its way"))
 		this.element = el("div", { class: "simulator" }, bar, el("div", { class: "panes" }, ...this.panes.map(({ element }) => element)), this.legend)
 		this.element.addEventListener("keydown", (event) => {
@@ -77,7 +78,8 @@ export class SimulatorView {
 		for (const pane of this.panes) pane.shift = areLive && pane.playback !== null ? (pane.playback.trace.publishTimes[0] ?? 0) - first : 0
 		this.duration = Math.max(...this.panes.map(({ playback, shift }) => (playback === null ? 0 : playback.trace.duration - shift)))
 		this.slider.max = String(this.duration)
-		for (const control of [this.play, this.back, this.next, this.slider]) control.disabled = false
+		for (const control of [this.play, this.back, this.next, this.slider, this.speed, this.lines]) control.disabled = false
+		this.legend.hidden = false
 		this.element.classList.toggle("is-one", playbacks.length === 1)
 		if (this.time === 0) this.time = Math.max(0, first - LEAD_S)
 		this.wake()
@@ -122,7 +124,7 @@ export class SimulatorView {
 		if (!this.isPlaying || now - this.saidAt > 200) {
 			this.saidAt = now
 			const words = span(this.time)
-			say(this.clock, words)
+			say(this.clock, this.duration > 0 ? words : "")
 			this.slider.setAttribute("aria-valuetext", words)
 			for (const pane of this.panes) pane.showFigures()
 		}

@@ -1,5 +1,6 @@
 // Why an entry is where it is, in the server's words: of itself, or of itself and one peer.
 
+import { ApiError } from "./api.js"
 import { el, fill, plain } from "./drawing/dom.js"
 import { nameIn } from "./network_view.js"
 
@@ -76,7 +77,8 @@ export class WhyPart {
 			answer = await this.api.get("why", { entry: id, peer })
 		} catch (error) {
 			// A server of no log cannot say; the facts that came say how far the entry got.
-			if (error instanceof Error && (peer !== "" || this.count() === 0)) answer = { text: error.message }
+			const isNone = error instanceof ApiError && error.status === 404
+			if (error instanceof Error && !isNone && (peer !== "" || this.count() === 0)) answer = { text: error.message }
 		}
 		if (id !== this.id || peer !== this.peer) return
 		const { state = "", cause = "", text } = answer

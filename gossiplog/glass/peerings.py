@@ -1,0 +1,45 @@
+"""Who is connected with whom, and how, as the facts of several nodes tell: what stands now, however long ago it came about."""
+
+from __future__ import annotations
+
+from .fact import Fact, Node
+
+__all__ = ["PAIRS_MAX", "Peerings"]
+
+PAIRS_MAX = 50_000
+"""Whoever is watched may tell of anybody."""
+
+
+class Peerings:
+    """Takes facts in their order."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[str, str], str] = {}
+
+    def take(self, fact: Fact) -> None:
+        """Take one fact. O(1), but O(pairs) where a node starts or stops."""
+        if fact.kind in ("start", "stop"):
+            node = str(fact.node)
+            self._pairs = {pair: how for pair, how in self._pairs.items() if node not in pair}
+        elif fact.peer is not None and fact.kind in ("connect", "disconnect", "graft", "prune"):
+            self._change(_pair(fact.node, fact.peer), fact.kind)
+
+    def _change(self, pair: tuple[str, str], kind: str) -> None:
+        if kind == "disconnect":
+            self._pairs.pop(pair, None)
+        elif pair in self._pairs or len(self._pairs) < PAIRS_MAX:
+            how = {"graft": "full", "prune": "metadata"}.get(kind)
+            self._pairs[pair] = how or self._pairs.get(pair, "none")
+
+    def between(self, a: Node, b: Node) -> str | None:
+        """How two nodes stand: `full`, `metadata`, or `none` for connected and neither; None: they are not connected."""
+        return self._pairs.get(_pair(a, b))
+
+    def records(self) -> list[dict[str, object]]:
+        """All that are connected, for JSON: `nodes`, two of them, and `peering`."""
+        return [{"nodes": list(pair), "peering": how} for pair, how in sorted(self._pairs.items())]
+
+
+def _pair(a: Node, b: Node) -> tuple[str, str]:
+    first, second = sorted((str(a), str(b)))
+    return first, second

@@ -1,0 +1,32 @@
+"""Who is connected with whom, from facts."""
+
+from __future__ import annotations
+
+from gossiplog.glass import Fact, Peerings
+from gossiplog.glass.peerings import PAIRS_MAX
+
+
+def told(*facts: tuple[str, str, str | None]) -> Peerings:
+    peerings = Peerings()
+    for seq, (kind, node, peer) in enumerate(facts):
+        peerings.take(Fact("t", "gossipsub", seq, float(seq), kind, node, peer))
+    return peerings
+
+
+def test_what_stands_is_told_in_either_direction() -> None:
+    peerings = told(
+        ("connect", "b", "a"), ("graft", "a", "b"), ("connect", "a", "b"), ("connect", "a", "c"), ("graft", "c", "a"), ("prune", "a", "c")
+    )
+    assert (peerings.between("a", "b"), peerings.between("b", "a"), peerings.between("c", "a")) == ("full", "full", "metadata")
+    assert peerings.between("b", "c") is None
+    assert peerings.records()[0] == {"nodes": ["a", "b"], "peering": "full"}
+
+
+def test_what_ended_is_gone_also_with_a_node_that_was_killed_and_starts_again() -> None:
+    assert told(("connect", "a", "b"), ("disconnect", "b", "a")).records() == []
+    assert told(("connect", "a", "b"), ("connect", "c", "b"), ("start", "a", None)).records() == [{"nodes": ["b", "c"], "peering": "none"}]
+
+
+def test_a_node_that_tells_of_ever_more_peers_fills_no_memory() -> None:
+    peerings = told(*(("connect", "a", str(number)) for number in range(PAIRS_MAX + 10)))
+    assert len(peerings.records()) == PAIRS_MAX
