@@ -57,6 +57,32 @@ UNNAMED = """
     .map((one) => one.outerHTML)
 """
 """What a screen reader would have no name for."""
+PALE = """
+(() => {
+    const context = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true })
+    const seen = (colour) => {
+        context.clearRect(0, 0, 1, 1)
+        context.fillStyle = colour
+        context.fillRect(0, 0, 1, 1)
+        return [...context.getImageData(0, 0, 1, 1).data]
+    }
+    const part = (value) => (value <= 10 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4)
+    const luminance = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b)
+    const ground = (one) => {
+        for (; one; one = one.parentElement) if (seen(getComputedStyle(one).backgroundColor)[3] > 200) return getComputedStyle(one).backgroundColor
+        return getComputedStyle(document.documentElement).backgroundColor
+    }
+    return [...document.querySelectorAll("body *")]
+        .filter((one) => one.checkVisibility({ opacityProperty: true }) && !one.closest(":disabled"))
+        .filter((one) => [...one.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim()))
+        .filter((one) => {
+            const [dark, light] = [getComputedStyle(one).color, ground(one)].map((colour) => luminance(seen(colour))).sort((a, b) => a - b)
+            return (light + 0.05) / (dark + 0.05) < 4.5
+        })
+        .map((one) => one.outerHTML.slice(0, 120))
+})()
+"""
+"""Text whose contrast is below WCAG's AA."""
 
 
 async def test_nothing_of_a_log_becomes_markup(tmp_path: Path) -> None:
@@ -129,6 +155,10 @@ async def test_every_view_fits_every_size_and_is_reached_by_keyboard(tmp_path: P
                         await trio.sleep(0.2)
                         assert await tab.run("document.documentElement.scrollWidth") == width, (view, width)
                         assert await tab.run(UNNAMED) == []
+                        for scheme in ("light", "dark"):
+                            features = [{"name": "prefers-color-scheme", "value": scheme}]
+                            await tab.command("Emulation.setEmulatedMedia", features=features)
+                            assert await tab.run(PALE) == [], (view, scheme)
                 await tab.press("3")
                 await tab.wait("document.querySelectorAll('.log-row:not([hidden])').length > 5")
                 await tab.run("document.querySelector('.log-list').focus()")

@@ -131,10 +131,11 @@ export class OverviewView {
 		this.shownTroubles = troubles.length
 		const items = troubles.slice(-TROUBLES_MAX).toReversed().map((fact) => {
 			const { time_s, kind, peer, message, type, rule, reason } = fact
-			const what = [kind === "verdict" ? type : (TROUBLES[kind] ?? kind), rule, reason].filter(Boolean).join(", ")
+			const who = peer === undefined ? "" : ` ${shortName(peer)}`
+			const why = [rule, reason].filter(Boolean).join(", ")
+			const what = `${kind === "verdict" ? type : (TROUBLES[kind] ?? kind)}${who}${why === "" ? "" : `: ${why}`}`
 			const link = message !== undefined && el("a", { href: `#/way/${encodeURIComponent(message)}`, class: "id" }, shortId(message))
-			const from = peer === undefined ? "" : ` ${plain(shortName(peer))}`
-			return el("li", {}, el("time", {}, new Date(1000 * time_s).toLocaleTimeString("en-GB")), " ", plain(what), from, " ", link)
+			return el("li", {}, el("time", {}, new Date(1000 * time_s).toLocaleTimeString("en-GB")), " ", plain(what), " ", link)
 		})
 		fill(this.troubles, el("h2", {}, "Kept out, or failed, lately"), el("ul", { class: "plain" }, ...items))
 	}
