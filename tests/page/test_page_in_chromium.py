@@ -69,7 +69,10 @@ PALE = """
     const part = (value) => (value <= 10 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4)
     const luminance = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b)
     const ground = (one) => {
-        for (; one; one = one.parentElement) if (seen(getComputedStyle(one).backgroundColor)[3] > 200) return getComputedStyle(one).backgroundColor
+        for (; one; one = one.parentElement) {
+            const colour = getComputedStyle(one).backgroundColor
+            if (seen(colour)[3] > 200) return colour
+        }
         return getComputedStyle(document.documentElement).backgroundColor
     }
     return [...document.querySelectorAll("body *")]
