@@ -8,7 +8,6 @@ a server is asked at the beginning of each transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -193,18 +192,13 @@ class WriterCache:
     def _note_tree(self, request: WriteEntries) -> None:
         change = request.tree
         self._root = change.root
-        written: dict[int, list[Node]] = {0: [Node(0, row.key, row.hash) for row in request.rows]}
-        for node in change.put:
-            written.setdefault(node.level, []).append(node)
-        removed = set(change.remove)
-        self._wide = {at: run for at, run in self._wide.items() if at[0] <= change.root.level and not _is_changed(run, written, removed)}
-        for level, run in list(self._runs.items()):
-            if level > change.root.level or (level, run.parent.key) in removed:
-                del self._runs[level]
-                continue
-            parents = {run.parent.key or b"": run.parent} | {node.key or b"": node for node in written.get(level, [])}
-            begin = max(parents)
-            self._runs[level] = Run(parents[begin], _merge(run.children, written.get(level - 1, []), begin, removed), None)
+        if self._wide:
+            written: dict[int, list[Node]] = {0: [Node(0, row.key, row.hash) for row in request.rows]}
+            for node in change.put:
+                written.setdefault(node.level, []).append(node)
+            removed, top = set(change.remove), change.root.level
+            self._wide = {at: run for at, run in self._wide.items() if at[0] <= top and not _is_changed(run, written, removed)}
+        self._runs = {level: run for level, run in (self._runs | change.last).items() if level <= change.root.level}
         for run in change.wide:
             self._learn_wide(run)
 
@@ -220,18 +214,3 @@ def _is_changed(run: Run, written: dict[int, list[Node]], removed: set[tuple[int
     return any(_is_within(run, node.key or b"") for node in children) or not removed.isdisjoint(
         [(level, run.parent.key), (level, run.until)]
     )
-
-
-def _merge(children: Sequence[Node], written: list[Node], begin: bytes, removed: set[tuple[int, bytes | None]]) -> list[Node]:
-    """Return the last nodes of a level, from the key `begin` on, after some were written and some removed."""
-    last = children[-1]
-    if not removed and len(written) == 1 and begin == (children[0].key or b""):
-        # What a single append does to nearly every level.
-        node = written[0]
-        if node.key == last.key:
-            return [*children[:-1], node]
-        if (node.key or b"") > (last.key or b""):
-            return [*children, node]
-    merged = {child.key or b"": child for child in children}
-    merged.update((node.key or b"", node) for node in written)
-    return [merged[key] for key in sorted(merged) if key >= begin and (merged[key].level, merged[key].key) not in removed]

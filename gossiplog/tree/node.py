@@ -80,6 +80,7 @@ class TreeChange:
         remove: `(level, key)` of the nodes that are gone; `key` None for an anchor.
         siblings_max: Children of the widest node that was looked at; above `SIBLINGS_WARN` somebody is grinding hashes.
         wide: The runs above that width among those that changed, as they will be: whoever remembers them need not read them again.
+        last: The same of the last run of each level where that was looked at, by the level of the parent.
     """
 
     root: Node
@@ -87,6 +88,7 @@ class TreeChange:
     remove: list[tuple[int, bytes | None]]
     siblings_max: int = 0
     wide: list[Run] = field(default_factory=list, compare=False)
+    last: dict[int, Run] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,13 +104,14 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
 class _Draft:
     """A TreeChange in the making."""
 
-    __slots__ = ("_put", "_remove", "_siblings_max", "_wide")
+    __slots__ = ("_last", "_put", "_remove", "_siblings_max", "_wide")
 
     def __init__(self) -> None:
         self._put: list[Node] = []
         self._remove: list[tuple[int, bytes | None]] = []
         self._siblings_max = 0
         self._wide: list[Run] = []
+        self._last: dict[int, Run] = {}
 
     def change(self, level: int, runs: Sequence[Run], groups: Sequence[_Group]) -> _Changes:
         """Replace the parents of `runs` by the nodes over `groups`; return what that changes on `level`."""
@@ -124,6 +125,8 @@ class _Draft:
         for key in old:
             self._remove.append((level, key))
             changes[key] = None
+        if runs[-1].until is None:
+            self._last[level] = Run(nodes[-1], groups[-1][1], None)
         if self._siblings_max > SIBLINGS_WARN:
             self._note_wide(nodes, groups, {run.parent.key or b"": run.until for run in runs})
         return changes
@@ -132,6 +135,7 @@ class _Draft:
         """Put the nodes over `groups` on a level that did not exist."""
         nodes = [self._make(level, key, children) for key, children in groups]
         self._put += nodes
+        self._last[level] = Run(nodes[-1], groups[-1][1], None)
         if self._siblings_max > SIBLINGS_WARN:
             self._note_wide(nodes, groups, {b"": None})
         return nodes
@@ -141,7 +145,7 @@ class _Draft:
         self._remove += [(run.parent.level, run.parent.key) for run in runs]
 
     def finish(self, root: Node) -> TreeChange:
-        return TreeChange(root, self._put, self._remove, self._siblings_max, self._wide)
+        return TreeChange(root, self._put, self._remove, self._siblings_max, self._wide, self._last)
 
     def _make(self, level: int, key: bytes | None, children: MutableSequence[Node]) -> Node:
         if len(children) > self._siblings_max:
