@@ -29,19 +29,23 @@ the labels are those of the Ethereum p2p specification.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from itertools import compress
+from typing import NamedTuple, TypeAlias
 
 from ..errors import DecodeError
 from .envelope import Envelope, parse_envelope, signature_and_signed_bytes
 from .message import Entry
 from .rules import VALUE_BYTES_LIMIT, InvalidEntry, Rule
-from .schemes import CODECS, SignatureScheme, accepted_schemes, extra_of, is_codec, scheme_of
+from .schemes import CODECS, ED25519, SignatureScheme, accepted_schemes, extra_of, is_codec, scheme_of
 
 __all__ = ["CODECS", "LATER", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judge", "validate", "validate_many"]
 
+VerifyApart: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], bytes | None]"
+"""Verifies Ed25519 signatures in another place: of each it gets the public key, and the signature with what it is over. Returns a byte for
+each, 1 for a valid one and 0 for one to look at here; None if all are to be verified here."""
 UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.SCHEME, Rule.UNWELCOME})
 """Rules that an entry may break which is good elsewhere."""
 LATER = frozenset({Rule.STORAGE, Rule.QUOTA})
@@ -109,15 +113,19 @@ def validate_many(
     topic: str | None = None,
     schemes: Collection[str] | None = None,
     value_bytes_max: int = VALUE_BYTES_LIMIT,
+    verify_apart: VerifyApart | None = None,
 ) -> list[Verdict]:
-    """Decide about each of several VALUEs, in order; what a worker thread runs. Takes what `validate` takes.
+    """Decide about each of several VALUEs, in order; what a worker thread runs. Takes what `validate` takes, and `verify_apart`.
 
     All signatures come last, one right after the other: verifying releases the interpreter's lock, and the less happens in between, the
     less two threads wait for it (8 % of the CPU time of two).
     """
     accepted = accepted_schemes() if schemes is None else schemes
     examined = [_examine(value, topic, None, accepted, value_bytes_max) for value in values]
-    return [each if isinstance(each, Verdict) else _verify(each) for each in examined]
+    claims = [each for each in examined if isinstance(each, _Claim) and each.verify_signed is ED25519.verify_signed]
+    known = None if verify_apart is None else verify_apart([(claim.public_key, claim.signed) for claim in claims])
+    valid = set(compress(map(id, claims), known or b""))
+    return [each if isinstance(each, Verdict) else _accept(each) if id(each) in valid else _verify(each) for each in examined]
 
 
 def judge(
@@ -167,12 +175,16 @@ def _examine(value: bytes, topic: str | None, key: bytes | None, schemes: Collec
     return _Claim(entry, scheme.verify_signed, public_key, signature_and_signed_bytes(value, envelope))
 
 
+def _accept(claim: _Claim) -> Verdict:
+    return Verdict(Outcome.ACCEPT, None, None, claim.entry)
+
+
 def _verify(claim: _Claim) -> Verdict:
     """[REJECT] signature, or [IGNORE] scheme where its scheme cannot say."""
     entry, verify_signed, public_key, signed = claim
     is_valid = verify_signed(public_key, signed)
     if is_valid:
-        return Verdict(Outcome.ACCEPT, None, None, entry)
+        return _accept(claim)
     if is_valid is None:
         return Verdict(Outcome.IGNORE, Rule.SCHEME, f"a payload that codec {entry.signature.codec} does not sign", entry)
     return Verdict(Outcome.REJECT, Rule.SIGNATURE, "it does not verify", entry)

@@ -29,6 +29,7 @@ from ..tasks.spans import span
 from . import reconciling
 from .applications import Applications, Rebuilt, logger
 from .care import LogCare
+from .signatures import verifiers
 from .subscription import Subscription
 from .writer import Writer
 
@@ -132,7 +133,8 @@ class Replica(LogCare):
     async def insert_many(self, values: Iterable[bytes]) -> list[Verdict]:
         """Verify VALUEs made elsewhere, on all cores, and insert those that are valid and whose parents are here or before them.
 
-        Commits every 1,000 entries or 8 MiB. A cancelled call leaves some of the first entries inserted, each with all its ancestors.
+        Commits every 1,000 entries or 8 MiB, or sooner where other processes verify meanwhile. A cancelled call leaves some of the first
+        entries inserted, each with all its ancestors.
 
         Returns:
             A verdict for each value, in order: accepted, and new or not; ignored for missing parents; ignored because it is in the
@@ -150,7 +152,8 @@ class Replica(LogCare):
             async for chunk in verified:
                 group += chunk
                 size += next(sizes)
-                if len(group) >= _CHUNK * _CHUNKS_PER_COMMIT or size >= PAGE_BYTES_MAX:
+                is_full = len(group) >= _CHUNK * _CHUNKS_PER_COMMIT or size >= PAGE_BYTES_MAX
+                if is_full or (verifiers.are_running and not verified.has_more_ready):
                     verdicts += await self.insert_verified(group)
                     group, size = [], 0
             verdicts += await self.insert_verified(group)
@@ -378,7 +381,7 @@ class Replica(LogCare):
         await self._writer.submit(request)
 
     def _validate(self, values: Sequence[bytes]) -> list[Verdict]:
-        return validate_many(values, topic=self.topic, schemes=self._schemes)
+        return validate_many(values, topic=self.topic, schemes=self._schemes, verify_apart=verifiers.verify)
 
     def _on_commit(self, committed: Committed) -> None:
         if committed.entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import trio
 
@@ -16,15 +16,37 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class Results(Generic[R]):
+    """The results, in the order of the items."""
+
+    def __init__(self, taken: AsyncGenerator[R, None], ready: Sequence[trio.Event]) -> None:
+        self._taken = taken
+        self._ready = ready
+        self._count = 0
+
+    @property
+    def has_more_ready(self) -> bool:
+        """Whether the next result is here already."""
+        return self._count < len(self._ready) and self._ready[self._count].is_set()
+
+    def __aiter__(self) -> Results[R]:
+        return self
+
+    async def __anext__(self) -> R:
+        result = await anext(self._taken)
+        self._count += 1
+        return result
+
+
 @asynccontextmanager
-async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T], *, ahead: int) -> AsyncIterator[AsyncIterator[R]]:
+async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T], *, ahead: int) -> AsyncIterator[Results[R]]:
     """Call `function` for each item, `ahead` calls at most beyond the result that was taken last, and iterate over the results.
 
     What a call raises ends the rest of them, and is raised where the result would have been taken.
     """
     if len(items) <= 1:
         async with aclosing(_one_by_one(function, items)) as taken:
-            yield taken
+            yield Results(taken, ())
         return
     results: list[R | None] = [None] * len(items)
     ready = [trio.Event() for _ in items]
@@ -52,7 +74,7 @@ async def map_ordered(function: Callable[[T], Awaitable[R]], items: Sequence[T],
                 yield result  # type: ignore[misc]
 
         async with aclosing(take()) as taken:
-            yield taken
+            yield Results(taken, ready)
         nursery.cancel_scope.cancel()
 
 

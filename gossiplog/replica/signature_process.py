@@ -1,0 +1,59 @@
+"""The program that verifies signatures in a process of its own: `python signature_process.py`, started by `signatures.py`.
+
+It says `READY` when it has loaded what it needs. Then it reads requests from its standard input until that ends, and answers each on its
+standard output. Nothing but the standard library and PyNaCl is imported, so that it starts within 40 ms and takes 12 MB.
+
+    request   u32 length of what follows, then for each signature: u32 length, public key (32 bytes), signature and what it is over
+    answer    for each signature a byte: 1 valid; 0 refused by libsodium, which is not the last word
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO
+
+__all__ = ["READY", "answer"]
+
+READY = b"\x02"
+_IDLE_S = 30.0
+_PUBLIC_KEY_BYTES = 32
+
+
+def answer(request: bytes) -> bytes:
+    """Verify what a request holds."""
+    from nacl.bindings import crypto_sign_open
+    from nacl.exceptions import BadSignatureError
+
+    answers = bytearray()
+    for claim in _cut(request):
+        try:
+            crypto_sign_open(claim[_PUBLIC_KEY_BYTES:], claim[:_PUBLIC_KEY_BYTES])
+            answers.append(1)
+        except BadSignatureError:
+            answers.append(0)
+    return bytes(answers)
+
+
+def _cut(request: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(request):
+        size = int.from_bytes(request[at : at + 4])
+        yield request[at + 4 : at + 4 + size]
+        at += 4 + size
+
+
+def main(source: BinaryIO, sink: BinaryIO) -> None:
+    """Serve until nothing is asked for a while, or nobody is left who could."""
+    answer(b"")
+    sink.write(READY)
+    sink.flush()
+    # Between two requests nothing of the next one can have been read: it is only written when the last one was answered.
+    while select.select([source], [], [], _IDLE_S)[0] and (header := source.read(4)):
+        sink.write(answer(source.read(int.from_bytes(header))))
+        sink.flush()
+
+
+if __name__ == "__main__":
+    main(sys.stdin.buffer, sys.stdout.buffer)
