@@ -23,72 +23,58 @@ import gossiplog
 from gossiplog import aio
 
 TEXT_MAX = 200_000
+EXCHANGE_S = 0.1
 
 
 class Shared:
     """The text that all updates of the log make."""
 
     def __init__(self, log: aio.GossipLog, author: str) -> None:
-        self.author = author
-        self.log, self.doc, self.editors = log, Doc(), set[Editor]()
+        self.log, self.author, self.doc = log, author, Doc()
         self.text = self.doc.get("text", type=Text)
 
     async def follow(self) -> None:
         """Take in what the log has and gets."""
         async with self.log.subscribe() as entries:
-            while page := await entries.next_page():
-                for entry in page:
-                    match entry.payload:
-                        case {"op": "edit", "update": bytes(update)} if is_text(update, entry.author):
-                            self.merge(update)
-
-    async def append(self, update: bytes) -> None:
-        """Write what an editor did to the log."""
-        await self.log.append({"op": "edit", "update": update})
-        self.merge(update)
-
-    def merge(self, update: bytes) -> None:
-        """Merge an update."""
-        with contextlib.suppress(ValueError):
-            self.doc.apply_update(update)
-        for editor in self.editors:
-            editor.is_late.set()
+            async for entry in entries:
+                match entry.payload:
+                    case {"op": "edit", "update": bytes(update)} if is_text(update, entry.author):
+                        with contextlib.suppress(ValueError):
+                            self.doc.apply_update(update)
 
 
 class Editor:
     """The text as one editor shows it. What is typed there is typed into that state, whatever the others did meanwhile."""
 
     def __init__(self, shared: Shared) -> None:
-        self.shared, self.is_late = shared, asyncio.Event()
+        self.shared, self.offered = shared, b""
         self.doc: Doc[Text] = Doc(client_id=writer_of(shared.author) << 20 | secrets.randbelow(2**20))
         self.text = self.doc.get("text", type=Text)
-        self.news: dict[int, bytes] = {}
-        self.number = 0
-        shared.editors.add(self)
 
-    def offer(self) -> int:
-        """Keep what the editor lacks, under a number by which it may accept that."""
-        self.number += 1
-        self.news[self.number] = self.shared.doc.get_update(self.doc.get_state())
-        return self.number
+    async def exchange(self, shown: str, took: bool) -> str:
+        """Take the text that the editor shows now; return the one to show instead, unless something is typed before that comes.
 
-    def accept(self, number: int) -> None:
-        """Note that the editor shows what it was offered."""
-        if number in self.news:
-            self.doc.apply_update(self.news[number])
-            self.news = {later: news for later, news in self.news.items() if later > number}
+        `took` says whether it came in time the last time.
+        """
+        if took:
+            self.doc.apply_update(self.offered)
+        if shown != str(self.text):
+            await self.replace(shown)
+        self.offered = self.shared.doc.get_update(self.doc.get_state())
+        return str(self.shared.text)
 
     async def replace(self, new: str) -> None:
-        """Take the text that the editor shows now: one piece of it is another one."""
+        """Make the text another one, of which one piece is different."""
         old, before, length = str(self.text), self.doc.get_state(), len(self.text)
         first = common(old, new)
         kept = common(old[first:][::-1], new[first:][::-1])
         places = len(old[:first].encode()), length - len(old[len(old) - kept :].encode())
-        if old != new:
-            with self.doc.transaction():
-                del self.text[slice(*places)]
-                self.text.insert(places[0], new[first : len(new) - kept])
-            await self.shared.append(self.doc.get_update(before))
+        with self.doc.transaction():
+            del self.text[slice(*places)]
+            self.text.insert(places[0], new[first : len(new) - kept])
+        update = self.doc.get_update(before)
+        await self.shared.log.append({"op": "edit", "update": update})
+        self.shared.doc.apply_update(update)
 
 
 def common(a: str, b: str) -> int:
@@ -107,30 +93,12 @@ def make_page(shared: Shared) -> FastAPI:
     @app.websocket("/edit")
     async def edit(socket: WebSocket) -> None:
         await socket.accept()
-        editor, edits = Editor(shared), 0
-
-        async def tell() -> None:
-            while True:
-                text = str(shared.text)
-                if text != str(editor.text) and len(editor.news) < 16:
-                    await socket.send_json({"number": editor.offer(), "edits": edits, "text": text})
-                await editor.is_late.wait()
-                editor.is_late.clear()
-
-        telling = asyncio.create_task(tell())
-        try:
+        editor = Editor(shared)
+        with contextlib.suppress(WebSocketDisconnect, ValueError):
             while True:
                 match await socket.receive_json():
-                    case {"accepted": int(number), "text": str(text)} if len(text) <= TEXT_MAX:
-                        editor.accept(number)
-                        await editor.replace(text)
-                        edits += 1  # Not before the shared text has it.
-                        editor.is_late.set()
-        except (WebSocketDisconnect, ValueError):
-            pass
-        finally:
-            telling.cancel()
-            shared.editors.discard(editor)
+                    case {"text": str(text), "took": bool(took)} if len(text) <= TEXT_MAX:
+                        await socket.send_json(await editor.exchange(text, took))
 
     return app
 
@@ -149,25 +117,21 @@ class Writer(App[None]):
         yield TextArea(soft_wrap=True)
 
     def on_mount(self) -> None:
-        """Begin to show it."""
-        self.run_worker(self.show())
+        """Begin to exchange."""
+        self.run_worker(self.exchange())
 
-    async def show(self) -> None:
-        """Show what others write, unless there is something typed that has not been taken yet."""
-        area, editor = self.query_one(TextArea), self.editor
+    async def exchange(self) -> None:
+        """Do what the page does."""
+        area, took = self.query_one(TextArea), False
         while True:
-            if area.text == str(editor.text) != str(editor.shared.text):
-                editor.accept(editor.offer())
+            shown = area.text
+            text = await self.editor.exchange(shown, took)
+            took = area.text == shown
+            if took and text != shown:
                 place = area.cursor_location
-                area.text = str(editor.text)
+                area.text = text
                 area.move_cursor(place)
-            await editor.is_late.wait()
-            editor.is_late.clear()
-
-    async def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        """Take what is typed."""
-        await self.editor.replace(event.text_area.text)
-        self.editor.is_late.set()
+            await asyncio.sleep(EXCHANGE_S)
 
 
 async def main(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import signal
 import subprocess
@@ -36,10 +37,15 @@ def running_hub(folder: Path, topic: str) -> Iterator[str]:
 
 
 @contextmanager
-def running_page(program: Path, folder: Path, name: str, *options: str) -> Iterator[tuple[str, str]]:
-    """Run an example that serves a page as its README says; give the page's URL, and its hub's if it is one."""
-    command = [sys.executable, "-u", str(program), "--log", f"{name}.db", "--port", "0", *options]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+def running_page(program: Path, folder: Path, name: str, *options: str, python: str = sys.executable) -> Iterator[tuple[str, str]]:
+    """Run an example that serves a page as its README says; give the page's URL, and its hub's if it is one.
+
+    Args:
+        python: The interpreter, which sees nothing but its own environment if it is not this one.
+    """
+    command = [python, "-u", str(program), "--log", f"{name}.db", "--port", "0", *options]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" or python == sys.executable}
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             said = ""
             assert process.stdout is not None
