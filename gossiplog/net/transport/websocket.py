@@ -38,6 +38,10 @@ MESSAGE_BYTES_MAX = 4 * 2**20
 _CLOSE_S = 1.0
 _EVENTS_A_TURN = 64
 _REASON_BYTES = 500
+_BINARY = 0x82
+"""The first byte of a frame that is a whole binary message."""
+_SHORT, _LONG = 126, 127
+"""In the place of a length: one that takes two bytes follows, or one that takes eight."""
 _NORMAL, _UNSUPPORTED, _TOO_BIG = 1000, 1003, 1009
 
 
@@ -63,7 +67,7 @@ class WebSocketStream:
         Raises:
             ClosedError: The connection is closed or broken.
         """
-        await self._send(BytesMessage(data=data))
+        await self._send(data)
 
     async def receive_some(self) -> bytes:
         """Receive what has come of binary messages, at least a byte; `b""` at the end.
@@ -101,7 +105,7 @@ class WebSocketStream:
         with trio.CancelScope(shield=True):
             await self._stream.aclose()
 
-    async def _send(self, event: Event) -> None:
+    async def _send(self, event: Event | bytes) -> None:
         # Encoded in the order of sending, for nothing follows the goodbye.
         try:
             # Nearly always free, and a needless round of the event loop takes 25 to 50 µs.
@@ -109,12 +113,24 @@ class WebSocketStream:
         except trio.WouldBlock:
             await self._sending.acquire()
         try:
-            data = self._protocol.send(event)
-            await self._stream.send_all(data)
+            await self._stream.send_all(self._encode(event))
         except ProtocolError:
             raise ClosedError("the WebSocket is closed") from None
         finally:
             self._sending.release()
+
+    def _encode(self, event: Event | bytes) -> bytes:
+        if not isinstance(event, bytes):
+            return self._protocol.send(event)
+        if self._protocol.client or self._protocol.state is not ConnectionState.OPEN:
+            return self._protocol.send(BytesMessage(data=event))
+        # What a server sends is not masked. A hub sends the same to all its clients, and wsproto takes 6 µs for each: RFC 6455, section 5.2.
+        size = len(event)
+        if size < _SHORT:
+            return b"%c%c%b" % (_BINARY, size, event)
+        if size < 2**16:
+            return b"%c%c%b%b" % (_BINARY, _SHORT, size.to_bytes(2), event)
+        return b"%c%c%b%b" % (_BINARY, _LONG, size.to_bytes(8), event)
 
     async def _events(self) -> list[Event]:
         # A few at a time: a peer that sends only headers must not take a turn as long as it takes to read them all.

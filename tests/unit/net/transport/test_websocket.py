@@ -48,7 +48,7 @@ async def raw_client(extra: bytes = b"") -> AsyncIterator[tuple[trio.abc.Stream,
 async def test_bytes_go_both_ways_in_order() -> None:
     async with opened() as (client, server), trio.open_nursery() as nursery:
         for one, other in ((client, server), (server, client)):
-            for chunk in (b"a", b"bc", b"x" * 200_000):
+            for chunk in (b"a", b"bc", *(b"x" * size for size in (125, 126, 65_535, 65_536, 200_000))):
                 nursery.start_soon(one.send_all, chunk)
                 received = b""
                 while len(received) < len(chunk):
