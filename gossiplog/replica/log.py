@@ -133,8 +133,8 @@ class Replica(LogCare):
     async def insert_many(self, values: Iterable[bytes]) -> list[Verdict]:
         """Verify VALUEs made elsewhere, on all cores, and insert those that are valid and whose parents are here or before them.
 
-        Commits every 1,000 entries or 8 MiB, or sooner where other processes verify meanwhile. A cancelled call leaves some of the first
-        entries inserted, each with all its ancestors.
+        Commits every 1,000 entries or 8 MiB; of more than that also what is verified so far, where other processes verify the rest
+        meanwhile. A cancelled call leaves some of the first entries inserted, each with all its ancestors.
 
         Returns:
             A verdict for each value, in order: accepted, and new or not; ignored for missing parents; ignored because it is in the
@@ -144,6 +144,7 @@ class Replica(LogCare):
             StoreError: The store failed; the commits before stay.
         """
         chunks = list(bounded(values, len, count_max=_CHUNK, bytes_max=PAGE_BYTES_MAX // _CHUNKS_PER_COMMIT))
+        is_long = len(chunks) > _CHUNKS_PER_COMMIT
         sizes = (sum(map(len, chunk)) for chunk in chunks)
         verdicts: list[Verdict] = []
         async with map_ordered(self.verify_many, chunks, ahead=2 * _CHUNKS_PER_COMMIT) as verified:
@@ -153,7 +154,7 @@ class Replica(LogCare):
                 group += chunk
                 size += next(sizes)
                 is_full = len(group) >= _CHUNK * _CHUNKS_PER_COMMIT or size >= PAGE_BYTES_MAX
-                if is_full or (verifiers.are_running and not verified.has_more_ready):
+                if is_full or (is_long and verifiers.are_running and not verified.has_more_ready):
                     verdicts += await self.insert_verified(group)
                     group, size = [], 0
             verdicts += await self.insert_verified(group)

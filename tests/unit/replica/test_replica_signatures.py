@@ -96,18 +96,23 @@ def test_where_no_process_can_be_had_none_is_tried_again(verifiers: Verifiers, m
 async def test_a_log_takes_entries_in_while_the_rest_is_verified(tmp_path, verifiers: Verifiers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_log, "verifiers", verifiers)
     chain = [make(0)]
-    while len(chain) < 700:
+    while len(chain) < 1_300:
         chain.append(make(len(chain), [chain[-1]]))
     values = [entry.value for entry in chain]
     broken = values[600][:80] + bytes([values[600][80] ^ 1]) + values[600][81:]
     async with opened(tmp_path / "a.db") as log, opened(tmp_path / "b.db") as whole:
         await log.insert_many(values[:300])
         wait_until_begun(verifiers)
-        verdicts = await log.insert_many([*values[:600], broken, *values[601:]])
-        assert verifiers.are_running
-        assert [verdict.outcome for verdict in verdicts] == [Outcome.ACCEPT] * 600 + [Outcome.REJECT] + [Outcome.IGNORE] * 99
-        assert [verdict.is_new for verdict in verdicts] == [False] * 300 + [True] * 300 + [False] * 100
-        await log.insert_many(values[600:])
+        commits: list[int] = []
+        with log.watch_commits(lambda entries: commits.append(len(entries))):
+            verdicts = await log.insert_many([*values[:600], broken, *values[601:]])
+            assert verifiers.are_running
+            assert sum(commits) == 300
+            await log.insert_many(values[600:1_300])
+            # One call that is no longer than a commit is one.
+            assert commits[-1] == 700
+        assert [verdict.outcome for verdict in verdicts] == [Outcome.ACCEPT] * 600 + [Outcome.REJECT] + [Outcome.IGNORE] * 699
+        assert [verdict.is_new for verdict in verdicts] == [False] * 300 + [True] * 300 + [False] * 700
         await whole.insert_many(values)
         assert await log.root() == await whole.root()
 
