@@ -124,7 +124,7 @@ class WebSocketStream:
             return self._protocol.send(event)
         if self._protocol.client or self._protocol.state is not ConnectionState.OPEN:
             return self._protocol.send(BytesMessage(data=event))
-        # What a server sends is not masked. A hub sends the same to all its clients, and wsproto takes 6 µs for each: RFC 6455, section 5.2.
+        # What a server sends is not masked: RFC 6455, section 5.2. A hub sends the same to all its clients; wsproto takes 6 µs for each.
         size = len(event)
         if size < _SHORT:
             return b"%c%c%b" % (_BINARY, size, event)
