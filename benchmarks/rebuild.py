@@ -1,7 +1,7 @@
 """What it takes to build an application's tables anew from a large log: `python -m benchmarks.rebuild`.
 
-A log of 1,000,000 operations of the kit's counter is rebuilt once for that, and once for an application that does nothing with them. Memory is
-the most that the process held meanwhile.
+A log of 1,000,000 operations of the kit's counter is rebuilt once for that, and once for an application that does nothing with them.
+Memory is the most that the process held meanwhile.
 """
 
 from __future__ import annotations
