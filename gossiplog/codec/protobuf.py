@@ -30,6 +30,8 @@ _OTHERS_MAX = 256
 """Fields of one message that are unknown or no lists. Nobody needs so many; a million that repeat each other take seconds to read."""
 _FIELD_NUMBER_MAX = 2**29 - 1
 _VARINT_BYTES_MAX = 10
+_ONE_BYTE = 0x80
+"""A smaller varint takes one byte."""
 
 
 class Kind(Enum):
@@ -114,6 +116,9 @@ class Schema:
             if value is None:
                 continue
             tag = _encode_varint(field.number << 3 | field.wire_type)
+            if field.repeated and field.kind is Kind.BYTES and isinstance(value, list | tuple) and _are_short(value):
+                out += b"".join([b"%b%c%b" % (tag, len(item), item) for item in value])
+                continue
             for item in value if field.repeated else (value,):
                 encoded = self._encode_item(field, item)
                 if not field.repeated and item == field.default():
@@ -160,6 +165,8 @@ class Schema:
                 if len(items) >= field.repeated_max:
                     raise DecodeError(f"{self.name}.{field.name}: more than {field.repeated_max}")
                 items.append(item)
+                if tag < _ONE_BYTE and field.kind is Kind.BYTES:
+                    position = _read_more(data, position, tag, items, field.repeated_max)
             else:
                 values[field.name] = item
         return values | lists
@@ -210,6 +217,27 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
                 break
             return value, position + index + 1
     raise DecodeError(f"at byte {position}: the varint is cut short or has more than 64 bits")
+
+
+def _read_more(data: bytes, position: int, tag: int, items: list[Any], items_max: int) -> int:
+    """Read as many short items of the same list as follow each other, as the ids of gossip do; return where they end.
+
+    Whatever has another form, or is one too many, is left to whoever reads the rest.
+    """
+    size = len(data)
+    while position + 1 < size and data[position] == tag and len(items) < items_max:
+        start = position + 2
+        end = start + data[position + 1]
+        if end - start >= _ONE_BYTE or end > size:
+            break
+        items.append(data[start:end])
+        position = end
+    return position
+
+
+def _are_short(items: Any) -> bool:
+    """Whether all items are bytes whose length takes one byte."""
+    return all(type(item) is bytes and len(item) < _ONE_BYTE for item in items)
 
 
 def _extent(data: bytes, position: int, wire_type: int) -> tuple[int, int]:

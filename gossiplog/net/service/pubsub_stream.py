@@ -15,11 +15,12 @@ from ...pubsub.rpc import Message, Rpc
 from ...pubsub.wire.rpc_codec import Decoded, Wire
 from ..transport.stream import Stream
 
-__all__ = ["Encoder", "RpcSender", "read_rpcs"]
+__all__ = ["Copies", "Encoder", "RpcSender", "read_rpcs"]
 
 _ENCODED_MAX = 64
 _ENCODED_BYTES_MAX = 16 * 1024 * 1024
 _WRITE_BYTES = 64 * 1024
+_COPIES_MAX = 256
 _FRAMES_A_TURN = 8
 _DECODED_AT_ONCE_BYTES = 4 * 1024
 """Longer frames are decoded in a thread: one of 4 MiB takes most of a second, in which others would have to wait."""
@@ -58,6 +59,25 @@ class Encoder:
                 _, oldest = self._encoded.popitem(last=False)
                 self._bytes -= len(oldest.data)
         return known.data, known.left_out
+
+
+class Copies:
+    """Decodes RPCs that carry one message and nothing else; the latest are known by their bytes, of whichever peer further copies come."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._known: dict[bytes, Message] = {}
+
+    def read(self, body: bytes) -> Message | None:
+        """Read a body of at most 4 KiB. Returns and raises as `Wire.decode_usual`."""
+        message = self._known.get(body)
+        if message is None:
+            message = self._wire.decode_usual(body)
+            if message is not None:
+                self._known[body] = message
+                if len(self._known) > _COPIES_MAX:
+                    del self._known[next(iter(self._known))]
+        return message
 
 
 class RpcSender:
@@ -159,6 +179,7 @@ async def _read_until_lost(stream: Stream) -> str:
 async def read_rpcs(
     stream: Stream,
     wire: Wire,
+    copies: Copies,
     on_rpc: Callable[[Decoded, bool], Awaitable[None]],
     on_entry: Callable[[Message], bool],
     is_heeded: Callable[[], bool],
@@ -169,6 +190,7 @@ async def read_rpcs(
     Args:
         stream: Opened by the peer.
         wire: Decodes.
+        copies: Decodes too, for the streams of all peers.
         on_rpc: Takes an RPC, and whether it is the first on the stream. Nothing more is read before it returns.
         on_entry: Takes an RPC with one message and nothing else, if that needs no waiting; False leaves it to `on_rpc`.
         is_heeded: Whether the next frame is worth decoding; else it is dropped unread.
@@ -189,7 +211,7 @@ async def read_rpcs(
             body = frames.next()
             if body is None:
                 return True
-            usual = wire.decode_usual(body) if len(body) <= _DECODED_AT_ONCE_BYTES and is_heeded() else None
+            usual = copies.read(body) if len(body) <= _DECODED_AT_ONCE_BYTES and is_heeded() else None
             if usual is None or not on_entry(usual):
                 left = body
                 return False

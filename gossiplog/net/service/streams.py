@@ -30,7 +30,7 @@ from ..protocol_ids import push_protocol
 from ..transport.stream import Connection, Handler, Stream
 from .owner import OPEN_S, Owner
 from .peers import Peer, PeerConnection
-from .pubsub_stream import Encoder, RpcSender, read_rpcs
+from .pubsub_stream import Copies, Encoder, RpcSender, read_rpcs
 from .push_stream import PushStream
 from .syncs import Syncs
 
@@ -65,6 +65,7 @@ class Streams:
         self._service = service
         self._random = random.Random(secrets.randbits(64))
         self._encoder = Encoder(Wire(limits=limits))
+        self._copies = Copies(self._encoder.wire)
         self._links: dict[Connection, PeerConnection] = {}
         self._attached = trio.Event()
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
@@ -140,7 +141,7 @@ class Streams:
         try:
             is_heeded = partial(self._service.is_heeded, link.peer.id)
             on_rpc, on_entry = partial(self._on_rpc, link.peer), partial(self._on_entry, link.peer)
-            await read_rpcs(stream, self._encoder.wire, on_rpc, on_entry, is_heeded, self._decoders)
+            await read_rpcs(stream, self._encoder.wire, self._copies, on_rpc, on_entry, is_heeded, self._decoders)
         except DecodeError:
             self._service.tell(RpcReceived(link.peer.id, Rpc(), offences=1))
             raise

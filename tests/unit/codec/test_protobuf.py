@@ -125,3 +125,32 @@ def test_more_fields_than_anybody_needs_are_refused(field):
     nested.decode(data * 256)
     with pytest.raises(DecodeError, match="more than 256 fields"):
         nested.decode(data * 257)
+
+
+def test_short_and_long_items_of_a_list_come_back_in_their_order():
+    names = Schema("Names", Field(1, "ids", Kind.BYTES, repeated=True), Field(2, "more", Kind.BYTES, repeated=True))
+    for sizes in ([32] * 30, [0, 127, 128, 127, 300, 1, 0], [], [128], [32, 128]):
+        ids = [bytes([index % 256]) * size for index, size in enumerate(sizes)]
+        encoded = names.encode({"ids": ids, "more": [b"x", b"y"]})
+        assert names.decode(encoded) == {"ids": ids, "more": [b"x", b"y"]}
+        # As any other writer may put it: the lists in pieces, and lengths of more bytes than they need.
+        padded = b"".join(b"\x0a" + bytes([len(each) & 0x7F | 0x80, len(each) >> 7]) + each for each in ids)
+        assert names.decode(b"\x12\x01x" + padded + encoded)["ids"] == ids * 2
+
+
+@pytest.mark.parametrize("cut", range(1, 10))
+def test_list_that_is_cut_short_is_refused_wherever_it_is(cut):
+    encoded = UPDATE.encode({"heads": [b"12345", b"", b"123456"]})
+    whole = {7: [b"12345"], 9: [b"12345", b""]}
+    if (kept := len(encoded) - cut) in whole:
+        assert UPDATE.decode(encoded[:kept])["heads"] == whole[kept]
+    else:
+        with pytest.raises(DecodeError):
+            UPDATE.decode(encoded[:kept])
+
+
+def test_last_item_too_many_is_refused_whatever_its_form():
+    for last in (b"\x0a\x01x", b"\x0a\x81\x00x"):
+        assert len(UPDATE.decode(b"\x0a\x01x" * 2 + last)["heads"]) == 3
+        with pytest.raises(DecodeError, match="more than 3"):
+            UPDATE.decode(b"\x0a\x01x" * 3 + last)
