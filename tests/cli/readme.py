@@ -4,14 +4,15 @@ import fcntl
 import os
 import pty
 import re
-import shlex
 import struct
-import sys
 import termios
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli_support import REPOSITORY
+from warm import warm_command
 
 README = REPOSITORY / "README.md"
 GUIDE = REPOSITORY / "docs" / "command-line.md"
@@ -62,12 +63,21 @@ def examples(text: str) -> list[Example]:
     return found
 
 
-def run_on_terminal(command: str, folder: Path) -> list[str]:
-    """Run a command in bash with a terminal of 110 columns, as somebody who follows README would; return the lines it prints."""
-    environment = {**os.environ, "PATH": f"{_shim(folder)}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
+@contextmanager
+def terminal_of(folder: Path) -> Iterator[Callable[[str], list[str]]]:
+    """Run commands in bash with a terminal of 110 columns, as somebody who follows README would; each gives the lines it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
     environment |= {"HOME": str(folder.parent), "TERM": "xterm", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
     for name in ("COLUMNS", "XDG_CONFIG_HOME", "GOSSIPLOG_KEY_DIR", "GOSSIPLOG_KEY_FILE"):
         environment.pop(name, None)
+    place = folder.parent / "readme-bin"
+    place.mkdir()
+    with warm_command(place, environment):
+        environment["PATH"] = f"{place}:{environment['PATH']}"
+        yield lambda command: _run(command, folder, environment)
+
+
+def _run(command: str, folder: Path, environment: Mapping[str, str]) -> list[str]:
     pid, terminal = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
@@ -97,29 +107,19 @@ def matches(expected: list[str], actual: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(stable(line) + "\n" for line in actual)) is not None
 
 
-def updated(text: str, folder: Path) -> str:
+def updated(text: str, run: Callable[[str], list[str]]) -> str:
     """The guide with the output that its commands have now, but for those that have an ellipsis."""
 
     def rerun(block: re.Match[str]) -> str:
         out = ["```console"]
         for example in examples(block.group(0) + "\n"):
             first, *more = example.command.split("\n")
-            actual = run_on_terminal(example.command, folder)
+            actual = run(example.command)
             out += [f"$ {first}", *(f"> {line}" for line in more)]
             out += example.expected if "…" in example.expected else actual
         return "\n".join([*out, "```"])
 
     return _BLOCK.sub(rerun, text)
-
-
-def _shim(folder: Path) -> Path:
-    place = folder.parent / "readme-bin"
-    place.mkdir(exist_ok=True)
-    script = place / "gossiplog"
-    if not script.exists():
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gossiplog "$@"\n')
-        script.chmod(0o755)
-    return place
 
 
 if __name__ == "__main__":
@@ -128,4 +128,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "work"
         place.mkdir()
-        GUIDE.write_text(updated(GUIDE.read_text(), place))
+        with terminal_of(place) as run:
+            GUIDE.write_text(updated(GUIDE.read_text(), run))

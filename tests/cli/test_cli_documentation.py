@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 import pytest
-from readme import GUIDE, README, examples, matches, run_on_terminal
+from readme import GUIDE, README, examples, matches, terminal_of
 
 from gossiplog.cli.app import COMMANDS, root
 
@@ -75,9 +75,10 @@ def test_examples_of_readme_print_what_they_say(tmp_path: Path) -> None:
     folder.mkdir()
     found = examples(README.read_text()) + examples(GUIDE.read_text())
     assert len(found) > 20
-    for example in found:
-        actual = run_on_terminal(example.command, folder)
-        assert "Traceback" not in "\n".join(actual)
-        assert matches(example.expected, actual), (
-            f"$ {example.command}\n" + "\n".join(actual) + "\n--- README says\n" + "\n".join(example.expected)
-        )
+    with terminal_of(folder) as run:
+        for example in found:
+            actual = run(example.command)
+            assert "Traceback" not in "\n".join(actual)
+            assert matches(example.expected, actual), (
+                f"$ {example.command}\n" + "\n".join(actual) + "\n--- README says\n" + "\n".join(example.expected)
+            )
