@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
-import urllib.error
-import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from ..archive.jsonl import entry_to_line
@@ -18,6 +14,10 @@ from ..entry.rules import check_topic, next_clock
 from ..entry.signing import Signer, sign_entry
 from ..errors import CannotConnect, DecodeError, GossipLogError, LocalProtocolError, NotAuthorised, Rejected, RemoteProtocolError
 from .exits import ExitCode, Failure
+
+if TYPE_CHECKING:
+    import ssl
+    import urllib.error
 
 __all__ = ["Poster", "is_server_url"]
 
@@ -59,7 +59,11 @@ class Poster:
         self._signer = signer
         self._value_bytes_max = value_bytes_max
         self._proves = self._token is None
-        self._tls = (tls or ssl.create_default_context()) if parts.scheme in ("wss", "https") else None
+        if tls is None and parts.scheme in ("wss", "https"):
+            import ssl
+
+            tls = ssl.create_default_context()
+        self._tls = tls if parts.scheme in ("wss", "https") else None
 
     def append(self, payload: Any) -> Entry:
         """Append a payload, with the server's heads of this moment as parents.
@@ -115,6 +119,11 @@ class Poster:
         return self._token not in (None, before)
 
     def _ask_once(self, path: str, body: bytes | None, *, server: bool) -> bytes:
+        # They take a tenth of the time of a command that asks nobody.
+        import http.client
+        import urllib.error
+        import urllib.request
+
         url = (self._server if server else self._base) + path
         headers = {"Content-Type": "application/json"} | ({} if self._token is None else {"Authorization": f"Bearer {self._token}"})
         try:

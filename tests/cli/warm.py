@@ -69,7 +69,7 @@ def answer(call: socket.socket) -> None:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    sys.stdin, sys.stdout, sys.stderr = (open(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww"))  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww"))
     folder, *arguments = request.decode().split("\0")
     os.chdir(folder)
     code = 1

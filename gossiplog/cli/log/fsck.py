@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import RepairRefused, StoreError
-from ...log.fsck import Kind
 from ..exits import ExitCode
 from ..options import log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
@@ -99,6 +98,8 @@ async def _count(log: GossipLog) -> int | None:
 
 
 def _advise(log: str, report: FsckReport, out: Output, *, is_repair: bool) -> None:
+    from ...log.fsck import Kind
+
     if any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings):
         out.note(
             f"`gossiplog sync --heal {log} OTHER` makes it whole from another replica, `gossiplog salvage {log} TARGET` saves what is left"

@@ -178,7 +178,7 @@ def test_giant_node_is_served_as_long_as_it_fits_a_frame():
 
 def test_giant_node_asked_for_many_times_is_built_and_sent_one_at_a_time():
     driver = ServerDriver(Giant(90_000))
-    assert len(driver.ask(*[GetChildren(1, None)] * 8)) == 8
+    assert len(driver.ask(*[GetChildren(1, None)] * 4)) == 4
     assert driver.bytes_most <= FRAME_BYTES_MAX + 2**20
 
 
