@@ -80,8 +80,14 @@ def test_files_of_the_server_say_what_serve_understands() -> None:
         assert named <= known, file
 
 
+@pytest.mark.slow
+def test_hadolint_finds_nothing_wrong_with_the_dockerfile() -> None:
+    done = subprocess.run([tool("hadolint"), DEPLOY / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_dockerfile_is_small_and_runs_as_nobody() -> None:
-    """Docker cannot be installed here, and hadolint is in no registry that we use; so what it would say most is asked here."""
+    """Docker cannot be installed here; so what building it would show first is asked here."""
     text = (DEPLOY / "Dockerfile").read_text()
     lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
     words = {"FROM", "RUN", "COPY", "ENV", "USER", "WORKDIR", "VOLUME", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
@@ -96,6 +102,19 @@ def test_dockerfile_is_small_and_runs_as_nobody() -> None:
     for line in last:
         if line.startswith(("CMD", "ENTRYPOINT")):
             assert isinstance(json.loads(line.partition(" ")[2]), list)
+
+
+@pytest.mark.slow
+def test_compose_is_what_its_specification_says() -> None:
+    """Docker's own `config` cannot be had here; this is another parser of the specification, which refuses what that does not know."""
+    from compose_spec import PyCompose
+
+    text = (DEPLOY / "compose.yaml").read_text()
+    PyCompose.from_yaml(text).validate()
+    for old, new in [("depends_on", "depend_on"), ("interval: 5s", "interval: soon"), ("front: {ipv4", "back: {ipv4")]:
+        assert old in text
+        with pytest.raises(ValueError, match=new.partition(":")[0]):
+            PyCompose.from_yaml(text.replace(old, new)).validate()
 
 
 def test_compose_names_services_volumes_and_files_that_are_there() -> None:
