@@ -143,6 +143,20 @@ def test_job_lists_all_that_was_refused(spark: Any, tmp_path: Path, damaged: Log
         assert spark.read.parquet(f"{out}/state").count() == report.results["names"]
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("upper(topic)", "values of upper(topic) in all entries: 1; is it written as the payloads have it?"),
+        ("$.kye", "no entry has the key $.kye; is it written as the payloads have it?"),
+        ("topic", "values of topic in all entries: 1, which is a column; the payload's is $.topic"),
+    ],
+)
+def test_job_says_that_a_key_was_hardly_found(spark: Any, whole: Log, key: str, said: str) -> None:
+    notes: list[str] = []
+    state_job(Job(spark, note=notes.append), whole.path, key)
+    assert notes[-1] == said
+
+
 def test_job_lists_what_was_refused_where_nothing_else_is_left(spark: Any, tmp_path: Path) -> None:
     # No row reaches the aggregation, and Spark counts nothing.
     path = tmp_path / "garbage.jsonl"

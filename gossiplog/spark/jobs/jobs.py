@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["Job", "diff_job", "export_job", "import_job", "state_job", "stats_job", "tree_job", "verify_job"]
 
 
+_FEW = 5
+"""Fewer keys than these are more likely a mistake in the key than the state that was wanted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What every job needs.
@@ -224,8 +228,10 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
             table.write.parquet(f"{draft}/state")
             table = job.spark.read.schema(table.schema).parquet(f"{draft}/state")
         names = table.count()
-        if not names:
-            job.note(f"no entry has the key {key}: is it written as the payloads have it?")
+        if names < _FEW:
+            found_by = f"values of {key} in all entries: {names}" if names else f"no entry has the key {key}"
+            meant = f", which is a column; the payload's is $.{key}" if key.isidentifier() else "; is it written as the payloads have it?"
+            job.note(found_by + meant)
         faults = found.faults()
         # Only where it is certain that there is nothing to be found, nobody needs to look for it.
         refused = found.refused.limit(0) if faults == 0 else found.refused

@@ -89,6 +89,15 @@ async def test_the_first_protocol_that_the_peer_speaks_is_taken():
         await use_echo(client)
 
 
+async def test_protocols_that_nobody_serves_are_no_warning(caplog):
+    async with muxed_pair({}, ECHO) as (client, _):
+        for _ in range(5):
+            with pytest.raises(ProtocolNotSupported):
+                await client.open_stream(["/canvas/v1/one.example/sync"])
+        await use_echo(client)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 async def test_a_lazy_stream_sends_at_once_and_reads_the_answer_later():
     connecting, bare = muxed_and_bare()
     async with connecting as connection:
