@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from .advice import advice_on, bare_reason
 from .vitals import HEADS_WARN, LogFigures, NetworkFigures, PeerFigures, Vitals
 
 __all__ = ["Finding", "Severity", "examine", "findings_from", "worst"]
@@ -241,25 +242,8 @@ def _connections(network: NetworkFigures) -> Iterator[Finding]:
 
 def _dials(network: NetworkFigures) -> Iterator[Finding]:
     for address, reason in list(network.dials.items())[:_NAMED_MAX]:
-        text = f"{address} cannot be reached: {reason}"
-        yield Finding("dials", "warning", text, _advice_on(reason), {"address": address, "reason": reason})
-
-
-def _advice_on(reason: str) -> str:
-    """Say what helps, as far as the reason tells: it may come from an operating system, TLS, or the other side."""
-    said = reason.lower()
-    return next((advice for words, advice in _ADVICE if any(word in said for word in words)), "is it running, and is that its address?")
-
-
-_ADVICE = (
-    ((" 401", " 403"), "it lets nobody in without a token that it knows: look at --token-file, or ask whoever runs it for a token"),
-    ((" 404",), "it does not serve this log's topic: look at the end of its URL, /TOPIC where it serves several"),
-    ((" 429", " 503"), "it has enough connections, or none to spare for this address: it is tried again by itself"),
-    (("certificate", "tls", "ssl"), "is that the name on its certificate, and is its CA trusted here (--tls-ca FILE)?"),
-    (("our own peer id",), "take it off --bootstrap if it is this server; else every server needs a key of its own: remove the copy there"),
-    (("no answer", "not answer", "timed out", "unreachable"), "is the machine on, is that its address, and does a firewall stand between?"),
-)
-"""What to do, by words of the reason."""
+        text = f"{address} cannot be reached: {bare_reason(address, reason)}"
+        yield Finding("dials", "warning", text, advice_on(reason), {"address": address, "reason": reason})
 
 
 def _mesh(network: NetworkFigures) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ..entry.rules import Rule
 from ..errors import DecodeError
+from .advice import advice_on, bare_reason
 from .fact import Fact
 from .scene import Holding, Link, Scene
 
@@ -164,6 +165,9 @@ def with_view_of_peer(here: Answer, there: Answer | None, towards: Answer | None
         return replace(here, cause="other-topic", text=text)
     if there is None:
         return here
+    if here.node == there.node and here.state != there.state:
+        text = "both servers have the same key, so each takes the other for itself; give each one of its own (--peer-key)"
+        return replace(here, cause="partition", text=text)
     if here.state == "present":
         return _of_lack(here, there, towards)
     if there.state == "absent":
@@ -298,8 +302,12 @@ def _barrier(peer: str, scene: Scene) -> _Ground | None:
     if peer in scene.banned:
         return _Ground("banned-sender", f"{peer} is banned: {scene.banned[peer]}; a ban ends after ten minutes")
     if link is None:
-        reason = f": {scene.dials[peer]}" if peer in scene.dials else ""
-        return _Ground("partition", f"there is no connection with {peer}{reason}; look at its address and the network between")
+        reason = scene.dials.get(peer)
+        if reason is None:
+            text = f"there is no connection with {peer}; look at its address and the network between; a client has to come by itself"
+        else:
+            text = f"there is no connection with {peer}: {bare_reason(peer, reason)}; {advice_on(reason)}"
+        return _Ground("partition", text)
     if link.kind == "client" or (link.kind == "hub" and link.is_pushing):
         return None
     is_for_us = link.is_pushing or scene.topic in link.topics

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ import trio
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.net.hub.server import listen
-from gossiplog.sim.scenario import CastSpec, LatencySpec, Liar, LinkSpec, Scenario, ScenarioError, TopologySpec
-from gossiplog.sim.scenario_file import parse_scenario
+from gossiplog.sim.scenario import CastSpec, Churn, Kill, LatencySpec, Liar, LinkSpec, Scenario, ScenarioError, Slow, TopologySpec
+from gossiplog.sim.scenario_file import load_scenario, parse_scenario
 from gossiplog.testnet import Testnet as Network
 from gossiplog.testnet import open_testnet
 from gossiplog.testnet.asking import Refused, ask, ask_json
-from gossiplog.testnet.script import check_scenario
+from gossiplog.testnet.script import check_scenario, play, settle
 from gossiplog.testnet.site import Site
 
 PATIENCE_S = 90.0
+EXAMPLES = Path(__file__).parents[2] / "examples" / "testnet"
 
 
 def scenario(nodes: int, **changes: Any) -> Scenario:
@@ -184,9 +186,39 @@ def test_a_script_leaves_a_report_with_the_simulators_figures_beside_the_real_on
     assert (tmp_path / "report" / "spread.svg").read_text().startswith("<?xml")
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "examples" / "testnet").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["churn", "hub-dies", "slow-reader"])
+async def test_examples_end_with_equal_logs_on_real_processes(tmp_path: Path, name: str) -> None:
+    """Each in a few seconds: fewer peers, and all that happens sooner."""
+    scenario = load_scenario(str(EXAMPLES / f"{name}.toml"))
+    publish = replace(scenario.publish, messages=16, interval_s=0.25, start_s=1.0, linger_s=1.0)
+    [fault] = scenario.fault
+    match fault:
+        case Churn():
+            sooner: Churn | Kill | Slow = replace(fault, at_s=1.5, until_s=4.0, rate_per_s=1.0, downtime_s=1.0)
+        case Kill():
+            sooner = replace(fault, at_s=2.0, restart_after_s=1.5)
+        case Slow():
+            sooner = replace(fault, at_s=1.5, until_s=5.0, numbers=(3,))
+        case _:
+            raise AssertionError(fault)
+    short = replace(scenario, nodes=6 if name == "hub-dies" else 4, publish=publish, fault=(sooner,))
+    (tmp_path / "net").mkdir()
+    actions: list[dict[str, Any]] = []
+    async with open_testnet(short, tmp_path / "net", tell=actions.append) as network:
+        await play(network)
+        assert await settle(network)
+        figures = network.watching.measure.figures()
+        ends = {"churn": "restart", "hub-dies": "restart", "slow-reader": "slow ends"}
+        assert ends[name] in [action["action"] for action in actions]
+        # Whoever is killed takes with it what it told nobody yet.
+        assert 12 <= figures.published <= 16
+        assert all(member.entries == network.members[0].entries for member in network.members)
+        assert sum(figures.ways.values()) == figures.delivered > 0
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
 def test_examples_run_in_the_simulator_and_are_fit_for_real_processes(path: Path) -> None:
-    from gossiplog.sim.scenario_file import load_scenario
     from gossiplog.testnet.report import simulated
 
     example = load_scenario(str(path))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from ..exits import ExitCode, Failure
+from ..output import clean
 
 if TYPE_CHECKING:
     import ssl
@@ -60,6 +61,7 @@ class Asker:
         if parts.scheme not in _SCHEMES or not parts.netloc:
             hint = "what `gossiplog serve` prints: ws://HOST:PORT, with /TOPIC where it serves several logs"
             raise Failure(f"{url!r} is not the URL of a server", hint=hint, code=ExitCode.USAGE, kind="usage")
+        self.url = url
         self.is_tls = _SCHEMES[parts.scheme] == "https"
         self.base = f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}/api/"
         self._tls = tls
@@ -87,7 +89,8 @@ class Asker:
         except urllib.error.HTTPError as error:
             raise _refused(url, error) from None
         except http.client.HTTPException:
-            raise Failure(f"{url} does not speak HTTP", hint="is that a server of logs?", code=ExitCode.NETWORK, kind="protocol") from None
+            hint = "is that a server of logs? The URL of one with TLS begins with wss://"
+            raise Failure(f"{url} does not speak HTTP", hint=hint, code=ExitCode.NETWORK, kind="protocol") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             hint = "trust its CA with --tls-ca FILE" if isinstance(reason, ssl.SSLCertVerificationError) else "is the server running?"
@@ -113,10 +116,10 @@ def _refused(url: str, error: urllib.error.HTTPError) -> Failure:
     import http.client
 
     try:
-        said = json.loads(error.read(_REFUSAL_BYTES_MAX))["error"]
-    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, RecursionError):
-        said = None
-    words = f": {said[:_REFUSAL_CHARS_MAX]}" if isinstance(said, str) else ""
+        text = error.read(_REFUSAL_BYTES_MAX).decode()
+    except (OSError, http.client.HTTPException, UnicodeDecodeError):
+        text = ""
+    words = f": {clean(_words_in(text))}" if _words_in(text) else ""
     if error.code in (401, 403):
         hint = "the server wants a token that allows to watch: --token-file FILE"
     elif error.code == 404:
@@ -124,6 +127,15 @@ def _refused(url: str, error: urllib.error.HTTPError) -> Failure:
     else:
         hint = "the server's journal says more" if error.code >= 500 else "is that a server of logs?"
     return Failure(f"{url} answered {error.code}{words}", hint=hint, code=ExitCode.NETWORK, kind="protocol")
+
+
+def _words_in(text: str) -> str:
+    """Return what an answer says, as JSON or as it stands; nothing of a page, which is another server's."""
+    try:
+        said = json.loads(text)["error"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        said = text.strip()
+    return said[:_REFUSAL_CHARS_MAX] if isinstance(said, str) and not said.startswith("<") else ""
 
 
 def _ahead_s(headers: Mapping[str, str], began: float) -> float | None:

@@ -68,7 +68,12 @@ def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
     from ...errors import DecodeError
     from ...glass.why import Answer, with_view_of_peer
 
-    ours, theirs = here.ask_object("peers"), there.ask_object("peers")
+    ours = here.ask_object("peers")
+    try:
+        theirs = there.ask_object("peers")
+    except Failure as failure:
+        # What we know without it is an answer too.
+        return _without(here.ask_object("why", entry=entry, peer=there.url), failure)
     try:
         ids, topics = (str(ours["me"]), str(theirs["me"])), (str(ours["topic"]), str(theirs["topic"]))
         answer = Answer.from_record(here.ask_object("why", entry=entry, peer=ids[1]))
@@ -77,6 +82,10 @@ def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
     except (LookupError, DecodeError):
         raise here.nonsense("why") from None
     return with_view_of_peer(answer, has_entry, towards, topics).record()
+
+
+def _without(answer: Mapping[str, Any], failure: Failure) -> Mapping[str, Any]:
+    return {**answer, "text": f"{answer.get('text', '')} (it was asked as well: {failure})"}
 
 
 def _show(answer: Mapping[str, Any], out: Output) -> None:

@@ -26,7 +26,7 @@ from ...pubsub.events import ConnectFailed, PeerRecordLearned, Probed
 from ...pubsub.types import PeerId
 from ..journal import note
 from ..libp2p.addresses import Address
-from ..libp2p.host import Host
+from ..libp2p.host import OURSELVES, Host
 from ..libp2p.identify import measure_ping
 from ..libp2p.peerings import Peering
 from ..libp2p.reach import Teller
@@ -147,6 +147,7 @@ class Discovery:
     async def run(self, host: Host) -> None:
         """Find and connect for ever."""
         self._host = host
+        self._tell_of_ourselves()
         async with trio.open_nursery() as self._nursery:
             self._service.dialler = self
             try:
@@ -158,6 +159,13 @@ class Discovery:
             finally:
                 self._service.dialler = None
                 self._save()
+
+    def _tell_of_ourselves(self) -> None:
+        """Say of what is listed under our own peer id that it is not dialled, unless we listen there: somebody may have copied our key."""
+        ours = {address.of(None) for address in (*self._host.addresses, *self._host.announced)}
+        for address, peer in self._bootstrap.items():
+            if peer == self._host.id and address.of(None) not in ours:
+                self._troubles.on_listed_failed(str(address), OURSELVES)
 
     def _save(self) -> None:
         known = self.book.reached(KNOWN_MAX)

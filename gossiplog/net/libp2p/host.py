@@ -46,7 +46,10 @@ from .records import seal_record
 from .transport import bind, dial, local_addresses, open_websocket, remote_address, socket_below
 from .upgrade import upgrade_inbound, upgrade_outbound
 
-__all__ = ["Host", "open_host"]
+__all__ = ["OURSELVES", "Host", "open_host"]
+
+OURSELVES = "it has our own peer id: it is this server itself, or one with a copy of its key"
+"""Why an address is not dialled, or a connection with it closed."""
 
 CONNECTIONS_MAX = 512
 PEER_CONNECTIONS_MAX = 3
@@ -329,7 +332,7 @@ class Host:
             try:
                 upgraded, found = await upgrade_outbound(await open_websocket(stream, address), self.key, peer or address.peer)
                 if found == self.id:
-                    raise CannotConnect("it has our own peer id: it is this server itself, or one with a copy of its key")
+                    raise CannotConnect(OURSELVES)
                 await self._run(upgraded, found, remote_address(socket_below(stream)), address, on_ready)
                 if not ready:
                     raise CannotConnect("the peer did not introduce itself")

@@ -149,8 +149,14 @@ def answer(cause: str, state: str = "absent") -> Answer:
     ],
 )
 def test_what_the_peer_knows_completes_what_is_vague_alone(here: Answer, there: Answer, towards: Answer, cause: str) -> None:
+    there, towards = (None if one is None else replace(one, node=OTHER) for one in (there, towards))
     assert with_view_of_peer(here, there, towards, (TOPIC, TOPIC)).cause == cause
     assert with_view_of_peer(here, there, towards, (TOPIC, "other.example.com")).cause == "other-topic"
+
+
+def test_two_servers_with_one_key_are_named() -> None:
+    answered = with_view_of_peer(answer("here", "present"), answer("never-heard"), answer("partition"), (TOPIC, TOPIC))
+    assert (answered.cause, "the same key" in answered.text) == ("partition", True)
 
 
 def test_scene_is_read_from_the_list_of_peers_of_any_version() -> None:

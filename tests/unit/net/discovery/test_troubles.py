@@ -110,3 +110,14 @@ async def test_refused_messages_are_counted_and_said_why_once_a_peer(caplog: pyt
     assert "StrictNoSign" in reasons[0]
     assert reasons[1] == "of another topic, 'other'"
     assert all(reason.startswith("malformed message: ") for reason in reasons[2:])
+
+
+async def test_bootstrap_address_with_our_own_id_is_said_to_be_us_or_a_copy_unless_we_listen_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key, place, elsewhere = PeerKey(b"\1" * 32), free_place(), Address("ip4", "127.0.0.1", 1)
+    async with a_peer(place.of(key.id), elsewhere.of(key.id), key=key, listen=(place,)):
+        await eventually(lambda: said(caplog, "peer not reached"))
+        (fields,) = said(caplog, "peer not reached")
+    assert fields["address"] == str(elsewhere.of(key.id))
+    assert "a copy of its key" in str(fields["reason"])

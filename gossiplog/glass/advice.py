@@ -1,0 +1,26 @@
+"""What to do about an address that cannot be reached, as far as the reason tells."""
+
+from __future__ import annotations
+
+__all__ = ["advice_on", "bare_reason"]
+
+_ADVICE = (
+    ((" 401", " 403"), "it lets nobody in without a token that it knows: look at --token-file, or ask whoever runs it for a token"),
+    ((" 404",), "it does not serve this log's topic: look at the end of its URL, /TOPIC where it serves several"),
+    ((" 429", " 503"), "it has enough connections, or none to spare for this address: it is tried again by itself"),
+    (("certificate", "tls", "ssl"), "is that the name on its certificate, and is its CA trusted here (--tls-ca FILE)?"),
+    (("our own peer id",), "take it off --bootstrap if it is this server; else every server needs a key of its own: remove the copy there"),
+    (("no answer", "not answer", "timed out", "unreachable"), "is the machine on, is that its address, and does a firewall stand between?"),
+)
+"""By words of the reason, which may come from an operating system, from TLS, or from the other side."""
+
+
+def advice_on(reason: str) -> str:
+    """Say what helps."""
+    said = reason.lower()
+    return next((advice for words, advice in _ADVICE if any(word in said for word in words)), "is it running, and is that its address?")
+
+
+def bare_reason(address: str, reason: str) -> str:
+    """Leave out of a reason what is said beside it anyway: that the address cannot be reached."""
+    return reason.removeprefix(f"cannot connect to {address}: ").removeprefix(f"{address}: ")
