@@ -212,7 +212,12 @@ def _set_aside(log: LogFigures) -> Iterator[Finding]:
 
 
 def _store(network: NetworkFigures) -> Iterator[Finding]:
-    if network.is_disk_full:
+    if network.misplaced is not None:
+        advice = (
+            "do not end the server before `gossiplog sync NEW.db URL` has taken everything out of it; then put a whole log in that place"
+        )
+        yield Finding("store", "error", f"{network.misplaced}: what comes now would be lost with the server's end", advice)
+    elif network.is_disk_full:
         advice = "make room where the log lies; it goes on by itself, and fetches what it could not store"
         yield Finding("store", "error", "the last commit failed: the disk is full", advice)
     elif network.store_trouble is not None:

@@ -109,6 +109,7 @@ class NetworkFigures:
         quiet_s: For how long nothing new was stored.
         store_trouble: Why the log does not answer or store; None while it does.
         is_disk_full: The last commit failed for want of space.
+        misplaced: What became of the file that the log was opened at, if it is no more there.
         waiting: Entries that wait to be verified.
     """
 
@@ -124,6 +125,7 @@ class NetworkFigures:
     quiet_s: float = 0.0
     store_trouble: str | None = None
     is_disk_full: bool = False
+    misplaced: str | None = None
     waiting: int = 0
 
 

@@ -47,7 +47,6 @@ _VAGUE = ("here", "never-heard", "not-grafted", "partition")
 _QUEUED_BYTES_MUCH = 2**20
 _STEPS_MAX = 50
 _NAMED_MAX = 5
-_POLICY = frozenset({Rule.UNWELCOME, Rule.QUOTA})
 
 
 class _Ground(NamedTuple):
@@ -250,7 +249,10 @@ def _verdict(fact: Fact, scene: Scene) -> _Ground:
         )
     if fact.rule == Rule.ACCESS:
         return _Ground("void", f"it came from {sender}; the log's access rule does not let it in: {reason}", fact.time_s)
-    if fact.rule in _POLICY:
+    if fact.rule == Rule.QUOTA:
+        text = f"it came from {sender}, and is over what its writer may bring: {reason}; it is fetched again later, or raise the quota (--access)"
+        return _Ground("refused-by-policy", text, fact.time_s)
+    if fact.rule == Rule.UNWELCOME:
         text = f"it came from {sender}; this server does not take it from clients: {reason} (--access, --allow)"
         return _Ground("refused-by-policy", text, fact.time_s)
     if fact.rule == Rule.PARENTS:

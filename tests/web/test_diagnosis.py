@@ -1,5 +1,7 @@
 """`GET why` and `GET doctor` over a real socket: what a server says of an entry and of itself, and to whom."""
 
+from pathlib import Path
+
 import trio
 from glass_support import seen_log
 from network_support import PATIENCE_S, TOPIC, eventually, fetch, memory_log, signer, until_has
@@ -83,3 +85,23 @@ async def test_both_take_the_right_to_watch_and_refuse_what_is_no_id() -> None:
             assert (await fetch(hub, path, headers={"authorization": "Bearer t"})).status == 200
         for query in ("", "?entry=", "?entry=x", "?entry=" + "z" * 32, f"?entry={NOBODYS}&more=1"):
             assert (await fetch(hub, "/api/why" + query, headers={"authorization": "Bearer t"})).status == 400
+
+
+async def test_doctor_says_that_the_logs_file_was_moved_away_or_another_one_put_there(tmp_path: Path) -> None:
+    async def of_store(hub: Hub) -> tuple[str, str]:
+        findings = (await fetch(hub, "/api/doctor")).json["findings"]
+        (found,) = (finding for finding in findings if finding["check"] == "store")
+        return found["severity"], found["text"]
+
+    path = tmp_path / "app.db"
+    async with gossiplog.open(path, topic=TOPIC, signer=signer(1)) as log, log.listen("127.0.0.1:0") as hub:
+        assert (await of_store(hub))[0] == "ok"
+        path.rename(tmp_path / "moved.db")
+        severity, text = await of_store(hub)
+        assert (severity, "is not there any more" in text) == ("error", True)
+        path.write_bytes(b"another")
+        severity, text = await of_store(hub)
+        assert (severity, "is another file now" in text) == ("error", True)
+        path.unlink()
+        (tmp_path / "moved.db").rename(path)
+        assert (await of_store(hub))[0] == "ok"

@@ -5,6 +5,7 @@ Source: docs/glass.md, "Doctor".
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
@@ -72,6 +73,22 @@ def read_disk(location: str) -> Disk | None:
         return None
     disk = os.statvfs(path)
     return Disk(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
+
+
+def read_misplaced(location: str) -> str | None:
+    """Say whether a log that this process has open lies no more where it was opened: moved, removed, or another one put there."""
+    path, descriptors = Path(location), Path("/proc/self/fd")
+    if "://" in location or location == ":memory:" or not descriptors.is_dir():
+        return None
+    try:
+        there = path.stat()
+    except OSError:
+        return f"{path} is not there any more"
+    for descriptor in descriptors.iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.samestat(os.fstat(int(descriptor.name)), there):
+                return None
+    return f"{path} is another file now"
 
 
 def read_files() -> tuple[int, int] | None:

@@ -22,7 +22,7 @@ from ...glass.vitals import Vitals
 from ...glass.why import explain
 from ...log.requests import ReadLeaves, ReadQuarantined, ReadSetAside
 from ...net.service.service import Service
-from ...net.service.vitals import read_disk, read_files, read_log, read_network, trouble_of
+from ...net.service.vitals import read_disk, read_files, read_log, read_misplaced, read_network, trouble_of
 from ...plan import Plan, ask
 from ...version import VERSION
 from ..parameters import check_parameters, shown
@@ -80,6 +80,7 @@ class DiagnosisApi:
                 except GossipLogError as error:
                     raise HTTPException(503, str(error)) from None
             disk = await trio.to_thread.run_sync(read_disk, service.log.location)
+            network = replace(network, misplaced=await trio.to_thread.run_sync(read_misplaced, service.log.location))
         findings = examine(Vitals(version=VERSION, disk=disk, files=read_files(), log=log, network=network))
         return JSONResponse({"topic": service.topic, "version": VERSION, "findings": [finding.record() for finding in findings]})
 

@@ -76,6 +76,7 @@ def test_nothing_is_said_of_what_was_not_looked_at() -> None:
         (network(banned={"12D3KooWtwo": "signature: wrong"}), "bans", "warning"),
         (network(quiet_s=7_200.0), "quiet", "note"),
         (network(waiting=5_000), "queues", "note"),
+        (network(misplaced="app.db is not there any more"), "store", "error"),
         (peer(topics=("other.example.com",), is_pushing=False), "topic", "warning"),
         (peer(topics=(), protocol=None), "protocol", "warning"),
         (peer(score=-12.0), "scores", "warning"),
