@@ -250,7 +250,7 @@ def _verdict(fact: Fact, scene: Scene) -> _Ground:
     if fact.rule == Rule.ACCESS:
         return _Ground("void", f"it came from {sender}; the log's access rule does not let it in: {reason}", fact.time_s)
     if fact.rule == Rule.QUOTA:
-        text = f"it came from {sender}, and is over what its writer may bring: {reason}; it is fetched again later, or raise the quota (--access)"
+        text = f"it came from {sender} over its writer's quota: {reason}; it is fetched later, or raise the quota in the file of --access"
         return _Ground("refused-by-policy", text, fact.time_s)
     if fact.rule == Rule.UNWELCOME:
         text = f"it came from {sender}; this server does not take it from clients: {reason} (--access, --allow)"
