@@ -153,12 +153,10 @@ class Applications:
         Raises:
             OwnFailure: An application raised about an append of ours.
         """
-        missed: Missed = []
-        if not self._all or not committed.entries:
-            return missed
         entries = [entry for _, entry in committed.entries]
         new = {entry.key: entry for entry in entries}
-        for application in self._all.values():
+        missed: Missed = []
+        for application in self._all.values() if entries else ():
             applied = known.get(application.name)
             if applied is None:
                 # Another process has built the tables for another version since, and follows.

@@ -226,6 +226,15 @@ class Writer:
         return await self._commit(group)
 
     async def _commit(self, group: Sequence[_Request]) -> Committed:
+        if self._applications:
+            committed = await self._commit_and_apply(group)
+        else:
+            committed, _ = await self._store.write(self._plan(group, {}))
+        for entry, reason in self.void.take_news():
+            logger.info("entry %s of %s refused: %s", entry.id, entry.author, reason)
+        return committed
+
+    async def _commit_and_apply(self, group: Sequence[_Request]) -> Committed:
         works = [request.work for request in group if not isinstance(request.work, WriteCursor)]
         own = {index for index, work in enumerate(works) if isinstance(work, AppendPayloads)}
         failed: dict[int, Exception] = {}
@@ -241,8 +250,6 @@ class Writer:
                 failed |= {index: _explain(error) for index, error in refused.errors.items()}
                 continue
             self._applications.note(missed)
-            for entry, reason in self.void.take_news():
-                logger.info("entry %s of %s refused: %s", entry.id, entry.author, reason)
             return committed
 
     def _plan_all(self, group: Sequence[_Request], failed: Mapping[int, Exception], own: set[int]) -> Plan[tuple[Committed, Missed]]:

@@ -351,15 +351,19 @@ class _SyncTransaction:
             self._db.execute(statement)
 
     def _answer(self, request: Request[Any]) -> Any:
+        # Nearly all that a commit asks is remembered, and each step is noticed.
+        if (found := self._tail.known(request)) is not UNKNOWN:
+            return found
         if isinstance(request, Call):
             return request.function(self)
+        if not isinstance(request, ASKED_FOR_APPLICATIONS):
+            self._tables.release()
         if (before := self._tail.missing(request)) is not None:
             self._tail.learn(before, answer(self._db, before))
-        if (found := self._tail.known(request)) is UNKNOWN:
-            if not isinstance(request, ASKED_FOR_APPLICATIONS):
-                self._tables.release()
-            found = answer(self._db, request)
-            self._tail.learn(request, found)
+            if (found := self._tail.known(request)) is not UNKNOWN:
+                return found
+        found = answer(self._db, request)
+        self._tail.learn(request, found)
         return found
 
 
