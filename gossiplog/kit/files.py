@@ -20,7 +20,7 @@ __all__ = ["CHUNK_BYTES", "Files"]
 
 CHUNK_BYTES = 48 * 1024
 """With its envelope, a chunk fits into an entry of 65,536 bytes."""
-_AT_ONCE = 16
+_AT_ONCE = 8
 """Chunks in one commit."""
 _SIZE_MAX = 2**40
 
@@ -72,7 +72,7 @@ class Files:
         self._there = f"(SELECT count(*) FROM {name}_chunks c WHERE c.file = f.id AND c.author = f.author AND c.position < f.chunks)"
 
     async def write(self, log: _Log, path: str, source: Path | bytes) -> str:
-        """Append a version of a file, 16 chunks a commit, and return its id. Give `resume` that id if it is cancelled."""
+        """Append a version of a file, 8 chunks a commit, and return its id. Give `resume` that id if it is cancelled."""
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         chunks = -(-size // CHUNK_BYTES)
         begun = await log.append({"part": self.name, "op": "begin", "path": path, "size": size, "chunks": chunks})
