@@ -10,6 +10,7 @@ time is quiet, before and after the others are there, so that the machine's neig
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -37,11 +38,12 @@ WARM_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The hub at one moment."""
+    """The hub at one moment, and how much CPU the process of the honest clients has used by then."""
 
     at_s: float
     rss_bytes: int
     cpu_s: float
+    honest_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ async def _soak(options: argparse.Namespace, folder: Path) -> Soak:
             async def sample() -> None:
                 start = trio.current_time()
                 while True:
-                    samples.append(Sample(trio.current_time() - start, hub.rss_bytes(), hub.cpu_s()))
+                    used = HubProcess(honest.pid, "").cpu_s()
+                    samples.append(Sample(trio.current_time() - start, hub.rss_bytes(), hub.cpu_s(), used))
                     await trio.sleep(options.sample_s)
 
             async def phase() -> None:
@@ -139,6 +142,11 @@ def _per_hour(samples: Sequence[Sample]) -> float:
 def _cpu_share(samples: Sequence[Sample]) -> float:
     first, last = samples[0], samples[-1]
     return 100 * (last.cpu_s - first.cpu_s) / (last.at_s - first.at_s)
+
+
+def _busiest(samples: Sequence[Sample]) -> float:
+    """The most of a core that the honest clients used between two samples, in per cent: near 100 they time themselves, not the hub."""
+    return max(100 * (b.honest_cpu_s - a.honest_cpu_s) / (b.at_s - a.at_s) for a, b in itertools.pairwise(samples))
 
 
 def _figures(options: argparse.Namespace, soak: Soak) -> list[Figure]:
@@ -194,6 +202,12 @@ def _figures(options: argparse.Namespace, soak: Soak) -> list[Figure]:
             f"the hub's CPU beside them; {_cpu_share(alone):.1f} % in the quiet phase before",
             "% of a core",
             [_cpu_share(among)],
+        ),
+        Figure(
+            "soak.busiest",
+            f"the most of a core that the process of all honest clients took beside them; {_busiest(alone):.0f} % before",
+            "% of a core",
+            [_busiest(among)],
         ),
     ]
 

@@ -28,7 +28,7 @@ ALLOWED: dict[str, str] = {
     "cli/log": "archive arrow cli codec entry errors gossip_log graph keyring log plan replica store store/sqlite tasks",
     "cli/net": (
         "cli cli/log entry errors glass gossip_log keyring net net/hub net/libp2p net/service "
-        "plan pubsub sim sync testnet tree version web web/glass"
+        "plan pubsub sim store sync testnet tree version web web/glass"
     ),
     "cli/sim": "cli net/hub pubsub sim sim/check sim/experiments sim/measure sim/routing sim/simsub web/glass",
     "cli/spark": "cli entry errors spark spark/jobs spark/source",

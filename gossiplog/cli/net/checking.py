@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import trio
 
+from ...errors import ReadOnlyLog
 from ..configured import configurable
 from ..exits import ExitCode
+from ..location import Location
 from ..output import Output, counted
 from ..session import opened
 from .serve_mesh import MeshOptions
@@ -31,16 +34,33 @@ async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out:
     mesh.check()
     for address in plan.listens:
         parse_address(address)
-    logs: list[dict[str, Any]] = []
-    for location in plan.logs:
-        async with opened(location) as log:
-            logs.append({"log": str(location), "topic": log.topic, "entries": await log.count()})
+    logs = [await _look_at(location) for location in plan.logs]
     options = [(name, _value(context, param), _source(context, param)) for name, param in configurable(context.command).items()]
     record = {"logs": logs, "options": {name: {"value": value, "from": source} for name, value, source in options if name != "logs"}}
-    shown = [("log", f"{log['log']}  {log['topic']}  {counted(log['entries'], 'entry', 'entries')}") for log in logs]
+    shown = [("log", f"{log['log']}  {_say(log)}") for log in logs]
     shown += [(name, f"{value}  ({source})") for name, value, source in options if name != "logs" and source != "default"]
     out.fields(record, shown)
     return ExitCode.DONE
+
+
+async def _look_at(location: Location) -> dict[str, Any]:
+    try:
+        async with opened(location) as log:
+            return {"log": str(location), "topic": log.topic, "entries": await log.count()}
+    except ReadOnlyLog:
+        from ...store import pending_migrations
+
+        # An older version's, which cannot be read before a server brings it up to date.
+        _, pending = await trio.to_thread.run_sync(pending_migrations, location.full)
+        if not pending:
+            raise
+        return {"log": str(location), "topic": None, "entries": None, "pending": pending}
+
+
+def _say(log: dict[str, Any]) -> str:
+    if pending := log.get("pending"):
+        return f"of an older version; serving brings it up to date, for good: {', '.join(pending)}"
+    return f"{log['topic']}  {counted(log['entries'], 'entry', 'entries')}"
 
 
 def _value(context: click.Context, param: click.Parameter) -> Any:
