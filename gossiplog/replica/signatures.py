@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from . import signature_process
 
@@ -184,11 +185,15 @@ def _widen(process: subprocess.Popen[bytes]) -> None:
         fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _processes_max() -> int:
+    """How many processes may be started here: one a core, none on one core or where what runs is no plain Python to be started again."""
+    name = Path(sys.executable or "").name
+    is_python = name.startswith(("python", "pypy")) and not hasattr(sys, "frozen")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _PROCESSES_MAX) if os.name == "posix" and is_python and cores > 1 else 0
 
 
-verifiers = Verifiers(min(_cores(), _PROCESSES_MAX) if os.name == "posix" and _cores() > 1 else 0)
+verifiers = Verifiers(_processes_max())
 """Those of this process."""
 atexit.register(verifiers.close)
 if hasattr(os, "register_at_fork"):

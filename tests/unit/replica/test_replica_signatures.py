@@ -93,6 +93,12 @@ def test_where_no_process_can_be_had_none_is_tried_again(verifiers: Verifiers, m
     assert verifiers.pids == []
 
 
+@pytest.mark.parametrize("executable", ["/usr/bin/uwsgi", "", None])
+def test_a_program_with_python_inside_is_not_started_again(monkeypatch: pytest.MonkeyPatch, executable: str | None) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    assert signatures._processes_max() == 0
+
+
 async def test_a_log_takes_entries_in_while_the_rest_is_verified(tmp_path, verifiers: Verifiers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_log, "verifiers", verifiers)
     chain = [make(0)]
