@@ -47,7 +47,7 @@ class Editor:
     """The text as one editor shows it. What is typed there is typed into that state, whatever the others did meanwhile."""
 
     def __init__(self, shared: Shared) -> None:
-        self.shared, self.offered = shared, b""
+        self.shared, self.offered = shared, Doc().get_update()
         self.doc: Doc[Text] = Doc(client_id=writer_of(shared.author) << 20 | secrets.randbelow(2**20))
         self.text = self.doc.get("text", type=Text)
 
