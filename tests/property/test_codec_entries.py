@@ -75,7 +75,7 @@ def quick(value: bytes) -> object:
         return error.rule
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(entries())
 def test_what_is_signed_is_accepted_and_comes_back(entry):
     verdict = validate(entry.value, topic=entry.topic, key=entry.key)
@@ -89,7 +89,7 @@ def test_what_is_signed_is_accepted_and_comes_back(entry):
     assert [decode_id(parent) for parent in entry.message.parents] == list(entry.parent_keys)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(entries().map(lambda entry: entry.value) | damaged_values())
 def test_the_short_way_and_the_general_one_say_the_same(value):
     assert quick(value) == general(value)
@@ -98,7 +98,7 @@ def test_the_short_way_and_the_general_one_say_the_same(value):
         assert usual == general(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(damaged_values())
 def test_damage_is_rejected_or_leaves_another_valid_entry(value):
     verdict = validate(value)
@@ -111,13 +111,13 @@ def test_damage_is_rejected_or_leaves_another_valid_entry(value):
         assert Entry.decode(value).key == verdict.entry.key
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_rejected_and_nothing_is_raised(data):
     assert validate(data).outcome is Outcome.REJECT
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(TOPICS, st.lists(KEYS, max_size=30), st.binary(max_size=70), st.sampled_from(["dag-cbor", "dag-json", "x"]), st.text(max_size=60))
 def test_what_was_built_is_taken_apart(topic, parents, signature, codec, did):
     payload = b"\x01"
@@ -130,14 +130,14 @@ def test_what_was_built_is_taken_apart(topic, parents, signature, codec, did):
     assert envelope[:6] == (codec, did, signature, topic, next_clock(parents), tuple(parents))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, CLOCK_MAX), st.integers(0, CLOCK_MAX))
 def test_clocks_come_back_and_sort_as_numbers(one, other):
     assert decode_clock(encode_clock(one)) == (one, len(encode_clock(one)))
     assert (encode_clock(one) < encode_clock(other)) == (one < other)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=9))
 def test_any_bytes_are_a_clock_in_one_form_or_none(data):
     try:
@@ -147,7 +147,7 @@ def test_any_bytes_are_a_clock_in_one_form_or_none(data):
     assert encode_clock(clock) == data[:size]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.binary(min_size=20, max_size=20), st.binary(min_size=20, max_size=20))
 def test_ids_come_back_and_sort_as_keys(one, other):
     assert decode_id(encode_id(one)) == one

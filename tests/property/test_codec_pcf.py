@@ -120,13 +120,13 @@ def test_the_checker_accepts_what_the_oracle_accepts(data):
     assert agrees(data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_judged_as_the_oracle_judges_them(data):
     assert agrees(data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(VALUES)
 def test_what_is_encoded_is_in_pcf_and_comes_back_normalised(value):
     try:
@@ -157,7 +157,7 @@ def changes_text(value: Any) -> bool:
     return False
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(damaged())
 def test_what_is_accepted_survives_dag_json(data):
     if accepts(data):
@@ -166,7 +166,7 @@ def test_what_is_accepted_survives_dag_json(data):
         assert dag_json.encode(dag_json.decode(text)) == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(FLOATS)
 def test_a_floats_text_is_the_shortest_that_reads_back(number):
     text = float_text(number + 0.0)
@@ -182,14 +182,14 @@ JSON_TEXTS = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(JSON_TEXTS, st.booleans(), st.sampled_from([None, 1]))
 def test_any_json_without_the_two_forms_reads_as_the_standard_library_reads_it(value, escaped, indent):
     text = json.dumps(value, ensure_ascii=escaped, indent=indent)
     assert dag_json.decode(text) == json.loads(text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(alphabet='[]{}:,"\\/ 01.eE+-bytesnulltrf', max_size=20))
 def test_any_text_is_refused_or_read_as_the_standard_library_reads_it(text):
     try:

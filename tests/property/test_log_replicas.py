@@ -163,7 +163,7 @@ def test_replicas_in_memory_hold_what_their_histories_say(operations) -> None:
     run("memory", operations)
 
 
-@settings(max_examples=25, **COMMON)
+@settings(max_examples=12, **COMMON)
 @given(st.lists(OPERATIONS, max_size=12))
 def test_replicas_in_files_hold_what_their_histories_say(operations) -> None:
     run("sqlite", operations)

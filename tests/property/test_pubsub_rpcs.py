@@ -95,7 +95,7 @@ def test_splitting_keeps_everything_in_order_and_each_frame_within_the_limit(rpc
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_bytes_are_an_rpc_or_a_decode_error(data):
     with contextlib.suppress(DecodeError):
         Wire().decode(data)

@@ -78,7 +78,7 @@ def pairs(draw):
     return left, right
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(pairs())
 def test_two_logs_that_pull_from_each_other_end_equal(pair):
     left, right = SmallLog(dict(pair[0])), SmallLog(dict(pair[1]))
@@ -135,7 +135,7 @@ def test_sessions_that_end_anywhere_and_anyhow_are_resumed(pair, breaks):
     assert target.inserted == sorted(set(pair[1]) - set(pair[0]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(pairs(), seeds)
 def test_server_that_changes_any_byte_never_gets_anything_false_in(pair, seed):
     random = Random(seed)
@@ -156,7 +156,7 @@ def test_server_that_changes_any_byte_never_gets_anything_false_in(pair, seed):
     assert target.inserted == sorted(target.inserted)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.binary(max_size=60) | responses.map(encode_response), max_size=8))
 def test_client_survives_any_answers(messages):
     driver = ClientDriver(SyncClient(), SmallLog())
@@ -168,7 +168,7 @@ def test_client_survives_any_answers(messages):
     assert driver.result is not None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.binary(max_size=60) | requests.map(encode_request), max_size=8), st.integers(1, 50))
 def test_server_survives_any_requests(messages, cut):
     driver = ServerDriver(SmallLog(), limits=ServerLimits(requests_burst=1_000))

@@ -29,7 +29,7 @@ def above_leaves(levels: list[list[Node]]) -> dict[tuple[int, bytes | None], Nod
     return {(node.level, node.key): node for node in chain.from_iterable(levels[1:])}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(FANOUTS, st.lists(st.tuples(LEAVES, st.lists(KEYS, max_size=20), st.floats(0, 1)), min_size=1, max_size=6), st.randoms())
 def test_tree_after_any_updates_is_the_one_built_from_scratch(fanout, batches, chance) -> None:
     tree = MemoryTree()
@@ -63,7 +63,7 @@ def test_tree_after_any_updates_is_the_one_built_from_scratch(fanout, batches, c
         assert set(change.remove) == before.keys() - after.keys()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(FANOUTS, st.dictionaries(KEYS, HASHES, max_size=120), st.randoms(), st.integers(1, 40))
 def test_order_of_insertion_never_matters(fanout, leaves, chance, size) -> None:
     order = chance.sample(sorted(leaves.items()), len(leaves))
@@ -74,7 +74,7 @@ def test_order_of_insertion_never_matters(fanout, leaves, chance, size) -> None:
     assert levels_of(tree) == build_levels(leaves.items(), fanout)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(FANOUTS, st.dictionaries(KEYS, HASHES, max_size=200))
 def test_stream_yields_the_levels_of_the_builder(fanout, leaves) -> None:
     levels = build_levels(leaves.items(), fanout)

@@ -22,7 +22,7 @@ def tree_of(leaves: dict[bytes, bytes], fanout: int) -> MemoryTree:
     return tree
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(FANOUTS, LEAVES, LEAVES, LEAVES)
 def test_difference_of_trees_is_the_difference_of_sets_in_key_order(fanout, shared, only_a, only_b) -> None:
     a, b = shared | only_a, shared | only_b
@@ -38,7 +38,7 @@ NODES = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(NODES.filter(lambda node: node.level > 0), st.lists(NODES, max_size=5), st.none() | KEYS)
 def test_any_answer_of_a_peer_passes_or_raises_the_one_error(parent, children, upper) -> None:
     for check in (lambda: check_children(parent, children, upper), lambda: check_root(parent)):
@@ -46,7 +46,7 @@ def test_any_answer_of_a_peer_passes_or_raises_the_one_error(parent, children, u
             check()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(1, 400), st.data())
 def test_no_change_of_an_honest_answer_passes(count, data) -> None:
     leaves = [(number.to_bytes(20, "big"), bytes([number * 151 % 256]) + bytes(15)) for number in range(count)]

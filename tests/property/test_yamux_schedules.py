@@ -216,7 +216,7 @@ def test_streams_up_to_the_limit_and_beyond_are_refused_and_nothing_else(seed):
     assert alive <= STREAMS_MAX
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.integers(0, 2**32),
     st.lists(st.sampled_from(["/a", "/b", "/c", "/é"]), min_size=1, max_size=4),
@@ -247,7 +247,7 @@ def test_negotiation_finds_the_first_protocol_that_both_speak_however_it_is_cut(
     assert proposal.protocol == offer.protocol == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**32))
 def test_damage_on_the_line_is_found_or_harmless_but_never_anything_else(seed):
     rng = Random(seed)

@@ -15,7 +15,7 @@ HASHES = st.tuples(st.sampled_from([b"\0", b"\x10", b"\x80", b"\xff"]), st.binar
 @given(
     st.dictionaries(st.binary(min_size=20, max_size=20), HASHES, max_size=60), st.lists(st.integers(0, 60), max_size=12), st.integers(1, 60)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_segments_make_the_tree_node_for_node_however_it_is_cut(leaves: dict[bytes, bytes], cuts: list[int], batch: int) -> None:
     ordered = sorted(leaves.items())
     bounds = sorted({0, len(ordered), *[cut for cut in cuts if cut < len(ordered)]})
