@@ -11,6 +11,8 @@ import pytest
 from postgres_support import PostgresServer, find_binaries, running_server
 
 SPARK = Path(__file__).parent / "spark"
+APART = ("sim/test_check.py", "unit/sim/simsub/test_simsub.py")
+"""Files whose tests share nothing and take minutes one after the other: each test goes to whichever process is free."""
 
 # The processes that tests start would compile the whole package again, each of them.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -45,12 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process whole files, and all that needs Spark to one of them: its Connect server listens on a port of its own."""
+    """Give each process whole files, and all that needs Spark to one of them, for each session takes 10 seconds to start."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
+            if file.endswith(APART):
+                return nodeid
             return "spark" if "spark" in Path(file).parts else file
 
     return Scheduling(config, log)
