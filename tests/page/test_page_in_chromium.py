@@ -225,7 +225,7 @@ async def test_asking_about_a_peer_and_what_the_doctor_finds(tmp_path: Path) -> 
                 found = "[...document.querySelectorAll('.doctor .severity')].map((one) => one.textContent)"
                 assert set(await tab.run(found)) <= {"error", "warning", "note", "ok"}
             await tab.run("document.querySelector('.doctor button').click()")
-            await tab.wait("document.querySelector('.doctor .summary').textContent.includes('Failed')")
+            await tab.wait("document.querySelector('.doctor .summary').textContent.includes('does not answer')")
             assert await tab.run("document.querySelectorAll('.doctor .findings:not(details *) li').length") == 0
             assert await tab.run("window.faults") == []
 

@@ -2,7 +2,7 @@
 
 /** A refusal or a failure, in the server's own words. */
 export class ApiError extends Error {
-	/** @param {number} status @param {string} message */
+	/** @param {number} status of HTTP; 0: there was no answer @param {string} message */
 	constructor(status, message) {
 		super(message)
 		this.status = status
@@ -48,7 +48,9 @@ export class Api {
 	async answer(path, options = {}) {
 		const headers = new Headers(options.headers)
 		if (this.token !== "") headers.set("authorization", `Bearer ${this.token}`)
-		const answer = await fetch(`${this.base}/${path}`, { ...options, headers })
+		const answer = await fetch(`${this.base}/${path}`, { ...options, headers }).catch(() => {
+			throw new ApiError(0, "The server does not answer; what is shown is what it told last.")
+		})
 		const text = (await answer.text()).trim()
 		if (!answer.ok) throw new ApiError(answer.status, reasonIn(text) || answer.statusText)
 		return { value: text === "" ? null : JSON.parse(text), headers: answer.headers }

@@ -37,10 +37,13 @@ export class NetworkView {
 		this.list = el("ul", { class: "peers", "aria-label": "Peers" })
 		this.details = el("section", { class: "peer-details", "aria-live": "polite" })
 		this.controls = new TestnetControls(api, network, () => this.changed())
+		const legend = makeLegend("Equal colours: equal logs; grey: not told")
+		this.cutKey = el("li", { hidden: true }, el("span", { class: "line cut", "aria-hidden": "true" }), "cut")
+		legend.append(this.cutKey)
 		this.element = el(
 			"div",
 			{ class: "network" },
-			el("div", { class: "stage" }, this.controls.element, this.drawing.canvas, makeLegend("Equal colours: equal logs; grey: not told")),
+			el("div", { class: "stage" }, this.controls.element, this.drawing.canvas, legend),
 			el("div", { class: "side" }, this.summary, this.details, this.list),
 		)
 		this.drawing.canvas.addEventListener("click", (event) => this.onClick(event))
@@ -135,6 +138,7 @@ export class NetworkView {
 		const equality = told.length < 2 ? "" : roots.size === 1 ? ", all that told have equal logs" : `, ${whole(roots.size)} different logs`
 		say(this.summary, network.error !== "" ? network.error : `${whole(alive)} ${alive === 1 ? "peer" : "peers"}${equality}`)
 		this.controls.show()
+		this.cutKey.hidden = !network.hasControls
 		this.showList()
 		this.showDetails()
 	}

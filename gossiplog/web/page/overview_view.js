@@ -19,10 +19,9 @@ export class OverviewView {
 	title = "Overview"
 
 	/** @param {import("./main.js").Shared} shared */
-	constructor({ api, facts, network }) {
+	constructor({ api, facts }) {
 		this.api = api
 		this.facts = facts
-		this.network = network
 		/** @type {number[]} */
 		this.samples = []
 		this.timer = 0
@@ -119,7 +118,7 @@ export class OverviewView {
 			this.note.hidden = true
 		} catch (error) {
 			this.note.hidden = false
-			say(this.note, this.network.nodes.size > 0 ? "This process serves no log of its own; the network view shows its peers." : String(error))
+			say(this.note, error instanceof Error ? error.message : String(error))
 		}
 	}
 
