@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +331,32 @@ def test_url_with_a_token_shows_none() -> None:
     assert "secret" not in str(caught.value)
     with pytest.raises(LocalProtocolError, match="cannot be sent"):
         parse_url("ws://hub.example.com", token="a\r\nb: c")
+
+
+async def test_entry_of_one_client_does_not_wait_for_all_that_others_sent_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    others, each = 20, INSERTING_MAX - 1
+    gate = trio.Event()
+    async with memory_log(1) as log, memory_log(2) as honest, log.listen("127.0.0.1:0") as hub, AsyncExitStack() as stack:
+        verify = log.verify_many
+
+        async def held(values: Sequence[bytes]) -> list[Verdict]:
+            await gate.wait()
+            return await verify(values)
+
+        monkeypatch.setattr(log, "verify_now", lambda value: None)
+        monkeypatch.setattr(log, "verify_many", held)
+        authors: list[str] = []
+        stack.enter_context(log.watch_commits(lambda entries: authors.extend(entry.author for entry in entries)))
+        service = hub.services[TOPIC]
+        for number in range(others):
+            async with memory_log(10 + number) as writer:
+                entries = await writer.append_many(range(each))
+            await push(await push_stream(await stack.enter_async_context(muxed(hub))), entries)
+        await eventually(lambda: sum(link.counts.get("received", 0) for link in hub.links()) == others * each)
+        before, entry = service.waiting, await honest.append("honest")
+        await push(await push_stream(await stack.enter_async_context(muxed(hub))), [entry])
+        await eventually(lambda: service.waiting > before)
+        gate.set()
+        await until_has(log, [entry])
+        # What was being verified already, and the batch in which each client has its turn.
+        assert authors.index(signer(2).did) < 2 * 256 < others * each
