@@ -8,7 +8,7 @@
 Each peer is a process with its own log (SQLite, durability normal) and libp2p host. They are forked from one that has loaded libp2p,
 so a peer's memory is less than the 97 MB of one by itself; it is told as its share (PSS). Appends go round, each by another peer, at
 even intervals. Latency is from just before an append to the commit on another peer; the clock is the machine's. CPU is that of all
-peers together, less what they use when nobody appends. With many peers a core, latency is a measure of the machine: compare CPU.
+peers together, less what they use when nobody appends; a peer is asked for it, and for its count, by questions that cost next to nothing. With many peers a core, latency is a measure of the machine: compare CPU.
 
 With `--against`, meshes of another tree's package run in turns with those of this one, as nothing else can be compared on a machine
 that others use as well; its figures have `was.` before their names.
@@ -27,7 +27,7 @@ from pathlib import Path
 
 import trio
 
-from tests.mesh_cluster import Cluster, States, is_converged, open_cluster
+from tests.mesh_cluster import Cluster, is_converged, open_cluster
 
 from .measure import Figure, machine, versions, write_json, write_markdown
 
@@ -36,7 +36,8 @@ __all__ = ["main"]
 _RESULTS = Path(__file__).parent / "results"
 _SETTLE_S = 15.0
 """For searches and grafts to come to rest, so that their work is not taken for that of an idle mesh."""
-_IDLE_S = 10.0
+_IDLE_S = 20.0
+_LOOK_S = 0.2
 
 
 @dataclass
@@ -117,35 +118,37 @@ async def _measure(folder: Path, count: int, options: argparse.Namespace, sample
 
 async def _idle(cluster: Cluster) -> float:
     """Return the CPU seconds a second of all peers together while nothing happens."""
-    before = _cpu(await cluster.states())
-    begun = time.perf_counter()
+    before, begun = await _cpu(cluster), time.perf_counter()
     await trio.sleep(_IDLE_S)
-    return (_cpu(await cluster.states()) - before) / (time.perf_counter() - begun)
+    return (await _cpu(cluster) - before) / (time.perf_counter() - begun)
 
 
 async def _load(cluster: Cluster, rate: int, seconds: int, total: int, idle_cpu: float, samples: _Samples, of: str) -> None:
     """Append so many a second in all, for so many seconds, and wait until all have all."""
     count = len(cluster.peers)
-    before, begun = _cpu(await cluster.states()), time.perf_counter()
+    before, begun = await _cpu(cluster), time.perf_counter()
     for number in range(rate * seconds):
         await trio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
         await cluster.peers[number % count].ask("append", count=1, interval_s=0.0)
-    await cluster.until(lambda states: is_converged(states, total), wait_s=900, pause_s=1)
-    states = await cluster.states()
-    elapsed = time.perf_counter() - begun
+    with trio.fail_after(900):
+        for peer in cluster.peers:
+            while await peer.ask("count") < total:
+                await trio.sleep(_LOOK_S)
+    used, elapsed = await _cpu(cluster) - before, time.perf_counter() - begun
+    await cluster.until(lambda states: is_converged(states, total), wait_s=60)
     latencies = sorted([latency for peer in cluster.peers for latency in await peer.ask("latencies")])
     deliveries = rate * seconds * (count - 1)
     if len(latencies) != deliveries:
         raise RuntimeError(f"{len(latencies)} deliveries, expected {deliveries}")
     prefix = f"{of}.{rate}/s"
-    cpu = _cpu(states) - before - idle_cpu * elapsed
+    cpu = used - idle_cpu * elapsed
     samples.add(f"{prefix}.p50", f"append to visible elsewhere, {rate} appends/s in all", "ms", latencies[len(latencies) // 2])
     samples.add(f"{prefix}.p99", "the same", "ms", latencies[len(latencies) * 99 // 100])
     samples.add(f"{prefix}.cpu", "CPU a delivery (an entry at one more peer)", "ms", 1000 * cpu / deliveries)
 
 
-def _cpu(states: States) -> float:
-    return sum(float(state["cpu_s"]) for state in states)
+async def _cpu(cluster: Cluster) -> float:
+    return sum([float(await peer.ask("cpu")) for peer in cluster.peers])
 
 
 def _parse() -> argparse.Namespace:

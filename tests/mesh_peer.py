@@ -62,7 +62,6 @@ class Peer:
 
     async def state(self) -> dict[str, Any]:
         root = await self.log.root()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
         # Pages that processes share, as those of a nest do, count for each by its share.
         rollup = dict(line.split(maxsplit=1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
         (topic,) = self.mesh.service.state().router.topics
@@ -77,7 +76,7 @@ class Peer:
             "buckets": [len(bucket) for bucket in self.mesh.discovery.table.buckets()],
             "walks": self.mesh.discovery.walks,
             "counts": dict(self.mesh.service.counts),
-            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "cpu_s": cpu_s(),
             "memory_mb": int(rollup["Pss:"].split()[0]) / 1024,
         }
 
@@ -91,6 +90,10 @@ class Peer:
                 return await self.append(count, interval_s)
             case {"op": "state"}:
                 return await self.state()
+            case {"op": "cpu"}:
+                return cpu_s()
+            case {"op": "count"}:
+                return await self.log.count()
             case {"op": "latencies"}:
                 return await self.latencies()
         raise ValueError(request)
@@ -121,6 +124,11 @@ async def main(options: argparse.Namespace) -> None:
                         del buffer[: end + 1]
                         say(await peer.answer(json.loads(line)))
             nursery.cancel_scope.cancel()
+
+
+def cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
 
 
 def say(answer: Any) -> None:
