@@ -8,7 +8,8 @@
 Each peer is a process with its own log (SQLite, durability normal) and libp2p host. They are forked from one that has loaded libp2p,
 so a peer's memory is less than the 97 MB of one by itself; it is told as its share (PSS). Appends go round, each by another peer, at
 even intervals. Latency is from just before an append to the commit on another peer; the clock is the machine's. CPU is that of all
-peers together, less what they use when nobody appends; a peer is asked for it, and for its count, by questions that cost next to nothing. With many peers a core, latency is a measure of the machine: compare CPU.
+peers together, less what they use when nobody appends; what asks for it, and for a peer's count, costs next to nothing. With many
+peers a core, latency is a measure of the machine: compare CPU.
 
 With `--against`, meshes of another tree's package run in turns with those of this one, as nothing else can be compared on a machine
 that others use as well; its figures have `was.` before their names.
