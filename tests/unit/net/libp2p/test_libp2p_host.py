@@ -95,7 +95,7 @@ async def test_whoever_answers_at_an_address_has_to_be_the_one_that_was_dialled(
 
 async def test_a_host_does_not_connect_with_itself():
     async with a_host(TCP) as one:
-        with pytest.raises(CannotConnect, match="ourselves"):
+        with pytest.raises(CannotConnect, match="it is this server itself"):
             await one.connect(None, [one.addresses[0]])
 
 
