@@ -1,7 +1,7 @@
 """Episub's goals (spec: the table in episub.md), measured: `python -m benchmarks.sim_episub [SEEDS [PART]]`.
 
-PART is `trees`, which all goals but one are about, or `proximity`, whose regional networks take as long again. What a seed came to is
-written at once, so that a run that is cut short leaves those it has done.
+PART is `trees`, which all goals but one are about; `proximity`, whose regional networks take as long again; or `many`, the many sources
+of `trees` alone, in half a minute of CPU a seed. What a seed came to is written at once: a run that is cut short leaves those it has done.
 
 1,000 nodes, each dials 10 others, latency U[10, 150] ms, 60 s for the overlay to form and its links to settle, a message every half second.
 One warm-up serves all runs of a seed that differ only in what is published and who is killed: each is a fork of it.
@@ -200,6 +200,11 @@ def measure_trees(seed: int) -> dict[str, Any]:
     return row | forked(lambda: joined(seed))
 
 
+def measure_many(seed: int) -> dict[str, Any]:
+    run = warmed(BASE, seed)
+    return {"seed": seed} | named("many", forked(lambda: settled(publish(run, MANY), 30)))
+
+
 def measure_proximity(seed: int) -> dict[str, Any]:
     row: dict[str, Any] = {"seed": seed}
     for name, latency in (("regional", load_scenario("regional").latency), ("four", FOUR_REGIONS)):
@@ -237,7 +242,13 @@ PROXIMITY: tuple[Goal, ...] = (
     ("  direct links to everybody: lower by", "four_limit", "–", lambda _: True),
     ("  p50 above the links' shortest paths by", "four_loss", "–", lambda _: True),
 )
+MANY_SOURCES: tuple[Goal, ...] = (
+    *(goal for goal in TREES if goal[1].startswith("many")),
+    ("  p50, s", "many_p50_s", "–", lambda _: True),
+    ("  p99, s", "many_p99_s", "–", lambda _: True),
+)
 PARTS = {
+    "many": (measure_many, MANY_SOURCES, "sim-episub-many", "Episub with many sources at 1,000 nodes, latency U[10, 150] ms"),
     "trees": (measure_trees, TREES, "sim-episub-goals", "Episub's goals at 1,000 nodes, latency U[10, 150] ms"),
     "proximity": (measure_proximity, PROXIMITY, "sim-episub-proximity", "Episub's proximity at 1,000 nodes, regional latencies"),
 }
