@@ -234,7 +234,7 @@ def test_negotiation_finds_the_first_protocol_that_both_speak_however_it_is_cut(
             cut = rng.randrange(1, 30)
             if rng.random() < 0.5:
                 data, to_offer = to_offer[:cut], to_offer[cut:]
-                to_proposal += b"".join(offer.receive(data))
+                to_proposal += offer.receive(data)
             else:
                 data, to_proposal = to_proposal[:cut], to_proposal[cut:]
                 to_offer += proposal.receive(data)

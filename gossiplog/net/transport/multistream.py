@@ -146,31 +146,31 @@ class Offer:
         self.protocol: str | None = None
         self.refused: str | None = None
 
-    def receive(self, data: bytes) -> list[bytes]:
-        """Take what arrived and return the messages that are to be sent, each by itself; look at `protocol` afterwards.
+    def receive(self, data: bytes) -> bytes:
+        """Take what arrived and return what is to be sent; look at `protocol` afterwards.
 
         Raises:
             RemoteProtocolError: What arrived is no proposal, or there were more than 32 of them.
         """
         self._lines.feed(data)
-        answers = []
+        answer = b""
         while self.protocol is None and (line := self._lines.next()) is not None:
             if not self._is_header_read:
                 if line != MULTISTREAM:
                     raise RemoteProtocolError(f"{line[:80]!r}, expected {MULTISTREAM}")
                 self._is_header_read = True
-                answers.append(encode_line(MULTISTREAM))
+                answer += encode_line(MULTISTREAM)
                 continue
             self._proposals += 1
             if self._proposals > PROPOSALS_MAX:
                 raise RemoteProtocolError(f"more than {PROPOSALS_MAX} protocols were proposed on one stream")
             if line in self._protocols:
                 self.protocol = line
-                answers.append(encode_line(line))
+                answer += encode_line(line)
             else:
                 self.refused = line
-                answers.append(encode_line(_NOT_AVAILABLE))
-        return answers
+                answer += encode_line(_NOT_AVAILABLE)
+        return answer
 
     def take_rest(self) -> bytes:
         """Return what arrived after the agreement."""

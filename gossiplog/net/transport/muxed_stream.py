@@ -237,8 +237,8 @@ class MuxedStream:
                     data = await self._receive(4096)
                     if not data:
                         raise RemoteProtocolError("the stream ended in its negotiation", peer=self._connection.peer)
-                    for message in offer.receive(data):
-                        await self.send_all(message)
+                    if answer := offer.receive(data):
+                        await self.send_all(answer)
             except (StreamReset, RemoteProtocolError):
                 if offer.refused is None:
                     raise

@@ -124,9 +124,9 @@ class Yamux:
         self._next_id += 2
         self._outbound += 1
         self._streams[stream.id] = stream
-        self._send(FrameKind.WINDOW, Flags.SYN, stream.id, 0)
         self._grow(stream, OPENED_WINDOW_BYTES)
-        self._grant(stream, now)
+        stream.credit = stream.window
+        self._send(FrameKind.WINDOW, Flags.SYN, stream.id, stream.window - WINDOW_BYTES)
         return stream
 
     def write(self, stream: StreamState, data: memoryview) -> int:
@@ -145,7 +145,7 @@ class Yamux:
         size = min(len(data), stream.send_window, max(QUEUE_BYTES - self.queued_bytes, 0))
         for start in range(0, size, BODY_BYTES_MAX):
             end = min(start + BODY_BYTES_MAX, size)
-            self._send(FrameKind.DATA, 0, stream.id, end - start)
+            self._send(FrameKind.DATA, 0 if stream.is_acknowledged else self._acknowledged(stream), stream.id, end - start)
             self._queue.append(data[start:end])
         self.queued_bytes += size
         stream.send_window -= size
@@ -177,7 +177,7 @@ class Yamux:
         """Close our side, after what was written."""
         if not stream.is_finished_sending and not stream.is_reset and not self._is_ended:
             stream.is_finished_sending = True
-            self._send(FrameKind.WINDOW, Flags.FIN, stream.id, 0)
+            self._send(FrameKind.WINDOW, Flags.FIN | self._acknowledged(stream), stream.id, 0)
             self._settle(stream)
 
     def reset(self, stream: StreamState) -> None:
@@ -337,7 +337,6 @@ class Yamux:
         stream = StreamState(header.stream, is_inbound=True, now=now)
         self._streams[stream.id] = stream
         self._inbound += 1
-        self._send(FrameKind.WINDOW, Flags.ACK, stream.id, 0)
         events.append(Opened(stream))
         return stream
 
@@ -383,6 +382,13 @@ class Yamux:
 
     # The rest.
 
+    def _acknowledged(self, stream: StreamState) -> int:
+        """The flag that the first frame on a stream carries that the peer opened: a frame of its own for it would cost 12 bytes."""
+        if stream.is_acknowledged:
+            return 0
+        stream.is_acknowledged = True
+        return _ACK
+
     def _grant(self, stream: StreamState, now: float) -> None:
         """Give credit for what was read once it is half of the window, and a larger window to a reader who keeps up with the line."""
         free = stream.window - stream.credit - len(stream.buffer)
@@ -393,7 +399,7 @@ class Yamux:
             free = stream.window - stream.credit - len(stream.buffer)
         stream.credit += free
         stream.granted_at = now
-        self._send(FrameKind.WINDOW, 0, stream.id, free)
+        self._send(FrameKind.WINDOW, self._acknowledged(stream), stream.id, free)
 
     def _grow(self, stream: StreamState, window: int) -> None:
         growth = min(min(window, WINDOW_BYTES_MAX) - stream.window, self._growth_left)

@@ -15,10 +15,10 @@ def test_lines_are_those_of_the_recording():
 def test_both_sides_agree_and_keep_what_follows():
     proposal, offer = Proposal([PUSH]), Offer({PUSH, SYNC})
     answers = offer.receive(proposal.start() + b"early data")
-    assert answers == [HEADER, encode_line(PUSH)]
+    assert answers == HEADER + encode_line(PUSH)
     assert offer.protocol == PUSH
     assert offer.take_rest() == b"early data"
-    assert proposal.receive(b"".join(answers) + b"answer") == b""
+    assert proposal.receive(answers + b"answer") == b""
     assert proposal.protocol == PUSH
     assert proposal.take_rest() == b"answer"
 
@@ -29,7 +29,7 @@ def test_agreement_does_not_depend_on_how_the_bytes_are_cut(size):
     to_offer, to_proposal = proposal.start(), b""
     while proposal.protocol is None:
         for at in range(0, len(to_offer), size):
-            to_proposal += b"".join(offer.receive(to_offer[at : at + size]))
+            to_proposal += offer.receive(to_offer[at : at + size])
         to_offer = b""
         for at in range(0, len(to_proposal), size):
             to_offer += proposal.receive(to_proposal[at : at + size])
@@ -83,7 +83,7 @@ def test_the_longest_name_is_taken_and_a_longer_one_refused_before_it_is_held():
 def test_proposals_on_one_stream_are_bounded():
     offer = Offer({PUSH})
     unknown = encode_line("/unknown")
-    assert offer.receive(HEADER + unknown * PROPOSALS_MAX) == [HEADER] + [b"\3na\n"] * PROPOSALS_MAX
+    assert offer.receive(HEADER + unknown * PROPOSALS_MAX) == HEADER + b"\3na\n" * PROPOSALS_MAX
     with pytest.raises(RemoteProtocolError):
         offer.receive(unknown)
 

@@ -74,16 +74,27 @@ def test_stream_is_opened_accepted_and_closed_with_frames_of_windows():
     client.close(near)
     sent = client.take()
     growth = OPENED_WINDOW_BYTES - WINDOW_BYTES
-    assert frames(sent) == [(WINDOW, SYN, 1, 0), (WINDOW, 0, 1, growth), (DATA, 0, 1, 5), (WINDOW, FIN, 1, 0)]
+    assert frames(sent) == [(WINDOW, SYN, 1, growth), (DATA, 0, 1, 5), (WINDOW, FIN, 1, 0)]
     opened, grown, *readable = server.receive(sent, 0.0)
     far = opened.stream
     assert (opened, grown, readable) == (Opened(far), Writable(far), [Readable(far), Readable(far)])
     assert far.send_window == OPENED_WINDOW_BYTES
     assert server.read(far, 100, 0.0) == b"hello"
     assert far.is_finished_receiving and not far.is_over
+    server.write(far, memoryview(b"and back"))
     server.close(far)
-    assert frames(server.take()) == [(WINDOW, ACK, 1, 0), (WINDOW, FIN, 1, 0)]
+    assert frames(server.take()) == [(DATA, ACK, 1, 8), (WINDOW, FIN, 1, 0)]
     assert far.is_over
+
+
+@pytest.mark.parametrize(("first", "frame"), [(Yamux.close, (WINDOW, FIN | ACK, 1, 0)), (Yamux.reset, (WINDOW, RST, 1, 0))])
+def test_stream_on_which_nothing_is_said_is_acknowledged_by_its_end(first, frame):
+    client, server = Yamux(is_client=True), Yamux(is_client=False)
+    client.open(0.0)
+    opened, _ = server.receive(client.take(), 0.0)
+    assert server.take() == b""
+    first(server, opened.stream)
+    assert frames(server.take()) == [frame]
 
 
 def test_servers_ids_are_even_and_both_count_up():
@@ -167,7 +178,7 @@ def test_writer_stops_at_the_window_of_its_peer_and_goes_on_when_it_was_read():
     server.read(far, WINDOW_BYTES // 2 - 1, 0.0)
     assert server.take() == b""
     server.read(far, 1, 0.0)
-    assert frames(server.take()) == [(WINDOW, 0, 1, WINDOW_BYTES // 2)]
+    assert frames(server.take()) == [(WINDOW, ACK, 1, WINDOW_BYTES // 2)]
 
 
 def test_more_than_the_window_breaks_the_protocol_and_is_not_kept():
@@ -201,7 +212,7 @@ def test_data_waits_with_its_owner_while_the_queue_is_full():
     data = memoryview(bytes(WINDOW_BYTES))
     first, second = client.open(0.0), client.open(0.0)
     queued = client.write(first, data)
-    assert queued < QUEUE_BYTES == client.queued_bytes - 4 * 12
+    assert queued < QUEUE_BYTES == client.queued_bytes - 5 * 12
     assert client.write(second, data) == 0
     client.take()
     assert client.write(second, data) > 0
@@ -235,8 +246,9 @@ def test_a_place_is_free_once_its_handler_ended_and_the_stream_is_over():
     drain(server)
 
     def is_accepted(number):
-        server.receive(encode_header(WINDOW, SYN, number, 0), 0.0)
-        return frames(drain(server))[-1][1] == ACK
+        events = server.receive(encode_header(WINDOW, SYN, number, 0), 0.0)
+        assert (not events) == ((WINDOW, RST, number, 0) in frames(drain(server)))
+        return bool(events)
 
     server.receive(encode_header(WINDOW, RST, 1, 0), 0.0)
     assert not is_accepted(1001), "the handler of a stream that was reset may still run"
