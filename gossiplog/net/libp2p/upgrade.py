@@ -82,8 +82,8 @@ def _is_early(secured: noise.NoiseStream) -> bool:
 async def _answer(stream: ByteStream, protocols: tuple[str, ...]) -> ByteStream:
     offer = Offer(protocols)
     while offer.protocol is None:
-        for message in offer.receive(await _receive(stream)):
-            await stream.send_all(message)
+        if answer := offer.receive(await _receive(stream)):
+            await stream.send_all(answer)
     rest = offer.take_rest()
     return Resumed(stream, rest) if rest else stream
 
