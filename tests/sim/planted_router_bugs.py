@@ -152,7 +152,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(4, "neighbours are not dropped", "an overlay keeps who left", instead(View, "on_gone", nothing)),
     PlantedBug(5, "what failed is not repeated", "a GRAFT that met a full queue is lost", instead(Draft, "add_failed", never)),
     PlantedBug(
-        9,
+        14,
         "updates are missed",
         "those that come while the last one is looked at",
         around(HeadsCheck, "on_update", drop_updates_while_checking),
