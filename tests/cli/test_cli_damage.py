@@ -133,12 +133,12 @@ def test_a_salvage_names_what_is_missing_and_can_be_completed(cli, longer, healt
 
 
 def test_retrying_takes_a_page_of_memory(tmp_path) -> None:
-    count = 1_000
+    count = 3_000
 
     async def peak() -> int:
         path = tmp_path / "many.db"
         async with opened(path) as log:
-            await log.append_many([{"number": number, "text": "x" * 2_000} for number in range(count)])
+            await log.append_many([{"number": number, "text": "x" * 500} for number in range(count)])
             first = (await anext(log.iterate())).value
         damage(path, "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 1")
         async with opened(path) as log:
@@ -153,5 +153,5 @@ def test_retrying_takes_a_page_of_memory(tmp_path) -> None:
             assert released == count - 1
             return most
 
-    # 1,000 of these entries alone would be 2.2 MB of values, and as much again of what is made of them.
+    # 3,000 of these entries alone would be 2.5 MB of values, and as much again of what is made of them.
     assert trio.run(peak) < 2_500_000

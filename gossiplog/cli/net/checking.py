@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import trio
 
 from ...errors import ReadOnlyLog
 from ..configured import configurable
@@ -48,6 +47,8 @@ async def _look_at(location: Location) -> dict[str, Any]:
         async with opened(location) as log:
             return {"log": str(location), "topic": log.topic, "entries": await log.count()}
     except ReadOnlyLog:
+        import trio
+
         from ...store import pending_migrations
 
         # An older version's, which cannot be read before a server brings it up to date.
