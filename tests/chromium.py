@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from trio_websocket import WebSocketConnection, open_websocket_url
 
 CHROMIUM = shutil.which("chromium")
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--remote-debugging-port=0")
+
+
+class BetweenPages(AssertionError):
+    """The tab had left one page, and did not have the next one yet."""
 
 
 class Tab:
@@ -35,7 +39,10 @@ class Tab:
 
     async def wait(self, condition: str) -> None:
         """Wait until an expression is true."""
-        while not await self.run(condition):
+        is_true = False
+        while not is_true:
+            with suppress(BetweenPages):
+                is_true = await self.run(condition)
             await trio.sleep(0.02)
 
     async def type(self, text: str) -> None:
@@ -77,7 +84,9 @@ class Browser:
         await self._socket.send_message(json.dumps(request if session is None else {**request, "sessionId": session}))
         while (answer := json.loads(await self._socket.get_message())).get("id") != self._number:
             pass
-        assert "error" not in answer, answer
+        if "error" in answer:
+            message = answer["error"]["message"]
+            raise BetweenPages(message) if re.search("execution context|navigated", message, re.IGNORECASE) else AssertionError(answer)
         return answer["result"]
 
     async def open(self, url: str) -> Tab:
