@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 
-import h11
-
 from ...entry.signing import Signer
 from ...errors import RemoteProtocolError
 from ..proof import is_own_name, statement
+from ..transport.http_request import request
 from ..transport.tcp import TcpStream
 
 __all__ = ["prove"]
@@ -74,28 +73,8 @@ def _word(said: bytes, name: str, chars_max: int) -> str | None:
 
 async def _ask(dial: Callable[[], Awaitable[TcpStream]], host: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
     """Make one request on a connection of its own: GET, or POST with JSON."""
-    connection = h11.Connection(h11.CLIENT)
-    headers = [("Host", host), ("Connection", "close")]
-    if body is not None:
-        headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-    parts = [connection.send(h11.Request(method="GET" if body is None else "POST", target=path, headers=headers))]
-    parts += [] if body is None else [connection.send(h11.Data(data=body))]
-    parts.append(connection.send(h11.EndOfMessage()))
     stream = await dial()
     try:
-        await stream.send_all(b"".join(part for part in parts if part))
-        status, answer = 0, bytearray()
-        while not isinstance(event := connection.next_event(), h11.EndOfMessage | h11.ConnectionClosed):
-            if event is h11.NEED_DATA:
-                connection.receive_data(await stream.receive_some())
-            elif isinstance(event, h11.Response):
-                status = event.status_code
-            elif isinstance(event, h11.Data):
-                answer += event.data
-                if len(answer) > _ANSWER_BYTES_MAX:
-                    raise RemoteProtocolError(f"{host} answered more than {_ANSWER_BYTES_MAX} bytes")
-        return status, bytes(answer)
-    except h11.RemoteProtocolError as error:
-        raise RemoteProtocolError(f"{host} does not speak HTTP: {error}") from None
+        return await request(stream, host, path, body, answer_bytes_max=_ANSWER_BYTES_MAX)
     finally:
         await stream.aclose()

@@ -124,9 +124,7 @@ class MuxedStream:
             ProtocolNotSupported, RemoteProtocolError: As `open_stream`, where it was lazy.
             LocalProtocolError: Another task is receiving.
         """
-        if self._is_receiving:
-            raise LocalProtocolError("another task is receiving on this stream")
-        self._is_receiving = True
+        self._begin_receiving()
         try:
             if self._proposal is not None:
                 await self._conclude(self._proposal)
@@ -151,9 +149,7 @@ class MuxedStream:
         Raises:
             StreamReset, ProtocolNotSupported, RemoteProtocolError, LocalProtocolError: As `receive_some`.
         """
-        if self._is_receiving:
-            raise LocalProtocolError("another task is receiving on this stream")
-        self._is_receiving = True
+        self._begin_receiving()
         try:
             if self._proposal is not None:
                 await self._conclude(self._proposal)
@@ -247,6 +243,11 @@ class MuxedStream:
             raise RemoteProtocolError("no protocol was agreed upon in time", peer=self._connection.peer)
         self._agree(offer.protocol, offer.take_rest())
         return offer.protocol
+
+    def _begin_receiving(self) -> None:
+        if self._is_receiving:
+            raise LocalProtocolError("another task is receiving on this stream")
+        self._is_receiving = True
 
     async def _conclude(self, proposal: Proposal) -> None:
         with _within(self._deadline) as scope:
