@@ -102,6 +102,7 @@ class Broadcast:
         self._now = 0.0
         self._out: list[Action] = []
         self._peers: dict[PeerId, Peer] = {}
+        self.has_mesh = False  # peers of a mesh have come, or may: without, the router's cache would fill for nobody
         self.rejected = RejectedIds()
         self._blamed = Blame()
         self._questions = Questions(self._emit)
@@ -236,6 +237,7 @@ class Broadcast:
             self._emit(Ban(event.peer, until, "banned before"))
             return
         peer = self._peers[event.peer] = Peer(event, self._random)
+        self.has_mesh |= event.kind is PeerKind.MESH
         self._wanted_syncs.on_connected(event.peer, event.address)
         if event.kind is PeerKind.MESH and event.protocol is not None:
             self._route(PeerConnected(event.peer, event.protocol, event.is_outbound, event.address))
@@ -255,10 +257,8 @@ class Broadcast:
         peer = self._peers.get(peer_id)
         if peer is None or peer.kind is not PeerKind.MESH:
             return
-        if protocol is None:
-            self._route(PeerDisconnected(peer_id))
-        else:
-            self._route(PeerConnected(peer_id, protocol, peer.is_outbound, peer.address))
+        gone = PeerDisconnected(peer_id)
+        self._route(gone if protocol is None else PeerConnected(peer_id, protocol, peer.is_outbound, peer.address))
 
     def _on_push_stream(self, event: PushOpened | PushClosed | PushDropped) -> None:
         peer = self._peers.get(event.peer)
@@ -298,8 +298,8 @@ class Broadcast:
     def _publish(self, data: bytes, source: PeerId | None) -> None:
         if len(data) > PUBLISHED_BYTES_MAX:
             self._pushes.heads_to_all_but(source, (PeerKind.MESH,))
-            return
-        self._route(Publish(Message(MessageId(sha256(data).digest()), self._topic, data)))
+        elif self.has_mesh:
+            self._route(Publish(Message(MessageId(sha256(data).digest()), self._topic, data)))
 
     def _on_validate(self, action: Validate) -> None:
         """A message of the mesh: take out the entry, or answer at once where there is none to insert."""

@@ -152,7 +152,8 @@ class GossipsubParams(MeshsubParams):
             everybody outside the mesh hears of every message within `history_gossip` heartbeats, 3. The specification draws.
         history_length: Heartbeats that a message can be asked for.
         history_gossip: Heartbeats that a message is announced for, ≤ `history_length`.
-        mcache_max: Messages held at most; the oldest goes first.
+        mcache_max: Messages held at most; the oldest heartbeat's go first.
+        mcache_bytes_max: Bytes of data held at most.
         retransmissions: How often one peer is sent one message on request.
         ihave_ids_max: Ids announced to a peer in one IHAVE, and ids asked of one peer, a heartbeat.
         ihave_messages_max: RPCs with gossip taken from one peer a heartbeat.
@@ -176,6 +177,7 @@ class GossipsubParams(MeshsubParams):
     history_length: int = 5
     history_gossip: int = 3
     mcache_max: int = 16_384
+    mcache_bytes_max: int = 32 * 2**20
     retransmissions: int = 3
     ihave_ids_max: int = 5_000
     ihave_messages_max: int = 10
@@ -198,7 +200,7 @@ class GossipsubParams(MeshsubParams):
         require(1 <= self.history_gossip <= self.history_length, "1 <= history_gossip <= history_length")
         require(self.retransmissions >= 0 and self.px_peers >= 0, "retransmissions, px_peers >= 0")
         counts = (self.mcache_max, self.promises_max, self.ihave_ids_max, self.ihave_messages_max, self.idontwant_ids_max, self.promise_ids)
-        require(min(counts) >= 1, "mcache_max, promises_max, ihave_*_max, idontwant_ids_max, promise_ids >= 1")
+        require(min(*counts, self.mcache_bytes_max) >= 1, "mcache_*max, promises_max, ihave_*_max, idontwant_ids_max, promise_ids >= 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

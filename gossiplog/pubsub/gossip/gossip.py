@@ -30,7 +30,7 @@ class Gossip:
     """
 
     def __init__(self, core: PubSub, params: GossipsubParams, scoring: Scoring) -> None:
-        self.mcache = MessageCache(params.history_gossip, params.history_length, params.mcache_max)
+        self.mcache = MessageCache(params.history_gossip, params.history_length, params.mcache_max, params.mcache_bytes_max)
         self.unwanted: dict[PeerId, dict[MessageId, int]] = {}
         self.promise_count = 0
         self._core = core

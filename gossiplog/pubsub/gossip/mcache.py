@@ -20,13 +20,16 @@ class MessageCache:
         gossip: Windows announced.
         length: Windows kept.
         size_max: Messages kept; when it is reached, the oldest window that has any is forgotten.
+        bytes_max: And bytes of their data.
     """
 
-    __slots__ = ("_current", "_gossip", "_messages", "_served", "_size_max", "_windows")
+    __slots__ = ("_bytes", "_bytes_max", "_current", "_gossip", "_messages", "_served", "_size_max", "_windows")
 
-    def __init__(self, gossip: int, length: int, size_max: int) -> None:
+    def __init__(self, gossip: int, length: int, size_max: int, bytes_max: int) -> None:
         self._gossip = gossip
         self._size_max = size_max
+        self._bytes_max = bytes_max
+        self._bytes = 0
         self._messages: dict[MessageId, Message] = {}
         self._served: dict[MessageId, dict[PeerId, int]] = {}
         self._current: dict[Topic, list[MessageId]] = {}
@@ -39,7 +42,8 @@ class MessageCache:
         """Add a message to the current window, unless it is in the cache."""
         if message.id in self._messages:
             return
-        if len(self._messages) >= self._size_max:
+        self._bytes += len(message.data)
+        while self._messages and (len(self._messages) >= self._size_max or self._bytes > self._bytes_max):
             self._forget(next(window for window in reversed(self._windows) if window))
         self._messages[message.id] = message
         ids = self._current.get(message.topic)
@@ -81,6 +85,6 @@ class MessageCache:
     def _forget(self, window: dict[Topic, list[MessageId]]) -> None:
         for ids in window.values():
             for message_id in ids:
-                del self._messages[message_id]
+                self._bytes -= len(self._messages.pop(message_id).data)
                 self._served.pop(message_id, None)
         window.clear()

@@ -77,6 +77,16 @@ def test_websocket_client_needs_no_second_update_for_it_was_sent_everything():
     assert TIMER not in node.timers
 
 
+def test_router_is_handed_entries_for_a_mesh_and_for_nobody_else():
+    node = Harness()
+    node.connect("browser", PeerKind.CLIENT)
+    node.append()
+    assert node.machine.state().router.sizes["seen"] == 0
+    node.connect("a")
+    node.append()
+    assert node.machine.state().router.sizes["seen"] == 1
+
+
 def test_peer_whose_stream_closed_before_it_settled_is_told_when_it_opens_again():
     node = Harness()
     node.connect("a")

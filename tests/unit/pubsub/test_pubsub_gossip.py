@@ -410,7 +410,7 @@ def test_verdict_on_a_forgotten_message_still_counts():
 
 
 def test_full_message_cache_forgets_its_oldest_window():
-    cache = MessageCache(1, 3, 4)
+    cache = MessageCache(1, 3, 4, 1_000)
     for number in range(2):
         cache.put(message(f"old {number}"))
     cache.put(message("old 0"))
@@ -423,6 +423,24 @@ def test_full_message_cache_forgets_its_oldest_window():
     assert cache.get_for(message("old 0").id, "a") == (None, 0)
     assert cache.get_for(message("new 0").id, "a") == (message("new 0"), 1)
     assert cache.window(Topic("unknown")) == []
+
+
+def test_message_cache_that_is_full_by_bytes_forgets_its_oldest_windows():
+    small, large = message("small"), message("l" * 900)
+    cache = MessageCache(1, 3, 100, 1_000)
+    for name in ("first", "second"):
+        cache.put(message(name * 60))
+        cache.shift()
+    cache.put(small)
+    cache.put(large)
+    assert [cache.get(kept.id) for kept in (message("first" * 60), message("second" * 60), small, large)] == [None, None, small, large]
+    for _ in range(3):
+        cache.shift()
+    cache.put(small)
+    cache.put(large)
+    assert len(cache) == 2, "what was forgotten is no longer counted"
+    cache.put(message("x" * 5_000))
+    assert len(cache) == 1, "one that is too large is kept alone"
 
 
 def test_seen_is_expired_by_traffic_where_there_is_no_heartbeat():
