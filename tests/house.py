@@ -39,7 +39,7 @@ ALLOWED: dict[str, str] = {
     "glass": "broadcast entry errors pubsub pubsub/overlay sync",
     "gossip_log": "entry errors ethereum log net net/hub replica store web",
     "keyring": "entry errors",
-    "kit": "entry errors log",
+    "kit": "codec entry errors log",
     "log": "codec entry errors plan sketch tree",
     "net": "broadcast codec entry errors net/discovery net/libp2p net/service net/transport pubsub pubsub/wire replica sync tasks",
     "net/discovery": "codec errors net net/libp2p net/service net/transport pubsub sync",

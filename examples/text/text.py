@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import secrets
 from pathlib import Path
 
 import uvicorn
@@ -17,10 +16,9 @@ from fastapi.responses import FileResponse
 from pycrdt import Doc, Text
 from textual.app import App, ComposeResult
 from textual.widgets import TextArea
-from updates import is_text, writer_of
 
 import gossiplog
-from gossiplog import aio
+from gossiplog import aio, kit
 
 TEXT_MAX = 200_000
 EXCHANGE_S = 0.1
@@ -38,7 +36,7 @@ class Shared:
         async with self.log.subscribe() as entries:
             async for entry in entries:
                 match entry.payload:
-                    case {"op": "edit", "update": bytes(update)} if is_text(update, entry.author):
+                    case {"op": "edit", "update": bytes(update)} if kit.is_yjs_text(update, entry.author):
                         with contextlib.suppress(ValueError):
                             self.doc.apply_update(update)
 
@@ -48,7 +46,7 @@ class Editor:
 
     def __init__(self, shared: Shared) -> None:
         self.shared, self.offered = shared, Doc().get_update()
-        self.doc: Doc[Text] = Doc(client_id=writer_of(shared.author) << 20 | secrets.randbelow(2**20))
+        self.doc: Doc[Text] = Doc(client_id=kit.yjs_client(shared.author))
         self.text = self.doc.get("text", type=Text)
 
     async def exchange(self, shown: str, took: bool) -> str:

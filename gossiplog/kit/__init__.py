@@ -21,5 +21,6 @@ from .list import Element, List
 from .map import Map
 from .part import Part, Readable, compose
 from .set import Set
+from .yjs import is_yjs_text, yjs_client
 
-__all__ = ["Counter", "Element", "Files", "List", "Map", "Part", "Readable", "Set", "ask", "compose"]
+__all__ = ["Counter", "Element", "Files", "List", "Map", "Part", "Readable", "Set", "ask", "compose", "is_yjs_text", "yjs_client"]

@@ -1,0 +1,91 @@
+"""Texts of Yjs (pycrdt) as payloads: which updates of a document are let in. Needs nothing of Yjs itself.
+
+Anybody may sign anything, and two changes under one number make replicas differ for ever: Yjs takes who has a number for who it is. So a
+client's number is derived from its did. And not everything that Yjs knows is text; some of it would raise in whoever reads the text.
+
+Source: docs/kit.md, "Texts of Yjs", and Yjs's update format, version 1 (yjs/src/utils/encoding.js).
+"""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import blake2b
+
+from ..codec.varint import decode_varint
+from ..errors import DecodeError
+
+__all__ = ["is_yjs_text", "yjs_client"]
+
+_SESSION_BITS = 20
+_GC, _DELETED, _STRING, _SKIP = 0, 1, 4, 10
+_HAS_LEFT, _HAS_RIGHT, _HAS_KEY = 128, 64, 32
+_NAMED = 1
+"""What stands before the name of a root type; 0 before an id."""
+
+
+def yjs_client(did: str) -> int:
+    """Return a `client_id` for a `pycrdt.Doc` that this author writes in, 52 bits: the lower 20 of them differ from call to call."""
+    return _author(did) << _SESSION_BITS | secrets.randbits(_SESSION_BITS)
+
+
+def is_yjs_text(update: bytes, did: str, name: str = "text") -> bool:
+    """Say whether an update puts characters into one text of a document, or takes some out, and does no more. Raises nothing.
+
+    Args:
+        update: In version 1, as `Doc.get_update` makes it and `Doc.apply_update` takes it.
+        did: The entry's author: what is put in has to be under a number of `yjs_client`. Anybody may take out.
+        name: Under which the document has the text.
+    """
+    try:
+        return _Reader(update).is_text(_author(did), name.encode())
+    except (DecodeError, IndexError, ValueError):
+        return False
+
+
+def _author(did: str) -> int:
+    return int.from_bytes(blake2b(did.encode(), digest_size=4).digest())
+
+
+class _Reader:
+    def __init__(self, update: bytes) -> None:
+        self._update = update
+        self._at = 0
+
+    def is_text(self, author: int, name: bytes) -> bool:
+        """Go over what is put in; what is taken out, which comes after it, are places and nothing else."""
+        for _ in range(self._number()):
+            structs, client, _ = self._number(), self._number(), self._number()
+            if client >> _SESSION_BITS != author or not all(self._is_text(name) for _ in range(structs)):
+                return False
+        return True
+
+    def _is_text(self, name: bytes) -> bool:
+        info, self._at = self._update[self._at], self._at + 1
+        kind = info & 31
+        if kind in (_GC, _SKIP):
+            self._number()
+            return True
+        if kind not in (_DELETED, _STRING) or info & _HAS_KEY:
+            return False
+        for neighbour in (_HAS_LEFT, _HAS_RIGHT):
+            if info & neighbour:
+                self._number(), self._number()
+        if not info & (_HAS_LEFT | _HAS_RIGHT) and (self._number(), self._string()) != (_NAMED, name):
+            return False
+        if kind == _DELETED:
+            self._number()
+        else:
+            self._string().decode()
+        return True
+
+    def _number(self) -> int:
+        value, self._at = decode_varint(self._update, self._at)
+        return value
+
+    def _string(self) -> bytes:
+        length = self._number()
+        data = self._update[self._at : self._at + length]
+        if len(data) != length:
+            raise DecodeError("a string that is cut off")
+        self._at += length
+        return data
