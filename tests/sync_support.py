@@ -52,6 +52,7 @@ def make_history(random: Random, count: int, size: int = 40, base: dict[bytes, b
 @dataclass(frozen=True)
 class Keyed:
     key: bytes
+    value: bytes = b""
 
 
 @dataclass(frozen=True)

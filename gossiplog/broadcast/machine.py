@@ -4,7 +4,7 @@
     push        an insert → InsertEntry → new: published, and pushed to WebSocket clients and hubs · an update → what is missing → sync
     orphans     an entry without its parents → kept; the last of them comes → InsertEntry again → as if it had come now
     foreseen    an InsertEntry that can only be accepted → passed on at once, by both ways
-    sync        StartSync → SyncFinished → with new entries: update(heads) to everybody but the source
+    sync        StartSync → SyncFinished → with new entries: few are pushed; else update(heads) to everybody but the source
     too large   for pubsub: an update(heads) to the mesh in its place, after the commit
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
 
@@ -446,5 +446,5 @@ class Broadcast:
             # A replica has checked what it has, so its source's entries that nobody may accept weigh as if they had been pushed.
             self._blame(event.peer, f"{result.rejected} invalid entries in a sync", result.rejected)
         if result.entries:
-            self._pushes.heads_to_all_but(event.peer)
+            self._pushes.synced(result.spreads, event.peer)
             self.orphans.on_synced()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from random import Random
 
 from ..codec.framing import FRAME_BYTES_MAX
+from ..entry.message import Entry
 from ..log.requests import ReadHeads
 from ..plan import ask
 from ..pubsub.actions import SetTimer
 from ..pubsub.types import PeerId, TimerToken
-from ..sync.rpc import HEADS_MAX, Update
+from ..sync.rpc import HEADS_MAX, Insert, Update
 from ..sync.wire import encode_event
 from .actions import Action, OpenPush, Push
 from .events import PeerKind
@@ -114,6 +115,16 @@ class Pushes:
         """Tell everybody of these kinds but one our heads, which have changed."""
         self.on_change(0)
         self.heads(self._others(source, kinds))
+
+    def synced(self, entries: Sequence[Entry], source: PeerId) -> None:
+        """Tell of what a sync brought: by these entries, if it is so little, as our heads would have each client and hub sync for them.
+
+        In a mesh others get the same by other ways, and nothing is published again: it is told our heads.
+        """
+        for entry in entries:
+            self.on_change(1)
+            self.insert(encode_event(Insert(entry.key, entry.value)), (PeerKind.CLIENT, PeerKind.HUB), source)
+        self.heads_to_all_but(source, (PeerKind.MESH,) if entries else tuple(PeerKind))
 
     def _others(self, source: PeerId | None, kinds: Collection[PeerKind]) -> list[PeerId]:
         return [peer.id for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds and peer.id != source]

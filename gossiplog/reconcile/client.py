@@ -99,7 +99,7 @@ def reconcile(view: View, source: Source, now: float, wishes: Wishes) -> Generat
         client.outcome.fallback = str(fallback)
         client.result.ending = Ending.COMPLETE
     except Ended as ended:
-        if client.result.ending is not Ending.STORAGE:
+        if client.result.ending not in (Ending.STORAGE, Ending.QUOTA):
             client.result.ending, client.result.reason = Ending.CLOSED, str(ended)
     except (RemoteProtocolError, DecodeError) as error:
         client.result.ending, client.result.reason = Ending.VIOLATION, str(error)
@@ -273,8 +273,7 @@ class _Client:
             if verdict.entry is not None and verdict.entry.key != key:
                 raise RemoteProtocolError(f"the value for key {key.hex()} has the key {verdict.entry.key.hex()}")
             if verdict.accepted:
-                result.entries += verdict.is_new
-                result.duplicates += not verdict.is_new
+                result.note_stored(verdict.entry, is_new=verdict.is_new)
             elif verdict.rule == "parents":
                 if not self._has_gap:
                     raise _Fallback(f"{key.hex()} came without its parents")
@@ -283,7 +282,7 @@ class _Client:
                 result.quarantined += 1
                 self._has_gap = True
             elif verdict.rule in LATER:
-                result.ending, result.reason = Ending.STORAGE, verdict.reason or "the store did not take an entry"
+                result.ending, result.reason = Ending.of_later(verdict.rule), verdict.reason or "the store did not take an entry"
                 raise Ended(result.reason)
             else:
                 self._leave_out(key, verdict)

@@ -15,6 +15,7 @@ from typing import Any
 from ..entry.validation import LATER, Rule
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch.sketch import SYMBOLS_MAX, key_of
+from ..sync.result import Brought
 from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
 from .steps import Ended, Insert, Run, Send, Step, View
@@ -42,6 +43,7 @@ class Served:
         reason: Why it ended early; empty if it did not.
         rejected_keys: The first keys of those.
         has_moved: Entries came by other ways meanwhile, which the client may lack.
+        brought: Those that were new here, as far as they are few.
     """
 
     taken: int = 0
@@ -52,6 +54,7 @@ class Served:
     reason: str = ""
     rejected_keys: list[bytes] = field(default_factory=list)
     has_moved: bool = False
+    brought: Brought = field(default_factory=Brought, compare=False, repr=False)
 
 
 def serve(view: View, *, takes: bool = True) -> Generator[Step, Any, Served]:
@@ -161,7 +164,9 @@ class _Server:
         verdicts = (yield Insert(batch)) if batch else []
         for (key, _), verdict in zip(batch, verdicts, strict=True):
             if verdict.accepted:
-                self.served.taken += verdict.is_new
+                if verdict.is_new:
+                    self.served.taken += 1
+                    self.served.brought.add(verdict.entry)
             elif verdict.rule in LATER:
                 yield from self._refuse(verdict.reason or "quota" if verdict.rule == Rule.QUOTA else "the store failed")
                 return False

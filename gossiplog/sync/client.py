@@ -283,8 +283,7 @@ class SyncClient:
             if verdict.entry is not None and verdict.entry.key != key:
                 raise RemoteProtocolError(f"the value for key {key.hex()} has the key {verdict.entry.key.hex()}")
             if verdict.accepted:
-                self.result.entries += verdict.is_new
-                self.result.duplicates += not verdict.is_new
+                self.result.note_stored(verdict.entry, is_new=verdict.is_new)
             elif verdict.rule == "parents":
                 if not self._has_gap:
                     raise RemoteProtocolError(f"incomplete source: {key.hex()} came without its parents")
@@ -295,7 +294,7 @@ class SyncClient:
                 self.result.quarantined += 1
             elif verdict.rule in LATER:
                 self._ready.clear()
-                self._end(Ending.STORAGE, verdict.reason or "the store did not take an entry")
+                self._end(Ending.of_later(verdict.rule), verdict.reason or "the store did not take an entry")
             elif verdict.rule in UNSUPPORTED:
                 self._has_gap = True
                 self._source.set_aside(key, self._now)

@@ -1,14 +1,19 @@
 """What a sync came to."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
+from ..entry.message import Entry
+from ..entry.rules import Rule
 from ..errors import RemoteProtocolError, StoreError, SyncAborted
 
-__all__ = ["KEYS_REPORTED_MAX", "Ending", "SyncResult"]
+__all__ = ["BROUGHT_BYTES_MAX", "BROUGHT_MAX", "KEYS_REPORTED_MAX", "Brought", "Ending", "SyncResult"]
 
 KEYS_REPORTED_MAX = 1_000
 """Keys that a result names in each of its lists; beyond it they are only counted."""
+BROUGHT_MAX, BROUGHT_BYTES_MAX = 64, 64 * 1024
+"""Entries that a result keeps: about as many as cost less to be sent to everybody than a sync of everybody would."""
 
 
 class Ending(Enum):
@@ -26,8 +31,33 @@ class Ending(Enum):
     """We stopped at a limit of ours: too much of the tree held at once, or too many orphans."""
     STORAGE = "storage"
     """Our own store could not take the entries: never the source's fault."""
+    QUOTA = "quota"
+    """An entry is over a quota of ours; later there will be room for it."""
     VIOLATION = "violation"
     """The source lied or broke the protocol; mark it."""
+
+    @classmethod
+    def of_later(cls, rule: str | None) -> "Ending":
+        """How a sync ends that brought an entry which has to come again, by the rule that it broke."""
+        return cls.QUOTA if rule == Rule.QUOTA else cls.STORAGE
+
+
+class Brought:
+    """The new entries that a sync brought, in their order: all of them if they are few, else the first."""
+
+    __slots__ = ("_bytes", "entries")
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries: list[Entry] = []
+        self._bytes = 0
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        """Keep one more, if there is room."""
+        if len(self.entries) < BROUGHT_MAX and self._bytes + len(entry.value) <= BROUGHT_BYTES_MAX:
+            self.entries.append(entry)
+            self._bytes += len(entry.value)
 
 
 @dataclass(slots=True)
@@ -53,6 +83,7 @@ class SyncResult:
         sessions: Streams used.
         narrowed: Whether a failure taught us to ask otherwise next time, so that going on is worthwhile without any new entry.
         cooldown_s: Seconds the server asked us to wait before the next session.
+        brought: The new entries, as far as they are few.
     """
 
     ending: Ending = Ending.CLOSED
@@ -73,6 +104,7 @@ class SyncResult:
     sessions: int = 1
     narrowed: bool = False
     cooldown_s: float = 0.0
+    brought: Brought = field(default_factory=Brought, compare=False, repr=False)
 
     @property
     def complete(self) -> bool:
@@ -88,6 +120,19 @@ class SyncResult:
     def has_progressed(self) -> bool:
         """Whether the session changed what the next one will do."""
         return self.entries > 0 or self.narrowed
+
+    def note_stored(self, entry: Entry, *, is_new: bool) -> None:
+        """Count an entry that is in the log now."""
+        if is_new:
+            self.entries += 1
+            self.brought.add(entry)
+        else:
+            self.duplicates += 1
+
+    @property
+    def spreads(self) -> Sequence[Entry]:
+        """The new entries, if they are few enough to be sent to everybody; else none."""
+        return self.brought.entries if len(self.brought.entries) == self.entries else ()
 
     def then(self, later: "SyncResult") -> "SyncResult":
         """Combine with the result of the session that went on from here."""
@@ -110,6 +155,7 @@ class SyncResult:
             sessions=self.sessions + later.sessions,
             narrowed=self.narrowed or later.narrowed,
             cooldown_s=later.cooldown_s,
+            brought=Brought([*self.brought.entries, *later.brought.entries]),
         )
 
     def raise_if_failed(self, peer: str | None = None) -> None:

@@ -31,6 +31,9 @@ FRUITLESS_MAX = 3
 """Syncs that brought nothing although something was announced, after which the peer has to wait."""
 VIOLATION_S = 600.0
 """How long a peer that broke the protocol is not synced with."""
+QUOTA_S = 5.0
+"""How long a peer is left alone that brings more than a quota of ours takes, even if some of it was taken. Going on at once would fetch all
+that is over the quota for each entry for which there is room again."""
 CROWDED_ANSWER_S = 1.0
 """What a source has for its first answer while more than half of the places are taken, each time it fails to give one twice as long."""
 _NARROWING_GROWTH = 1.25
@@ -217,6 +220,8 @@ class SyncSchedule:
     def _delay(self, record: _Record, event: SyncEnded) -> float:
         """How long a peer has to wait that did not break the protocol."""
         result = event.result
+        if result.ending is Ending.QUOTA:
+            return QUOTA_S
         if result.entries:
             record.backoff.reset()
             record.fruitless = record.narrowings = 0

@@ -27,6 +27,7 @@ from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub
 from gossiplog.net.service import intake
 from gossiplog.net.service.streams import INSERTING_MAX
+from gossiplog.sync import schedule
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 
@@ -168,6 +169,7 @@ async def test_entries_of_others_than_those_allowed_are_not_taken_and_nobody_is_
 
 async def test_honest_burst_over_the_quota_is_taken_bit_by_bit_and_never_banned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "_MINUTE_S", 1.0)
+    monkeypatch.setattr(schedule, "QUOTA_S", 0.25)
     rules = open_to_all(quota={"entries_per_minute": 20})
     async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=rules) as hub, client.connect(hub.urls[0]):
         await eventually(lambda: hub.links() and hub.links()[0].is_pushing)
@@ -176,6 +178,27 @@ async def test_honest_burst_over_the_quota_is_taken_bit_by_bit_and_never_banned(
         await until_equal(client, log)
         assert hub.services[TOPIC].figures.verdicts["push", "ignore", "quota"] > 0
         assert len(hub.links()) == 1
+
+
+async def test_client_over_its_quota_does_not_keep_the_hub_and_its_other_clients_syncing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_MINUTE_S", 2.0)
+    monkeypatch.setattr(schedule, "QUOTA_S", 0.5)
+    rules = open_to_all(quota={"entries_per_minute": 20})
+    async with AsyncExitStack() as stack:
+        log, greedy, other = [await stack.enter_async_context(memory_log(number)) for number in (1, 2, 3)]
+        hub = await stack.enter_async_context(log.listen("127.0.0.1:0", limits=rules))
+        for client in (greedy, other):
+            await stack.enter_async_context(client.connect(hub.urls[0]))
+        await eventually(lambda: len(hub.links()) == 2 and all(link.is_pushing for link in hub.links()))
+        began = trio.current_time()
+        for number in range(60):
+            await greedy.append(number)
+        await until_equal(greedy, log, other)
+        took_s = trio.current_time() - began
+        counts = sorted((link.counts for link in hub.links()), key=lambda each: each.get("syncs", 0))
+        assert [each.get("syncs", 0) > 0 for each in counts] == [False, True]
+        assert counts[1]["syncs"] <= 2 + took_s / 0.5, "not one for each entry for which there is room"
+        assert counts[0].get("syncs served", 0) <= 1, "what a session brought is pushed to the others"
 
 
 async def test_what_is_over_a_quota_is_not_verified_but_what_is_forged_for_it_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,7 @@ class Syncs:
         result = SyncResult(ending=Ending.COMPLETE, entries=inserted)
         if served is not None:
             peer.bucket.take(1 + served.symbols // SYMBOLS_A_REQUEST, trio.current_time())
+            result.brought = served.brought
             result.rejected, result.rejected_keys = served.rejected, tuple(served.rejected_keys)
             why = served.fault or served.reason or None
             self._service.observed("sync", peer.id, type="reconcile-served", count=inserted, reason=why)
@@ -283,7 +284,7 @@ class Syncs:
     def _on_pulled(self, peer: Peer, result: SyncResult, type: str) -> None:
         peer.count("syncs")
         peer.count("entries pulled", result.entries)
-        is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED)
+        is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED, Ending.QUOTA)
         failure = None if result.ending is Ending.COMPLETE else result.reason or result.ending.value
         self._service.observed("sync", peer.id, type=type, count=result.entries, size=result.bytes_received, reason=failure)
         note(

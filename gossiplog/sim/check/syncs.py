@@ -222,7 +222,7 @@ class Syncs:
             self.reply(wire, stream, END)
             if served.taken or served.rejected or served.fault:
                 ending = Ending.VIOLATION if served.fault else Ending.COMPLETE
-                result = SyncResult(ending, served.fault, entries=served.taken, rejected=served.rejected)
+                result = SyncResult(ending, served.fault, entries=served.taken, rejected=served.rejected, brought=served.brought)
                 result.rejected_keys = tuple(served.rejected_keys)
                 self._on_synced(peer, result, stream, NO_TOKEN)
                 self._owner.tell(SyncFinished(peer, result, NO_TOKEN))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from ...broadcast import PeerKind
 from ...entry.message import Entry
 from ...pubsub.types import PeerId
 from ...sync.result import Ending, SyncResult
@@ -149,7 +150,8 @@ class TellingInvariants:
         if result.entries:
             node.cold.discard(peer)
             for other in node.open:
-                if other != peer:
+                # Of few entries the mesh alone is told by heads; the others are sent them.
+                if other != peer and (not result.spreads or replica.wires[other].kind_for(replica) is PeerKind.MESH):
                     node.due.setdefault(other, []).append((node.version, now))
         if result.ending is not Ending.COMPLETE or not result.entries:
             node.cold.add(peer)

@@ -1,3 +1,4 @@
+import pytest
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of
 
 from gossiplog.broadcast import (
@@ -15,6 +16,10 @@ from gossiplog.broadcast import (
 )
 from gossiplog.codec.clock import encode_clock
 from gossiplog.entry.signing import sign_entry
+from gossiplog.log.requests import ReadHeads
+from gossiplog.plan import ask
+from gossiplog.sync.result import BROUGHT_BYTES_MAX, BROUGHT_MAX, Ending, SyncResult
+from gossiplog.sync.rpc import HEADS_MAX
 
 TIMER = "broadcast.push"
 AGAIN_TIMER = "broadcast.heads"
@@ -207,6 +212,28 @@ def test_sync_that_brought_entries_is_told_to_all_but_its_source():
     node.finish("a", FRUITFUL)
     assert node.pushed() == {"b": [[entry.key]], "browser": [[entry.key]], "hub": [[entry.key]]}
     assert node.forwarded_to() == []
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 10), (BROUGHT_MAX, 10), (BROUGHT_MAX + 1, 10), (2, BROUGHT_BYTES_MAX // 2 + 1)])
+def test_what_a_sync_brought_is_pushed_if_it_is_little_so_that_clients_need_not_sync_for_it(count: int, size: int) -> None:
+    is_little = count * size <= BROUGHT_BYTES_MAX and count <= BROUGHT_MAX
+    node = Harness()
+    node.connect("source", PeerKind.CLIENT)
+    node.connect("browser", PeerKind.CLIENT)
+    node.connect("hub", PeerKind.HUB)
+    node.connect("mesh")
+    result = SyncResult(ending=Ending.COMPLETE)
+    for entry in chain(count, start="x" * size):
+        node.log.insert(entry)
+        result.note_stored(entry, is_new=True)
+    heads = node.log.run(ask(ReadHeads(HEADS_MAX)))
+    brought = [entry.key for entry in chain(count, start="x" * size)]
+    assert result.entries == count
+    node.finish("source", result)
+    if is_little:
+        assert node.pushed() == {"browser": brought, "hub": brought, "mesh": [heads]}
+    else:
+        assert node.pushed() == {"browser": [heads], "hub": [heads], "mesh": [heads]}
 
 
 def test_entry_too_large_for_pubsub_is_told_to_the_mesh_by_our_heads_and_pushed_to_websocket_peers():

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from gossiplog.sync.result import Ending, SyncResult
-from gossiplog.sync.schedule import Left, SessionSlots, StartSync, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
+from gossiplog.sync.schedule import QUOTA_S, Left, SessionSlots, StartSync, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
 
 DONE = SyncResult(ending=Ending.COMPLETE, entries=1)
 FRUITLESS = SyncResult(ending=Ending.COMPLETE)
@@ -80,6 +80,18 @@ def test_cooldown_is_kept():
     schedule.handle(SyncWanted("a"), 0.0)
     actions = schedule.handle(SyncEnded("a", SyncResult(ending=Ending.ABORTED, entries=5, cooldown_s=7.0)), 1.0)
     assert actions == [WakeAt(8.0)]
+
+
+def test_peer_that_is_over_a_quota_waits_even_if_some_of_what_it_brings_is_taken():
+    schedule = SyncSchedule(Random(1))
+    schedule.handle(SyncWanted("a"), 0.0)
+    now = 0.0
+    for _ in range(10):
+        actions = schedule.handle(SyncEnded("a", SyncResult(ending=Ending.QUOTA, entries=3)), now)
+        assert actions == [WakeAt(now + QUOTA_S)]
+        assert schedule.handle(SyncWanted("a"), now + QUOTA_S / 2) == []
+        now += QUOTA_S
+        assert started(schedule.handle(Tick(), now)) == ["a"]
 
 
 def test_narrowing_goes_on_soon_and_less_and_less_often():
