@@ -72,7 +72,7 @@ def terminal_of(folder: Path) -> Iterator[Callable[[str], list[str]]]:
         environment.pop(name, None)
     place = folder.parent / "readme-bin"
     place.mkdir()
-    with warm_command(place, environment):
+    with warm_command(place):
         environment["PATH"] = f"{place}:{environment['PATH']}"
         yield lambda command: _run(command, folder, environment)
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -11,22 +12,38 @@ from typing import Any
 import pytest
 from log_support import SIGNERS, make, make_history
 from spark_support import REPOSITORY, Foreign, Log, Start, start, start_connected, write_log
+from warm import warm_python
 
 from gossiplog.archive import entry_to_line
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
+    # Compiling the code of a query, twice over, takes longer than running it on a few hundred rows.
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Of 15 s, in which a process on a busy machine may not have been waited for.
     "spark.python.authenticate.socketTimeout": "120s",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # The first tier's compiler alone has 48 MB for what it makes, which these tests fill: it then removes code and makes it again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms512m -Xmn256m",
     # A Connect server in the same JVM: one of its own takes as long to start and to warm up as all the other tests together.
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
 }
-"""Compiling the code of a query, twice over, takes longer than running it on a few hundred rows."""
+WORKERS_IMPORT = [
+    "pandas",
+    "pyspark.daemon",
+    "pyspark.worker",
+    "pyspark.sql.pandas.serializers",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    *[f"pyspark.sql.worker.{name}" for name in ("create_data_source", "plan_data_source_read", "lookup_data_sources")],
+    *[f"pyspark.sql.worker.{name}" for name in ("write_into_data_source", "commit_data_source_write")],
+    *[f"gossiplog.spark.{name}" for name in ("source.stream", "source.writing", "source.store_scan", "source.archive_scan")],
+    *[f"gossiplog.spark.{name}" for name in ("tables.task_functions", "tables.sweep", "jobs.follow")],
+    "gossiplog.store.sqlite.store",
+]
+"""What Spark's Pythons import, whatever they are started for."""
 
 
 @pytest.fixture(scope="session")
@@ -37,9 +54,20 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     for name in ("submitted", "connected_alone"):
         if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
             request.getfixturevalue(name)
-    made = session("local[2]", app="tests", memory="1g", config=SETTINGS)
+    with pytest.MonkeyPatch.context() as patched:
+        # Whatever runs as a Python of Spark's: workers, their daemons, and what plans a load.
+        patched.setattr(sys, "executable", request.getfixturevalue("warm_workers"))
+        made = session("local[2]", app="tests", memory="1g", config=SETTINGS)
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def warm_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Python that has imported what Spark's workers do: they start by the dozen, and each takes a second of CPU to import it."""
+    program = tmp_path_factory.mktemp("warm") / "python"
+    with warm_python(program, WORKERS_IMPORT):
+        yield str(program)
 
 
 def ended(started: Start) -> Iterator[Start]:
