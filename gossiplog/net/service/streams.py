@@ -26,8 +26,8 @@ from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
 from ...sync.rate import Backoff
 from ..journal import note
-from ..protocol_ids import push_protocol
-from ..transport.stream import Connection, Handler, Stream
+from ..protocol_ids import push_protocol, reconcile_protocol
+from ..transport.stream import Connection, Handler, PromptHandler, Stream
 from .owner import OPEN_S, Owner
 from .peers import Peer, PeerConnection
 from .pubsub_stream import Copies, Encoder, RpcSender, read_rpcs
@@ -77,6 +77,8 @@ class Streams:
         """Return what a connection serves, by protocol id."""
         of_pubsub = {protocol: self._handler(self._read_rpcs) for protocol in self._service.protocols}
         of_sync = {protocol: self._handler(serve) for protocol, serve in self._syncs.served().items()}
+        if (reconcile := reconcile_protocol(self._service.topic)) in of_sync:
+            of_sync[reconcile] = PromptHandler(of_sync[reconcile])
         return {self._push_protocol: self._handler(self._serve_push), **of_sync, **of_pubsub}
 
     def on_attached(self, link: PeerConnection) -> None:

@@ -230,11 +230,12 @@ class MuxedConnection:
             LocalProtocolError: There is no protocol, or one that is no name.
         """
         proposal = Proposal(protocols)
-        state = self.muxer.open(trio.current_time())
+        is_lazy = is_lazy and len(protocols) == 1
+        state = self.muxer.open(trio.current_time(), is_lazy=is_lazy)
         self.counters.streams_opened += 1
         stream = self._streams[state] = MuxedStream(self, state)
         try:
-            await stream.propose(proposal, trio.current_time() + NEGOTIATION_S, is_lazy=is_lazy and len(protocols) == 1)
+            await stream.propose(proposal, trio.current_time() + NEGOTIATION_S, is_lazy=is_lazy)
         except BaseException:
             stream.reset()
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import trio
@@ -10,7 +10,7 @@ import trio
 from ...errors import LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...pubsub.types import PeerId
 from .multistream import Offer, Proposal
-from .stream import Traffic
+from .stream import Handler, PromptHandler, Traffic
 from .yamux import StreamState, Yamux
 
 __all__ = ["MuxedStream"]
@@ -62,6 +62,7 @@ class MuxedStream:
         self._proposal: Proposal | None = None
         self._deadline = 0.0
         self._early = b""
+        self._held = b""  # of the negotiation: it goes out with what is said next, or before the peer is waited for
         self._take: Callable[[bytes], bool] | None = None
         self._taken: Exception | bool | None = None
         self._is_sending = False
@@ -96,7 +97,7 @@ class MuxedStream:
             while True:
                 sent = self._write(rest)
                 rest = rest[sent:]
-                if not rest:
+                if not rest and not self._held:
                     # Others get their turn only now: they need not wait for it who wait for this.
                     await trio.lowlevel.cancel_shielded_checkpoint()
                     return
@@ -111,7 +112,8 @@ class MuxedStream:
         """Send all of it if little is to be sent before it and nothing has to be waited for; False, and nothing is sent, otherwise."""
         state, muxer = self._state, self._muxer
         is_open = not (state.is_over or state.is_finished_sending or muxer.is_leaving or self._is_sending)
-        if not is_open or len(data) > state.send_window or muxer.queued_bytes + len(data) > _AT_ONCE_BYTES_MAX:
+        size = len(self._held) + len(data)
+        if not is_open or size > state.send_window or muxer.queued_bytes + size > _AT_ONCE_BYTES_MAX:
             return False
         self._write(memoryview(data))
         return True
@@ -161,6 +163,7 @@ class MuxedStream:
                 elif self._state.is_finished_receiving:
                     return False
                 else:
+                    self._say_held()
                     self._take, self._taken = take, None
                     await self._changed.park()
                     self._take = None
@@ -174,12 +177,13 @@ class MuxedStream:
 
     def close_sending(self) -> None:
         """Close our side after what was sent; the peer reads the end. Closing twice does nothing."""
+        self._say_held()
         self._muxer.close(self._state)
         self._touched()
 
     def reset(self) -> None:
         """End both ways at once; the peer's calls raise. Does nothing to a stream that is over."""
-        self._early = b""
+        self._early = self._held = b""
         self._muxer.reset(self._state)
         self._touched()
         self.wake()
@@ -210,6 +214,7 @@ class MuxedStream:
 
     def release(self) -> None:
         """Say that its handler has ended."""
+        self._say_held()
         self._early = b""
         self._muxer.release(self._state)
         self._touched()
@@ -218,22 +223,28 @@ class MuxedStream:
         """Negotiate a stream that we opened; lazily, only ask."""
         self._deadline = deadline
         self._proposal = proposal
-        await self.send_all(proposal.start())
         if is_lazy:
+            self._held = proposal.start()
             self._agree(proposal.first)
+            await trio.lowlevel.checkpoint()
         else:
+            await self.send_all(proposal.start())
             await self._conclude(proposal)
 
-    async def answer(self, protocols: Container[str], deadline: float) -> str:
+    async def answer(self, handlers: Mapping[str, Handler], deadline: float) -> str:
         """Negotiate a stream that the peer opened."""
-        offer = Offer(protocols)
+        offer, rest = Offer(handlers), b""
         with _within(deadline) as scope:
             try:
                 while offer.protocol is None:
                     data = await self._receive(4096)
                     if not data:
                         raise RemoteProtocolError("the stream ended in its negotiation", peer=self._connection.peer)
-                    if answer := offer.receive(data):
+                    answer = offer.receive(data)
+                    if offer.protocol is not None:
+                        rest = offer.take_rest()
+                        self._held = answer if rest and isinstance(handlers[offer.protocol], PromptHandler) else b""
+                    if answer and not self._held:
                         await self.send_all(answer)
             except (StreamReset, RemoteProtocolError):
                 if offer.refused is None:
@@ -241,7 +252,7 @@ class MuxedStream:
                 raise ProtocolNotSupported(f"the peer asked for {offer.refused[:160]!r}, which is not served here") from None
         if scope.cancelled_caught or offer.protocol is None:
             raise RemoteProtocolError("no protocol was agreed upon in time", peer=self._connection.peer)
-        self._agree(offer.protocol, offer.take_rest())
+        self._agree(offer.protocol, rest)
         return offer.protocol
 
     def _begin_receiving(self) -> None:
@@ -278,6 +289,7 @@ class MuxedStream:
 
     async def _receive(self, bytes_max: int) -> bytes:
         while not (data := self._read(bytes_max)) and not self._state.is_finished_receiving:
+            self._say_held()
             await self._changed.park()
         return data
 
@@ -294,10 +306,20 @@ class MuxedStream:
         return data
 
     def _write(self, data: memoryview) -> int:
-        sent = self._muxer.write(self._state, data)
-        self._traffic.bytes_out += sent
+        """Queue as much as there is room for, after what was held back; return how much of it."""
+        held = len(self._held)
+        sent = self._muxer.write(self._state, memoryview(self._held + data) if held else data)
         self._connection.wake_writer()
+        if held:
+            self._connection.counted("").bytes_out += min(sent, held)
+            self._held, sent = self._held[sent:], max(sent - held, 0)
+        self._traffic.bytes_out += sent
         return sent
+
+    def _say_held(self) -> None:
+        """Send what was held back, where the stream is one on which anything can still be sent."""
+        if self._held and not (self._state.is_over or self._state.is_finished_sending or self._muxer.is_leaving):
+            self._write(memoryview(b""))
 
     def _touched(self) -> None:
         self._connection.wake_writer()

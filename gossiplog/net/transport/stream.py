@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from ...pubsub.types import PeerId
 
-__all__ = ["ByteStream", "Connection", "Handler", "PromptStream", "Stream", "Traffic"]
+__all__ = ["ByteStream", "Connection", "Handler", "PromptHandler", "PromptStream", "Stream", "Traffic"]
 
 
 class ByteStream(Protocol):
@@ -153,7 +153,7 @@ class Connection(Protocol):
         """Open a stream and agree on the first of these protocols that the peer speaks.
 
         Args:
-            is_lazy: Do not wait for the peer's answer, which spares a round trip: what is sent goes out after the proposal, and
+            is_lazy: Do not wait for the peer's answer, which spares a round trip: what is sent first goes out with the proposal, and
                 `receive_some` raises what this would. Only where there is one protocol, and one that the peer will hardly refuse:
                 the reference takes what follows a refused protocol for another proposal. Otherwise ignored.
 
@@ -171,3 +171,17 @@ class Connection(Protocol):
 
 Handler: TypeAlias = Callable[[Connection, Stream], Awaitable[None]]
 """Serves one stream that the peer opened, in a task of its own. Its end ends the stream; an exception resets it, and only it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptHandler:
+    """A `Handler` that answers what came with the proposal, to an opener who waits no longer for the protocol than for that answer.
+
+    So the agreement goes out with the answer, in 16 bytes less. Where nothing came with the proposal, it goes out at once.
+    """
+
+    handle: Handler
+
+    async def __call__(self, connection: Connection, stream: Stream) -> None:
+        """Serve a stream."""
+        await self.handle(connection, stream)

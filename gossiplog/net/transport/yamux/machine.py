@@ -26,7 +26,7 @@ GROWTH_BYTES = 8 * 1024 * 1024
 UNREAD_BYTES_MAX = 16 * 1024 * 1024
 """Unread bytes of all streams that the peer opened. The stream that goes beyond is reset: else 128 windows could be filled."""
 OPENED_WINDOW_BYTES = 1024 * 1024
-"""The window of a stream that we open: it is us who want the answers, and a response of a sync has up to 1 MiB."""
+"""The window of a stream that we open, unless lazily: it is us who want the answers, and a response of a sync has up to 1 MiB."""
 
 FRAMES_A_TURN = 512
 """How many frames `receive` takes at once: a chunk full of headers is thousands of them, for which others should not have to wait."""
@@ -110,8 +110,13 @@ class Yamux:
 
     # What the driver does with streams.
 
-    def open(self, now: float) -> StreamState:
+    def open(self, now: float, *, is_lazy: bool = False) -> StreamState:
         """Open a stream; it may be written to at once.
+
+        Args:
+            now: Seconds.
+            is_lazy: Announce it by the first frame with something in it, which takes 12 bytes less; its window grows only once much
+                is read.
 
         Raises:
             StreamReset: The connection ends, or has as many streams of ours as it may.
@@ -124,9 +129,10 @@ class Yamux:
         self._next_id += 2
         self._outbound += 1
         self._streams[stream.id] = stream
-        self._grow(stream, OPENED_WINDOW_BYTES)
-        stream.credit = stream.window
-        self._send(FrameKind.WINDOW, Flags.SYN, stream.id, stream.window - WINDOW_BYTES)
+        if not is_lazy:
+            self._grow(stream, OPENED_WINDOW_BYTES)
+            stream.credit = stream.window
+            self._send(FrameKind.WINDOW, self._announcement(stream), stream.id, stream.window - WINDOW_BYTES)
         return stream
 
     def write(self, stream: StreamState, data: memoryview) -> int:
@@ -145,7 +151,7 @@ class Yamux:
         size = min(len(data), stream.send_window, max(QUEUE_BYTES - self.queued_bytes, 0))
         for start in range(0, size, BODY_BYTES_MAX):
             end = min(start + BODY_BYTES_MAX, size)
-            self._send(FrameKind.DATA, 0 if stream.is_acknowledged else self._acknowledged(stream), stream.id, end - start)
+            self._send(FrameKind.DATA, 0 if stream.is_announced else self._announcement(stream), stream.id, end - start)
             self._queue.append(data[start:end])
         self.queued_bytes += size
         stream.send_window -= size
@@ -177,13 +183,14 @@ class Yamux:
         """Close our side, after what was written."""
         if not stream.is_finished_sending and not stream.is_reset and not self._is_ended:
             stream.is_finished_sending = True
-            self._send(FrameKind.WINDOW, Flags.FIN | self._acknowledged(stream), stream.id, 0)
+            self._send(FrameKind.WINDOW, Flags.FIN | self._announcement(stream), stream.id, 0)
             self._settle(stream)
 
     def reset(self, stream: StreamState) -> None:
         """End both sides and drop what was not read; a stream that is over loses only that."""
         if not stream.is_over and not self._is_ended:
-            self._send(FrameKind.WINDOW, Flags.RST, stream.id, 0)
+            if stream.is_announced or stream.is_inbound:
+                self._send(FrameKind.WINDOW, Flags.RST, stream.id, 0)
             self._end(stream)
         self._drop_unread(stream)
 
@@ -382,12 +389,12 @@ class Yamux:
 
     # The rest.
 
-    def _acknowledged(self, stream: StreamState) -> int:
-        """The flag that the first frame on a stream carries that the peer opened: a frame of its own for it would cost 12 bytes."""
-        if stream.is_acknowledged:
+    def _announcement(self, stream: StreamState) -> int:
+        """The flag that our first frame on a stream carries, be it ours or the peer's: a frame of its own for it would cost 12 bytes."""
+        if stream.is_announced:
             return 0
-        stream.is_acknowledged = True
-        return _ACK
+        stream.is_announced = True
+        return _ACK if stream.is_inbound else _SYN
 
     def _grant(self, stream: StreamState, now: float) -> None:
         """Give credit for what was read once it is half of the window, and a larger window to a reader who keeps up with the line."""
@@ -399,7 +406,7 @@ class Yamux:
             free = stream.window - stream.credit - len(stream.buffer)
         stream.credit += free
         stream.granted_at = now
-        self._send(FrameKind.WINDOW, self._acknowledged(stream), stream.id, free)
+        self._send(FrameKind.WINDOW, self._announcement(stream), stream.id, free)
 
     def _grow(self, stream: StreamState, window: int) -> None:
         growth = min(min(window, WINDOW_BYTES_MAX) - stream.window, self._growth_left)

@@ -23,7 +23,7 @@ class StreamState:
         credit: Bytes that the peer may still send.
         send_window: Bytes that we may still send.
         granted_at: When the peer was last given credit.
-        is_acknowledged: Nothing of ours has to say any more that we took a stream that the peer opened.
+        is_announced: A frame of ours has said that we opened it, or that we took one that the peer opened.
         is_finished_sending: We closed our side.
         is_finished_receiving: The peer closed its side.
         is_reset: Either side reset it, or the connection ended before the peer closed its side. What the peer sent before can be read.
@@ -35,7 +35,7 @@ class StreamState:
         "credit",
         "granted_at",
         "id",
-        "is_acknowledged",
+        "is_announced",
         "is_finished_receiving",
         "is_finished_sending",
         "is_inbound",
@@ -53,7 +53,7 @@ class StreamState:
         self.credit = WINDOW_BYTES
         self.send_window = WINDOW_BYTES
         self.granted_at = now
-        self.is_acknowledged = not is_inbound
+        self.is_announced = False
         self.is_finished_sending = False
         self.is_finished_receiving = False
         self.is_reset = False

@@ -1,4 +1,5 @@
 import logging
+from functools import partial
 from random import Random
 
 import pytest
@@ -8,8 +9,9 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
 from gossiplog.errors import ClosedError, LocalProtocolError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from gossiplog.net import EndKind, open_muxed
-from gossiplog.net.transport.multistream import Proposal
+from gossiplog.net.transport.multistream import MULTISTREAM, Proposal, encode_line
 from gossiplog.net.transport.muxed import KEEP_ALIVE_S, NEGOTIATION_S, OUTPUT_BYTES_MAX, SEND_S
+from gossiplog.net.transport.stream import PromptHandler
 from gossiplog.net.transport.yamux import QUEUE_BYTES, STREAMS_MAX, WINDOW_BYTES, Flags, FrameKind, Yamux, encode_header
 from gossiplog.pubsub.types import PeerId
 
@@ -113,6 +115,75 @@ async def test_a_lazy_stream_sends_at_once_and_reads_the_answer_later():
         await bare.send()
         assert await stream.receive_some(3) == b"ans"
         assert await stream.receive_some() == b"wer"
+
+
+async def test_a_lazy_stream_is_one_frame_with_the_proposal_and_what_is_said_first():
+    connecting, bare = muxed_and_bare()
+    async with connecting as connection:
+        stream = await connection.open_stream(["/echo"], is_lazy=True)
+        await stream.send_all(b"data")
+        proposal = Proposal(["/echo"]).start()
+        with trio.fail_after(5):
+            arrived = b""
+            while b"data" not in arrived:
+                arrived += await bare.stream.receive_some()
+        assert encode_header(FrameKind.DATA, Flags.SYN, 2, len(proposal) + 4) + proposal + b"data" in arrived
+        assert connection.traffic[""].bytes_out == len(proposal)
+        assert connection.traffic["/echo"].bytes_out == 4
+
+
+@pytest.mark.parametrize("say", ["read", "close", "wait"])
+async def test_a_lazy_stream_whose_owner_says_nothing_is_proposed_all_the_same(say):
+    async with muxed_pair({}, ECHO) as (client, server):
+        stream = await client.open_stream(["/echo"], is_lazy=True)
+        await wait_all_tasks_blocked()
+        assert server.counters.streams_accepted == 0
+        async with trio.open_nursery() as nursery:
+            if say == "close":
+                stream.close_sending()
+            else:
+                nursery.start_soon(stream.receive_some if say == "read" else partial(stream.hand_on, bool))
+            await wait_all_tasks_blocked()
+            assert server.counters.streams_accepted == 1
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("is_early", [False, True], ids=["proposal alone", "with a question"])
+@pytest.mark.parametrize("does", ["answer", "read", "close"])
+async def test_the_agreement_goes_out_with_the_answer_to_what_came_with_the_proposal(is_early, does):
+    may_go_on = trio.Event()
+
+    async def serve(connection, stream):
+        await may_go_on.wait()
+        if does == "answer":
+            await stream.send_all(b"answer")
+        elif does == "read":
+            while await stream.receive_some():
+                pass
+
+    connecting, bare = muxed_and_bare({"/prompt": PromptHandler(serve)})
+    agreement = b"".join(map(encode_line, (MULTISTREAM, "/prompt")))
+
+    async def arrive():
+        before = len(far.buffer)
+        while len(far.buffer) == before:
+            await bare.receive()
+
+    async with connecting:
+        far = bare.muxer.open(0.0)
+        bare.muxer.write(far, memoryview(Proposal(["/prompt"]).start() + b"question" * is_early))
+        await bare.send()
+        with trio.fail_after(5):
+            if is_early:
+                # Whoever asks with the proposal waits for no more than an answer.
+                await wait_all_tasks_blocked()
+                may_go_on.set()
+                await arrive()
+                assert far.buffer == agreement + b"answer" * (does == "answer")
+            else:
+                await arrive()
+                assert far.buffer == agreement
+                may_go_on.set()
 
 
 async def test_a_lazy_stream_that_is_refused_says_so_when_it_is_read():

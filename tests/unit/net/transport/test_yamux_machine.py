@@ -97,6 +97,32 @@ def test_stream_on_which_nothing_is_said_is_acknowledged_by_its_end(first, frame
     assert frames(server.take()) == [frame]
 
 
+def test_a_lazy_stream_is_announced_by_what_is_said_first_and_grows_when_much_was_read():
+    client, server = Yamux(is_client=True), Yamux(is_client=False)
+    near = client.open(0.0, is_lazy=True)
+    assert client.take() == b""
+    client.write(near, memoryview(b"hello"))
+    client.write(near, memoryview(b"again"))
+    sent = client.take()
+    assert frames(sent) == [(DATA, SYN, 1, 5), (DATA, 0, 1, 5)]
+    opened, *_ = server.receive(sent, 0.0)
+    assert server.read(opened.stream, 100, 0.0) == b"helloagain"
+    answer = bytes(WINDOW_BYTES // 2)
+    assert server.write(opened.stream, memoryview(answer)) == len(answer)
+    carry(server, client)
+    assert client.read(near, len(answer) - 1, 0.0) == answer[:-1]
+    assert client.take() == b""
+    assert client.read(near, 1, 0.0) == answer[:1]
+    assert frames(client.take()) == [(WINDOW, 0, 1, len(answer))]
+
+
+@pytest.mark.parametrize(("first", "sent"), [(Yamux.close, [(WINDOW, SYN | FIN, 1, 0)]), (Yamux.reset, [])])
+def test_a_lazy_stream_on_which_nothing_was_said_ends_without_one_that_the_other_side_knows(first, sent):
+    client = Yamux(is_client=True)
+    first(client, client.open(0.0, is_lazy=True))
+    assert frames(client.take()) == sent
+
+
 def test_servers_ids_are_even_and_both_count_up():
     client, server = Yamux(is_client=True), Yamux(is_client=False)
     assert [client.open(0.0).id for _ in range(3)] == [1, 3, 5]
