@@ -30,6 +30,7 @@ from ..refusal import Refusal
 from ..service.peers import PeerConnectionState
 from ..service.registry import open_service
 from ..service.service import Service
+from ..transport.flushes import Flushes
 from ..transport.http_head import BEARER, Head, read_head, refuse
 from ..transport.muxed import open_muxed
 from ..transport.tcp import TcpStream
@@ -60,6 +61,7 @@ class Hub:
         addresses: Host and port of each socket, as bound.
         admission: Who is let in.
         http: Serves plain HTTP, if anything does.
+        flushes: Writes to all WebSockets.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Hub:
         self.services: dict[str, Service] = {}
         self.addresses: list[tuple[str, int]] = []
         self.admission = admission
+        self.flushes = Flushes()
         self._names = names
         self._tls = tls
         self.http: ServeHttp | None = None
@@ -246,7 +249,7 @@ class Hub:
         peer = PeerId(f"ws://{_show(client)}:{port}")
         is_counted = not self.admission.is_exempt(client)
         async with (
-            open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers) as muxed,
+            open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers, flushes=self.flushes) as muxed,
             service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights) as link,
         ):
             place.worth = lambda: link.peer.worth
@@ -301,6 +304,7 @@ async def listen(
             raise CannotListen(f"cannot listen on {address}: {error.strerror or error}", hint=hint) from None
         hub.addresses += [listener.socket.getsockname()[:2] for listener in listeners]
         async with open_service_nursery() as nursery:
+            nursery.start_soon(hub.flushes.run)
             for listener in listeners:
                 nursery.start_soon(hub.serve, listener, nursery)
             try:

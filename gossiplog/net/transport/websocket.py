@@ -29,7 +29,7 @@ from wsproto.events import (
 from wsproto.utilities import ProtocolError
 
 from ...errors import ClosedError, RemoteProtocolError
-from .stream import ByteStream
+from .stream import ByteStream, PromptStream
 
 __all__ = ["MESSAGE_BYTES_MAX", "WebSocketStream", "accept_websocket", "connect_websocket"]
 
@@ -53,21 +53,33 @@ class WebSocketStream:
         protocol: After the handshake.
     """
 
-    __slots__ = ("_message_bytes", "_protocol", "_sending", "_stream")
+    __slots__ = ("_message_bytes", "_prompt_stream", "_protocol", "_sending", "_stream", "_unsent")
 
     def __init__(self, stream: ByteStream, protocol: WSConnection) -> None:
         self._stream = stream
+        self._prompt_stream = stream if isinstance(stream, PromptStream) else None
         self._protocol = protocol
         self._sending = trio.Lock()
         self._message_bytes = 0
+        self._unsent = b""  # a message that is not encoded yet
 
     async def send_all(self, data: bytes) -> None:
-        """Send one binary message.
+        """Send one binary message; of none, what `send_now` left.
 
         Raises:
             ClosedError: The connection is closed or broken.
         """
+        if self._unsent:
+            data, self._unsent = self._unsent + data, b""
         await self._send(data)
+
+    def send_now(self, data: bytes) -> bool:
+        """See `PromptStream`."""
+        stream = self._prompt_stream
+        if stream is not None and not self._sending.locked() and self._protocol.state is ConnectionState.OPEN:
+            return stream.send_now(self._encode(data))
+        self._unsent = data
+        return False
 
     async def receive_some(self) -> bytes:
         """Receive what has come of binary messages, at least a byte; `b""` at the end.
@@ -113,7 +125,7 @@ class WebSocketStream:
         except trio.WouldBlock:
             await self._sending.acquire()
         try:
-            await self._stream.send_all(self._encode(event))
+            await self._stream.send_all(self._encode(event) if event else b"")
         except ProtocolError:
             raise ClosedError("the WebSocket is closed") from None
         finally:

@@ -12,7 +12,9 @@ from trio.testing import wait_all_tasks_blocked
 from gossiplog.errors import DecodeError, StreamReset
 from gossiplog.net import open_muxed
 from gossiplog.net.transport.flushes import Flushes
+from gossiplog.net.transport.http_head import read_head
 from gossiplog.net.transport.tcp import TcpStream
+from gossiplog.net.transport.websocket import accept_websocket, connect_websocket
 from gossiplog.net.transport.yamux import WINDOW_BYTES
 from gossiplog.pubsub.types import PeerId
 
@@ -141,23 +143,39 @@ async def test_no_byte_is_lost_or_moved_whether_pieces_are_handed_on_or_read(see
     assert received == sent
 
 
+async def websockets(left, right):
+    """A WebSocket's two ends on two of a connection."""
+    ends = {}
+
+    async def accept():
+        ends["server"] = await accept_websocket(right, (await read_head(right, 16_384)).raw)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept)
+        ends["client"] = await connect_websocket(left, "localhost", "/")
+    return ends["client"], ends["server"]
+
+
 @asynccontextmanager
-async def flushed_pair(handlers):
+async def flushed_pair(handlers, *, are_websockets):
     """Two connections on loopback whose writing one task does for both."""
-    left, right = await tcp_pair()
+    left, right = [TcpStream(end) for end in await tcp_pair()]
+    if are_websockets:
+        left, right = await websockets(left, right)
     flushes = Flushes()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flushes.run)
         async with (
-            open_muxed(TcpStream(left), is_client=True, peer=PeerId("server"), flushes=flushes) as client,
-            open_muxed(TcpStream(right), is_client=False, peer=PeerId("client"), handlers=handlers, flushes=flushes) as server,
+            open_muxed(left, is_client=True, peer=PeerId("server"), flushes=flushes) as client,
+            open_muxed(right, is_client=False, peer=PeerId("client"), handlers=handlers, flushes=flushes) as server,
         ):
             yield client, server
         nursery.cancel_scope.cancel()
 
 
-async def test_small_pieces_are_written_by_one_task_for_all_connections():
-    async with flushed_pair({"/echo": echo}) as (client, _):
+@pytest.mark.parametrize("are_websockets", [False, True])
+async def test_small_pieces_are_written_by_one_task_for_all_connections(are_websockets):
+    async with flushed_pair({"/echo": echo}, are_websockets=are_websockets) as (client, _):
         stream = await client.open_stream(["/echo"])
         await wait_all_tasks_blocked()
         steps = Steps()
@@ -171,7 +189,8 @@ async def test_small_pieces_are_written_by_one_task_for_all_connections():
         assert not steps.of["serve"]
 
 
-async def test_what_a_socket_does_not_take_at_once_goes_out_whole_and_in_order():
+@pytest.mark.parametrize("are_websockets", [False, True])
+async def test_what_a_socket_does_not_take_at_once_goes_out_whole_and_in_order(are_websockets):
     data = Random(0).randbytes(8 * WINDOW_BYTES)
 
     async def send(stream):
@@ -187,7 +206,7 @@ async def test_what_a_socket_does_not_take_at_once_goes_out_whole_and_in_order()
                 received += piece
         assert received == data
 
-    async with flushed_pair({"/echo": echo}) as (client, server):
+    async with flushed_pair({"/echo": echo}, are_websockets=are_websockets) as (client, server):
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 for _ in range(3):

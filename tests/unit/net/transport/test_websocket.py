@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
-from muxer_support import Bytes
-from trio.testing import memory_stream_pair
+from muxer_support import Bytes, tcp_pair
+from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from wsproto.frame_protocol import FrameProtocol, Opcode
 
 from gossiplog.errors import ClosedError, RemoteProtocolError
 from gossiplog.net.transport.http_head import read_head
+from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import MESSAGE_BYTES_MAX, WebSocketStream, accept_websocket, connect_websocket
 
 ASKED = b"GET /x HTTP/1.1\r\nhost: h\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
@@ -54,6 +55,34 @@ async def test_bytes_go_both_ways_in_order() -> None:
                 while len(received) < len(chunk):
                     received += await other.receive_some()
                 assert received == chunk
+
+
+async def test_pong_does_not_come_between_the_parts_of_a_message_that_goes_out_bit_by_bit() -> None:
+    left, right = await tcp_pair()
+    await left.send_all(ASKED + KEY + b"\r\n")
+    stream = TcpStream(right)
+    server = await accept_websocket(stream, (await read_head(stream, 16_384)).raw)
+    frames = FrameProtocol(client=True, extensions=[])
+    first, second = bytes(6_000_000), b"after it"
+    assert not server.send_now(first), "a socket takes some of it"
+    async with left, trio.open_nursery() as nursery:
+        nursery.start_soon(server.receive_some)
+        head, _, beginning = (await left.receive_some()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101")
+        frames.receive_bytes(beginning)
+        await left.send_all(frames.ping(b"well?"))
+        await wait_all_tasks_blocked()
+        assert not server.send_now(second), "the pong is on its way"
+        nursery.start_soon(server.send_all, b"")
+        received = list[tuple[Opcode, bytes]]()
+        with trio.fail_after(30):
+            while sum(len(payload) for _, payload in received) < len(first) + len(b"well?") + len(second):
+                frames.receive_bytes(await left.receive_some())
+                received += [(frame.opcode, bytes(frame.payload)) for frame in frames.received_frames()]
+        nursery.cancel_scope.cancel()
+    await server.aclose()
+    assert b"".join(payload for opcode, payload in received if opcode is not Opcode.PONG) == first + second
+    assert [payload for opcode, payload in received if opcode is Opcode.PONG] == [b"well?"]
 
 
 async def test_extension_and_subprotocol_are_not_accepted() -> None:
