@@ -110,12 +110,12 @@ class MuxedStream:
 
     def send_at_once(self, data: bytes) -> bool:
         """Send all of it if little is to be sent before it and nothing has to be waited for; False, and nothing is sent, otherwise."""
-        state, muxer = self._state, self._muxer
-        is_open = not (state.is_over or state.is_finished_sending or muxer.is_leaving or self._is_sending)
-        size = len(self._held) + len(data)
-        if not is_open or size > state.send_window or muxer.queued_bytes + size > _AT_ONCE_BYTES_MAX:
+        muxer = self._muxer
+        has_room = not (self._is_sending or self._held) and muxer.queued_bytes + len(data) <= _AT_ONCE_BYTES_MAX
+        if not has_room or not muxer.write_whole(self._state, data):
             return False
-        self._write(memoryview(data))
+        self._traffic.bytes_out += len(data)
+        self._connection.wake_writer()
         return True
 
     async def receive_some(self, bytes_max: int = _PIECE_BYTES_MAX) -> bytes:

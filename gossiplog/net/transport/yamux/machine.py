@@ -157,6 +157,16 @@ class Yamux:
         stream.send_window -= size
         return size
 
+    def write_whole(self, stream: StreamState, data: bytes) -> bool:
+        """Queue all of it in one frame, as a hub does for each of its clients; False, and nothing, if there is no room in the window."""
+        size = len(data)
+        if size > stream.send_window or size > BODY_BYTES_MAX or stream.is_reset or stream.is_finished_sending or self.is_leaving:
+            return False
+        self._queue.append(encode_header(_DATA, self._announcement(stream), stream.id, size) + data)
+        self.queued_bytes += HEADER_BYTES + size
+        stream.send_window -= size
+        return True
+
     def read(self, stream: StreamState, bytes_max: int, now: float) -> bytes:
         """Take up to `bytes_max` bytes that arrived; `b""` when none are there. What is read may be sent anew.
 
@@ -247,8 +257,7 @@ class Yamux:
             self._queue.clear()
             self.queued_bytes = 0
             return taken
-        pieces: list[bytes | memoryview] = []
-        size = 0
+        pieces, size = list[bytes | memoryview](), 0
         while self._queue and size < bytes_max:
             piece = self._queue.popleft()
             pieces.append(piece)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from random import Random
 
 import pytest
 import trio
 from muxer_support import Bytes, tcp_pair
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection
 from wsproto.frame_protocol import FrameProtocol, Opcode
 
 from gossiplog.errors import ClosedError, RemoteProtocolError
 from gossiplog.net.transport.http_head import read_head
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import MESSAGE_BYTES_MAX, WebSocketStream, accept_websocket, connect_websocket
+from gossiplog.net.transport.whole_frames import FRAMES_MAX, frame_bytes, read_messages
 
 ASKED = b"GET /x HTTP/1.1\r\nhost: h\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
 KEY = b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
@@ -83,6 +87,88 @@ async def test_pong_does_not_come_between_the_parts_of_a_message_that_goes_out_b
     await server.aclose()
     assert b"".join(payload for opcode, payload in received if opcode is not Opcode.PONG) == first + second
     assert [payload for opcode, payload in received if opcode is Opcode.PONG] == [b"well?"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("is_server", [True, False])
+async def test_messages_arrive_alike_however_they_are_framed_and_cut(seed: int, is_server: bool) -> None:
+    rng = Random(seed)
+    frames = FrameProtocol(client=is_server, extensions=[])
+    sent, wire, pings = b"", b"", 0
+    for _ in range(300):
+        payload = rng.randbytes(rng.choice([0, 1, 5, 125, 126, 127, 400, 65_535, 65_536] if rng.random() < 0.05 else [0, 3, 130, 300]))
+        is_whole = rng.random() < 0.8
+        wire += bytes(frames.send_data(payload, fin=is_whole))
+        if not is_whole:
+            if rng.random() < 0.5:
+                wire, pings = wire + bytes(frames.ping(b"ping")), pings + 1
+            wire += bytes(frames.send_data(b"the rest", fin=True))
+            payload += b"the rest"
+        sent += payload
+        if rng.random() < 0.1:
+            wire, pings = wire + bytes(rng.choice([frames.ping, frames.pong])(b"?")), pings + 1
+    left, right = memory_stream_pair()
+    end: WebSocketStream
+    if is_server:
+        await left.send_all(ASKED + KEY + b"\r\n")
+        stream, begun = Bytes(right), 0
+        end = await accept_websocket(stream, (await read_head(stream, 16_384)).raw)
+    else:
+        # A server may send on in the same piece.
+        begun = 5
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer_and_begin, left, wire[:begun])
+            end = await connect_websocket(Bytes(right), "localhost", "/")
+    received = b""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send_in_pieces, left, wire[begun:], rng)
+        with trio.fail_after(30):
+            while piece := await end.receive_some():
+                received += piece
+                if len(received) == len(sent):
+                    break
+        nursery.cancel_scope.cancel()
+    assert received == sent
+    assert pings
+
+
+async def answer_and_begin(stream: trio.abc.Stream, beginning: bytes) -> None:
+    server = WSConnection(ConnectionType.SERVER)
+    server.receive_data(bytes(await stream.receive_some()))
+    next(server.events())
+    await stream.send_all(server.send(AcceptConnection()) + beginning)
+
+
+async def send_in_pieces(stream: trio.abc.Stream, data: bytes, rng: Random) -> None:
+    while data:
+        size = rng.choice([1, 2, 7, 300, 5_000, 70_000])
+        await stream.send_all(data[:size])
+        await wait_all_tasks_blocked()
+        data = data[size:]
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_whole_messages_are_read_at_once_and_nothing_else_is(is_masked: bool) -> None:
+    frames = FrameProtocol(client=is_masked, extensions=[])
+    payloads = [b"", b"a", bytes(range(125)), bytes(126), b"x" * 65_535]
+    each = [bytes(frames.send_data(payload, fin=True)) for payload in payloads]
+    for payload, frame in zip(payloads, each, strict=True):
+        assert len(frame) == frame_bytes(len(payload), is_masked=is_masked)
+        assert read_messages(frame, is_masked=is_masked) == (payload or None)
+        assert read_messages(frame, is_masked=not is_masked) is None
+        for cut in {1, 2, 3, 5, len(frame) - 1}:
+            if 0 < cut < len(frame):
+                assert read_messages(frame[:cut], is_masked=is_masked) is None
+                assert read_messages(each[1] + frame[:cut], is_masked=is_masked) is None
+    assert read_messages(b"".join(each), is_masked=is_masked) == b"".join(payloads)
+    assert read_messages(each[1] * (FRAMES_MAX + 1), is_masked=is_masked) is None
+    others = [frames.send_data(b"text", fin=True), frames.ping(b""), frames.pong(b"x"), frames.close(), frames.send_data(b"y", fin=False)]
+    for frame in map(bytes, others):
+        assert frame[0] == 0x82 or read_messages(each[1] + frame, is_masked=is_masked) is None
+    # A length in more bytes than it needs, and a frame that is compressed.
+    long = b"\x82" + bytes([126 | (0x80 if is_masked else 0)]) + (5).to_bytes(2) + bytes(4 if is_masked else 0) + b"12345"
+    assert read_messages(long, is_masked=is_masked) is None
+    assert read_messages(b"\xc2" + each[1][1:], is_masked=is_masked) is None
 
 
 async def test_extension_and_subprotocol_are_not_accepted() -> None:
