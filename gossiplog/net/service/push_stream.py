@@ -27,11 +27,18 @@ class PushStream:
     Args:
         stream: Negotiated, either side's.
         on_message: Takes one message without its prefix; nothing more is read until it returns.
+        take_now: Takes one if nothing has to be waited for, in the step in which it arrives, and says whether it did.
     """
 
-    def __init__(self, stream: Stream, on_message: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        on_message: Callable[[bytes], Awaitable[None]],
+        take_now: Callable[[bytes], bool] = lambda message: False,
+    ) -> None:
         self.stream = stream
         self._on_message = on_message
+        self._take_now = take_now
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._more = trio.Event()
@@ -86,9 +93,18 @@ class PushStream:
             self._emptied.set()
 
     async def _read(self) -> None:
-        frames = FrameDecoder()
-        while data := await self.stream.receive_some():
+        frames, left = FrameDecoder(), list[bytes]()
+
+        def take(data: bytes) -> bool:
             frames.feed(data)
+            while (message := frames.next()) is not None:
+                if not self._take_now(message):
+                    left.append(message)
+                    return False
+            return True
+
+        while await self.stream.hand_on(take):
+            await self._on_message(left.pop())
             while (message := frames.next()) is not None:
                 await self._on_message(message)
 

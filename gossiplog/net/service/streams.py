@@ -215,7 +215,7 @@ class Streams:
         return None
 
     async def _run_push(self, peer: Peer, stream: Stream) -> None:
-        push = PushStream(stream, partial(self._on_pushed, peer))
+        push = PushStream(stream, partial(self._on_pushed, peer), partial(self._take_pushed, peer))
         before, peer.push = peer.push, push
         if before is not None:
             before.stream.reset()
@@ -235,6 +235,16 @@ class Streams:
     async def _on_pushed(self, peer: Peer, message: bytes) -> None:
         await self._service.strangers.wait(peer, 1)
         await self._wait_for_room(peer, INSERTING_MAX)
+        self._tell_pushed(peer, message)
+
+    def _take_pushed(self, peer: Peer, message: bytes) -> bool:
+        """Hand on what was pushed, unless it has to wait."""
+        if peer.inserting >= INSERTING_MAX or self._service.strangers.has_to_wait(peer):
+            return False
+        self._tell_pushed(peer, message)
+        return True
+
+    def _tell_pushed(self, peer: Peer, message: bytes) -> None:
         if "push" not in peer.rights:
             # Its heads too: what it has is of no use here.
             peer.note_once("push", "client may not push")

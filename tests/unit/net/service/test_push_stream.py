@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 
 import pytest
 import trio
@@ -104,6 +105,42 @@ async def test_end_of_the_stream_frees_the_queue_and_whoever_waits_for_it() -> N
             await trio.testing.wait_all_tasks_blocked()
             theirs.reset()
         assert push.queued_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_messages_keep_their_order_whether_they_are_taken_at_once_or_have_to_wait(seed: int) -> None:
+    rng = Random(seed)
+    sent = [rng.randbytes(rng.choice([1, 100, 9_000])) for _ in range(400)]
+    taken, waited, done = list[bytes](), 0, trio.Event()
+
+    async def take(message: bytes) -> None:
+        nonlocal waited
+        await trio.lowlevel.checkpoint()
+        waited += 1
+        taken.append(message)
+
+    def take_now(message: bytes) -> bool:
+        if rng.random() < 0.1:
+            return False
+        taken.append(message)
+        return True
+
+    async def serve(connection: object, stream: MuxedStream) -> None:
+        await PushStream(stream, take, take_now).run()
+        done.set()
+
+    async with muxed_pair({}, {"/push": serve}) as (client, _):  # type: ignore[dict-item]
+        stream = await client.open_stream(["/push"])
+        data = b"".join(map(encode_frame, sent))
+        while data:
+            size = rng.choice([1, 50, 20_000])
+            await stream.send_all(data[:size])
+            data = data[size:]
+        stream.close_sending()
+        with trio.fail_after(30):
+            await done.wait()
+    assert taken == sent
+    assert 0 < waited < len(sent)
 
 
 async def test_what_is_no_frame_raises() -> None:
