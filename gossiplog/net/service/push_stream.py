@@ -19,6 +19,7 @@ QUEUE_BYTES_MAX = 4 * 2**20
 STALLED_S = 15.0
 """How long a queue that is more than half full may stand still before its reader counts as gone."""
 _WRITE_BYTES = 64 * 1024
+_MESSAGES_A_TURN = 16
 
 
 class PushStream:
@@ -97,16 +98,21 @@ class PushStream:
 
         def take(data: bytes) -> bool:
             frames.feed(data)
-            while (message := frames.next()) is not None:
+            for _ in range(_MESSAGES_A_TURN):
+                message = frames.next()
+                if message is None:
+                    return True
                 if not self._take_now(message):
                     left.append(message)
                     return False
-            return True
+            return False
 
         while await self.stream.hand_on(take):
-            await self._on_message(left.pop())
-            while (message := frames.next()) is not None:
+            while (message := left.pop() if left else frames.next()) is not None:
                 await self._on_message(message)
+                if frames.buffered_bytes:
+                    # One chunk may be thousands of small messages, for which others should not have to wait.
+                    await trio.lowlevel.checkpoint()
 
     async def _write(self) -> None:
         while True:

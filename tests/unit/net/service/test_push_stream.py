@@ -178,3 +178,28 @@ async def test_timers_fire_once_at_their_last_time(autojump_clock: trio.testing.
         nursery.cancel_scope.cancel()
     assert [token for token, _ in fired] == ["soon", "moved", "late", "past"]
     assert [round(at) for _, at in fired] == [3, 50, 100, 201]
+
+
+async def test_thousands_of_small_messages_in_one_piece_do_not_take_one_turn() -> None:
+    turns, taken_in = 0, list[int]()
+
+    def take_now(message: bytes) -> bool:
+        taken_in.append(turns)
+        return True
+
+    async def take(message: bytes) -> None:
+        take_now(message)
+
+    async def serve(connection: object, stream: MuxedStream) -> None:
+        await PushStream(stream, take, take_now).run()
+
+    async with muxed_pair({}, {"/push": serve}) as (client, _):  # type: ignore[dict-item]
+        theirs = await client.open_stream(["/push"])
+        await trio.testing.wait_all_tasks_blocked()
+        await theirs.send_all(encode_frame(b"x") * 2_000)
+        with trio.fail_after(30):
+            while len(taken_in) < 2_000:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+        theirs.reset()
+    assert max(taken_in.count(turn) for turn in set(taken_in)) < 100

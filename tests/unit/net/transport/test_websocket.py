@@ -18,7 +18,6 @@ from gossiplog.errors import ClosedError, RemoteProtocolError
 from gossiplog.net.transport.http_head import read_head
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import MESSAGE_BYTES_MAX, WebSocketStream, accept_websocket, connect_websocket
-from gossiplog.net.transport.whole_frames import FRAMES_MAX, frame_bytes, read_messages
 
 ASKED = b"GET /x HTTP/1.1\r\nhost: h\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-version: 13\r\n"
 KEY = b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
@@ -145,30 +144,6 @@ async def send_in_pieces(stream: trio.abc.Stream, data: bytes, rng: Random) -> N
         await stream.send_all(data[:size])
         await wait_all_tasks_blocked()
         data = data[size:]
-
-
-@pytest.mark.parametrize("is_masked", [True, False])
-def test_whole_messages_are_read_at_once_and_nothing_else_is(is_masked: bool) -> None:
-    frames = FrameProtocol(client=is_masked, extensions=[])
-    payloads = [b"", b"a", bytes(range(125)), bytes(126), b"x" * 65_535]
-    each = [bytes(frames.send_data(payload, fin=True)) for payload in payloads]
-    for payload, frame in zip(payloads, each, strict=True):
-        assert len(frame) == frame_bytes(len(payload), is_masked=is_masked)
-        assert read_messages(frame, is_masked=is_masked) == (payload or None)
-        assert read_messages(frame, is_masked=not is_masked) is None
-        for cut in {1, 2, 3, 5, len(frame) - 1}:
-            if 0 < cut < len(frame):
-                assert read_messages(frame[:cut], is_masked=is_masked) is None
-                assert read_messages(each[1] + frame[:cut], is_masked=is_masked) is None
-    assert read_messages(b"".join(each), is_masked=is_masked) == b"".join(payloads)
-    assert read_messages(each[1] * (FRAMES_MAX + 1), is_masked=is_masked) is None
-    others = [frames.send_data(b"text", fin=True), frames.ping(b""), frames.pong(b"x"), frames.close(), frames.send_data(b"y", fin=False)]
-    for frame in map(bytes, others):
-        assert frame[0] == 0x82 or read_messages(each[1] + frame, is_masked=is_masked) is None
-    # A length in more bytes than it needs, and a frame that is compressed.
-    long = b"\x82" + bytes([126 | (0x80 if is_masked else 0)]) + (5).to_bytes(2) + bytes(4 if is_masked else 0) + b"12345"
-    assert read_messages(long, is_masked=is_masked) is None
-    assert read_messages(b"\xc2" + each[1][1:], is_masked=is_masked) is None
 
 
 async def test_extension_and_subprotocol_are_not_accepted() -> None:
