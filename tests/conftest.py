@@ -1,6 +1,7 @@
 """Its place makes the modules beside it importable from every test."""
 
 import compileall
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -34,6 +35,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile the package once, of a checkout that is new: the processes begin together, and each would do it for itself."""
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(__file__).parents[1] / "gossiplog", quiet=2, workers=_cores())
+    else:
+        gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over what importing all tests made: none of it is garbage, and looking takes a fifth of the CPU."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _cores() -> int:
