@@ -120,7 +120,7 @@ def test_new_eager_peer_is_told_what_waits_for_the_flush():
 
 
 def test_far_shorter_announcement_after_the_message_adds_its_link_and_keeps_the_other():
-    driver = linked("a", "b", "c")
+    driver = linked("a", "b", "c", hop_threshold=7)
     hear(driver, "b", TreePrune(T))
     gossip(driver, "a", "m", 10)
     assert not overlays(hear(driver, "b", TreeIHave(T, ((message("m").id, 4),))), TreeGraft)
@@ -130,6 +130,15 @@ def test_far_shorter_announcement_after_the_message_adds_its_link_and_keeps_the_
     assert set(tree(driver).eager) == {"a", "b", "c"}
     hear(driver, "c", TreePrune(T))
     assert hear(driver, "c", TreeIHave(T, ((message("m").id, 1),))) == []  # one link is enough
+
+
+@pytest.mark.parametrize(("late_s", "is_added"), [(0.03, True), (0.06, False)])
+def test_far_shorter_announcement_adds_its_link_only_if_its_path_may_be_quicker(late_s, is_added):
+    driver = linked("a", "b", late_max_s=0.05)
+    hear(driver, "b", TreePrune(T))
+    gossip(driver, "a", "m", 10)
+    driver.run(late_s)
+    assert bool(overlays(hear(driver, "b", TreeIHave(T, ((message("m").id, 1),))), TreeGraft)) is is_added
 
 
 def test_shorter_announcement_changes_nothing_once_the_longer_link_is_pruned():
@@ -344,6 +353,7 @@ def test_one_timer_serves_all_topics():
         {"C_rand": 0},
         {"active_max": 3},
         {"flush_s": 0},
+        {"late_max_s": -0.1},
         {"join_ttl": -1},
         {"probe_ticks": 0},
         {"passive_max": 0},
