@@ -71,6 +71,8 @@ class FrameDecoder:
                 raises too.
         """
         if self._end is None:
+            if not self._buffer:
+                return None
             self._read_prefix()
         if self._end is None or len(self._buffer) < self._end:
             return None

@@ -320,7 +320,7 @@ class PubSub(Hooks):
     def _on_rpc(self, peer: Peer, rpc: Rpc, *, is_first: bool) -> None:
         if self._gate is not None and not self._gate(peer):
             return
-        if peer.has_extensions:
+        if peer.has_extensions and (is_first or peer.extensions is None or rpc.control is not None or rpc.is_test):
             self._on_extensions(peer, rpc, is_first=is_first or peer.extensions is None)
         if rpc.subscriptions:
             self._on_subscriptions(peer, rpc)

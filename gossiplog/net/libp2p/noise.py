@@ -51,11 +51,12 @@ class NoiseStream:
         muxers: The muxers that the other side offered within the handshake, the preferred one first.
     """
 
-    __slots__ = ("_buffer", "_open", "_opened", "_seal", "_sealed", "_stream", "_unsent", "muxers", "peer")
+    __slots__ = ("_cutter", "_early", "_open", "_opened", "_seal", "_sealed", "_stream", "_unsent", "muxers", "peer")
 
     def __init__(self, reader: _Reader, state: _State, peer: PeerId, muxers: tuple[str, ...]) -> None:
         self._stream = reader.stream
-        self._buffer = reader
+        self._cutter = reader
+        self._early = reader.cut(b"")  # messages that came with the end of the handshake
         # The library's ciphers take as long to get to this call as the call does for a small message.
         self._seal = ChaCha20Poly1305(state.noise_protocol.cipher_state_encrypt.k).encrypt
         self._open = ChaCha20Poly1305(state.noise_protocol.cipher_state_decrypt.k).decrypt
@@ -92,19 +93,26 @@ class NoiseStream:
         Raises:
             ClosedError: The stream is broken: also if a message was forged or cut short.
         """
-        plain: list[bytes] = []
-        while not any(plain):
-            sealed = await self._buffer.message()
-            if sealed is None:
-                return b""
-            while sealed is not None:
-                try:
-                    plain.append(self._open(_NONCE.pack(self._opened), sealed, None))
-                except InvalidTag:
-                    raise ClosedError("a message of noise was forged or damaged") from None
-                self._opened += 1
-                sealed = self._buffer.whole_message()
-        return b"".join(plain)
+        messages, self._early = self._early, []
+        plain = b""
+        while not plain:
+            if not messages:
+                data = await self._stream.receive_some()
+                if not data:
+                    self._cutter.check_end()
+                    return b""
+                messages = self._cutter.cut(data)
+            plain = self._open_one(messages[0]) if len(messages) == 1 else b"".join(map(self._open_one, messages))
+            messages = []
+        return plain
+
+    def _open_one(self, sealed: bytes) -> bytes:
+        number = self._opened
+        self._opened = number + 1
+        try:
+            return self._open(_NONCE.pack(number), sealed, None)
+        except InvalidTag:
+            raise ClosedError("a message of noise was forged or damaged") from None
 
     async def aclose(self) -> None:
         """Close the stream below."""
@@ -183,11 +191,27 @@ class _Reader:
         while (message := self.whole_message()) is None:
             data = await self.stream.receive_some()
             if not data:
-                if self._buffer:
-                    raise ClosedError("the stream ended within a message of noise")
+                self.check_end()
                 return None
             self._buffer += data
         return message
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """Take what arrived, and return the messages that are whole now."""
+        if not self._buffer and len(data) > _PREFIX_BYTES and len(data) == _PREFIX_BYTES + int.from_bytes(data[:_PREFIX_BYTES], "big"):
+            # Nearly always: what is sent at once is read at once.
+            return [data[_PREFIX_BYTES:]]
+        self._buffer += data
+        return list(iter(self.whole_message, None))
+
+    def check_end(self) -> None:
+        """Check that the stream did not end within a message.
+
+        Raises:
+            ClosedError: It did.
+        """
+        if self._buffer:
+            raise ClosedError("the stream ended within a message of noise")
 
 
 async def _send(stream: ByteStream, state: _State, payload: bytes) -> None:

@@ -11,7 +11,7 @@ import trio
 from ...codec.framing import FrameDecoder
 from ...errors import ClosedError, GossipLogError, StreamReset
 from ...pubsub.outbox import Outbox
-from ...pubsub.rpc import Message, Rpc
+from ...pubsub.rpc import Rpc
 from ...pubsub.wire.rpc_codec import Decoded, Wire
 from ..transport.stream import Stream
 
@@ -66,18 +66,16 @@ class Copies:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._known: dict[bytes, Message] = {}
+        self._known: dict[bytes, Rpc] = {}
 
-    def read(self, body: bytes) -> Message | None:
-        """Read a body of at most 4 KiB. Returns and raises as `Wire.decode_usual`."""
-        message = self._known.get(body)
-        if message is None:
-            message = self._wire.decode_usual(body)
-            if message is not None:
-                self._known[body] = message
-                if len(self._known) > _COPIES_MAX:
-                    del self._known[next(iter(self._known))]
-        return message
+    def read(self, body: bytes) -> Rpc | None:
+        """Read a body of at most 4 KiB: the same RPC for each copy. Returns None and raises as `Wire.decode_usual`."""
+        rpc = self._known.get(body)
+        if rpc is None and (message := self._wire.decode_usual(body)) is not None:
+            rpc = self._known[body] = Rpc((message,))
+            if len(self._known) > _COPIES_MAX:
+                del self._known[next(iter(self._known))]
+        return rpc
 
 
 class RpcSender:
@@ -181,7 +179,7 @@ async def read_rpcs(
     wire: Wire,
     copies: Copies,
     on_rpc: Callable[[Decoded, bool], Awaitable[None]],
-    on_entry: Callable[[Message], bool],
+    on_entry: Callable[[Rpc], bool],
     is_heeded: Callable[[], bool],
     threads: trio.CapacityLimiter,
 ) -> None:

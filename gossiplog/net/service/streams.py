@@ -21,7 +21,7 @@ from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSuppo
 from ...pubsub.events import RpcReceived
 from ...pubsub.protocol_ids import FEATURES, FLOODSUB, Feature
 from ...pubsub.router import NO_EXTENSIONS
-from ...pubsub.rpc import Control, Message, Rpc, Subscription
+from ...pubsub.rpc import Control, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
 from ...sync.rate import Backoff
@@ -169,12 +169,12 @@ class Streams:
                 rpc = replace(rpc, messages=part)
             self._service.tell(RpcReceived(peer.id, rpc, refused, offences, is_first))
 
-    def _on_entry(self, peer: Peer, message: Message) -> bool:
+    def _on_entry(self, peer: Peer, rpc: Rpc) -> bool:
         """Hand on an RPC that is one message of our topic, unless it has to wait."""
-        has_room = message.topic == self._service.topic and peer.inserting < PUBLISHED_INSERTING_MAX
+        has_room = rpc.messages[0].topic == self._service.topic and peer.inserting < PUBLISHED_INSERTING_MAX
         if not has_room or self._service.strangers.has_to_wait(peer):
             return False
-        self._service.tell(RpcReceived(peer.id, Rpc((message,))))
+        self._service.tell(RpcReceived(peer.id, rpc))
         return True
 
     def on_refusals(self, peer: Peer, reasons: Sequence[str]) -> None:

@@ -81,9 +81,22 @@ class TcpStream:
             await trio.lowlevel.checkpoint()
             return data
         try:
-            if _HAS_DESCRIPTORS and isinstance(self.stream, trio.SocketStream):
-                return await _read(self.stream.socket)
-            return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
+            if not _HAS_DESCRIPTORS or not isinstance(self.stream, trio.SocketStream):
+                return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
+            # Mostly nothing is there yet, so that trio's own way, which tries before it waits, fails at first.
+            socket = self.stream.socket
+            while True:
+                descriptor = socket.fileno()
+                if descriptor < 0:
+                    raise trio.ClosedResourceError
+                await trio.lowlevel.wait_readable(descriptor)
+                try:
+                    # Asked anew: closed meanwhile, the number may be another file's.
+                    return os.read(socket.fileno(), _RECEIVE_BYTES_MAX)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    raise trio.BrokenResourceError(f"{error}") from error
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ClosedError(_in_words(error)) from None
 
@@ -142,20 +155,6 @@ def _write_now(socket: trio.socket.SocketType, data: bytes | memoryview) -> byte
         return data[os.write(socket.fileno(), data) :]
     except OSError:
         return data
-
-
-async def _read(socket: trio.socket.SocketType) -> bytes:
-    """Read what is there once something is. Mostly nothing is, so that trio's own way, which tries before it waits, fails at first."""
-    while True:
-        if socket.fileno() < 0:
-            raise trio.ClosedResourceError
-        await trio.lowlevel.wait_readable(socket)
-        try:
-            return os.read(socket.fileno(), _RECEIVE_BYTES_MAX)
-        except BlockingIOError:
-            continue
-        except OSError as error:
-            raise trio.BrokenResourceError(f"{error}") from error
 
 
 def _in_words(error: Exception) -> str:

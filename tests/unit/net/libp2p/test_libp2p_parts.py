@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.errors import DecodeError, KeyFileError
+from gossiplog.errors import ClosedError, DecodeError, KeyFileError
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.identity import peer_of
+from gossiplog.net.libp2p.noise import _Reader
 from gossiplog.net.libp2p.records import ADDRESSES_MAX, RECORD_BYTES_MAX, open_record, read_addresses, seal_record
 from gossiplog.net.libp2p.transport import local_addresses
 
@@ -120,3 +121,16 @@ def test_of_the_addresses_that_a_peer_tells_only_usable_ones_are_kept():
     assert read_addresses(told, KEY.id) == tuple(place.of(KEY.id) for place in PLACES)
     many = [Address("ip4", "192.0.2.1", port).to_bytes() for port in range(1, 100)]
     assert len(read_addresses(many, KEY.id)) == ADDRESSES_MAX
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 300, 1000])
+def test_messages_of_noise_are_the_same_however_they_are_cut(size):
+    sent = [b"a", b"b" * 300, b"", b"c"]
+    data = b"".join(len(message).to_bytes(2, "big") + message for message in sent)
+    reader = _Reader(None)
+    assert [message for at in range(0, len(data), size) for message in reader.cut(data[at : at + size])] == sent
+    reader.check_end()
+    assert [reader.cut(len(message).to_bytes(2, "big") + message) for message in sent] == [[message] for message in sent]
+    assert reader.cut(b"\0") == []
+    with pytest.raises(ClosedError, match="within a message"):
+        reader.check_end()
