@@ -109,6 +109,21 @@ def test_parent_that_a_task_has_forgotten_is_found_by_the_join(spark: Any, whole
     assert {row["id"] for row in verify(without).where("verdict = 'ignore'").collect()} == orphans
 
 
+def test_parents_are_only_looked_for_if_a_task_has_not_seen_them(spark: Any, whole: Log) -> None:
+    context = spark.sparkContext
+
+    def jobs(partitions: str) -> int:
+        group = f"settled in {partitions}"
+        context.setJobGroup(group, group)
+        try:
+            settle(JUDGE.at(spark, whole.path, None, 1 << 20, ["ed25519"], options={"partitions": partitions}))
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)
+        return len(context.statusTracker().getJobIdsForGroup(group))
+
+    assert jobs("1") < jobs("3")
+
+
 def test_schemes_that_this_process_accepts_are_those_of_the_tasks(spark: Any, tmp_path: Path) -> None:
     values = [
         sign_entry(signer, "test.example.com", 1, [], pcf_encode.encode({"type": "action", **FIELDS}))

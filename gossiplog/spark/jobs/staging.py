@@ -38,10 +38,12 @@ def materialise(table: DataFrame, staging: str | None, name: str) -> DataFrame:
     return table.sparkSession.read.schema(table.schema).parquet(path)
 
 
-def small(table: DataFrame) -> DataFrame:
-    """Compute a table that is probably small, and have joins send it to all tasks if it is."""
-    kept = table.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
-    return F.broadcast(kept) if kept.count() <= _BROADCAST_ROWS else kept
+def small(table: DataFrame) -> tuple[DataFrame, int]:
+    """Compute a table that is probably small, and have joins send it to all tasks if it is; return how many rows it has, too."""
+    # Counting computes it.
+    kept = table.localCheckpoint(eager=False, storageLevel=StorageLevel.DISK_ONLY)
+    count = kept.count()
+    return F.broadcast(kept) if count <= _BROADCAST_ROWS else kept, count
 
 
 @contextlib.contextmanager

@@ -108,16 +108,20 @@ def register_extras(schemes: Collection[str]) -> None:
 def _settle(judged: DataFrame, known: DataFrame | None) -> DataFrame:
     """Turn down what was accepted and whose parents are not there."""
     edges = judged.where(F.size("unseen") > 0).select(F.col("key").alias("child"), F.explode("unseen").alias("parent"))
-    wanted = small(edges.select("parent").distinct())
+    without_orphans = judged.withColumn("source", F.when(F.col("verdict") != _ACCEPT, F.col("source")))
+    wanted, wanted_count = small(edges.select("parent").distinct())
+    if wanted_count == 0:
+        # Every parent was read by the task that read its child, before it.
+        return without_orphans
     keys = judged.select(F.col("key").alias("parent"))
     if known is not None:
         keys = keys.unionByName(known.select(F.col("key").alias("parent")))
     # The many keys stay where they are if the few parents fit into memory.
     there = keys.join(wanted, "parent", "left_semi").distinct()
     missing = edges.join(there, "parent", "left_anti").groupBy(F.col("child").alias("key")).agg(F.count("*").alias("missing"))
-    orphans = small(missing)
-    if orphans.isEmpty():
-        return judged.withColumn("source", F.when(F.col("verdict") != _ACCEPT, F.col("source")))
+    orphans, orphan_count = small(missing)
+    if orphan_count == 0:
+        return without_orphans
     joined = judged.join(orphans, "key", "left")
     is_orphan = F.col("missing").isNotNull() & (F.col("verdict") == _ACCEPT)
     reason = F.format_string("%d of %d parents are missing", "missing", "parents")
