@@ -33,7 +33,7 @@ from .reconcile import Pair, lined, scattered
 __all__ = ["main"]
 
 DIFFERENCES = (0, 1, 100)
-WAIT_MS = 120_000
+WAIT_MS = 600_000
 _RESULTS = Path(__file__).parent / "results"
 _BATCH = 500
 
