@@ -150,7 +150,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(4, "tree prunes are not heeded", "duplicates go on", instead(Tree, "on_prune", nothing)),
     PlantedBug(9, "unwanted copies are sent", "IDONTWANT is not heeded", instead(Gossip, "on_idontwant", nothing)),
     PlantedBug(4, "neighbours are not dropped", "an overlay keeps who left", instead(View, "on_gone", nothing)),
-    PlantedBug(5, "what failed is not repeated", "a GRAFT that met a full queue is lost", instead(Draft, "add_failed", never)),
+    PlantedBug(9, "what failed is not repeated", "a GRAFT that met a full queue is lost", instead(Draft, "add_failed", never)),
     PlantedBug(
         14,
         "updates are missed",

@@ -123,10 +123,9 @@ class TellingInvariants:
         if peer not in self._correct or not missing:
             return
         node = self._nodes[replica.id]
-        if peer in node.wanted:
-            node.wanted[peer][0].update(missing)
-        else:
-            node.wanted[peer] = missing, replica.world.now
+        before, since = node.wanted.get(peer, ({}, 0.0))
+        lacked = {key: None for key in before if key not in held}  # those that came by other ways meanwhile are no longer waited for
+        node.wanted[peer] = lacked | missing, since if lacked else replica.world.now
 
     def on_sync_started(self, replica: Replica, peer: PeerId, token: int, held: Collection[bytes]) -> None:
         """A sync begins."""
@@ -148,6 +147,8 @@ class TellingInvariants:
             if peer in node.wanted:
                 node.wanted[peer] = node.wanted[peer][0], now
         if result.entries:
+            if peer in node.cold and peer in node.wanted:  # it need not wait any longer, from now on
+                node.wanted[peer] = node.wanted[peer][0], now
             node.cold.discard(peer)
             for other in node.open:
                 # Of few entries the mesh alone is told by heads; the others are sent them.
