@@ -12,6 +12,7 @@ Source: docs/spec/sync.md, "Certain entries".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from ..entry.message import Entry
@@ -29,7 +30,8 @@ class CertainEntries:
     def __init__(self) -> None:
         self._heads: set[bytes] | None = None
         self._foreseen: set[bytes] = set()
-        self._waiting: set[bytes] = set()
+        # How often each is asked about at this moment that waits for its verdict: it may come twice, the first time without its parents.
+        self._waiting: Counter[bytes] = Counter()
 
     @property
     def is_blind(self) -> bool:
@@ -51,8 +53,8 @@ class CertainEntries:
         Not if the same entry waits for its verdict already, or a parent does, even if it is stored: it would be passed on after its child.
         """
         parents, heads = entry.parent_keys, self._heads
-        if not heads or not parents or not heads.issuperset(parents) or not self._waiting.isdisjoint((entry.key, *parents)):
-            self._waiting.add(entry.key)
+        if not heads or not parents or not heads.issuperset(parents) or not self._waiting.keys().isdisjoint((entry.key, *parents)):
+            self._waiting[entry.key] += 1
             return False
         self._advance(heads, entry)
         self._foreseen.add(entry.key)
@@ -71,11 +73,14 @@ class CertainEntries:
             self.forget()
 
     def on_decided(self, verdict: Verdict) -> None:
-        """Take the verdict of an entry that was asked about, once it was passed on or not, as that says."""
+        """Take the verdict of an entry that was asked about, once it was passed on or not, as that says: one for each time it was asked."""
         if verdict.entry is None:
             return
         key = verdict.entry.key
-        self._waiting.discard(key)
+        if self._waiting[key] > 1:
+            self._waiting[key] -= 1
+        else:
+            del self._waiting[key]
         if key in self._foreseen and not verdict.accepted:
             # All that was built upon it is void.
             self.forget()

@@ -128,7 +128,8 @@ async def bring(url: str) -> None:
         async with client.connect(url):
             await until_count(client, 21)
             await client.append(SECRET)
-        assert (await exchange(client, parse_url(url))).is_equal
+            # The client stays until then: what it cuts off is a span that does not say how many were new.
+            assert (await exchange(client, parse_url(url))).is_equal
 
 
 @pytest.mark.parametrize("fails", [False, True])

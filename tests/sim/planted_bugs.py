@@ -218,13 +218,13 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(0, "no heads after sync", "what a sync brought is told to nobody", instead(Pushes, "heads_to_all_but", nothing)),
     PlantedBug(
-        20,
+        9,
         "no heads after a broken sync",
         "what a sync brought before its source left is told to nobody",
         around(Broadcast, "_on_sync_finished", tell_heads_only_while_source_is_here),
     ),
     PlantedBug(
-        0,
+        5,
         "pending sync is forgotten",
         "what is announced during a sync is not synced for",
         around(SyncSchedule, "handle", forget_pending_sync),
@@ -236,7 +236,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         instead(WantedSyncs, "on_left", keep_slot_of_the_gone),
     ),
     PlantedBug(18, "fruitless syncs go on", "inventing heads costs nothing", instead(schedule_module, "FRUITLESS_MAX", 10**9)),
-    PlantedBug(23, "lies go unnoticed", "the children of a node are not checked", instead(checked_module, "check_children", nothing)),
+    PlantedBug(46, "lies go unnoticed", "the children of a node are not checked", instead(checked_module, "check_children", nothing)),
     PlantedBug(0, "server without snapshot", "a session sees the log change", instead(MemoryState, "snapshot", lambda self: self)),
     PlantedBug(
         63,

@@ -122,12 +122,12 @@ def keep_choked(on_pruned: Any) -> Any:
 
 ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "dead peers stay in the mesh", "who left is pushed to for ever", instead(Mesh, "remove_peer", nothing)),
-    PlantedBug(0, "any end will do", "an old session's end is taken for the new one's", around(WantedSyncs, "on_finished", take_any_end)),
-    PlantedBug(17, "deferred needs are dropped", "when the sync for them fails", instead(WantedSyncs, "_undefer", drop_deferred_needs)),
+    PlantedBug(2, "any end will do", "an old session's end is taken for the new one's", around(WantedSyncs, "on_finished", take_any_end)),
+    PlantedBug(80, "deferred needs are dropped", "when the sync for them fails", instead(WantedSyncs, "_undefer", drop_deferred_needs)),
     PlantedBug(9, "requests are not answered", "IWANT brings nothing", instead(Gossip, "on_iwant", nothing)),
     PlantedBug(13, "trees are not mended", "a lost neighbour is forgotten", instead(Tree, "neighbor_down", forget_neighbour)),
     PlantedBug(
-        9,
+        2,
         "heads are read too early",
         "whoever is to be told joins the read under way",
         instead(Pushes, "heads", join_the_read_under_way),
@@ -150,7 +150,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(4, "tree prunes are not heeded", "duplicates go on", instead(Tree, "on_prune", nothing)),
     PlantedBug(9, "unwanted copies are sent", "IDONTWANT is not heeded", instead(Gossip, "on_idontwant", nothing)),
     PlantedBug(4, "neighbours are not dropped", "an overlay keeps who left", instead(View, "on_gone", nothing)),
-    PlantedBug(9, "what failed is not repeated", "a GRAFT that met a full queue is lost", instead(Draft, "add_failed", never)),
+    PlantedBug(163, "what failed is not repeated", "a GRAFT that met a full queue is lost", instead(Draft, "add_failed", never)),
     PlantedBug(
         14,
         "updates are missed",

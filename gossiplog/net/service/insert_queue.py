@@ -126,9 +126,10 @@ class InsertQueue:
 
     async def _insert_all(self, receive: trio.MemoryReceiveChannel[_Verified]) -> None:
         async for batch, verdicts in receive:
-            for entry, verdict in zip(batch, await self.insert(verdicts), strict=True):
+            for entry, verified, verdict in zip(batch, verdicts, await self.insert(verdicts), strict=True):
                 self._on_decided(entry, verdict)
-                self._cut_through.on_decided(verdict)
+                if verified.accepted:
+                    self._cut_through.on_decided(verdict)
 
     async def insert(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Insert what verification accepted. A fault of ours is a verdict, of the rule `storage`; nobody is to blame for it."""

@@ -331,12 +331,17 @@ class Replica:
         return self.state.answer(request)
 
     def _on_insert_entry(self, action: InsertEntry) -> None:
+        is_valid = False
+
         def answer(verdicts: list[Verdict]) -> None:
             self._observer.on_verdict(self, action.source, verdicts[0])
             self.tell(Inserted(action.token, verdicts[0]))
-            self._certain_entries.on_decided(verdicts[0])
+            if is_valid:
+                self._certain_entries.on_decided(verdicts[0])
 
         def foresee(entry: Entry) -> None:
+            nonlocal is_valid
+            is_valid = True
             if self._certain_entries.foresees(entry):
                 self._observer.on_foreseen(self, action.source, entry)
                 self.tell(Foreseen(action.token, entry))

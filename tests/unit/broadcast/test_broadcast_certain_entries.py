@@ -159,6 +159,21 @@ def test_child_of_an_entry_that_is_stored_and_not_yet_passed_on_waits_for_it() -
     assert certain.foresees(third)
 
 
+def test_child_of_an_entry_that_came_twice_at_first_as_an_orphan_waits_for_the_second() -> None:
+    first, second, third = chain(3)
+    certain = knowing(Log())
+    assert not certain.foresees(second) and not certain.foresees(first)
+    certain.on_commit([first])
+    assert not certain.foresees(second)
+    certain.on_commit([second])
+    certain.on_decided(Verdict(Outcome.IGNORE, Rule.PARENTS, entry=second))
+    certain.on_decided(accepted(first))
+    assert not certain.foresees(third), "the second is stored, and nobody has been told of it"
+    certain.on_decided(accepted(second))
+    certain.on_decided(accepted(third))
+    assert not certain._waiting
+
+
 @given(arrivals(), st.lists(st.sampled_from(["", "store", "decide"]), min_size=60, max_size=60))
 def test_what_is_foreseen_is_accepted_as_new_and_all_is_passed_on_in_causal_order(order: list[Entry], steps: list[str]) -> None:
     """Entries are asked about, stored and decided upon one after the other, while others are at an earlier one of these steps."""
