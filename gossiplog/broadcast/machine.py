@@ -257,8 +257,7 @@ class Broadcast:
         peer = self._peers.get(peer_id)
         if peer is None or peer.kind is not PeerKind.MESH:
             return
-        gone = PeerDisconnected(peer_id)
-        self._route(gone if protocol is None else PeerConnected(peer_id, protocol, peer.is_outbound, peer.address))
+        self._route(PeerDisconnected(peer_id) if protocol is None else PeerConnected(peer_id, protocol, peer.is_outbound, peer.address))
 
     def _on_push_stream(self, event: PushOpened | PushClosed | PushDropped) -> None:
         peer = self._peers.get(event.peer)

@@ -94,16 +94,12 @@ class NoiseStream:
             ClosedError: The stream is broken: also if a message was forged or cut short.
         """
         messages, self._early = self._early, []
-        plain = b""
-        while not plain:
-            if not messages:
-                data = await self._stream.receive_some()
-                if not data:
-                    self._cutter.check_end()
-                    return b""
-                messages = self._cutter.cut(data)
-            plain = self._open_one(messages[0]) if len(messages) == 1 else b"".join(map(self._open_one, messages))
-            messages = []
+        while not (plain := b"".join(map(self._open_one, messages))):
+            data = await self._stream.receive_some()
+            if not data:
+                self._cutter.check_end()
+                return b""
+            messages = self._cutter.cut(data)
         return plain
 
     def _open_one(self, sealed: bytes) -> bytes:

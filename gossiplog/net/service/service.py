@@ -102,7 +102,7 @@ class Service:
         log: The log.
         me: Our own peer id.
         topic: The log's.
-        machine: The protocol; whoever watches may look, and hands it nothing.
+        machine: The protocol; whoever watches may look, and hands it nothing. A mesh says that it is there: `has_mesh`.
         protocols: The pubsub protocol ids that we speak, the preferred one first.
         handlers: What a connection serves, by protocol id.
         dialler: Makes connections for the router; None without a mesh.
@@ -404,7 +404,7 @@ class Service:
                 peer.count("dropped")
                 self.count("pushes dropped")
                 self.tell(PushDropped(id))
-            if push.queued_bytes and push.is_stalled():
+            if push.is_stalled():
                 self.observed("slow", id, size=push.queued_bytes)
                 note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
                 self._close(peer)
