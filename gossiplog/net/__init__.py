@@ -1,7 +1,8 @@
 """The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log over them."""
 
 from .admission import HubLimits
-from .transport.muxed import ConnectionEnd, Counters, EndKind, MuxedConnection, open_muxed
+from .transport.connection_end import ConnectionEnd, EndKind
+from .transport.muxed import Counters, MuxedConnection, open_muxed
 from .transport.muxed_stream import MuxedStream
 from .transport.stream import ByteStream, Connection, Handler, Stream
 

@@ -193,9 +193,7 @@ class Hub:
         """Read what the connection is for; None if it takes too long to say."""
         with self.admission.handshake():
             if self._tls is not None:
-                assert isinstance(connection.stream, trio.SocketStream)
-                connection.stream = trio.SSLStream(connection.stream, self._tls, server_side=True, https_compatible=True)
-                await connection.stream.do_handshake()
+                await connection.secure(self._tls)
             return await read_head(connection, self.admission.limits.head_bytes_max)
         return None
 

@@ -16,7 +16,6 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from math import ceil, inf
 
 import trio
@@ -24,13 +23,14 @@ import trio
 from ...errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
+from .connection_end import ConnectionEnd, EndKind
 from .flushes import Flushes
 from .multistream import Proposal
 from .muxed_stream import MuxedStream
 from .stream import ByteStream, Handler, PromptStream, Traffic
 from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, Readable, StreamEnded, StreamState, Writable, Yamux
 
-__all__ = ["ConnectionEnd", "Counters", "EndKind", "MuxedConnection", "open_muxed"]
+__all__ = ["Counters", "MuxedConnection", "open_muxed"]
 
 KEEP_ALIVE_S = 30.0
 """How often a sign of life is looked for. Where there was none since the last time a ping asks for one, which has as long to come."""
@@ -52,33 +52,6 @@ NEGOTIATION_S = 20.0
 who never answers holds is one of its own 128 streams. js-libp2p gives 10 s."""
 
 _LOGGER = logging.getLogger("gossiplog.net")
-
-
-class EndKind(Enum):
-    """How a connection came to its end."""
-
-    CLOSED = "closed"
-    """We closed it."""
-    GONE = "gone"
-    """The peer closed it cleanly."""
-    LOST = "lost"
-    """What lies below broke, or the peer gave no sign of life."""
-    SLOW = "slow"
-    """The peer did not read what we sent."""
-    VIOLATION = "violation"
-    """The peer broke the protocol of the muxer."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionEnd:
-    """Why a connection ended.
-
-    Attributes:
-        reason: One sentence without its full stop, for logs and people.
-    """
-
-    kind: EndKind
-    reason: str
 
 
 @dataclass(slots=True)
@@ -155,7 +128,9 @@ class MuxedConnection:
         self._handlers = handlers
         self._streams: dict[StreamState, MuxedStream] = {}
         self._output = trio.lowlevel.ParkingLot()
+        self._is_resting = False  # the writing task, which is parked there
         self._room = trio.lowlevel.ParkingLot()
+        self._is_room_wanted = False
         self._writing = trio.CancelScope()
         self._sending_since: float | None = None
         self._unsent = b""  # what was handed to the byte stream, and did not go out at once
@@ -261,7 +236,7 @@ class MuxedConnection:
         # A peer who reads nothing, or is gone, would only let us wait.
         patience = FLUSH_S if kind in (EndKind.CLOSED, EndKind.GONE, EndKind.VIOLATION) else 0
         self._writing.deadline = trio.current_time() + patience
-        self._output.unpark_all()
+        self._rouse()
         self._room.unpark_all()
         for stream in self.streams:
             stream.wake()
@@ -273,27 +248,33 @@ class MuxedConnection:
         if self.muxer.queued_bytes > OUTPUT_BYTES_MAX:
             self.finish(EndKind.SLOW, f"more than {OUTPUT_BYTES_MAX} bytes wait for a peer that does not read")
         if self._flushes is None:
-            self._output.unpark()
+            self._rouse()
         else:
             self._flushes.add(self)
 
     def flush(self) -> None:
         """Send what is queued, as far as that needs no waiting; the writing task does the rest."""
         stream = self._prompt_stream
-        if not self._output or stream is None:
+        if not self._is_resting or stream is None:
             # The writing task is at it.
             return
         if self._end is None and (chunk := self.muxer.take()):
             if stream.send_now(chunk):
-                self._on_sent(chunk)
-                if not self.muxer.queued_bytes:
+                self.counters.bytes_out += len(chunk)
+                if not (self.muxer.queued_bytes or self._is_room_wanted):
                     return
             else:
                 self._unsent = chunk
+        self._rouse()
+
+    def _rouse(self) -> None:
+        """Have the writing task look what there is to do."""
+        self._is_resting = False
         self._output.unpark()
 
     async def wait_for_room(self) -> None:
         """Wait until a part of what is queued was sent, or the connection has ended."""
+        self._is_room_wanted = True
         await self._room.park()
 
     def forget(self, stream: StreamState) -> None:
@@ -338,18 +319,23 @@ class MuxedConnection:
                 if not chunk:
                     if self._end is not None:
                         return
+                    self._give_room()
+                    self._is_resting = True
                     await self._output.park()
+                    self._is_resting = False
                     continue
                 self._sending_since = trio.current_time()
                 await self._byte_stream.send_all(data)
                 self._sending_since = None
-                self._on_sent(chunk)
+                self.counters.bytes_out += len(chunk)
+                self._give_room()
         except Exception as error:
             self._on_broken(error)
 
-    def _on_sent(self, chunk: bytes) -> None:
-        self.counters.bytes_out += len(chunk)
-        if self._room:
+    def _give_room(self) -> None:
+        """Wake those who wait for room in the queue."""
+        if self._is_room_wanted:
+            self._is_room_wanted = False
             self._room.unpark_all()
 
     async def _read(self, handlers: trio.Nursery) -> None:

@@ -28,11 +28,13 @@ class TcpStream:
         beginning: What was received before, and is received again first.
     """
 
-    __slots__ = ("_sent", "_unsent", "beginning", "stream")
+    __slots__ = ("_sent", "_socket", "_unsent", "beginning", "stream")
 
     def __init__(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream], beginning: bytes = b"") -> None:
         self.stream = stream
         self.beginning = beginning
+        # Read and written as a file, where that is possible.
+        self._socket = stream.socket if _HAS_DESCRIPTORS and isinstance(stream, trio.SocketStream) else None
         self._sent = 0
         self._unsent: bytes | memoryview = b""
 
@@ -40,6 +42,17 @@ class TcpStream:
     def is_tls(self) -> bool:
         """Whether TLS lies below."""
         return isinstance(self.stream, trio.SSLStream)
+
+    async def secure(self, context: ssl.SSLContext) -> None:
+        """Shake hands of TLS as the server that was connected to; all that follows is encrypted. The caller sets a deadline.
+
+        Raises:
+            OSError, BrokenResourceError: It failed.
+        """
+        assert isinstance(self.stream, trio.SocketStream)
+        self._socket = None
+        self.stream = trio.SSLStream(self.stream, context, server_side=True, https_compatible=True)
+        await self.stream.do_handshake()
 
     def local_address(self) -> tuple[str, int]:
         """Our own address and port."""
@@ -57,10 +70,9 @@ class TcpStream:
             data, self._unsent = b"".join((self._unsent, data)), b""
         self._sent += len(data)
         try:
-            if _HAS_DESCRIPTORS and isinstance(self.stream, trio.SocketStream):
-                data = _write_now(self.stream.socket, data)
-            if data:
-                await self.stream.send_all(data)
+            if data and not self.send_now(data):
+                rest, self._unsent = self._unsent, b""
+                await self.stream.send_all(rest)
                 self._sent = 0
             elif self._sent >= _TURN_BYTES:
                 self._sent = 0
@@ -68,10 +80,14 @@ class TcpStream:
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise ClosedError(_in_words(error)) from None
 
-    def send_now(self, data: bytes) -> bool:
+    def send_now(self, data: bytes | memoryview) -> bool:
         """See `PromptStream`."""
-        is_plain = _HAS_DESCRIPTORS and isinstance(self.stream, trio.SocketStream)
-        self._unsent = _write_now(self.stream.socket, data) if is_plain else data
+        self._unsent = data
+        if self._socket is not None:
+            try:
+                self._unsent = data[os.write(self._socket.fileno(), data) :]
+            except OSError:
+                return False  # of what is wrong with the socket, trio's own call will tell
         return not self._unsent
 
     async def receive_some(self) -> bytes:
@@ -81,10 +97,10 @@ class TcpStream:
             await trio.lowlevel.checkpoint()
             return data
         try:
-            if not _HAS_DESCRIPTORS or not isinstance(self.stream, trio.SocketStream):
+            socket = self._socket
+            if socket is None:
                 return bytes(await self.stream.receive_some(_RECEIVE_BYTES_MAX))
             # Mostly nothing is there yet, so that trio's own way, which tries before it waits, fails at first.
-            socket = self.stream.socket
             while True:
                 descriptor = socket.fileno()
                 if descriptor < 0:
@@ -147,14 +163,6 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str
             raise OSError(f"TLS failed: {error.__cause__}") from None
         raise
     return TcpStream(sealed)
-
-
-def _write_now(socket: trio.socket.SocketType, data: bytes | memoryview) -> bytes | memoryview:
-    """Write what the socket takes at once, and return the rest; of what is wrong with the socket, trio's own call will tell."""
-    try:
-        return data[os.write(socket.fileno(), data) :]
-    except OSError:
-        return data
 
 
 def _in_words(error: Exception) -> str:

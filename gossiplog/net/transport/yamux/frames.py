@@ -6,7 +6,9 @@ Source: docs/spec/sync.md, "Mode A"; the yamux specification, "Framing".
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from enum import IntEnum, IntFlag
+from functools import partial
 from typing import NamedTuple
 
 from ....errors import DecodeError
@@ -65,9 +67,8 @@ class Header(NamedTuple):
     length: int
 
 
-def encode_header(kind: int, flags: int, stream: int, length: int) -> bytes:
-    """Encode a header; stream and length are 0 … 2^32 − 1."""
-    return _HEADER.pack(_VERSION, kind, flags, stream, length)
+encode_header: Callable[[int, int, int, int], bytes] = partial(_HEADER.pack, _VERSION)
+"""Encode a header of a kind, with flags, stream and length, both 0 … 2^32 − 1."""
 
 
 def decode_header(data: bytes, start: int = 0) -> Header:
