@@ -31,7 +31,7 @@ from .applications import Applications, Rebuilt, logger
 from .care import LogCare
 from .signatures import verifiers
 from .subscription import Subscription
-from .writer import Writer
+from .writer import Then, Writer
 
 __all__ = ["Replica"]
 
@@ -187,6 +187,29 @@ class Replica(LogCare):
             return list(verdicts)
         inserted = iter(await self._submit(InsertEntries(entries, is_retry)))
         return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
+
+    async def insert_then(self, verdicts: Sequence[Verdict], then: Then) -> None:
+        """Insert as `insert_verified`, but return before it is done, and have what that returns or raises handed to a function.
+
+        See `Writer.submit_then` for the step in which this is called, and what it may do.
+
+        Raises:
+            ReadOnlyLog: The log is open read-only.
+            ClosedError: It is closed.
+        """
+        entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
+
+        def finish(outcome: list[Verdict] | BaseException) -> None:
+            if not isinstance(outcome, BaseException):
+                inserted = iter(outcome)
+                outcome = [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
+            then(outcome)
+
+        if not entries:
+            then(list(verdicts))
+            return
+        self._check_writable()
+        await self._writer.submit_then(InsertEntries(entries), finish)
 
     @contextmanager
     def watch_commits(self, listener: Callable[[Sequence[Entry]], None]) -> Iterator[None]:
@@ -386,8 +409,9 @@ class Replica(LogCare):
 
     def _on_commit(self, committed: Committed) -> None:
         if committed.entries:
+            entries = [entry for _, entry in committed.entries]
             for listener in self._listeners:
-                listener([entry for _, entry in committed.entries])
+                listener(entries)
             self._wake_followers()
 
     def _watch(self) -> None:

@@ -37,16 +37,17 @@ def _ignore(**attributes: str | int) -> None:
 _NOTHING = nullcontext(_ignore)
 
 
-def span(kind: Kind, topic: str, entries: int | None = None) -> AbstractContextManager[Attributes]:
+def span(kind: Kind, topic: str, entries: int | None = None, began_ns: int | None = None) -> AbstractContextManager[Attributes]:
     """Make a span of what a block does.
 
     Args:
         kind: What it does.
         topic: With which log.
         entries: With how many entries, if that is known.
+        began_ns: When it began, as Unix time, if that was before the block.
     """
     trace = sys.modules.get("opentelemetry.trace")
-    return _NOTHING if trace is None else _Span(trace, kind, topic, entries)
+    return _NOTHING if trace is None else _Span(trace, kind, topic, entries, began_ns)
 
 
 class _Span:
@@ -54,7 +55,7 @@ class _Span:
 
     __slots__ = ("_entered", "_span", "_trace")
 
-    def __init__(self, trace: Any, kind: Kind, topic: str, entries: int | None) -> None:
+    def __init__(self, trace: Any, kind: Kind, topic: str, entries: int | None, began_ns: int | None) -> None:
         span_kind, operation = _TYPES[kind]
         attributes: dict[str, str | int] = {
             "messaging.system": "gossiplog",
@@ -66,7 +67,8 @@ class _Span:
             attributes["messaging.batch.message_count"] = entries
         self._trace = trace
         tracer = trace.get_tracer("gossiplog")
-        self._span = tracer.start_span(f"{kind} {topic}", kind=trace.SpanKind[span_kind], attributes=attributes)
+        kind_there = trace.SpanKind[span_kind]
+        self._span = tracer.start_span(f"{kind} {topic}", kind=kind_there, attributes=attributes, start_time=began_ns)
 
     def __enter__(self) -> Attributes:
         self._entered = self._trace.use_span(self._span, end_on_exit=True, record_exception=False, set_status_on_exception=False)

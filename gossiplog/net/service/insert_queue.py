@@ -7,8 +7,10 @@ are served in turn: one that sends much waits for itself.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import NamedTuple
 
 import trio
 
@@ -18,6 +20,7 @@ from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import ClosedError, CommitError, GossipLogError
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
+from ...tasks.sleeper import Sleeper
 from ...tasks.spans import span
 from ..journal import note
 from .cut_through import CutThrough
@@ -29,11 +32,26 @@ __all__ = ["InsertQueue"]
 _BATCH_ENTRIES = 256
 _BATCH_BYTES = 2**20
 
-_Verified: TypeAlias = tuple[list[InsertEntry], list[Verdict]]
+
+class _Batch(NamedTuple):
+    """Entries that were verified together, and are inserted together.
+
+    Attributes:
+        verdicts: Of verification.
+        keys: Of what that accepted.
+        began_ns: When it was handed to the log, as Unix time.
+    """
+
+    entries: list[InsertEntry]
+    verdicts: list[Verdict]
+    keys: list[bytes]
+    began_ns: int
 
 
 class InsertQueue:
-    """A queue with two tasks: while one batch is being committed, the next one is being verified, and a third one gathers.
+    """A queue and its task: while one batch is being committed, the next one is being verified, and a third one gathers.
+
+    What was committed is decided upon in the step that commits it; a task of its own for that would be woken up twice for each entry.
 
     The broadcast machine bounds the queue: a peer has so many entries under way and no more.
 
@@ -63,7 +81,9 @@ class InsertQueue:
         self._on_foreseen = on_foreseen
         self._on_decided = on_decided
         self._queue = FairQueue[InsertEntry]()
-        self._more = trio.Event()
+        self._more, self._turn = Sleeper(), Sleeper()
+        self._is_inserting = False
+        self._nursery: trio.Nursery | None = None
 
     def __len__(self) -> int:
         """How many entries wait to be verified."""
@@ -72,28 +92,26 @@ class InsertQueue:
     def put(self, entry: InsertEntry, client: PeerId | None) -> None:
         """Take an entry, from a client, or None for all others."""
         self._queue.put(client, entry)
-        self._more.set()
+        self._more.wake()
 
     async def run(self) -> None:
         """Verify and insert for ever."""
-        send, receive = trio.open_memory_channel[_Verified](0)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._cut_through.run)
-            nursery.start_soon(self._insert_all, receive)
-            while True:
-                has_waited = not self._queue
-                if has_waited:
-                    self._more = trio.Event()
-                    await self._more.wait()
-                batch = self._gather()
-                # Waiting was a turn for others already.
-                verdicts = await self._verify([entry.value for entry in batch], map(self._refuse, batch), is_rested=has_waited)
-                judged = self._judge(batch, verdicts)
-                try:
-                    # Verifying was a turn for others already.
-                    send.send_nowait(judged)
-                except trio.WouldBlock:
-                    await send.send(judged)
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._cut_through.run)
+                while True:
+                    has_waited = not self._queue
+                    while not self._queue:
+                        await self._more.sleep()
+                    entries = self._gather()
+                    # Waiting was a turn for others already.
+                    verdicts = await self._verify([entry.value for entry in entries], map(self._refuse, entries), is_rested=has_waited)
+                    judged = self._judge(entries, verdicts)
+                    while self._is_inserting:
+                        await self._turn.sleep()
+                    await self._insert_batch(entries, judged)
+        finally:
+            self._nursery = None
 
     async def _verify(self, values: Sequence[bytes], refusals: Iterable[Verdict | None], *, is_rested: bool = False) -> Sequence[Verdict]:
         """Verify what has no refusal yet. Where others had their turn just now, a single small one is verified in place."""
@@ -105,13 +123,13 @@ class InsertQueue:
         verified = iter([now] if now is not None else await self._log.verify_many(asked) if asked else ())
         return [next(verified) if verdict is None else verdict for verdict in verdicts]
 
-    def _judge(self, batch: list[InsertEntry], verdicts: Sequence[Verdict]) -> _Verified:
+    def _judge(self, batch: list[InsertEntry], verdicts: Sequence[Verdict]) -> list[Verdict]:
         """Check the keys too, and tell of what need not wait for the commit."""
         judged = [self._admit(entry, _check_key(entry, verdict)) for entry, verdict in zip(batch, verdicts, strict=True)]
         for entry, verdict in zip(batch, judged, strict=True):
             if verdict.accepted and verdict.entry is not None and self._cut_through.foresees(verdict.entry):
                 self._on_foreseen(entry, verdict.entry)
-        return batch, judged
+        return judged
 
     def _gather(self) -> list[InsertEntry]:
         entries = size = 0
@@ -124,23 +142,44 @@ class InsertQueue:
 
         return self._queue.take(is_full)
 
-    async def _insert_all(self, receive: trio.MemoryReceiveChannel[_Verified]) -> None:
-        async for batch, verdicts in receive:
-            for entry, verified, verdict in zip(batch, verdicts, await self.insert(verdicts), strict=True):
+    async def _insert_batch(self, entries: list[InsertEntry], verdicts: list[Verdict]) -> None:
+        """Hand to the log what verification accepted."""
+        keys = [verdict.entry.key for verdict in verdicts if verdict.accepted and verdict.entry is not None]
+        self._appends.on_arrived(keys)
+        batch = _Batch(entries, verdicts, keys, time.time_ns())
+        self._is_inserting = True
+        try:
+            await self._log.insert_then(verdicts, partial(self._on_inserted, batch))
+        except GossipLogError as error:
+            self._on_inserted(batch, error)
+
+    def _on_inserted(self, batch: _Batch, outcome: list[Verdict] | BaseException) -> None:
+        if not isinstance(outcome, BaseException):
+            self._decide(batch, outcome)
+        elif self._nursery is not None and _is_of_one(outcome, len(batch.verdicts)):
+            self._nursery.start_soon(self._insert_each, batch)
+        else:
+            self._decide(batch, _not_stored(batch.verdicts, outcome))
+
+    async def _insert_each(self, batch: _Batch) -> None:
+        """Insert one by one what could not be inserted together."""
+        self._decide(batch, [(await self._insert([verdict]))[0] for verdict in batch.verdicts])
+
+    def _decide(self, batch: _Batch, decided: Sequence[Verdict]) -> None:
+        with span("receive", self._log.topic, len(decided), batch.began_ns) as note_attributes:
+            stored = {verdict.entry.key for verdict in decided if verdict.is_new and verdict.entry is not None}
+            note_attributes(new=len(stored))
+        self._appends.on_refused(key for key in batch.keys if key not in stored)
+        try:
+            for entry, verified, verdict in zip(batch.entries, batch.verdicts, decided, strict=True):
                 self._on_decided(entry, verdict)
                 if verified.accepted:
                     self._cut_through.on_decided(verdict)
-
-    async def insert(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Insert what verification accepted. A fault of ours is a verdict, of the rule `storage`; nobody is to blame for it."""
-        keys = [verdict.entry.key for verdict in verdicts if verdict.accepted and verdict.entry is not None]
-        self._appends.on_arrived(keys)
-        with span("receive", self._log.topic, len(verdicts)) as note_attributes:
-            decided = await self._insert(verdicts)
-            stored = {verdict.entry.key for verdict in decided if verdict.is_new and verdict.entry is not None}
-            note_attributes(new=len(stored))
-        self._appends.on_refused(key for key in keys if key not in stored)
-        return decided
+        except Exception as error:
+            # This is the log's own writer, which must not come to harm.
+            note("fault in the protocol", level=logging.ERROR, error=error)
+        self._is_inserting = False
+        self._turn.wake()
 
     async def insert_synced(
         self,
@@ -184,14 +223,23 @@ class InsertQueue:
         try:
             return await self._log.insert_verified(verdicts)
         except Exception as error:
-            # The store, or whatever the application's `apply` or rule raises; the latter's failing on one entry must not keep back others.
-            if len(verdicts) > 1 and (isinstance(error, CommitError) or not isinstance(error, GossipLogError)):
+            if _is_of_one(error, len(verdicts)):
                 return [(await self._insert([verdict]))[0] for verdict in verdicts]
-            reason = _note_failure(error, len(verdicts))
-        return [Verdict(Outcome.IGNORE, Rule.STORAGE, reason, verdict.entry) if verdict.accepted else verdict for verdict in verdicts]
+            return _not_stored(verdicts, error)
 
 
-def _note_failure(error: Exception, entries: int) -> str:
+def _is_of_one(error: BaseException, entries: int) -> bool:
+    """Say whether one of several entries may be what keeps back the others: the application's `apply` or rule raised, not the store."""
+    return entries > 1 and (isinstance(error, CommitError) or not isinstance(error, GossipLogError))
+
+
+def _not_stored(verdicts: Sequence[Verdict], error: BaseException) -> list[Verdict]:
+    """Make a verdict of a fault of ours, of the rule `storage`; nobody is to blame for it."""
+    reason = _note_failure(error, len(verdicts))
+    return [Verdict(Outcome.IGNORE, Rule.STORAGE, reason, verdict.entry) if verdict.accepted else verdict for verdict in verdicts]
+
+
+def _note_failure(error: BaseException, entries: int) -> str:
     """Say why entries were not stored. A log that is being closed takes no more, which is nobody's fault: peers bring them again."""
     reason = str(error) if isinstance(error, GossipLogError) else f"{type(error).__name__}: {error}"
     level = logging.DEBUG if isinstance(error, ClosedError) else logging.ERROR

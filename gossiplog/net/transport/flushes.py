@@ -6,6 +6,8 @@ from typing import Protocol
 
 import trio
 
+from ...tasks.sleeper import Sleeper
+
 __all__ = ["Flushes"]
 
 
@@ -26,19 +28,19 @@ class Flushes:
 
     def __init__(self) -> None:
         self._due: dict[Flushable, None] = {}
-        self._more = trio.lowlevel.ParkingLot()
+        self._writer = Sleeper()
 
     def add(self, connection: Flushable) -> None:
         """Have a connection flushed."""
         if not self._due:
-            self._more.unpark()
+            self._writer.wake()
         self._due[connection] = None
 
     async def run(self) -> None:
         """Flush for ever."""
         while True:
             if not self._due:
-                await self._more.park()
+                await self._writer.sleep()
             due, self._due = self._due, {}
             for connection in due:
                 connection.flush()

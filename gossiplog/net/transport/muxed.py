@@ -23,6 +23,7 @@ import trio
 from ...errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
+from ...tasks.sleeper import Sleeper
 from .connection_end import ConnectionEnd, EndKind
 from .flushes import Flushes
 from .multistream import Proposal
@@ -127,8 +128,7 @@ class MuxedConnection:
         self._warned: set[str | None] = set()
         self._handlers = handlers
         self._streams: dict[StreamState, MuxedStream] = {}
-        self._output = trio.lowlevel.ParkingLot()
-        self._is_resting = False  # the writing task, which is parked there
+        self._writer = Sleeper()
         self._room = trio.lowlevel.ParkingLot()
         self._is_room_wanted = False
         self._writing = trio.CancelScope()
@@ -236,7 +236,7 @@ class MuxedConnection:
         # A peer who reads nothing, or is gone, would only let us wait.
         patience = FLUSH_S if kind in (EndKind.CLOSED, EndKind.GONE, EndKind.VIOLATION) else 0
         self._writing.deadline = trio.current_time() + patience
-        self._rouse()
+        self._writer.wake()
         self._room.unpark_all()
         for stream in self.streams:
             stream.wake()
@@ -248,14 +248,14 @@ class MuxedConnection:
         if self.muxer.queued_bytes > OUTPUT_BYTES_MAX:
             self.finish(EndKind.SLOW, f"more than {OUTPUT_BYTES_MAX} bytes wait for a peer that does not read")
         if self._flushes is None:
-            self._rouse()
+            self._writer.wake()
         else:
             self._flushes.add(self)
 
     def flush(self) -> None:
         """Send what is queued, as far as that needs no waiting; the writing task does the rest."""
         stream = self._prompt_stream
-        if not self._is_resting or stream is None:
+        if not self._writer.is_asleep or stream is None:
             # The writing task is at it.
             return
         if self._end is None and (chunk := self.muxer.take()):
@@ -265,12 +265,7 @@ class MuxedConnection:
                     return
             else:
                 self._unsent = chunk
-        self._rouse()
-
-    def _rouse(self) -> None:
-        """Have the writing task look what there is to do."""
-        self._is_resting = False
-        self._output.unpark()
+        self._writer.wake()
 
     async def wait_for_room(self) -> None:
         """Wait until a part of what is queued was sent, or the connection has ended."""
@@ -320,9 +315,7 @@ class MuxedConnection:
                     if self._end is not None:
                         return
                     self._give_room()
-                    self._is_resting = True
-                    await self._output.park()
-                    self._is_resting = False
+                    await self._writer.sleep()
                     continue
                 self._sending_since = trio.current_time()
                 await self._byte_stream.send_all(data)

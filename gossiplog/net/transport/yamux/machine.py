@@ -162,8 +162,7 @@ class Yamux:
         size = len(data)
         if size > stream.send_window or size > BODY_BYTES_MAX or stream.is_reset or stream.is_finished_sending or self.is_leaving:
             return False
-        flags = 0 if stream.is_announced else self._announcement(stream)
-        self._queue.append(encode_header(_DATA, flags, stream.id, size) + data)
+        self._queue.append(encode_header(_DATA, 0 if stream.is_announced else self._announcement(stream), stream.id, size) + data)
         self.queued_bytes += HEADER_BYTES + size
         stream.send_window -= size
         return True

@@ -16,7 +16,6 @@ import gossiplog
 from gossiplog import GossipLog
 from gossiplog.broadcast import Ask, InsertEntry, PeerKind, Start
 from gossiplog.codec.framing import FrameDecoder, encode_frame
-from gossiplog.entry import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.log.requests import ReadHeads
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
@@ -190,14 +189,14 @@ async def test_messages_of_one_rpc_are_inserted_a_few_at_a_time(monkeypatch: pyt
 async def test_full_disk_is_nobodys_fault_but_ours(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async with memory_log(1) as log, memory_log(2) as author, open_service(log) as hub, stranger(hub) as client:
         entries = await author.append_many(range(8))
-        insert, is_full = log.insert_verified, True
+        write, is_full = log._store.write, True
 
-        async def insert_verified(verdicts: list[Verdict]) -> list[Verdict]:
+        async def write_if_not_full(plan: Any) -> Any:
             if is_full:
                 raise StorageFull("the disk is full")
-            return await insert(verdicts)
+            return await write(plan)
 
-        monkeypatch.setattr(log, "insert_verified", insert_verified)
+        monkeypatch.setattr(log._store, "write", write_if_not_full)
         stream = await client.open_stream([PUSH])
         for entry in entries:
             await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
@@ -208,6 +207,27 @@ async def test_full_disk_is_nobodys_fault_but_ours(monkeypatch: pytest.MonkeyPat
             await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
         await until_count(log, 8)
     assert "not stored" in caplog.text
+
+
+async def test_what_cannot_be_inserted_together_is_inserted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with memory_log(1) as log, memory_log(2) as author, open_service(log) as hub, stranger(hub) as client:
+        entries = await author.append_many(range(8))
+        write, writes = log._store.write, 0
+
+        async def fail_at_first(plan: Any) -> Any:
+            nonlocal writes
+            writes += 1
+            if writes == 1:
+                raise ValueError("a rule of the application's")
+            return await write(plan)
+
+        monkeypatch.setattr(log._store, "write", fail_at_first)
+        stream = await client.open_stream([PUSH])
+        await stream.send_all(b"".join(encode_frame(encode_event(Insert(entry.key, entry.value))) for entry in entries))
+        await eventually(lambda: hub.counts.get("entries accepted", 0) == 8)
+        assert await log.count() == 8
+        assert writes == 9
+        await log.append("the log goes on")
 
 
 async def test_entry_passes_through_a_hub_while_it_is_stored_there(monkeypatch: pytest.MonkeyPatch) -> None:
