@@ -22,6 +22,8 @@ from gossiplog.entry import Ed25519Signer, Entry, Outcome, Rule, decode_id, enco
 from gossiplog.entry.ed25519 import verify_fully
 from gossiplog.errors import DecodeError, EncodeError, KeyFileError, ProtocolNotSupported, RemoteProtocolError
 from gossiplog.net.transport.multistream import MULTISTREAM, Offer, Proposal, encode_line
+from gossiplog.net.transport.websocket_frames import BINARY, CLOSE, PING, FrameReader, decode_close, encode_close
+from gossiplog.net.transport.websocket_frames import encode_frame as encode_websocket_frame
 from gossiplog.net.transport.yamux import STREAMS_MAX, Flags, FrameKind, Opened, Yamux, decode_header, encode_header
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, Partial, PeerRecord, Prune, Rpc, Subscription
@@ -306,6 +308,28 @@ def fuzz_yamux(data: bytes) -> None:
     assert muxer.queued_bytes <= 100 + 4 * 12 * (len(data) // 12 + 1)
 
 
+def fuzz_websocket(data: bytes) -> None:
+    """What a client sends: the same frames, whether it comes at once or byte by byte."""
+
+    def read(pieces: list[bytes]) -> tuple[bytes, bool]:
+        reader, said = FrameReader(is_masked=True), b""
+        try:
+            for piece in pieces:
+                frames = reader.read(piece)
+                while frames or reader.is_behind:
+                    for opcode, payload, is_last in frames:
+                        said += payload + bytes((opcode,)) * is_last
+                        if opcode == CLOSE:
+                            decode_close(payload)
+                    frames = reader.read(b"") if reader.is_behind else []
+        except DecodeError:
+            return said, True
+        return said, False
+
+    whole, cut = read([data]), read([data[at : at + 1] for at in range(len(data))])
+    assert whole == cut
+
+
 def fuzz_yamux_header(data: bytes) -> None:
     try:
         header = decode_header(data.ljust(12, b"\0")[:12])
@@ -376,6 +400,10 @@ def _muxer_seed() -> bytes:
     return b"\x31" + client.take()
 
 
+WEBSOCKET_SEEDS = (
+    b"".join(encode_websocket_frame(BINARY, bytes(size), is_masked=True) for size in (0, 5, 126, 300)),
+    encode_websocket_frame(PING, b"?", is_masked=True) + encode_websocket_frame(CLOSE, encode_close(1000, "bye"), is_masked=True),
+)
 YAMUX_SEEDS = (
     _muxer_seed(),
     b"\x2a" + b"".join(encode_header(FrameKind.WINDOW, Flags.SYN, number, 0) for number in range(1, 300, 2)),
@@ -410,6 +438,7 @@ TARGETS = (
     Target("frames", fuzz_frames, (b"".join(map(encode_frame, (b"", b"a", b"b" * 200))),)),
     Target("yamux-header", fuzz_yamux_header, tuple(encode_header(kind, Flags.SYN, kind < 2, 7) for kind in FrameKind)),
     Target("yamux", fuzz_yamux, YAMUX_SEEDS),
+    Target("websocket", fuzz_websocket, WEBSOCKET_SEEDS),
     Target("multistream", fuzz_multistream, MULTISTREAM_SEEDS),
     Target("entry", fuzz_entry, tuple(entry.value for entry in ENTRIES)),
     Target("validate", fuzz_validate, tuple(entry.value for entry in ENTRIES)),

@@ -1,7 +1,7 @@
 """A WebSocket as a stream of bytes: its binary messages, one after the other, as mode A has it.
 
-The framing is wsproto's, which does no input or output. No subprotocol and no extension is asked for or accepted, so nothing is ever
-decompressed; what arrives is handed on as it comes, so a message of any length takes no memory.
+The handshake is wsproto's, which does no input or output. No extension is asked for or accepted, so nothing is ever decompressed; what
+arrives is handed on as it comes, so a message of any length takes no memory.
 
 Source: RFC 6455; docs/spec/sync.md, "Mode A".
 """
@@ -9,40 +9,28 @@ Source: RFC 6455; docs/spec/sync.md, "Mode A".
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
-from itertools import islice
+from typing import NoReturn
 
 import trio
 from wsproto import ConnectionType, WSConnection
-from wsproto.connection import ConnectionState
-from wsproto.events import (
-    AcceptConnection,
-    BytesMessage,
-    CloseConnection,
-    Event,
-    Ping,
-    RejectConnection,
-    RejectData,
-    Request,
-    TextMessage,
-)
+from wsproto.events import AcceptConnection, RejectConnection, RejectData, Request
 from wsproto.utilities import ProtocolError
 
-from ...errors import ClosedError, RemoteProtocolError
+from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from .stream import ByteStream, PromptStream
+from .websocket_frames import BINARY, CLOSE, PING, PONG, TEXT, Frame, FrameReader, decode_close, encode_close, encode_frame
 
 __all__ = ["MESSAGE_BYTES_MAX", "WebSocketStream", "accept_websocket", "connect_websocket"]
 
 MESSAGE_BYTES_MAX = 4 * 2**20
 """Source: docs/spec/limits.md, "WebSocket"."""
 _CLOSE_S = 1.0
-_EVENTS_A_TURN = 64
 _REASON_BYTES = 500
-_BINARY = 0x82
-"""The first byte of a frame that is a whole binary message."""
-_SHORT, _LONG = 126, 127
-"""In the place of a length: one that takes two bytes follows, or one that takes eight."""
-_NORMAL, _UNSUPPORTED, _TOO_BIG = 1000, 1003, 1009
+_HEAD_END = re.compile(rb"\n\r?\n")
+"""As wsproto's parser of HTTP has it."""
+_NORMAL, _VIOLATION, _UNSUPPORTED, _TOO_BIG = 1000, 1002, 1003, 1009
 
 
 class WebSocketStream:
@@ -50,16 +38,32 @@ class WebSocketStream:
 
     Args:
         stream: Below.
-        protocol: After the handshake.
+        is_client: We asked for it.
+        beginning: What came after the handshake already.
     """
 
-    __slots__ = ("_message_bytes", "_prompt_stream", "_protocol", "_sending", "_stream", "_unsent")
+    __slots__ = (
+        "_beginning",
+        "_has_ended",
+        "_is_client",
+        "_is_open",
+        "_message_bytes",
+        "_prompt_stream",
+        "_reader",
+        "_sending",
+        "_stream",
+        "_unsent",
+    )
 
-    def __init__(self, stream: ByteStream, protocol: WSConnection) -> None:
+    def __init__(self, stream: ByteStream, *, is_client: bool, beginning: bytes = b"") -> None:
         self._stream = stream
         self._prompt_stream = stream if isinstance(stream, PromptStream) else None
-        self._protocol = protocol
+        self._is_client = is_client
+        self._reader = FrameReader(is_masked=not is_client)
+        self._beginning = beginning
         self._sending = trio.Lock()
+        self._is_open = True  # until a goodbye is sent: nothing follows it
+        self._has_ended = False  # until one comes
         self._message_bytes = 0
         self._unsent = b""  # a message that is not encoded yet
 
@@ -71,13 +75,13 @@ class WebSocketStream:
         """
         if self._unsent:
             data, self._unsent = self._unsent + data, b""
-        await self._send(data)
+        await self._send(BINARY if data else None, data)
 
     def send_now(self, data: bytes) -> bool:
         """See `PromptStream`."""
-        stream = self._prompt_stream
-        if stream is not None and not self._sending.locked() and self._protocol.state is ConnectionState.OPEN:
-            return stream.send_now(self._encode(data))
+        if self._prompt_stream is not None and self._is_open and not self._sending.locked():
+            # What a server sends has no mask: RFC 6455, section 5.1.
+            return self._prompt_stream.send_now(encode_frame(BINARY, data, is_masked=self._is_client))
         self._unsent = data
         return False
 
@@ -88,36 +92,32 @@ class WebSocketStream:
             ClosedError: The connection broke, or the peer sent text, too long a message, or no WebSocket at all.
         """
         received: list[bytes] = []
-        while not received:
-            for event in await self._events():
-                if isinstance(event, BytesMessage):
-                    await self._check_size(event)
-                    if event.data:
-                        received.append(bytes(event.data))
-                elif isinstance(event, Ping):
-                    await self._send(event.response())
-                elif isinstance(event, TextMessage):
+        while not received and not self._has_ended:
+            for opcode, payload, is_last in await self._frames():
+                if opcode == BINARY:
+                    self._message_bytes += len(payload)
+                    if self._message_bytes > MESSAGE_BYTES_MAX:
+                        await self._refuse(_TOO_BIG, f"a message of more than {MESSAGE_BYTES_MAX} bytes")
+                    if is_last:
+                        self._message_bytes = 0
+                    if payload:
+                        received.append(payload)
+                elif opcode == PING:
+                    await self._send(PONG, payload)
+                elif opcode == TEXT:
                     await self._refuse(_UNSUPPORTED, "a text message, where all are binary")
-                elif isinstance(event, CloseConnection):
-                    if self._protocol.state is ConnectionState.REMOTE_CLOSING:
-                        # Who says goodbye need not wait for ours.
-                        with contextlib.suppress(ClosedError):
-                            await self._send(event.response())
-                    return b"".join(received)
+                elif opcode == CLOSE:
+                    await self._on_goodbye(payload)
+                    break
         return received[0] if len(received) == 1 else b"".join(received)
 
     async def aclose(self) -> None:
         """Say goodbye, if that does not take long, and close."""
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_S):
-            try:
-                if self._protocol.state is ConnectionState.OPEN:
-                    await self._send(CloseConnection(code=_NORMAL))
-            except ClosedError:
-                pass
         with trio.CancelScope(shield=True):
+            await self.refuse(_NORMAL, "")
             await self._stream.aclose()
 
-    async def _send(self, event: Event | bytes) -> None:
+    async def _send(self, opcode: int | None, payload: bytes) -> None:
         # Encoded in the order of sending, for nothing follows the goodbye.
         try:
             # Nearly always free, and a needless round of the event loop takes 25 to 50 µs.
@@ -125,51 +125,47 @@ class WebSocketStream:
         except trio.WouldBlock:
             await self._sending.acquire()
         try:
-            await self._stream.send_all(self._encode(event) if event else b"")
-        except ProtocolError:
-            raise ClosedError("the WebSocket is closed") from None
+            if not self._is_open:
+                raise ClosedError("the WebSocket is closed")
+            if opcode == CLOSE:
+                self._is_open = False
+            await self._stream.send_all(b"" if opcode is None else encode_frame(opcode, payload, is_masked=self._is_client))
         finally:
             self._sending.release()
 
-    def _encode(self, event: Event | bytes) -> bytes:
-        if not isinstance(event, bytes):
-            return self._protocol.send(event)
-        if self._protocol.client or self._protocol.state is not ConnectionState.OPEN:
-            return self._protocol.send(BytesMessage(data=event))
-        # What a server sends is not masked: RFC 6455, section 5.2. A hub sends the same to all its clients; wsproto takes 6 µs for each.
-        size = len(event)
-        if size < _SHORT:
-            return b"%c%c%b" % (_BINARY, size, event)
-        if size < 2**16:
-            return b"%c%c%b%b" % (_BINARY, _SHORT, size.to_bytes(2), event)
-        return b"%c%c%b%b" % (_BINARY, _LONG, size.to_bytes(8), event)
-
-    async def _events(self) -> list[Event]:
-        # A few at a time: a peer that sends only headers must not take a turn as long as it takes to read them all.
-        events = list(islice(self._protocol.events(), _EVENTS_A_TURN))
-        if events:
+    async def _frames(self) -> list[Frame]:
+        # A few at a time, and then it is the turn of others.
+        data = b""
+        if self._reader.is_behind or self._beginning:
+            data, self._beginning = self._beginning, b""
             await trio.lowlevel.checkpoint()
-            return events
-        data = await self._stream.receive_some()
+        elif not (data := await self._stream.receive_some()):
+            self._has_ended = True
+            self._is_open = False
+            return []
         try:
-            self._protocol.receive_data(data or None)
-            return list(islice(self._protocol.events(), _EVENTS_A_TURN))
-        except ProtocolError as error:
-            raise ClosedError(f"the peer broke the WebSocket protocol: {error}") from None
+            return self._reader.read(data)
+        except DecodeError as error:
+            reason = f"the peer broke the WebSocket protocol: {error}"
+            await self.refuse(_VIOLATION, reason)
+            raise ClosedError(reason) from None
 
-    async def _check_size(self, message: BytesMessage) -> None:
-        self._message_bytes += len(message.data)
-        if self._message_bytes > MESSAGE_BYTES_MAX:
-            await self._refuse(_TOO_BIG, f"a message of more than {MESSAGE_BYTES_MAX} bytes")
-        if message.message_finished:
-            self._message_bytes = 0
+    async def _on_goodbye(self, payload: bytes) -> None:
+        self._has_ended = True
+        try:
+            code = decode_close(payload)
+        except DecodeError as error:
+            await self._refuse(_VIOLATION, str(error))
+        # Who says goodbye need not wait for ours.
+        with contextlib.suppress(ClosedError):
+            await self._send(CLOSE, b"" if code is None else encode_close(code, ""))
 
     async def refuse(self, code: int, reason: str) -> None:
-        """Say goodbye for a reason, which a page can read, unlike an error of HTTP."""
-        with trio.move_on_after(_CLOSE_S):
-            await self._send(CloseConnection(code=code, reason=reason))
+        """Say goodbye for a reason, which a page can read, unlike an error of HTTP. Of no effect after a goodbye."""
+        with trio.move_on_after(_CLOSE_S), contextlib.suppress(ClosedError):
+            await self._send(CLOSE, encode_close(code, reason))
 
-    async def _refuse(self, code: int, reason: str) -> None:
+    async def _refuse(self, code: int, reason: str) -> NoReturn:
         await self.refuse(code, reason)
         raise ClosedError(reason)
 
@@ -187,8 +183,10 @@ async def accept_websocket(stream: ByteStream, head: bytes, subprotocol: str | N
         ClosedError: The connection broke.
     """
     protocol = WSConnection(ConnectionType.SERVER)
+    found = _HEAD_END.search(head)
+    end = len(head) if found is None else found.end()
     try:
-        protocol.receive_data(head)
+        protocol.receive_data(head[:end])
         event = next(protocol.events(), None)
     except ProtocolError as error:
         hint = getattr(error, "event_hint", None) or RejectConnection(status_code=400)
@@ -197,7 +195,7 @@ async def accept_websocket(stream: ByteStream, head: bytes, subprotocol: str | N
     if not isinstance(event, Request):
         raise RemoteProtocolError("no handshake of a WebSocket")
     await stream.send_all(protocol.send(AcceptConnection(subprotocol=subprotocol)))
-    return WebSocketStream(stream, protocol)
+    return WebSocketStream(stream, is_client=False, beginning=head[end:])
 
 
 async def connect_websocket(
@@ -221,16 +219,20 @@ async def connect_websocket(
     fields += [] if origin is None else [(b"origin", origin.encode())]
     await stream.send_all(protocol.send(Request(host=host, target=target, extra_headers=fields)))
     refusal: RejectConnection | None = None
-    said = b""
+    head = said = b""
     while True:
         data = await stream.receive_some()
         if not data and refusal is None:
             raise ClosedError("the server closed the connection within the handshake")
+        if refusal is None:
+            head += data
         try:
             protocol.receive_data(data or None)
             for event in protocol.events():
                 if isinstance(event, AcceptConnection):
-                    return WebSocketStream(stream, protocol)
+                    found = _HEAD_END.search(head)
+                    assert found is not None
+                    return WebSocketStream(stream, is_client=True, beginning=head[found.end() :])
                 if isinstance(event, RejectData):
                     said = (said + event.data)[:_REASON_BYTES]
                 elif isinstance(event, RejectConnection):

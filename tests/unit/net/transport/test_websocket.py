@@ -203,6 +203,17 @@ async def test_ping_is_answered_and_goodbye_returned() -> None:
         assert bytes(await client.receive_some())[0] == 0x80 | Opcode.CLOSE
 
 
+async def test_what_came_before_a_goodbye_is_read_and_nothing_after_it() -> None:
+    frames = FrameProtocol(client=True, extensions=[])
+    async with raw_client() as (client, server, _):
+        await client.send_all(frames.send_data(b"last words", fin=True) + frames.close(3000, "tired") + b"garbage")
+        assert await server.receive_some() == b"last words"
+        assert await server.receive_some() == b""
+        assert bytes(await client.receive_some())[:4] == b"\x88\x02" + (3000).to_bytes(2)
+        with pytest.raises(ClosedError):
+            await server.send_all(b"too late")
+
+
 async def test_closing_is_told_and_done_once() -> None:
     async with opened() as (client, server):
         await client.aclose()

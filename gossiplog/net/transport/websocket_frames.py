@@ -1,0 +1,205 @@
+"""The frames of an open WebSocket: bytes in, payloads out. No input or output, no extension.
+
+wsproto reads and writes them as well, with some sixty calls of functions for each: a third of what a hub does beyond the interpreter's own
+work when it passes an entry on. The handshake, where that does not matter, is left to it.
+
+Source: RFC 6455, sections 5 and 7.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from ...errors import DecodeError
+
+__all__ = [
+    "BINARY",
+    "CLOSE",
+    "FRAMES_A_TURN",
+    "PING",
+    "PONG",
+    "TEXT",
+    "Frame",
+    "FrameReader",
+    "decode_close",
+    "encode_close",
+    "encode_frame",
+]
+
+_CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+FRAMES_A_TURN = 64
+"""How many `read` takes at once: a chunk full of headers must not take a turn as long as it takes to read them all."""
+
+_FINAL, _RESERVED, _OPCODE, _MASKED, _LENGTH = 0x80, 0x70, 0x0F, 0x80, 0x7F
+_SHORT, _LONG = 126, 127
+"""In the place of a length: one that takes two bytes follows, or one that takes eight."""
+_MASK_BYTES = 4
+_CONTROL_BYTES_MAX = 125
+_CODES = (*range(1000, 1004), *range(1007, 1015), *range(3000, 5000))
+"""Of a goodbye that is said; 1004 to 1006 and 1015 are for what was not."""
+_BYTES = bytes(range(256))
+_XOR = tuple((int.from_bytes(_BYTES) ^ int.from_bytes(bytes([key]) * 256)).to_bytes(256) for key in range(256))
+"""All bytes, each of them XOR a key; by the key."""
+
+
+class Frame(NamedTuple):
+    """A frame, or a part of one with data.
+
+    Attributes:
+        opcode: What it is; also of a message's further frames that of its first.
+        payload: Without its mask.
+        is_last: It ends its message.
+    """
+
+    opcode: int
+    payload: bytes
+    is_last: bool
+
+
+class FrameReader:
+    """Takes apart what one side sends, as it comes: nothing is held but the beginning of a header or of a control frame.
+
+    Args:
+        is_masked: Whether the frames have masks, as those of a client must and those of a server must not.
+    """
+
+    __slots__ = ("_is_final", "_is_masked", "_left", "_mask", "_message", "_opcode", "_rest", "is_behind")
+
+    def __init__(self, *, is_masked: bool) -> None:
+        self._is_masked = is_masked
+        self._rest = b""
+        self._opcode = _CONTINUATION  # of the frame
+        self._message = _CONTINUATION  # the opcode of the message that has begun
+        self._is_final = True
+        self._mask = b""
+        self._left = 0
+        self.is_behind = False
+        """Whether `read` may have more to say, of what it was given."""
+
+    def read(self, data: bytes) -> list[Frame]:
+        """Take bytes, cut anywhere; while `is_behind`, call it with none for the rest.
+
+        Raises:
+            DecodeError: They are no frames, and the stream is lost; what came before was returned.
+        """
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        frames: list[Frame] = []
+        at, size = 0, len(data)
+        is_broken = False
+        while len(frames) < FRAMES_A_TURN:
+            if not self._left:
+                try:
+                    start = self._read_header(data, at)
+                except DecodeError:
+                    if not frames:
+                        raise
+                    is_broken = True
+                    break
+                if not start:
+                    break
+                at = start
+            end = min(at + self._left, size)
+            if self._left and at == end:
+                break
+            piece, at = data[at:end], end
+            self._left -= len(piece)
+            if self._is_masked:
+                piece = self._unmasked(piece)
+            frames.append(Frame(self._opcode, piece, self._is_final and not self._left))
+        self._rest = data[at:]
+        self.is_behind = is_broken or len(frames) == FRAMES_A_TURN
+        return frames
+
+    def _read_header(self, data: bytes, at: int) -> int:
+        """Read a header; return where it ends, or 0 if that, or the end of a control frame, is not here yet."""
+        if len(data) < at + 2:
+            return 0
+        first, second = data[at], data[at + 1]
+        opcode, length, at = first & _OPCODE, second & _LENGTH, at + 2
+        if first & _RESERVED:
+            raise DecodeError("a frame with a bit of an extension, of which none was agreed on")
+        if bool(second & _MASKED) is not self._is_masked:
+            raise DecodeError("a frame without a mask" if self._is_masked else "a frame with a mask")
+        is_control = opcode >= CLOSE
+        if is_control:
+            if opcode > PONG or not first & _FINAL or length > _CONTROL_BYTES_MAX:
+                raise DecodeError(f"a control frame with opcode {opcode} and length {length}, in parts or too long or of no known kind")
+        elif opcode > BINARY or bool(opcode) is bool(self._message):
+            raise DecodeError(f"a frame with opcode {opcode} " + ("within a message" if self._message else "and no message before"))
+        if length >= _SHORT:
+            size = 2 if length == _SHORT else 8
+            if len(data) < at + size:
+                return 0
+            length, at = int.from_bytes(data[at : at + size]), at + size
+            if length < (_SHORT if size == 2 else 2**16) or length >= 2**63:
+                raise DecodeError(f"a frame's length, {length}, in {size} bytes")
+        if self._is_masked:
+            if len(data) < at + _MASK_BYTES:
+                return 0
+            self._mask, at = data[at : at + _MASK_BYTES], at + _MASK_BYTES
+        if is_control:
+            if len(data) < at + length:
+                return 0
+            self._opcode, self._is_final = opcode, True
+        else:
+            self._is_final = bool(first & _FINAL)
+            self._opcode = opcode or self._message
+            self._message = _CONTINUATION if self._is_final else self._opcode
+        self._left = length
+        return at
+
+    def _unmasked(self, piece: bytes) -> bytes:
+        mask = self._mask
+        if self._left:
+            # The next piece begins in the middle of it.
+            turn = len(piece) % _MASK_BYTES
+            self._mask = mask[turn:] + mask[:turn]
+        return _masked(piece, mask)
+
+
+def encode_frame(opcode: int, payload: bytes, *, is_masked: bool) -> bytes:
+    """Encode a whole message, or a control frame with at most 125 bytes; masked by chance, as a client must."""
+    size, masked = len(payload), _MASKED if is_masked else 0
+    if size < _SHORT:
+        head = b"%c%c" % (_FINAL | opcode, masked | size)
+    elif size < 2**16:
+        head = b"%c%c%b" % (_FINAL | opcode, masked | _SHORT, size.to_bytes(2))
+    else:
+        head = b"%c%c%b" % (_FINAL | opcode, masked | _LONG, size.to_bytes(8))
+    if not is_masked:
+        return head + payload
+    mask = os.urandom(_MASK_BYTES)
+    return b"%b%b%b" % (head, mask, _masked(payload, mask))
+
+
+def encode_close(code: int, reason: str) -> bytes:
+    """Encode what a goodbye says, with as much of the reason as there is room for."""
+    room = _CONTROL_BYTES_MAX - 2
+    return code.to_bytes(2) + reason.encode()[:room].decode(errors="ignore").encode()
+
+
+def decode_close(payload: bytes) -> int | None:
+    """Return the code of a goodbye; None if it says nothing.
+
+    Raises:
+        DecodeError: It says what none may say.
+    """
+    if not payload:
+        return None
+    code = int.from_bytes(payload[:2])
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError:
+        raise DecodeError("a goodbye with a reason that is no text") from None
+    if len(payload) < 2 or code not in _CODES:
+        raise DecodeError(f"a goodbye with code {code}")
+    return code
+
+
+def _masked(data: bytes, mask: bytes) -> bytes:
+    masked = bytearray(len(data))
+    for place, key in enumerate(mask):
+        masked[place::_MASK_BYTES] = data[place::_MASK_BYTES].translate(_XOR[key])
+    return bytes(masked)
