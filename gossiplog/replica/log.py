@@ -188,10 +188,10 @@ class Replica(LogCare):
         inserted = iter(await self._submit(InsertEntries(entries, is_retry)))
         return [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
 
-    async def insert_then(self, verdicts: Sequence[Verdict], then: Then) -> None:
+    def insert_then(self, verdicts: Sequence[Verdict], then: Then) -> bool:
         """Insert as `insert_verified`, but return before it is done, and have what that returns or raises handed to a function.
 
-        See `Writer.submit_then` for the step in which this is called, and what it may do.
+        See `Writer.submit_then` for the step in which this is called, what it may do, and when the answer is False.
 
         Raises:
             ReadOnlyLog: The log is open read-only.
@@ -205,11 +205,8 @@ class Replica(LogCare):
                 outcome = [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
             then(outcome)
 
-        if not entries:
-            then(list(verdicts))
-            return
         self._check_writable()
-        await self._writer.submit_then(InsertEntries(entries), finish)
+        return self._writer.submit_then(InsertEntries(entries), finish)
 
     @contextmanager
     def watch_commits(self, listener: Callable[[Sequence[Entry]], None]) -> Iterator[None]:

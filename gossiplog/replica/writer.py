@@ -126,21 +126,6 @@ class Writer:
         """
         check_not_applying()
         request = _Request(work)
-        await self._queue_up(request)
-        return await request.wait()
-
-    async def submit_then(self, work: InsertEntries, then: Then) -> None:
-        """Have a piece of work committed, and what came of it handed to a function: what `submit` would return or raise.
-
-        It is called in the step that commits, which spares whoever inserts all the time two steps of a task a commit. It must neither
-        wait nor raise. This returns when the work is queued; cancelled before, it is not done.
-
-        Raises:
-            ClosedError: The log is closed.
-        """
-        await self._queue_up(_Request(work, then))
-
-    async def _queue_up(self, request: _Request) -> None:
         try:
             try:
                 # Waiting for the outcome is checkpoint enough.
@@ -149,6 +134,27 @@ class Writer:
                 await self._send.send(request)
         except (trio.ClosedResourceError, trio.BrokenResourceError):
             raise ClosedError("the log is closed") from None
+        return await request.wait()
+
+    def submit_then(self, work: InsertEntries, then: Then) -> bool:
+        """Have a piece of work committed, and what came of it handed to a function: what `submit` would return or raise.
+
+        It is called in the step that commits, which spares whoever inserts all the time two steps of a task a commit. It must neither
+        wait nor raise.
+
+        Returns:
+            False, and nothing is done, if too much waits already; only `submit` waits for room.
+
+        Raises:
+            ClosedError: The log is closed.
+        """
+        try:
+            self._send.send_nowait(_Request(work, then))
+        except trio.WouldBlock:
+            return False
+        except (trio.ClosedResourceError, trio.BrokenResourceError):
+            raise ClosedError("the log is closed") from None
+        return True
 
     @property
     def waiting(self) -> int:

@@ -204,13 +204,13 @@ async def test_client_over_its_quota_does_not_keep_the_hub_and_its_other_clients
 async def test_what_is_over_a_quota_is_not_verified_but_what_is_forged_for_it_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = open_to_all(quota={"entries_per_writer": 20})
     async with memory_log(1) as log, memory_log(2) as client, memory_log(3) as other, log.listen("127.0.0.1:0", limits=rules) as hub:
-        verify, verified = log.verify_many, list[bytes]()
+        validate, verified = log._validate, list[bytes]()
 
-        async def counting(values: Sequence[bytes]) -> list[Verdict]:
+        def counting(values: Sequence[bytes]) -> list[Verdict]:
             verified.extend(values)
-            return await verify(values)
+            return validate(values)
 
-        monkeypatch.setattr(log, "verify_many", counting)
+        monkeypatch.setattr(log, "_validate", counting)
         entries = await client.append_many(range(300))
         victims = await other.append("honest")
         verdicts = hub.services[TOPIC].figures.verdicts

@@ -31,6 +31,8 @@ __all__ = ["InsertQueue"]
 
 _BATCH_ENTRIES = 256
 _BATCH_BYTES = 2**20
+_AT_ONCE = 4
+"""Small entries that are verified in the step that brings them, before others get their turn and what has been verified is committed."""
 
 
 class _Batch(NamedTuple):
@@ -51,7 +53,8 @@ class _Batch(NamedTuple):
 class InsertQueue:
     """A queue and its task: while one batch is being committed, the next one is being verified, and a third one gathers.
 
-    What was committed is decided upon in the step that commits it; a task of its own for that would be woken up twice for each entry.
+    Where nothing waits, an entry passes the queue by: it is verified in the step that brings it. What was committed is decided upon in
+    the step that commits it. A task for either would have to be woken up for each entry.
 
     The broadcast machine bounds the queue: a peer has so many entries under way and no more.
 
@@ -82,7 +85,8 @@ class InsertQueue:
         self._on_decided = on_decided
         self._queue = FairQueue[InsertEntry]()
         self._more, self._turn = Sleeper(), Sleeper()
-        self._is_inserting = False
+        self._under_way = 0  # batches that the log has
+        self._at_once_left = _AT_ONCE
         self._nursery: trio.Nursery | None = None
 
     def __len__(self) -> int:
@@ -91,6 +95,15 @@ class InsertQueue:
 
     def put(self, entry: InsertEntry, client: PeerId | None) -> None:
         """Take an entry, from a client, or None for all others."""
+        # The task is at none that came before.
+        if self._at_once_left and self._more.is_asleep and not self._queue:
+            verdict = self._refuse(entry) or self._log.verify_now(entry.value)
+            if verdict is not None:
+                self._at_once_left -= 1
+                batch = self._judge([entry], [verdict])
+                if not self._submit(batch):
+                    self._insert_later(batch)
+                return
         self._queue.put(client, entry)
         self._more.wake()
 
@@ -104,12 +117,14 @@ class InsertQueue:
                     while not self._queue:
                         await self._more.sleep()
                     entries = self._gather()
+                    self._at_once_left = _AT_ONCE
                     # Waiting was a turn for others already.
                     verdicts = await self._verify([entry.value for entry in entries], map(self._refuse, entries), is_rested=has_waited)
-                    judged = self._judge(entries, verdicts)
-                    while self._is_inserting:
+                    batch = self._judge(entries, verdicts)
+                    while self._under_way:
                         await self._turn.sleep()
-                    await self._insert_batch(entries, judged)
+                    if not self._submit(batch):
+                        await self._insert_each(batch)
         finally:
             self._nursery = None
 
@@ -123,13 +138,16 @@ class InsertQueue:
         verified = iter([now] if now is not None else await self._log.verify_many(asked) if asked else ())
         return [next(verified) if verdict is None else verdict for verdict in verdicts]
 
-    def _judge(self, batch: list[InsertEntry], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    def _judge(self, entries: list[InsertEntry], verdicts: Sequence[Verdict]) -> _Batch:
         """Check the keys too, and tell of what need not wait for the commit."""
-        judged = [self._admit(entry, _check_key(entry, verdict)) for entry, verdict in zip(batch, verdicts, strict=True)]
-        for entry, verdict in zip(batch, judged, strict=True):
-            if verdict.accepted and verdict.entry is not None and self._cut_through.foresees(verdict.entry):
-                self._on_foreseen(entry, verdict.entry)
-        return judged
+        judged = [self._admit(entry, _check_key(entry, verdict)) for entry, verdict in zip(entries, verdicts, strict=True)]
+        keys = list[bytes]()
+        for entry, verdict in zip(entries, judged, strict=True):
+            if verdict.accepted and verdict.entry is not None:
+                keys.append(verdict.entry.key)
+                if self._cut_through.foresees(verdict.entry):
+                    self._on_foreseen(entry, verdict.entry)
+        return _Batch(entries, judged, keys, time.time_ns())
 
     def _gather(self) -> list[InsertEntry]:
         entries = size = 0
@@ -142,28 +160,43 @@ class InsertQueue:
 
         return self._queue.take(is_full)
 
-    async def _insert_batch(self, entries: list[InsertEntry], verdicts: list[Verdict]) -> None:
-        """Hand to the log what verification accepted."""
-        keys = [verdict.entry.key for verdict in verdicts if verdict.accepted and verdict.entry is not None]
-        self._appends.on_arrived(keys)
-        batch = _Batch(entries, verdicts, keys, time.time_ns())
-        self._is_inserting = True
+    def _submit(self, batch: _Batch) -> bool:
+        """Hand to the log what verification accepted; False if the log has too much to do, and will have to be waited for."""
+        if not batch.keys:
+            self._decide(batch, batch.verdicts)
+            return True
+        self._appends.on_arrived(batch.keys)
+        self._under_way += 1
         try:
-            await self._log.insert_then(verdicts, partial(self._on_inserted, batch))
+            return self._log.insert_then(batch.verdicts, partial(self._on_inserted, batch))
         except GossipLogError as error:
             self._on_inserted(batch, error)
+            return True
 
     def _on_inserted(self, batch: _Batch, outcome: list[Verdict] | BaseException) -> None:
-        if not isinstance(outcome, BaseException):
-            self._decide(batch, outcome)
-        elif self._nursery is not None and _is_of_one(outcome, len(batch.verdicts)):
+        if isinstance(outcome, BaseException):
+            if _is_of_one(outcome, len(batch.verdicts)):
+                self._insert_later(batch)
+                return
+            outcome = _not_stored(batch.verdicts, outcome)
+        self._on_settled(batch, outcome)
+
+    def _insert_later(self, batch: _Batch) -> None:
+        # What comes next waits for it in the queue.
+        self._at_once_left = 0
+        if self._nursery is not None:
             self._nursery.start_soon(self._insert_each, batch)
-        else:
-            self._decide(batch, _not_stored(batch.verdicts, outcome))
 
     async def _insert_each(self, batch: _Batch) -> None:
         """Insert one by one what could not be inserted together."""
-        self._decide(batch, [(await self._insert([verdict]))[0] for verdict in batch.verdicts])
+        self._on_settled(batch, [(await self._insert([verdict]))[0] for verdict in batch.verdicts])
+
+    def _on_settled(self, batch: _Batch, decided: Sequence[Verdict]) -> None:
+        self._under_way -= 1
+        self._decide(batch, decided)
+        if not self._under_way:
+            self._at_once_left = _AT_ONCE
+            self._turn.wake()
 
     def _decide(self, batch: _Batch, decided: Sequence[Verdict]) -> None:
         with span("receive", self._log.topic, len(decided), batch.began_ns) as note_attributes:
@@ -178,8 +211,6 @@ class InsertQueue:
         except Exception as error:
             # This is the log's own writer, which must not come to harm.
             note("fault in the protocol", level=logging.ERROR, error=error)
-        self._is_inserting = False
-        self._turn.wake()
 
     async def insert_synced(
         self,
