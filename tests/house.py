@@ -115,6 +115,7 @@ LARGE_FILES: dict[str, str] = {}
 LARGE_FUNCTIONS = {
     "cli/net/serve.py:serve": "click takes an option per line, and the docstring is the help",
 }
+OF_NAMED_TUPLES = frozenset({"_replace", "_make", "_fields", "_asdict"})
 ENTRANCES = frozenset(
     {
         "__init__.py",
@@ -139,6 +140,29 @@ class Imported:
     is_typing: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the rules ask of one file.
+
+    Attributes:
+        imports: Whatever it imports, wherever it does.
+        calls: The functions that it calls by a plain name.
+        of_random: What it takes from the module `random`.
+        defined: Every name that it assigns or defines, at the top, in classes, and on objects of its own.
+        private: Attributes with an underscore, other than those that a class has from its base: line, name, text.
+        functions: The name and the number of lines of each.
+        docstring: Empty if it has none.
+    """
+
+    imports: tuple[Imported, ...]
+    calls: frozenset[str]
+    of_random: frozenset[str]
+    defined: frozenset[str]
+    private: tuple[tuple[int, str, str], ...]
+    functions: tuple[tuple[str, int], ...]
+    docstring: str
+
+
 @dataclass(frozen=True)
 class House:
     """The sources of the package, by path below it."""
@@ -149,6 +173,10 @@ class House:
     def of(package: Path = PACKAGE) -> House:
         """Read all of it."""
         return House({str(path.relative_to(package)): path.read_text("utf-8") for path in sorted(package.rglob("*.py"))})
+
+    def facts(self, path: str) -> Facts:
+        """What the rules ask of a file; found once for each text."""
+        return facts_of(path, self.sources[path])
 
     @cached_property
     def modules(self) -> dict[str, str]:
@@ -161,7 +189,7 @@ class House:
         return {path: frozenset(self._files(path)) for path in self.sources}
 
     def _files(self, path: str) -> Iterator[str]:
-        for imported in imported_names(path, self.sources[path]):
+        for imported in self.facts(path).imports:
             name = imported.name
             if name.partition(".")[0] == "gossiplog":
                 found = self.resolve(name.partition(".")[2])
@@ -193,32 +221,51 @@ def is_pure(path: str) -> bool:
 
 
 @cache
-def parse(source: str) -> ast.Module:
-    """Parse, once a text."""
-    return ast.parse(source)
-
-
-@cache
-def imported_names(path: str, source: str) -> tuple[Imported, ...]:
-    """Whatever a file imports, wherever it does."""
-    tree = parse(source)
-    typing_only = {
-        id(node)
-        for branch in ast.walk(tree)
-        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
-        for statement in branch.body
-        for node in ast.walk(statement)
-    }
+def facts_of(path: str, source: str) -> Facts:
+    """Read a file's text once for all rules, and keep no tree of it."""
+    tree = ast.parse(source)
     package = ["gossiplog", *path.split("/")[:-1]]
-    found = []
+    for_types: set[ast.AST] = set()
+    imports: list[Imported] = []
+    private: list[tuple[int, str, str]] = []
+    functions: list[tuple[str, int]] = []
+    calls, of_random, defined = set(), set(), set()
+    # From the outside in, so that a branch for type checkers is met before what it imports.
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [Imported(alias.name, id(node) in typing_only) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            source_name = ".".join(part for part in (base, node.module) if part)
-            found += [Imported(f"{source_name}.{alias.name}", id(node) in typing_only) for alias in node.names]
-    return tuple(found)
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                for_types.update(inner for statement in node.body for inner in ast.walk(statement))
+            case ast.Import():
+                imports += [Imported(alias.name, node in for_types) for alias in node.names]
+            case ast.ImportFrom():
+                base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+                home = ".".join(part for part in (base, node.module) if part)
+                imports += [Imported(f"{home}.{alias.name}", node in for_types) for alias in node.names]
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                defined.add(name)
+                functions.append((name, (node.end_lineno or node.lineno) - node.lineno + 1))
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                defined.add(name)
+            case ast.Call(func=ast.Name(id=name)):
+                calls.add(name)
+            case ast.Attribute(attr=name):
+                owner = node.value.id if isinstance(node.value, ast.Name) else ""
+                # What is assigned on `self` is the file's own; what is assigned on another object is not.
+                if owner in ("self", "cls") and isinstance(node.ctx, ast.Store):
+                    defined.add(name)
+                if owner == "random":
+                    of_random.add(f"random.{name}")
+                if re.match(r"_[a-z]", name) and owner not in ("self", "cls") and name not in OF_NAMED_TUPLES:
+                    private.append((node.lineno, name, ast.unparse(node)))
+    return Facts(
+        tuple(imports),
+        frozenset(calls),
+        frozenset(of_random),
+        frozenset(defined),
+        tuple(private),
+        tuple(functions),
+        ast.get_docstring(tree) or "",
+    )
 
 
 def forbidden_edges(house: House) -> list[str]:
@@ -253,30 +300,27 @@ def circles(house: House) -> list[str]:
 def impure(house: House) -> list[str]:
     """Pure files that import what has clocks, files, sockets or threads, or a file of ours that is not pure."""
     wrong = []
-    for path, source in house.sources.items():
-        if not is_pure(path):
-            continue
+    for path in filter(is_pure, house.sources):
         wrong += [f"{path} imports {other}, which is not pure" for other in sorted(house.imports[path]) if not is_pure(other)]
         if path in FILES_ALLOWED:
             continue
-        roots = {imported.name.partition(".")[0] for imported in imported_names(path, source) if not imported.is_typing}
+        facts = house.facts(path)
+        roots = {imported.name.partition(".")[0] for imported in facts.imports if not imported.is_typing}
         wrong += [f"{path} imports {root}" for root in sorted(roots & (IMPURE | FILES))]
-        called = {node.func.id for node in ast.walk(parse(source)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-        wrong += [f"{path} calls {function}" for function in sorted(called & {"open", "print", "input"})]
+        wrong += [f"{path} calls {function}" for function in sorted(facts.calls & {"open", "print", "input"})]
     return wrong
 
 
 def random_of_its_own(house: House) -> list[str]:
     """Pure files that use more of `random` than the type of what a constructor is given."""
     wrong = []
-    for path, source in house.sources.items():
-        if not is_pure(path) or path in FILES_ALLOWED:
+    for path in filter(is_pure, house.sources):
+        if path in FILES_ALLOWED:
             continue
-        names = {imported.name for imported in imported_names(path, source) if imported.name.partition(".")[0] in ("random", "secrets")}
+        facts = house.facts(path)
+        names = {imported.name for imported in facts.imports if imported.name.partition(".")[0] in ("random", "secrets")}
         if "random" in names:
-            names.discard("random")
-            attributes = (node for node in ast.walk(parse(source)) if isinstance(node, ast.Attribute))
-            names |= {f"random.{node.attr}" for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "random"}
+            names = names - {"random"} | facts.of_random
         wrong += [f"{path} uses {name}" for name in sorted(names - {"random.Random"})]
     return wrong
 
@@ -284,8 +328,8 @@ def random_of_its_own(house: House) -> list[str]:
 def away_from_home(house: House) -> list[str]:
     """Packages that a folder must not know."""
     wrong = []
-    for path, source in house.sources.items():
-        for imported in imported_names(path, source):
+    for path in house.sources:
+        for imported in house.facts(path).imports:
             home = AT_HOME.get(imported.name.partition(".")[0])
             if home is not None and not imported.is_typing and not path.startswith(f"{home}/"):
                 wrong.append(f"{path} imports {imported.name}, which belongs in {home}/")
@@ -295,36 +339,16 @@ def away_from_home(house: House) -> list[str]:
 def private_names(house: House) -> list[str]:
     """Names with an underscore that are used outside the file that defines them."""
     wrong = []
-    for path, source in house.sources.items():
+    for path in house.sources:
         if path in PRIVATE_ALLOWED:
             continue
-        for imported in imported_names(path, source):
+        facts = house.facts(path)
+        for imported in facts.imports:
             name = imported.name.rpartition(".")[2]
             if imported.name.startswith("gossiplog.") and name.startswith("_") and not name.startswith("__"):
                 wrong.append(f"{path} imports {imported.name}")
-        own = defined_names(source)
-        uses = (node for node in ast.walk(parse(source)) if isinstance(node, ast.Attribute) and re.match(r"_[a-z]", node.attr))
-        wrong += [f"{path}:{node.lineno} uses {ast.unparse(node)}" for node in uses if node.attr not in own and not is_inherited(node)]
+        wrong += [f"{path}:{line} uses {text}" for line, name, text in facts.private if name not in facts.defined]
     return wrong
-
-
-def is_inherited(node: ast.Attribute) -> bool:
-    """Whether a name is what a class has from its base, or belongs to every named tuple."""
-    is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-    return is_own or node.attr in ("_replace", "_make", "_fields", "_asdict")
-
-
-def defined_names(source: str) -> set[str]:
-    """Every name that a file assigns or defines, at the top, in classes, and on objects of its own."""
-    own = set()
-    for node in ast.walk(parse(source)):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                own.add(name)
-            # What is assigned on `self` is the file's own; what is assigned on another object is not.
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
-                own.add(name)
-    return own
 
 
 def too_large(house: House) -> list[str]:
@@ -334,11 +358,11 @@ def too_large(house: House) -> list[str]:
         lines = source.count("\n")
         if lines > LINES_MAX and path not in LARGE_FILES:
             wrong.append(f"{path} has {lines} lines")
-        for node in ast.walk(parse(source)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
-                length = node.end_lineno - node.lineno + 1
-                if length > FUNCTION_LINES_MAX and f"{path}:{node.name}" not in LARGE_FUNCTIONS:
-                    wrong.append(f"{path}:{node.name} has {length} lines")
+        wrong += [
+            f"{path}:{name} has {length} lines"
+            for name, length in house.facts(path).functions
+            if length > FUNCTION_LINES_MAX and f"{path}:{name}" not in LARGE_FUNCTIONS
+        ]
     return wrong
 
 
@@ -357,15 +381,14 @@ def without_words(house: House) -> list[str]:
     wrong = []
     folders = {path.rpartition("/")[0] for path in house.sources}
     wrong += [f"{folder} has no __init__.py" for folder in sorted(folders) if f"{folder}/__init__.py".lstrip("/") not in house.sources]
-    for path, source in house.sources.items():
-        tree = parse(source)
-        docstring = ast.get_docstring(tree)
-        if not docstring:
+    for path in house.sources:
+        facts = house.facts(path)
+        if not facts.docstring:
             wrong.append(f"{path} has no docstring")
         elif path.endswith("__init__.py"):
-            if not docstring.partition("\n\n")[0].endswith("."):
+            if not facts.docstring.partition("\n\n")[0].endswith("."):
                 wrong.append(f"{path} does not say what the folder is for")
-            if "__all__" not in defined_names(source):
+            if "__all__" not in facts.defined:
                 wrong.append(f"{path} has no __all__")
     return wrong
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -14,6 +15,7 @@ ROWS = [
 ]
 
 
+@cache
 def names_in(path: Path) -> set[str]:
     nodes = ast.parse(path.read_text()).body
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
