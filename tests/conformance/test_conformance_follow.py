@@ -11,7 +11,8 @@ from log_support import make
 from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError, StorageFull, StoreError
 from gossiplog.log.requests import WriteCursor
-from gossiplog.replica.subscription import UNACKED_MAX, Subscription
+from gossiplog.replica import subscription
+from gossiplog.replica.subscription import Subscription
 
 
 async def take(events, count: int) -> list[Entry]:
@@ -198,15 +199,16 @@ async def test_two_followers_cannot_have_one_cursor(open_log) -> None:
             pass
 
 
-async def test_a_follower_that_never_acknowledges_is_stopped(open_log) -> None:
+async def test_a_follower_that_never_acknowledges_is_stopped(open_log, monkeypatch) -> None:
+    monkeypatch.setattr(subscription, "UNACKED_MAX", 1_000)
     async with open_log() as log:
-        await log.append_many(range(UNACKED_MAX + 1))
+        await log.append_many(range(1_001))
         async with log.subscribe(cursor="indexer") as events:
-            got = await take(events, UNACKED_MAX)
+            got = await take(events, 1_000)
             with pytest.raises(LocalProtocolError, match="without an ack"):
                 await anext(events)
             await events.ack(got[-1])
-            assert (await anext(events)).message.payload == UNACKED_MAX
+            assert (await anext(events)).message.payload == 1_000
 
 
 async def test_a_cancelled_wait_loses_nothing(open_log) -> None:

@@ -18,15 +18,16 @@ from gossiplog.errors import DamagedLog, LocalProtocolError, ReadOnlyLog
 from gossiplog.log.fsck import FINDINGS_MAX, Kind
 
 VECTORS = Path(__file__).parents[2] / "vectors"
-HISTORY = make_history(Random(11), 300)
-COUNT = 400
+HISTORY = make_history(Random(11), 150)
+COUNT = 200
+LONG = 1_600
 
 
 async def write_log(path: Path, count: int) -> Path:
-    """A closed log of 300 entries with forks, and so many in a row on top."""
+    """A closed log of so many entries: the history with its forks, and the rest in a row on top."""
     async with opened(path) as log:
         await log.insert_many([entry.value for entry in HISTORY])
-        await log.append_many(range(count))
+        await log.append_many(range(count - len(HISTORY)))
     return path
 
 
@@ -35,8 +36,8 @@ def originals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A shorter and a longer log, of which each test gets a copy."""
     folder = tmp_path_factory.mktemp("originals")
     return (
-        trio.run(write_log, folder / "short.db", COUNT - len(HISTORY)),
-        trio.run(write_log, folder / "long.db", 1_300),
+        trio.run(write_log, folder / "short.db", COUNT),
+        trio.run(write_log, folder / "long.db", LONG),
     )
 
 
@@ -171,7 +172,7 @@ async def test_a_damaged_entry_goes_to_the_quarantine_with_its_descendants_and_c
 
 
 async def test_seqs_are_kept_by_a_repair(path) -> None:
-    damage(path, "DELETE FROM gossiplog_heads", "INSERT INTO gossiplog_cursors VALUES ('follower', 250)")
+    damage(path, "DELETE FROM gossiplog_heads", "INSERT INTO gossiplog_cursors VALUES ('follower', 150)")
     async with opened(path) as log:
         order = []
         async with log.subscribe() as events:
@@ -180,11 +181,11 @@ async def test_seqs_are_kept_by_a_repair(path) -> None:
         async with log.subscribe() as events:
             assert [(await anext(events)).key for _ in range(COUNT)] == order
         async with log.subscribe(cursor="follower") as events:
-            assert (await anext(events)).key == order[250]
+            assert (await anext(events)).key == order[150]
 
 
 async def test_a_cursor_behind_the_end_gets_what_comes_after_a_repair(path) -> None:
-    damage(path, "INSERT INTO gossiplog_cursors VALUES ('follower', 400)", "UPDATE gossiplog_entries SET value = x'00' WHERE seq > 390")
+    damage(path, "INSERT INTO gossiplog_cursors VALUES ('follower', 200)", "UPDATE gossiplog_entries SET value = x'00' WHERE seq > 190")
     async with opened(path) as log:
         assert (await log.fsck(repair=True)).is_clean
         new = await log.append("new")
@@ -194,7 +195,7 @@ async def test_a_cursor_behind_the_end_gets_what_comes_after_a_repair(path) -> N
 
 @pytest.mark.parametrize("value", ["NULL", "''", "'text'", "7", "1.5", "zeroblob(70000)", "x'85'", "CAST(x'ff' AS TEXT)"])
 async def test_an_entry_of_any_type_is_found_and_set_aside(path, value) -> None:
-    statement = f"UPDATE gossiplog_entries SET value = {value} WHERE seq = 400"
+    statement = f"UPDATE gossiplog_entries SET value = {value} WHERE seq = {COUNT}"
     if value == "NULL":
         # The column refuses NULL, which a flipped bit does not ask for.
         allow_null(path, is_allowed=True)
@@ -202,7 +203,7 @@ async def test_an_entry_of_any_type_is_found_and_set_aside(path, value) -> None:
     if value == "NULL":
         allow_null(path, is_allowed=False)
     async with opened(path) as log:
-        assert (await log.fsck()).findings[0].where == "seq 400"
+        assert (await log.fsck()).findings[0].where == f"seq {COUNT}"
         if value[0] not in "zx":
             with pytest.raises(DamagedLog):
                 await all_of(log)
@@ -213,7 +214,7 @@ async def test_an_entry_of_any_type_is_found_and_set_aside(path, value) -> None:
 
 
 async def test_an_entry_that_became_a_text_of_the_same_bytes_is_found_and_restored(path) -> None:
-    damage(path, "UPDATE gossiplog_entries SET value = CAST(value AS TEXT) WHERE seq = 350")
+    damage(path, "UPDATE gossiplog_entries SET value = CAST(value AS TEXT) WHERE seq = 180")
     async with opened(path) as log:
         assert "stored as str" in (await log.fsck()).findings[0].detail
         report = await log.fsck(repair=True)
@@ -255,7 +256,7 @@ async def test_findings_are_bounded_and_all_are_counted(long_path) -> None:
         report = await log.fsck()
         assert len(report.findings) == FINDINGS_MAX
         assert report.problems > FINDINGS_MAX
-        assert (report.entries, report.valid) == (1_600, 0)
+        assert (report.entries, report.valid) == (LONG, 0)
         assert (await log.fsck(repair=True)).is_clean
         assert await log.count() == 0
         await log.append("a new beginning")
@@ -266,7 +267,7 @@ async def test_progress_counts_entries(long_path) -> None:
     async with opened(long_path) as log:
         seen: list[int] = []
         await log.fsck(on_progress=seen.append)
-        assert seen == [1_000, 1_600]
+        assert seen == [1_000, LONG]
 
 
 async def test_a_log_that_is_open_read_only_is_checked_and_not_repaired(path) -> None:
@@ -359,7 +360,7 @@ async def test_pages_that_cannot_be_read_are_reported_with_what_lies_behind_them
         report = await log.fsck()
         gaps = [finding for finding in report.findings if finding.kind == Kind.UNREADABLE and finding.where.startswith("entries after")]
         assert len(gaps) == 2
-        assert 1_500 < report.entries < 1_600
+        assert LONG - 100 < report.entries < LONG
         assert report.valid == report.entries
     async with opened(long_path) as log:
         with pytest.raises(DamagedLog) as caught:
