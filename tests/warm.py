@@ -17,16 +17,23 @@ from pathlib import Path
 
 CLIENT = """\
 #!{python} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
 arguments = {first!r} + sys.argv[1:]
 if arguments[:1] != ["-m"]:
     os.execv({python!r}, [{python!r}, *arguments])
+signals = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+# What comes before it is known whom it is for has to wait.
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 with socket.socket(socket.AF_UNIX) as call:
     call.connect({place!r})
     request = json.dumps([os.getcwd(), arguments[1:], dict(os.environ)]).encode("utf-8", "surrogateescape")
     socket.send_fds(call, [len(request).to_bytes(4, "big")], [0, 1, 2])
     call.sendall(request)
-    sys.exit(call.recv(1)[0])
+    child = int.from_bytes(call.recv(4, socket.MSG_WAITALL), "big")
+    for each in signals:
+        signal.signal(each, lambda number, frame: os.kill(child, number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    sys.exit(next(iter(call.recv(1)), 1))
 """
 
 
@@ -34,7 +41,8 @@ with socket.socket(socket.AF_UNIX) as call:
 def warm_python(program: Path, modules: Sequence[str], *, first: Sequence[str] = ()) -> Iterator[None]:
     """Make a program that is Python, with these modules imported already where it is called with `-m`.
 
-    What a call is told: its arguments, its environment, the folder that it is called in, and the three files of its caller.
+    What a call is told: its arguments, its environment, the folder that it is called in, the three files of its caller, and SIGINT, SIGTERM
+    and SIGHUP. What is killed leaves it running until the end of the block.
 
     Args:
         program: Where to put it; a socket lies beside it.
@@ -47,13 +55,14 @@ def warm_python(program: Path, modules: Sequence[str], *, first: Sequence[str] =
     # Whoever forks must be alone, and numpy starts a thread for each core.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__)), str(place), *modules]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment) as process:
+    # In a session of its own, so that whatever it has forked ends with it.
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         try:
             yield
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -63,6 +72,7 @@ def warm_command(folder: Path) -> Iterator[Path]:
 
     names = {each.partition(":")[0] for each in COMMANDS.values() if not each.startswith("spark.")}
     modules = [*sorted(f"gossiplog.cli.{name}" for name in names), "gossiplog.gossip_log", "gossiplog.store.sqlite.store"]
+    modules += ["gossiplog.net.hub.server", "gossiplog.net.libp2p", "gossiplog.web"]
     with warm_python(folder / "gossiplog", modules, first=["-m", "gossiplog"]):
         yield folder
 
@@ -95,6 +105,7 @@ def answer(call: socket.socket) -> None:
         os.close(file)
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww"))
     request = call.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+    call.sendall(os.getpid().to_bytes(4, "big"))
     folder, (module, *arguments), environment = json.loads(request.decode("utf-8", "surrogateescape"))
     os.chdir(folder)
     os.environ.clear()

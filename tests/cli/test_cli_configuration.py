@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ WAIT_S = 60
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_gossiplog: None) -> Path:
     """A folder to be in, with two logs and a key."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -126,9 +125,7 @@ def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
 @contextmanager
 def serving(*args: str) -> Iterator[tuple[subprocess.Popen[str], list[dict[str, Any]]]]:
     """Run `gossiplog serve`; yields the process and what it says first of each log."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gossiplog", "serve", *args, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(["gossiplog", "serve", *args, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
@@ -136,7 +133,7 @@ def serving(*args: str) -> Iterator[tuple[subprocess.Popen[str], list[dict[str, 
         yield process, [json.loads(line)]
     finally:
         if process.poll() is None:
-            process.kill()
+            process.terminate()
         process.communicate(timeout=WAIT_S)
 
 

@@ -13,7 +13,6 @@ import pytest
 import trio
 from cli_support import TOPIC, Run
 from mesh_support import a_host
-from test_cli_process import started
 
 from gossiplog.codec.framing import encode_frame
 from gossiplog.errors import StreamReset
@@ -29,13 +28,16 @@ async def until_stream_ends(connection: Connection, stream: Stream) -> None:
 
 
 @contextmanager
-def serving(environment: dict[str, str], *args: str):
-    """`serve` in a process of its own, and the first line that it prints."""
-    with started(environment, "serve", *args, "--json") as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, process.stderr.read().decode() if process.stderr else ""
-        yield process, json.loads(line)
+def serving(*args: str):
+    """`gossiplog serve` in another process, and the first line that it prints."""
+    with subprocess.Popen(["gossiplog", "serve", *args, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, process.stderr.read().decode() if process.stderr else ""
+            yield process, json.loads(line)
+        finally:
+            process.terminate()
 
 
 def interrupt(process: "subprocess.Popen[bytes]") -> str:
@@ -45,16 +47,16 @@ def interrupt(process: "subprocess.Popen[bytes]") -> str:
     return err.decode()
 
 
-def test_two_servers_find_each_other_and_sync(cli: Run, environment: dict[str, str], folder: Path) -> None:
+def test_two_servers_find_each_other_and_sync(cli: Run, warm_gossiplog: None, folder: Path) -> None:
     for name in ("one.db", "two.db"):
         cli("init", name, "--topic", TOPIC)
     appended = cli("append", "one.db", '{"n":1}').record["id"]
-    with serving(environment, "one.db", "--p2p", "/ip4/127.0.0.1/tcp/0", "--p2p", "/ip4/127.0.0.1/tcp/0/ws") as (one, said):
+    with serving("one.db", "--p2p", "/ip4/127.0.0.1/tcp/0", "--p2p", "/ip4/127.0.0.1/tcp/0/ws") as (one, said):
         tcp, websocket = (Address.parse(url) for url in said["urls"])
         assert tcp.peer == websocket.peer == PeerKey.load_or_create(folder / "one.db.peer.pem").id
         assert (tcp.port, tcp.is_websocket, websocket.is_websocket) == (websocket.port, False, True)
         assert (folder / "one.db.peer.pem").stat().st_mode & 0o777 == 0o600
-        with serving(environment, "two.db", "--bootstrap", str(websocket), "--log-format", "json") as (two, other):
+        with serving("two.db", "--bootstrap", str(websocket), "--log-format", "json") as (two, other):
             assert other["urls"] == []
             assert two.stderr is not None
             while "synced" not in (line := two.stderr.readline().decode()):
@@ -112,11 +114,11 @@ def test_mistake_in_the_meshs_parameters_is_named(cli: Run, folder: Path, text: 
     assert "[score.thresholds]" in cli("serve", "--mesh-params-help", "gossipsub").out
 
 
-def test_scores_are_kept_by_the_files_parameters_and_shown(cli: Run, environment: dict[str, str], folder: Path) -> None:
+def test_scores_are_kept_by_the_files_parameters_and_shown(cli: Run, warm_gossiplog: None, folder: Path) -> None:
     cli("init", "app.db", "--topic", TOPIC)
     (folder / "mesh.toml").write_text("[score]\nbehaviour_threshold = 0.0\nbehaviour_weight = -7.0\nbehaviour_decay = 0.999999\n")
     options = ("--p2p", "/ip4/127.0.0.1/tcp/0", "--listen", "127.0.0.1:0", "--mesh-params", str(folder / "mesh.toml"))
-    with serving(environment, "app.db", *options) as (process, said):
+    with serving("app.db", *options) as (process, said):
         url, place = sorted(said["urls"], reverse=True)
 
         async def misbehave() -> dict[str, Any]:

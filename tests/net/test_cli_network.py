@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -30,7 +30,7 @@ WAIT_S = 60
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_gossiplog: None) -> Path:
     """A folder to be in, with three logs: two with entries of their own, an empty one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
@@ -80,13 +80,13 @@ def ran(*args: str, code: int = 0) -> list[Any]:
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "gossiplog", *args]
+    return ["gossiplog", *args]
 
 
 @contextmanager
-def serving(*args: str, code: int = 0) -> Iterator[dict[str, Any]]:
+def serving(*args: str, code: int = 0, program: Sequence[str] = ("gossiplog",)) -> Iterator[dict[str, Any]]:
     """Run `gossiplog serve` for the length of a block; yields what it says first, and `log`, filled with its log at the end."""
-    process = subprocess.Popen(command("serve", *args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*program, "serve", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     said: dict[str, Any] = {"pid": process.pid}
     try:
@@ -358,7 +358,8 @@ def test_hub_that_is_damaged_is_said_to_be_with_advice_that_can_be_followed(fold
 def test_log_that_is_served_cannot_be_appended_to_and_what_can_be_done_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOSSIPLOG_KEY_DIR", str(folder / "keys"))
     ran("key", "new", "me", "--json")
-    with serving("hub.db", "--listen", "127.0.0.1:0") as server:
+    # A process of its own: its number is told.
+    with serving("hub.db", "--listen", "127.0.0.1:0", program=(sys.executable, "-m", "gossiplog")) as server:
         (refused,) = ran("append", "hub.db", "1", "--json", code=1)
         assert (refused["error"]["kind"], str(server["pid"]) in refused["error"]["message"]) == ("busy", True)
         assert "gossiplog sync" in refused["error"]["hint"]
