@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -112,7 +113,10 @@ class Writer:
         self.commits = Timings()
         self.failures: dict[str, int] = {}
         self.failure: tuple[float, StoreError] | None = None
-        self._send, self._receive = trio.open_memory_channel[_Request](_QUEUE_MAX)
+        self._queue: deque[_Request] = deque()
+        self._task = Sleeper()
+        self._room = trio.Event()  # replaced and set when the queue, which was full, is not
+        self._is_closed = False
 
     async def submit(self, work: AppendPayloads | InsertEntries | WriteCursor) -> list[Verdict]:
         """Have a piece of work committed, and return a verdict for each of its entries.
@@ -126,14 +130,9 @@ class Writer:
         """
         check_not_applying()
         request = _Request(work)
-        try:
-            try:
-                # Waiting for the outcome is checkpoint enough.
-                self._send.send_nowait(request)
-            except trio.WouldBlock:
-                await self._send.send(request)
-        except (trio.ClosedResourceError, trio.BrokenResourceError):
-            raise ClosedError("the log is closed") from None
+        while not self._put(request):
+            await self._room.wait()
+        # Waiting for the outcome is checkpoint enough.
         return await request.wait()
 
     def submit_then(self, work: InsertEntries, then: Then) -> bool:
@@ -148,18 +147,21 @@ class Writer:
         Raises:
             ClosedError: The log is closed.
         """
-        try:
-            self._send.send_nowait(_Request(work, then))
-        except trio.WouldBlock:
+        return self._put(_Request(work, then))
+
+    def _put(self, request: _Request) -> bool:
+        if self._is_closed:
+            raise ClosedError("the log is closed")
+        if len(self._queue) >= _QUEUE_MAX:
             return False
-        except (trio.ClosedResourceError, trio.BrokenResourceError):
-            raise ClosedError("the log is closed") from None
+        self._queue.append(request)
+        self._task.wake()
         return True
 
     @property
     def waiting(self) -> int:
         """Pieces of work that wait for the commit after this one."""
-        return self._receive.statistics().current_buffer_used
+        return len(self._queue)
 
     @property
     def set_aside(self) -> Mapping[tuple[str, str], int]:
@@ -168,37 +170,36 @@ class Writer:
 
     def close(self) -> None:
         """Take no more work; what was submitted is still committed."""
-        self._send.close()
+        self._is_closed = True
+        self._room.set()
+        self._task.wake()
 
     async def run(self) -> None:
         """Commit groups until `close`. Whoever waits when this ends gets a ClosedError."""
         group: list[_Request] = []
         try:
-            async for first in self._receive:
-                group = self._gather(first)
+            while self._queue or not self._is_closed:
+                if not self._queue:
+                    await self._task.sleep()
+                    continue
+                group = self._gather()
                 await self._commit_group(group)
         finally:
-            self._send.close()
-            # A receiver that closes forgets what is still in the channel, and with it whoever waits for it.
-            while (request := self._take()) is not None:
-                group.append(request)
-            self._receive.close()
-            for request in group:
+            self.close()
+            for request in (*group, *self._queue):
                 if not request.is_done:
                     request.fail(ClosedError("the log was closed before the commit"))
+            self._queue.clear()
 
-    def _gather(self, first: _Request) -> list[_Request]:
-        group, size = [first], first.size
-        while size < _GROUP_ENTRIES_MAX and (request := self._take()) is not None:
-            group.append(request)
-            size += request.size
+    def _gather(self) -> list[_Request]:
+        queue, group, size = self._queue, list[_Request](), 0
+        if len(queue) >= _QUEUE_MAX:
+            full, self._room = self._room, trio.Event()
+            full.set()
+        while queue and size < _GROUP_ENTRIES_MAX:
+            group.append(queue.popleft())
+            size += group[-1].size
         return group
-
-    def _take(self) -> _Request | None:
-        try:
-            return self._receive.receive_nowait()
-        except (trio.WouldBlock, trio.EndOfChannel):
-            return None
 
     async def _commit_group(self, group: Sequence[_Request]) -> None:
         began = time.monotonic()

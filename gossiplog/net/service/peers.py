@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,7 +131,7 @@ class Peer:
     serving_waiting: int = 0
     pulling: int = 0
     bad_streams: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     refusals: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     metered: str | None = None
@@ -145,7 +146,7 @@ class Peer:
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""
-        self.counts[what] = self.counts.get(what, 0) + number
+        self.counts[what] += number
 
     @property
     def is_syncing(self) -> bool:

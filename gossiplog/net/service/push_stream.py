@@ -29,6 +29,9 @@ class PushStream:
         stream: Negotiated, either side's.
         on_message: Takes one message without its prefix; nothing more is read until it returns.
         take_now: Takes one if nothing has to be waited for, in the step in which it arrives, and says whether it did.
+
+    Attributes:
+        queued_bytes: Bytes that wait to be written.
     """
 
     def __init__(
@@ -41,35 +44,30 @@ class PushStream:
         self._on_message = on_message
         self._take_now = take_now
         self._queue: deque[bytes] = deque()
-        self._queued_bytes = 0
+        self.queued_bytes = 0
         self._more = trio.Event()
         self._emptied = trio.Event()
         self._emptied.set()
         self._moved_at = 0.0
 
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes that wait to be written."""
-        return self._queued_bytes
-
     def put(self, frame: bytes) -> bool:
         """Send or queue a message that has its prefix already; False if there is no room for it. One that is alone always finds room."""
-        if not self._queued_bytes and self.stream.send_at_once(frame):
+        if not self.queued_bytes and self.stream.send_at_once(frame):
             return True
-        if self._queued_bytes + len(frame) > QUEUE_BYTES_MAX and self._queue:
+        if self.queued_bytes + len(frame) > QUEUE_BYTES_MAX and self._queue:
             return False
-        if not self._queued_bytes:
+        if not self.queued_bytes:
             self._moved_at = trio.current_time()
             self._emptied = trio.Event()
         if not self._queue:
             self._more.set()
         self._queue.append(frame)
-        self._queued_bytes += len(frame)
+        self.queued_bytes += len(frame)
         return True
 
     def is_stalled(self) -> bool:
         """Whether much waits, and the peer has taken nothing for so long that it is of no use to wait for it."""
-        return self._queued_bytes > QUEUE_BYTES_MAX // 2 and trio.current_time() - self._moved_at > STALLED_S
+        return self.queued_bytes > QUEUE_BYTES_MAX // 2 and trio.current_time() - self._moved_at > STALLED_S
 
     async def drain(self) -> None:
         """Wait until all that was queued is written, or the stream ended."""
@@ -90,7 +88,7 @@ class PushStream:
             self.stream.close_sending()
         finally:
             self._queue.clear()
-            self._queued_bytes = 0
+            self.queued_bytes = 0
             self._emptied.set()
 
     async def _read(self) -> None:
@@ -130,7 +128,7 @@ class PushStream:
             except (StreamReset, ClosedError):
                 # Whoever reads learns of it as well, and says so.
                 return
-            self._queued_bytes -= size
+            self.queued_bytes -= size
             self._moved_at = trio.current_time()
-            if not self._queued_bytes:
+            if not self.queued_bytes:
                 self._emptied.set()

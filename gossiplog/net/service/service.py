@@ -404,7 +404,7 @@ class Service:
                 peer.count("dropped")
                 self.count("pushes dropped")
                 self.tell(PushDropped(id))
-            if push.is_stalled():
+            if push.queued_bytes and push.is_stalled():
                 self.observed("slow", id, size=push.queued_bytes)
                 note("slow reader dropped", level=logging.WARNING, peer=id, queued_bytes=push.queued_bytes)
                 self._close(peer)

@@ -335,7 +335,15 @@ class MuxedConnection:
         try:
             while data := await self._byte_stream.receive_some():
                 self.counters.bytes_in += len(data)
-                self._take(self.muxer.receive(data, trio.current_time()), handlers)
+                events = self.muxer.receive(data, trio.current_time())
+                if self._flushes is None:
+                    self._take(events, handlers)
+                else:
+                    self._flushes.hold()
+                    try:
+                        self._take(events, handlers)
+                    finally:
+                        self._flushes.release()
                 while self.muxer.is_behind:
                     await trio.lowlevel.checkpoint()
                     self._take(self.muxer.receive(b"", trio.current_time()), handlers)
