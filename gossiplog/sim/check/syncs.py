@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from ...broadcast import Event, StartSync, SyncFinished, SyncServed
@@ -90,6 +91,7 @@ class Syncs:
         self._late = late
         self._make_server = make_server
         self._on_synced = on_synced
+        self._sketch = Sketch()
         self._clients: dict[Stream, tuple[Wire, _Client]] = {}
         self._servers: dict[Stream, tuple[PeerId, Server]] = {}
         self._slots = SessionSlots[PeerId]()
@@ -182,9 +184,9 @@ class Syncs:
 
     def _view(self) -> _View:
         _, last = self._owner.read(ask(ReadCount(counted=False)))
-        sketch = Sketch()
-        sketch.add(self._owner.state.leaves)
-        return _View(last, sketch)
+        # Between two starts a log only grows, at its end.
+        self._sketch.add(islice(self._owner.state.leaves, self._sketch.counts[0], None))
+        return _View(last, self._sketch.copy())
 
     # Streams that peers open
 
