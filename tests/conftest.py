@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from postgres_support import PostgresServer, find_binaries, running_server
 from warm import warm_command
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 SPARK = Path(__file__).parent / "spark"
 APART = ("sim/test_check.py", "unit/sim/simsub/test_simsub.py")
