@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cli_support import TOPIC, Run
+import trio
+from cli_support import SEEDS, TOPIC, Run
+
+import gossiplog
+from gossiplog.entry import Ed25519Signer
 
 COMMAND = [sys.executable, "-m", "gossiplog"]
 
@@ -149,11 +154,22 @@ def test_ascii_terminal_gets_ascii(shell: Run, app: str) -> None:
     assert shell("log", app, PYTHONIOENCODING="ascii").lines[-1]["message"]["payload"] == "héllo"
 
 
+@pytest.fixture(scope="module")
+def long_original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of 2,000 entries, of which each test gets a copy."""
+    path = tmp_path_factory.mktemp("long") / "long.db"
+
+    async def make() -> None:
+        async with gossiplog.open(path, topic=TOPIC, signer=Ed25519Signer.from_seed(SEEDS["alice"]), durability="off") as log:
+            await log.append_many([f"{n} {'x' * 200}" for n in range(2000)])
+
+    trio.run(make)
+    return path
+
+
 @pytest.fixture
-def long_log(cli: Run) -> str:
-    cli("init", "long.db", "--topic", TOPIC)
-    cli("append", "long.db", "--lines", "--durability", "off", input="".join(f'"{n} {"x" * 200}"\n' for n in range(2000)))
-    return "long.db"
+def long_log(folder: Path, long_original: Path) -> str:
+    return Path(shutil.copy(long_original, folder)).name
 
 
 @pytest.mark.parametrize(
