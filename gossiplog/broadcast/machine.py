@@ -80,6 +80,7 @@ __all__ = ["Broadcast"]
 
 PUBLISHED_BYTES_MAX = 2**16 - 256
 """The largest message that is published: with its topic it fits an RPC of 64 KiB, and some implementations take no more in one."""
+_BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 
@@ -291,7 +292,7 @@ class Broadcast:
             data = encode_event(Insert(entry.key, entry.value))
             self._pushes.on_change(1)
             self._publish(data, None)
-            self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), None)
+            self._pushes.insert(data, _BY_PUSH, None)
             self.orphans.on_decided(entry.key, is_stored=True)
 
     def _publish(self, data: bytes, source: PeerId | None) -> None:
@@ -347,8 +348,8 @@ class Broadcast:
         if pending.is_retried:
             self.orphans.on_retried(pending.key)
         if verdict.accepted:
-            if verdict.is_new:
-                self._on_brought(pending.source, 1)
+            if verdict.is_new and (peer := self._peers.get(pending.source)) is not None:
+                peer.brought += 1
             if verdict.is_new and verdict.entry is not None and not pending.is_spread:
                 self._spread(pending, verdict.entry)
         elif verdict.outcome is Outcome.REJECT:
@@ -362,18 +363,16 @@ class Broadcast:
             self._route(Validated(pending.message_id, outcome))
         self.orphans.on_decided(pending.key, is_stored=verdict.accepted)
 
-    def _on_brought(self, source: PeerId, entries: int) -> None:
-        peer = self._peers.get(source)
-        if peer is not None:
-            peer.brought += entries
-
     def _spread(self, pending: Pending, entry: Entry) -> None:
         """Pass on a new entry by the ways that the router does not serve by itself."""
         self._pushes.on_change(1)
+        is_routed = pending.message_id is not None and pending.is_usual
+        if is_routed and not self._pushes.others(pending.source, _BY_PUSH):
+            return
         data = encode_event(Insert(entry.key, entry.value))
-        if pending.message_id is None or not pending.is_usual:
+        if not is_routed:
             self._publish(data, pending.source)
-        self._pushes.insert(data, (PeerKind.CLIENT, PeerKind.HUB), pending.source)
+        self._pushes.insert(data, _BY_PUSH, pending.source)
 
     def _on_rejected(self, pending: Pending, verdict: Verdict) -> None:
         self.rejected.add(pending.digest)
@@ -436,8 +435,8 @@ class Broadcast:
         result = event.result
         for key in result.rejected_keys:
             self.rejected.add(key)
-        if event.peer in self._peers:
-            self._on_brought(event.peer, result.entries)
+        if (peer := self._peers.get(event.peer)) is not None:
+            peer.brought += result.entries
             self._wanted_syncs.on_finished(event.peer, result, event.token)
         if result.ending is Ending.VIOLATION:
             self._blame(event.peer, result.reason)

@@ -85,7 +85,7 @@ class Pushes:
     def on_again(self) -> None:
         """Tell everybody our heads, and again later, each time after a longer while, at random up to a quarter longer."""
         self._again_at = None
-        peers = self._others(None, tuple(PeerKind))
+        peers = self.others(None, tuple(PeerKind))
         if peers:
             self.heads(peers)
             self._again_s = min(2 * self._again_s, TELL_AGAIN_S_MAX)
@@ -100,7 +100,7 @@ class Pushes:
         if len(data) > FRAME_BYTES_MAX:
             self.heads_to_all_but(source, kinds)
             return
-        peers = self._others(source, kinds)
+        peers = self.others(source, kinds)
         if peers:
             self._emit(Push(tuple(peers), data))
 
@@ -114,7 +114,7 @@ class Pushes:
     def heads_to_all_but(self, source: PeerId | None, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
         """Tell everybody of these kinds but one our heads, which have changed."""
         self.on_change(0)
-        self.heads(self._others(source, kinds))
+        self.heads(self.others(source, kinds))
 
     def synced(self, entries: Sequence[Entry], source: PeerId) -> None:
         """Tell of what a sync brought: by these entries, if it is so little, as our heads would have each client and hub sync for them.
@@ -126,7 +126,8 @@ class Pushes:
             self.insert(encode_event(Insert(entry.key, entry.value)), (PeerKind.CLIENT, PeerKind.HUB), source)
         self.heads_to_all_but(source, (PeerKind.MESH,) if entries else tuple(PeerKind))
 
-    def _others(self, source: PeerId | None, kinds: Collection[PeerKind]) -> list[PeerId]:
+    def others(self, source: PeerId | None, kinds: Collection[PeerKind]) -> list[PeerId]:
+        """List the peers of these kinds that can be pushed to, but for the one that something came from."""
         return [peer.id for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds and peer.id != source]
 
     def on_connected(self, peer: Peer) -> None:
