@@ -6,8 +6,7 @@ import pty
 import re
 import struct
 import termios
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,18 +62,19 @@ def examples(text: str) -> list[Example]:
     return found
 
 
-@contextmanager
-def terminal_of(folder: Path) -> Iterator[Callable[[str], list[str]]]:
-    """Run commands in bash with a terminal of 110 columns, as somebody who follows README would; each gives the lines it prints."""
+def terminal_of(folder: Path, programs: Path) -> Callable[[str], list[str]]:
+    """Run commands in bash with a terminal of 110 columns, as somebody who follows README would; each gives the lines it prints.
+
+    Args:
+        folder: Where they are run.
+        programs: Where `gossiplog` is; see `warm_command`.
+    """
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
     environment |= {"HOME": str(folder.parent), "TERM": "xterm", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
     for name in ("COLUMNS", "XDG_CONFIG_HOME", "GOSSIPLOG_KEY_DIR", "GOSSIPLOG_KEY_FILE"):
         environment.pop(name, None)
-    place = folder.parent / "readme-bin"
-    place.mkdir()
-    with warm_command(place):
-        environment["PATH"] = f"{place}:{environment['PATH']}"
-        yield lambda command: _run(command, folder, environment)
+    environment["PATH"] = f"{programs}:{environment['PATH']}"
+    return lambda command: _run(command, folder, environment)
 
 
 def _run(command: str, folder: Path, environment: Mapping[str, str]) -> list[str]:
@@ -128,5 +128,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "work"
         place.mkdir()
-        with terminal_of(place) as run:
-            GUIDE.write_text(updated(GUIDE.read_text(), run))
+        with warm_command(Path(name)) as programs:
+            GUIDE.write_text(updated(GUIDE.read_text(), terminal_of(place, programs)))

@@ -70,15 +70,15 @@ def test_help_of_every_command_explains_and_shows_an_example(path: str) -> None:
     assert summary.endswith(".")
 
 
-def test_examples_of_readme_print_what_they_say(tmp_path: Path) -> None:
+def test_examples_of_readme_print_what_they_say(tmp_path: Path, warm_folder: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
     found = examples(README.read_text()) + examples(GUIDE.read_text())
     assert len(found) > 20
-    with terminal_of(folder) as run:
-        for example in found:
-            actual = run(example.command)
-            assert "Traceback" not in "\n".join(actual)
-            assert matches(example.expected, actual), (
-                f"$ {example.command}\n" + "\n".join(actual) + "\n--- README says\n" + "\n".join(example.expected)
-            )
+    run = terminal_of(folder, warm_folder)
+    for example in found:
+        actual = run(example.command)
+        assert "Traceback" not in "\n".join(actual)
+        assert matches(example.expected, actual), (
+            f"$ {example.command}\n" + "\n".join(actual) + "\n--- README says\n" + "\n".join(example.expected)
+        )
