@@ -50,7 +50,6 @@ def pytest_collection_finish() -> None:
 
     It also looks more seldom: what tests leave behind that is in use still is much, and going over it took 5 % of what was left.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()

@@ -30,8 +30,13 @@ with socket.socket(socket.AF_UNIX) as call:
     socket.send_fds(call, [len(request).to_bytes(4, "big")], [0, 1, 2])
     call.sendall(request)
     child = int.from_bytes(call.recv(4, socket.MSG_WAITALL), "big")
+    def pass_on(number, frame):
+        try:
+            os.kill(child, number)
+        except ProcessLookupError:
+            pass  # It has just ended.
     for each in signals:
-        signal.signal(each, lambda number, frame: os.kill(child, number))
+        signal.signal(each, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     sys.exit(next(iter(call.recv(1)), 1))
 """

@@ -1,28 +1,22 @@
 """Two `gossiplog serve` processes on one log: each serves clients of its own, and all see what anybody appends."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import trio
 from log_support import SIGNERS, assert_whole, opened
 
 from gossiplog.net.hub.client import connect
 
-REPOSITORY = Path(__file__).parents[2]
-
 
 @contextmanager
 def serving(url: str) -> Iterator[str]:
     """Run `gossiplog serve` for the length of a block; yields the URL of the hub."""
-    command = [sys.executable, "-m", "gossiplog", "serve", url, "--listen", "127.0.0.1:0", "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = ["gossiplog", "serve", url, "--listen", "127.0.0.1:0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -34,7 +28,7 @@ def serving(url: str) -> Iterator[str]:
     assert process.returncode == 0, said
 
 
-async def test_two_servers_on_one_log_serve_their_clients_and_see_each_others_appends(postgres) -> None:
+async def test_two_servers_on_one_log_serve_their_clients_and_see_each_others_appends(postgres, warm_gossiplog) -> None:
     url = postgres.new_log()
     async with opened(url) as log:
         await log.append_many(range(20))
