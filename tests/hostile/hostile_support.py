@@ -199,17 +199,18 @@ async def attacking(
     try:
         protocol = WSConnection(ConnectionType.CLIENT)
         await tcp.send_all(protocol.send(Request(host="x", target=target, extra_headers=headers)))
-        event = None
+        event, said = None, b""
         while event is None:
             data = await tcp.receive_some()
             if not data:
                 raise Refusal(0)
+            said += data
             protocol.receive_data(data)
             event = next(protocol.events(), None)
         if isinstance(event, RejectConnection):
             raise Refusal(event.status_code)
         assert isinstance(event, AcceptConnection)
-        yield Attacker(tcp, WebSocketStream(Bytes(tcp), protocol), event)
+        yield Attacker(tcp, WebSocketStream(Bytes(tcp), is_client=True, beginning=said.partition(b"\r\n\r\n")[2]), event)
     finally:
         await trio.aclose_forcefully(tcp)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 from hostile_support import SYNC, Attacker, Refusal, Server, attacking, honest_peers, muxed_attacker, running_server
-from wsproto.events import Ping
 
 from gossiplog.errors import GossipLogError, StreamReset
 from gossiplog.net.transport.multistream import Proposal
 from gossiplog.net.transport.muxed import NEGOTIATION_S
+from gossiplog.net.transport.websocket_frames import PING
 from gossiplog.net.transport.yamux import STREAMS_MAX, WINDOW_BYTES, Flags, FrameKind, encode_header
 
 pytestmark = pytest.mark.slow
@@ -126,7 +126,7 @@ async def test_flood_of_websocket_pings_that_nobody_reads_is_bounded(server: Ser
         async def flood() -> None:
             with suppress(GossipLogError):
                 while True:
-                    await attacker.websocket._send(Ping(payload=b"x" * 100))
+                    await attacker.websocket._send(PING, b"x" * 100)
 
         await watch.rounds(20)
         nursery.cancel_scope.cancel()
