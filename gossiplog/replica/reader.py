@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -43,7 +44,7 @@ __all__ = ["PAGE", "LogReader", "Moment"]
 
 T = TypeVar("T")
 
-PAGE = 256
+PAGE = 512
 """Entries read per hop into the database's thread, of 8 MiB together (`log.page`): its cost is spread thin."""
 _HOP_S = 0.25
 """A query gives the database's thread back after so long, and goes on in another hop: others want to read as well."""
@@ -167,7 +168,7 @@ class LogReader:
             elif page:
                 low = page[-1][0]
             remaining = 0 if is_last_page(page, size) else None if remaining is None else remaining - len(page)
-            return [Entry(key, value) for key, value in page]
+            return list(starmap(Entry, page))
 
         return Pages(read_page)
 

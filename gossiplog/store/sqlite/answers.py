@@ -131,20 +131,16 @@ def _values(db: BoundedConnection, request: ReadValues) -> dict[bytes, bytes]:
     return dict(_cut_values(_select_in(db, select, request.keys)))
 
 
-_PAGE = (
-    "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq"
-    " WHERE l.key > ? AND l.key < ? AND +l.seq <= ? ORDER BY l.key"
-)
-_SEQ_END = (1 << 63) - 1
+_PAGE = "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key > ? AND l.key < ?"
 _KEY_END = b"\xff" * 21
 """Above every key: no key is longer than 20 bytes."""
 
 
 def _page(db: BoundedConnection, request: ReadPage) -> list[tuple[bytes, bytes]]:
-    statement = f"{_PAGE} DESC LIMIT ?" if request.reverse else f"{_PAGE} LIMIT ?"
-    seq_max = _SEQ_END if request.seq_max is None else request.seq_max
-    rows = db.execute(statement, (request.after or b"", request.before or _KEY_END, seq_max, request.limit))
-    return _cut_values(rows)
+    # What is compared with nothing costs nothing.
+    early, seq_max = ("", ()) if request.seq_max is None else (" AND +l.seq <= ?", (request.seq_max,))
+    statement = f"{_PAGE}{early} ORDER BY l.key{' DESC' if request.reverse else ''} LIMIT ?"
+    return _cut_values(db.execute(statement, (request.after or b"", request.before or _KEY_END, *seq_max, request.limit)))
 
 
 def _tail(db: BoundedConnection, request: ReadTail) -> list[tuple[int, bytes]]:
