@@ -56,7 +56,7 @@ class ClusterPeer:
         self.options = options
         self.peer = ""
         self.addresses: list[str] = []
-        self._pid = 0
+        self.pid = 0
         self._stream: trio.SocketStream | None = None
         self._buffer = bytearray()
         self._asking = trio.Lock()
@@ -70,7 +70,7 @@ class ClusterPeer:
         arguments = [str(self.path), *self.options]
         if bootstrap:
             arguments += ["--bootstrap", *bootstrap]
-        self._pid, ours = await trio.to_thread.run_sync(nest.fork, arguments)
+        self.pid, ours = await trio.to_thread.run_sync(nest.fork, arguments)
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         self._buffer.clear()
         hello = await self._read()
@@ -85,7 +85,7 @@ class ClusterPeer:
     async def kill(self) -> None:
         """End it as a crash would, and wait until it has ended."""
         assert self._stream is not None
-        os.kill(self._pid, signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(trio.BrokenResourceError):
             while await self._stream.receive_some():
                 pass

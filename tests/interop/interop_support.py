@@ -61,6 +61,10 @@ class Reference:
         self._process = process
         self._buffer = bytearray()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def ask(self, op: str, *, may_fail: bool = False, **request: Any) -> Any:
         """Send one request and return the answer; what goes wrong over there fails the test, or makes it None."""
         answer = await self._answer(op, request)
