@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import selectors
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ T = TypeVar("T")
 _FINISH_S = 5.0
 _LAST_TURNS = 4
 """Of the loop, in which connections that were just given up close their sockets."""
+_GOODBYE_S = 1.0
+"""For what TLS still has to say on a connection that was refused: its socket is closed when the server has answered."""
 
 
 class Abandoned(Exception):
@@ -84,7 +87,8 @@ class AsyncioThread:
 
     def __init__(self, name: str) -> None:
         # Not asyncio.new_event_loop: whoever imports trio-asyncio makes that return something else.
-        self.loop = asyncio.SelectorEventLoop()
+        self._selector = selectors.DefaultSelector()
+        self.loop = asyncio.SelectorEventLoop(self._selector)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -116,6 +120,11 @@ class AsyncioThread:
 
     async def _finish(self) -> None:
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                # The loop's own pipe stays.
+                while len(self._selector.get_map()) > 1:
+                    await asyncio.sleep(0.001)
         for _ in range(_LAST_TURNS):
             await asyncio.sleep(0)
 
