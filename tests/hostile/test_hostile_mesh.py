@@ -161,7 +161,7 @@ async def test_flood_is_bounded_and_an_honest_peer_is_served(tmp_path: Path, nam
     report = tmp_path / "held.jsonl"
     async with open_cluster(tmp_path, 1, "--held", str(report)) as cluster, honest_peer(cluster) as watch:
         [attacked] = cluster.peers
-        before, held_before = memory_mib(attacked._pid, "VmRSS"), len(read_report(report))
+        before, held_before = memory_mib(attacked.pid, "VmRSS"), len(read_report(report))
         handlers = {MESHSUB: discard}
 
         async def attack() -> None:
@@ -182,5 +182,5 @@ async def test_flood_is_bounded_and_an_honest_peer_is_served(tmp_path: Path, nam
             with trio.fail_after(120):
                 await watch.rounds(12)
             nursery.cancel_scope.cancel()
-        assert memory_mib(attacked._pid, "VmHWM") - before < MEMORY_MIB
+        assert memory_mib(attacked.pid, "VmHWM") - before < MEMORY_MIB
         assert read_report(report)[held_before:] == [], "its loop was held"
