@@ -172,8 +172,9 @@ async def _measure(folder: Path, is_in_memory: bool, programs: Mapping[str, str]
     """Build one mesh and load it; return the CPU milliseconds of a delivery by kind of peer."""
     kinds = ["ours"] * options.ours + ["go"] * options.go + ["rust"] * options.rust
     total = options.rate * options.seconds // len(kinds) * len(kinds)
-    nest = Nest()
     async with AsyncExitStack() as stack:
+        nest = Nest()
+        stack.callback(nest.close)
         peers: list[Peer] = []
         for kind in kinds:
             peers.append(await _start(kind, folder, is_in_memory, programs, total // len(kinds), peers, nest, stack))
@@ -198,7 +199,6 @@ async def _measure(folder: Path, is_in_memory: bool, programs: Mapping[str, str]
         with trio.fail_after(_WAIT_S):
             while min([await peer.received() for peer in peers]) < total:
                 await trio.sleep(_LOOK_S)
-    nest.close()
     deliveries = total - total // len(kinds)
     return {kind: 1_000 * cpu_s / (deliveries * kinds.count(kind)) for kind, cpu_s in used.items()}
 

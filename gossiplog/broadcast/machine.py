@@ -71,7 +71,7 @@ from .offences import Blame, RejectedIds
 from .orphans import ORPHANS_MAX, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
 from .pending import Pending, PendingInserts
-from .pushes import AGAIN_TIMER, PUSH_TIMER, TELL_AGAIN_S, Pushes
+from .pushes import AGAIN_TIMER, BY_PUSH, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .questions import Questions
 from .state import BroadcastState
 from .wanted_syncs import SYNC_TIMER, WantedSyncs
@@ -80,7 +80,6 @@ __all__ = ["Broadcast"]
 
 PUBLISHED_BYTES_MAX = 2**16 - 256
 """The largest message that is published: with its topic it fits an RPC of 64 KiB, and some implementations take no more in one."""
-_BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 
@@ -292,7 +291,7 @@ class Broadcast:
             data = encode_event(Insert(entry.key, entry.value))
             self._pushes.on_change(1)
             self._publish(data, None)
-            self._pushes.insert(data, _BY_PUSH, None)
+            self._pushes.insert(data, BY_PUSH, None)
             self.orphans.on_decided(entry.key, is_stored=True)
 
     def _publish(self, data: bytes, source: PeerId | None) -> None:
@@ -367,12 +366,12 @@ class Broadcast:
         """Pass on a new entry by the ways that the router does not serve by itself."""
         self._pushes.on_change(1)
         is_routed = pending.message_id is not None and pending.is_usual
-        if is_routed and not self._pushes.others(pending.source, _BY_PUSH):
+        if is_routed and not self._pushes.others(pending.source, BY_PUSH):
             return
         data = encode_event(Insert(entry.key, entry.value))
         if not is_routed:
             self._publish(data, pending.source)
-        self._pushes.insert(data, _BY_PUSH, pending.source)
+        self._pushes.insert(data, BY_PUSH, pending.source)
 
     def _on_rejected(self, pending: Pending, verdict: Verdict) -> None:
         self.rejected.add(pending.digest)

@@ -19,8 +19,10 @@ from .events import PeerKind
 from .peers import Peer
 from .wanted_syncs import Asker
 
-__all__ = ["AGAIN_TIMER", "PUSH_TIMER", "Pushes"]
+__all__ = ["AGAIN_TIMER", "BY_PUSH", "PUSH_TIMER", "Pushes"]
 
+BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
+"""Who get entries by pushes alone."""
 PUSH_TIMER = TimerToken("broadcast.push")
 AGAIN_TIMER = TimerToken("broadcast.heads")
 TELL_AGAIN_S = 15.0
@@ -123,7 +125,7 @@ class Pushes:
         """
         for entry in entries:
             self.on_change(1)
-            self.insert(encode_event(Insert(entry.key, entry.value)), (PeerKind.CLIENT, PeerKind.HUB), source)
+            self.insert(encode_event(Insert(entry.key, entry.value)), BY_PUSH, source)
         self.heads_to_all_but(source, (PeerKind.MESH,) if entries else tuple(PeerKind))
 
     def others(self, source: PeerId | None, kinds: Collection[PeerKind]) -> list[PeerId]:

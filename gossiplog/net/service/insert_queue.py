@@ -124,7 +124,7 @@ class InsertQueue:
                     while self._under_way:
                         await self._turn.sleep()
                     if not self._submit(batch):
-                        await self._insert_each(batch)
+                        self._on_settled(batch, await self._insert(batch.verdicts))
         finally:
             self._nursery = None
 
@@ -189,7 +189,7 @@ class InsertQueue:
 
     async def _insert_each(self, batch: _Batch) -> None:
         """Insert one by one what could not be inserted together."""
-        self._on_settled(batch, [(await self._insert([verdict]))[0] for verdict in batch.verdicts])
+        self._on_settled(batch, await self._insert_apart(batch.verdicts))
 
     def _on_settled(self, batch: _Batch, decided: Sequence[Verdict]) -> None:
         self._under_way -= 1
@@ -255,8 +255,11 @@ class InsertQueue:
             return await self._log.insert_verified(verdicts)
         except Exception as error:
             if _is_of_one(error, len(verdicts)):
-                return [(await self._insert([verdict]))[0] for verdict in verdicts]
+                return await self._insert_apart(verdicts)
             return _not_stored(verdicts, error)
+
+    async def _insert_apart(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        return [(await self._insert([verdict]))[0] for verdict in verdicts]
 
 
 def _is_of_one(error: BaseException, entries: int) -> bool:
