@@ -25,7 +25,7 @@ from gossiplog import aio, blocking
 from gossiplog.portal import call_of, inner_of
 
 from .material import TOPIC, payloads
-from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, Stopwatch, machine, versions, write_results
 
 _TURN = 64
 _PAYLOADS = payloads(256, seed=1)
@@ -116,8 +116,7 @@ def main() -> None:
                 figures.append(figure)
     header = {"command": "python -m benchmarks.facades", "when": started, "machine": machine(), "versions": versions()}
     if arguments.out is not None:
-        write_json(arguments.out / "facades.json", header, figures)
-        write_markdown(arguments.out / "facades.md", "Appends from outside of trio", header, figures)
+        write_results(arguments.out / "facades", "Appends from outside of trio", header, figures)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 
 from .hub import TOPIC, load, make_log, signer
-from .measure import Figure, Goal, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, machine, versions, write_results
 
 __all__ = ["main"]
 
@@ -239,8 +239,7 @@ def main() -> None:
     command += f" --seconds {options.seconds:g} --rounds {options.rounds}"
     header = {"command": command, "when": started, "machine": machine(), "versions": versions(), "durability": "full"}
     if options.out is not None:
-        write_json(options.out / "facts-cost.json", header, figures)
-        write_markdown(options.out / "facts-cost.md", "What facts cost", header, figures)
+        write_results(options.out / "facts-cost", "What facts cost", header, figures)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import trio
 
 from . import graph, reading, writing
 from .material import PAYLOAD_BYTES, Setup
-from .measure import Figure, machine, versions, write_json, write_markdown
+from .measure import Figure, machine, versions, write_json, write_results
 
 __all__ = ["BENCHMARKS", "main"]
 
@@ -79,9 +79,7 @@ def main() -> None:
     if options.json:
         write_json(Path(options.json), header, figures)
     if options.write:
-        _RESULTS.mkdir(exist_ok=True)
-        write_json(_RESULTS / f"{options.write}.json", header, figures)
-        write_markdown(_RESULTS / f"{options.write}.md", "Figures", header, figures)
+        write_results(_RESULTS / options.write, "Figures", header, figures)
     missed = [figure.name for figure in figures if figure.is_met is False]
     untold = [figure.name for figure in figures if figure.goal is not None and figure.is_met is None]
     print(f"missed: {', '.join(missed) or 'none'}; machine too busy to tell: {', '.join(untold) or 'none'}", file=sys.stderr)

@@ -29,13 +29,12 @@ from gossiplog import Ed25519Signer, Entry, GossipLog
 from gossiplog.codec import pcf_encode
 from gossiplog.entry import next_clock, sign_entry
 
-from .measure import Figure, Goal, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, machine, process_cpu_s, versions, write_results
 
 __all__ = ["TOPIC", "HubProcess", "Options", "fan_out", "hub_process", "latency", "main", "make_log", "scattered"]
 
 TOPIC = "hub.bench"
 _RESULTS = Path(__file__).parent / "results"
-_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 REST_S = 0.01
@@ -58,8 +57,7 @@ class HubProcess:
     url: str
 
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return process_cpu_s(self.pid)
 
     def rss_bytes(self) -> int:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
@@ -300,8 +298,7 @@ def main() -> None:
                 figures.append(figure)
     header = {"command": "python -m benchmarks.hub", "when": started, "machine": machine(), "versions": versions(), "durability": "full"}
     if options.out is not None:
-        write_json(options.out / "hub.json", header, figures)
-        write_markdown(options.out / "hub.md", "Hub", header, figures)
+        write_results(options.out / "hub", "Hub", header, figures)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import trio
 import gossiplog
 from gossiplog import kit
 
-from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, Stopwatch, machine, versions, write_results
 
 COUNT = 20_000
 REPETITIONS = 5
@@ -82,8 +82,7 @@ async def measure_all() -> None:
             figures.append(await measure(name, Path(folder)))
             print(figures[-1])
     header = {"command": "python -m benchmarks.kit", "machine": machine(), "versions": versions(), "seed": SEED, "operations": COUNT}
-    write_json(RESULTS / "kit.json", header, figures)
-    write_markdown(RESULTS / "kit.md", "The kit's parts", header, figures)
+    write_results(RESULTS / "kit", "The kit's parts", header, figures)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import hashlib
 import random
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from gossiplog.entry.rules import next_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.store.migrate import load_migrations
 
-__all__ = ["BATCH", "PAYLOAD_BYTES", "SHAPES", "TOPIC", "Setup", "entries", "payload", "payloads", "remove_log"]
+__all__ = ["BATCH", "PAYLOAD_BYTES", "SHAPES", "TOPIC", "Setup", "chain", "entries", "payload", "payloads", "remove_log"]
 
 TOPIC = "app.example.com"
 PAYLOAD_BYTES = 200
@@ -126,9 +126,14 @@ def payloads(count: int, *, seed: int, first: int = 0, size: int = PAYLOAD_BYTES
 
 def entries(setup: Setup, count: int) -> Iterator[Entry]:
     """Make the entries of a log of one writer, one upon the other."""
+    return chain(setup.signer, TOPIC, payloads(count, seed=setup.seed))
+
+
+def chain(signer: gossiplog.Ed25519Signer, topic: str, contents: Iterable[Any]) -> Iterator[Entry]:
+    """Sign payloads as entries, one upon the other."""
     parents: list[bytes] = []
-    for each in payloads(count, seed=setup.seed):
-        entry = sign_entry(setup.signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(each))
+    for each in contents:
+        entry = sign_entry(signer, topic, next_clock(parents), parents, pcf_encode.encode(each))
         parents = [entry.key]
         yield entry
 

@@ -23,8 +23,9 @@ from typing import Any
 
 from gossiplog.replica.signatures import verifiers
 
-__all__ = ["Figure", "Goal", "Stopwatch", "machine", "versions", "write_json", "write_markdown"]
+__all__ = ["Figure", "Goal", "Stopwatch", "machine", "process_cpu_s", "versions", "write_json", "write_markdown", "write_results"]
 
+_TICKS = os.sysconf("SC_CLK_TCK")
 _PACKAGES = ("trio", "aiosqlite", "pynacl", "blake3", "dag-cbor", "cryptography", "click", "rich")
 
 
@@ -46,6 +47,17 @@ def _cpu_s() -> float:
         with contextlib.suppress(OSError):
             spent += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
     return time.process_time() + spent / 1e9
+
+
+def process_cpu_s(pid: int, *, with_ended: bool = False) -> float:
+    """Return the user and system seconds of all threads of a process so far, in steps of a hundredth.
+
+    Args:
+        pid: Of a process of any user.
+        with_ended: Add those of its children that have ended and were waited for.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11 : 15 if with_ended else 13])) / _TICKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +170,13 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[package] = "missing"
     return found
+
+
+def write_results(place: Path, title: str, header: dict[str, Any], figures: Sequence[Figure]) -> None:
+    """Write everything as JSON, and one table as Markdown; `place` is their common name without its end."""
+    place.parent.mkdir(exist_ok=True)
+    write_json(place.with_name(f"{place.name}.json"), header, figures)
+    write_markdown(place.with_name(f"{place.name}.md"), title, header, figures)
 
 
 def write_json(path: Path, header: dict[str, Any], figures: Sequence[Figure]) -> None:

@@ -4,12 +4,15 @@
     python -m benchmarks.mesh --peers 8 --rates 2          small, to see whether it runs
     python -m benchmarks.mesh --peers 16 --rates 5 10 --against ../older --write delivery-16
     python -m benchmarks.mesh --peers 3 --rates 300 --in-memory --against ../older --write delivery-3-memory
+    python -m benchmarks.mesh --peers 3 --rates 300 --pubsub-alone --write delivery-3-pubsub
 
-Each peer is a process with its own log (SQLite, durability normal) and libp2p host. They are forked from one that has loaded libp2p,
-so a peer's memory is less than the 97 MB of one by itself; it is told as its share (PSS). Appends go round, each by another peer, at
-even intervals. Latency is from just before an append to the commit on another peer; the clock is the machine's. CPU is that of all
-peers together, less what they use when nobody appends; what asks for it, and for a peer's count, costs next to nothing. With many
-peers a core, latency is a measure of the machine: compare CPU.
+Each peer is a process with its own log (SQLite, durability normal) and libp2p host. With logs in memory a delivery is still half an append
+or a third, a verification, a commit and a tree. With pubsub alone nothing is verified or stored, as libraries of pubsub do it: host, noise,
+muxer, streams and router are as ever, and each message is accepted at once. Peers are forked from one that has loaded libp2p, so a
+peer's memory is less than the 97 MB of one by itself; it is told as its share (PSS). Appends go round, each by another peer, at even
+intervals. Latency is from just before an append to the commit on another peer; the clock is the machine's. CPU is that of all peers
+together, less what they use when nobody appends; what asks for it, and for a peer's count, costs next to nothing. With many peers a
+core, latency is a measure of the machine: compare CPU.
 
 With `--against`, meshes of another tree's package run in turns with those of this one, as nothing else can be compared on a machine
 that others use as well; its figures have `was.` before their names.
@@ -30,7 +33,7 @@ import trio
 
 from tests.mesh_cluster import Cluster, is_converged, open_cluster
 
-from .measure import Figure, machine, versions, write_json, write_markdown
+from .measure import Figure, machine, versions, write_results
 
 __all__ = ["main"]
 
@@ -67,7 +70,6 @@ def main() -> None:
     loads.append(os.getloadavg()[0])
     load = [round(each, 2) for each in loads]
     figures = [Figure(name, what, unit, values, load=load) for name, (what, unit, values) in samples.figures.items()]
-    print("\n".join(map(str, figures)))
     header = {
         "command": " ".join(["python -m benchmarks.mesh", *sys.argv[1:]]),
         "measured": started,
@@ -76,26 +78,28 @@ def main() -> None:
         "settings": f"router {options.router}, target {options.target} connections, {_log_kind(options)}, {options.seconds} s a rate",
         "load_average": f"{load[0]} before, {load[1]} after",
     }
+    print(header["settings"], *figures, sep="\n")
     if options.write:
-        write_json(_RESULTS / f"{options.write}.json", header, figures)
-        write_markdown(_RESULTS / f"{options.write}.md", "Meshes of processes", header, figures)
+        write_results(_RESULTS / options.write, "Meshes of processes", header, figures)
 
 
 def _log_kind(options: argparse.Namespace) -> str:
+    if options.pubsub_alone:
+        return "pubsub alone, nothing verified or stored"
     return "logs in memory" if options.in_memory else "durability normal"
 
 
 async def _measure(folder: Path, count: int, options: argparse.Namespace, samples: _Samples, tree: Path | None) -> None:
     """Build one mesh and load it at each rate."""
     flags = ["--target", str(options.target), "--router", options.router, "--durability", "normal"]
-    flags += ["--in-memory"] * options.in_memory
+    flags += ["--in-memory"] * options.in_memory + ["--relay"] * options.pubsub_alone
     begun = time.perf_counter()
     async with open_cluster(folder, count, *flags, tree=tree) as cluster:
         started = time.perf_counter()
         enough = min(options.target, count - 1) * 3 // 4
         states = await cluster.until(lambda states: all(state["peers"] >= enough for state in states), wait_s=900, pause_s=1)
         meshed_s = time.perf_counter() - started
-        prefix = f"mesh-{count}" if tree is None else f"was.mesh-{count}"
+        prefix = f"{'was.' * (tree is not None)}{'pubsub' if options.pubsub_alone else 'mesh'}-{count}"
         samples.add(f"{prefix}.start", f"start {count} processes, one after the other", "s", started - begun)
         samples.add(f"{prefix}.meshed", f"until each has {enough} connections, after the last one started", "s", meshed_s)
         samples.add(f"{prefix}.connections", "connections of a peer, mean", "", statistics.fmean(state["peers"] for state in states))
@@ -162,7 +166,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="of meshes with fewer than 32 peers (3); others once")
     parser.add_argument("--target", type=int, default=12, metavar="N", help="connections that a peer keeps (12)")
     parser.add_argument("--router", choices=("gossipsub", "episub"), default="gossipsub")
-    parser.add_argument("--in-memory", action="store_true", help="logs in memory: what the protocol alone takes")
+    parser.add_argument("--in-memory", action="store_true", help="logs in memory")
+    parser.add_argument("--pubsub-alone", action="store_true", help="no logs: entries are neither verified nor stored")
     parser.add_argument("--against", type=Path, metavar="TREE", help="another checkout, whose package is measured in turns with this one")
     parser.add_argument("--write", metavar="NAME", help="write NAME.md and NAME.json to benchmarks/results/")
     return parser.parse_args()

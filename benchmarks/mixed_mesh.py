@@ -4,9 +4,10 @@
     python -m benchmarks.mixed_mesh --ours 1 --go 1 --rust 1 --rate 10 --seconds 5         small, to see whether it runs
 
 Everybody is connected with everybody and sends its share of the entries: ours append to their logs, the others send what was signed
-before, and neither verify nor store them. So ours run with logs in memory, then on SQLite, beside new peers of the others each time; what
-verifying a signature takes is a figure of its own. CPU is that of whole processes, appending and sending included, less what they use
-when nobody sends. Go, cargo and some minutes to build an optimized peer are needed the first time.
+before, and neither verify nor store them. So ours run without logs at first, and do what the others do; then with logs in memory, then on
+SQLite, beside new peers of the others each time. What verifying a signature takes is a figure of its own. CPU is that of whole processes,
+appending and sending included, less what they use when nobody sends. Go, cargo and some minutes to build an optimized peer are needed the
+first time.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -26,17 +27,15 @@ import trio
 
 import gossiplog
 from gossiplog import Ed25519Signer
-from gossiplog.codec import pcf_encode
 from gossiplog.entry.message import Entry
-from gossiplog.entry.rules import next_clock
-from gossiplog.entry.signing import sign_entry
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 from tests.interop.interop_support import Reference, run_program
 from tests.interop.native_support import build_go, build_rust
 from tests.mesh_cluster import ClusterPeer, Nest
 
-from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown
+from .material import chain
+from .measure import Figure, Goal, Stopwatch, machine, process_cpu_s, versions, write_results
 
 __all__ = ["main"]
 
@@ -49,7 +48,30 @@ _SETTLE_S = 8.0
 _IDLE_S = 10.0
 _LOOK_S = 0.2
 _WAIT_S = 120.0
-_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What our peers do with entries.
+
+    Attributes:
+        name: Of its figures.
+        words: The same for the reader.
+        flags: Of tests/mesh_peer.py.
+        ratio_max: How much CPU ours should need at most, as a multiple of go's; None without a goal.
+    """
+
+    name: str
+    words: str
+    flags: tuple[str, ...]
+    ratio_max: float | None = None
+
+
+PLACES = (
+    Place("pubsub", "pubsub alone, nothing verified or stored", ("--relay",), CPU_RATIO_MAX),
+    Place("memory", "with logs in memory", ("--in-memory",)),
+    Place("sqlite", "with logs on SQLite, durability normal", ("--durability", "normal")),
+)
 
 
 @dataclass
@@ -130,11 +152,11 @@ def main() -> None:
     samples: dict[str, tuple[str, list[float]]] = {}
     loads = [os.getloadavg()[0]]
     for repetition in range(options.repetitions):
-        for place in ("memory", "sqlite"):
+        for place in PLACES:
             with tempfile.TemporaryDirectory(prefix="gossiplog-mixed-") as folder:
-                for kind, cpu_ms in trio.run(_measure, Path(folder), place == "memory", programs, options).items():
-                    what = f"CPU a delivery of {_named(kind)} peers, ours with logs {_PLACES[place]}"
-                    samples.setdefault(f"{place}.{kind}", (what, []))[1].append(cpu_ms)
+                for kind, cpu_ms in trio.run(_measure, Path(folder), place, programs, options).items():
+                    what = f"CPU a delivery of {_named(kind)} peers, ours {place.words}"
+                    samples.setdefault(f"{place.name}.{kind}", (what, []))[1].append(cpu_ms)
         print(f"  repetition {repetition + 1}: done", file=sys.stderr, flush=True)
     loads.append(os.getloadavg()[0])
     figures = _figures(samples, [round(each, 2) for each in loads])
@@ -147,11 +169,7 @@ def main() -> None:
         "settings": f"{options.ours} ours, {options.go} go, {options.rust} rust; {options.rate} entries/s in all, {options.seconds} s",
     }
     if options.write:
-        write_json(_RESULTS / f"{options.write}.json", header, figures)
-        write_markdown(_RESULTS / f"{options.write}.md", "Beside go and rust in one mesh", header, figures)
-
-
-_PLACES = {"memory": "in memory", "sqlite": "on SQLite, durability normal"}
+        write_results(_RESULTS / options.write, "Beside go and rust in one mesh", header, figures)
 
 
 def _named(kind: str) -> str:
@@ -160,24 +178,20 @@ def _named(kind: str) -> str:
 
 def _figures(samples: Mapping[str, tuple[str, list[float]]], load: list[float]) -> list[Figure]:
     figures = [Figure(name, what, "ms", values, load=load) for name, (what, values) in samples.items()]
-    for place, goal in (("memory", Goal(at_most=CPU_RATIO_MAX)), ("sqlite", None)):
-        pairs = zip(samples[f"{place}.ours"][1], samples[f"{place}.go"][1], strict=True)
-        what = f"ours over go's in the same mesh, logs {_PLACES[place]}"
-        figures.append(Figure(f"{place}.ratio", what, "×", [ours / go for ours, go in pairs], goal, load=load))
+    for place in PLACES:
+        goal = None if place.ratio_max is None else Goal(at_most=place.ratio_max)
+        pairs = zip(samples[f"{place.name}.ours"][1], samples[f"{place.name}.go"][1], strict=True)
+        what = f"ours over go's in the same mesh, ours {place.words}"
+        figures.append(Figure(f"{place.name}.ratio", what, "×", [ours / go for ours, go in pairs], goal, load=load))
     figures.append(Figure("verify", "of ours, to verify an entry", "ms", [_verification_ms() for _ in range(5)], load=load))
     return figures
 
 
-async def _measure(folder: Path, is_in_memory: bool, programs: Mapping[str, str], options: argparse.Namespace) -> dict[str, float]:
+async def _measure(folder: Path, place: Place, programs: Mapping[str, str], options: argparse.Namespace) -> dict[str, float]:
     """Build one mesh and load it; return the CPU milliseconds of a delivery by kind of peer."""
     kinds = ["ours"] * options.ours + ["go"] * options.go + ["rust"] * options.rust
     total = options.rate * options.seconds // len(kinds) * len(kinds)
-    async with AsyncExitStack() as stack:
-        nest = Nest()
-        stack.callback(nest.close)
-        peers: list[Peer] = []
-        for kind in kinds:
-            peers.append(await _start(kind, folder, is_in_memory, programs, total // len(kinds), peers, nest, stack))
+    async with open_peers(folder, kinds, place.flags, programs, total // len(kinds)) as peers:
         with trio.fail_after(_WAIT_S):
             while min([await peer.neighbours() for peer in peers]) < len(peers) - 1:
                 await trio.sleep(_LOOK_S)
@@ -203,36 +217,40 @@ async def _measure(folder: Path, is_in_memory: bool, programs: Mapping[str, str]
     return {kind: 1_000 * cpu_s / (deliveries * kinds.count(kind)) for kind, cpu_s in used.items()}
 
 
-async def _start(
-    kind: str,
-    folder: Path,
-    is_in_memory: bool,
-    programs: Mapping[str, str],
-    share: int,
-    others: Sequence[Peer],
-    nest: Nest,
-    stack: AsyncExitStack,
-) -> Peer:
-    """Start a peer that dials all that run already."""
-    if kind == "ours":
-        options = ("--durability", "normal", *["--in-memory"] * is_in_memory)
-        process = ClusterPeer(folder / f"peer-{len(others)}.db", options)
-        await process.start(nest, [address for other in others for address in other.addresses])
-        stack.push_async_callback(process.kill)
-        return OurPeer(process)
-    waiting = [encode_event(Insert(entry.key, entry.value)) for entry in reversed(_signed(share))]
-    peer = OtherPeer(kind, await stack.enter_async_context(run_program(programs[kind])), waiting)
-    await peer.start(others)
-    return peer
+@asynccontextmanager
+async def open_peers(
+    folder: Path, kinds: Sequence[str], flags: tuple[str, ...], programs: Mapping[str, str], share: int
+) -> AsyncIterator[list[Peer]]:
+    """Start peers of these kinds, each of which dials all that run already, and end them at the end.
+
+    Args:
+        folder: For logs and keys.
+        kinds: Of each peer, "ours", "go" or "rust".
+        flags: Of ours.
+        programs: Of the others, by kind.
+        share: How many entries each will send.
+    """
+    peers: list[Peer] = []
+    async with AsyncExitStack() as stack:
+        nest = Nest()
+        stack.callback(nest.close)
+        for kind in kinds:
+            if kind == "ours":
+                process = ClusterPeer(folder / f"peer-{len(peers)}.db", flags)
+                await process.start(nest, [address for other in peers for address in other.addresses])
+                stack.push_async_callback(process.kill)
+                peers.append(OurPeer(process))
+            else:
+                waiting = [encode_event(Insert(entry.key, entry.value)) for entry in reversed(_signed(share))]
+                peer = OtherPeer(kind, await stack.enter_async_context(run_program(programs[kind])), waiting)
+                await peer.start(peers)
+                peers.append(peer)
+        yield peers
 
 
 def _signed(count: int) -> list[Entry]:
     """A chain, each entry of about the size that ours append."""
-    signer, entries = Ed25519Signer.generate(), list[Entry]()
-    for n in range(count):
-        parents = [entry.key for entry in entries[-1:]]
-        entries.append(sign_entry(signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(f"{n:0100d}")))
-    return entries
+    return list(chain(Ed25519Signer.generate(), TOPIC, (f"{n:0100d}" for n in range(count))))
 
 
 def _verification_ms() -> float:
@@ -246,8 +264,7 @@ def _cpu_s(peers: Sequence[Peer]) -> dict[str, float]:
     """User and system seconds of all threads so far, by kind."""
     spent: dict[str, float] = {}
     for peer in peers:
-        fields = Path(f"/proc/{peer.pid}/stat").read_text().rpartition(")")[2].split()
-        spent[peer.kind] = spent.get(peer.kind, 0.0) + (int(fields[11]) + int(fields[12])) / _TICKS
+        spent[peer.kind] = spent.get(peer.kind, 0.0) + process_cpu_s(peer.pid)
     return spent
 
 

@@ -32,7 +32,7 @@ from tests.mesh_cluster import open_cluster
 
 from . import hub
 from .hub import TOPIC, HubProcess, hub_process, make_log, scattered
-from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, Stopwatch, machine, versions, write_results
 from .net_line import open_line
 from .net_reference import Reference, free_port, running_reference
 
@@ -327,9 +327,7 @@ def _write(name: str, started: str, options: argparse.Namespace, figures: list[F
         "settings": f"{options.entries:,} entries, {options.repetitions} repetitions of ours and one of the reference, loopback",
         "load_average": f"{min(loads)} to {max(loads)} while it was measured",
     }
-    _RESULTS.mkdir(exist_ok=True)
-    write_json(_RESULTS / f"{name}.json", header, figures)
-    write_markdown(_RESULTS / f"{name}.md", "The network, and the reference beside it", header, figures)
+    write_results(_RESULTS / name, "The network, and the reference beside it", header, figures)
 
 
 def _parse() -> argparse.Namespace:

@@ -23,7 +23,7 @@ from gossiplog.net import Connection, MuxedConnection, Stream, open_muxed
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.pubsub.types import PeerId
 
-from .measure import Figure, Stopwatch, machine, versions, write_json, write_markdown
+from .measure import Figure, Stopwatch, machine, versions, write_results
 
 __all__ = ["main"]
 
@@ -141,8 +141,7 @@ def main() -> None:
             "versions": versions(),
             "settings": f"{STREAMS:,} streams, {REQUESTS:,} requests, {MEBIBYTES} MiB a repetition; TCP on loopback, one thread",
         }
-        write_json(_RESULTS / f"{options.write}.json", header, figures)
-        write_markdown(_RESULTS / f"{options.write}.md", "The muxer", header, figures)
+        write_results(_RESULTS / options.write, "The muxer", header, figures)
 
 
 if __name__ == "__main__":

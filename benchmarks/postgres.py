@@ -33,7 +33,7 @@ from gossiplog.entry import Verdict, sign_entry
 from gossiplog.gossip_log import GossipLog
 
 from .material import BATCH, PAYLOAD_BYTES, TOPIC, Setup, entries, payload, payloads
-from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, Stopwatch, machine, process_cpu_s, versions, write_results
 from .postgres_writers import Written, write
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -339,13 +339,8 @@ async def _verified(bench: Bench, count: int) -> Sequence[Verdict]:
 def _server_cpu(server: PostgresServer) -> float:
     """User and system seconds of all processes of the server."""
     pid = server.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    ticks = 0
-    for process in (str(pid), *children):
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        # Its own, and for the server itself that of the children which have ended.
-        ticks += sum(int(field) for field in fields[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    children = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return sum(process_cpu_s(process, with_ended=True) for process in (pid, *children))
 
 
 def main() -> None:
@@ -384,8 +379,7 @@ def main() -> None:
         "load_average": f"{min(loads)} to {max(loads)} while it was measured",
     }
     if options.write:
-        write_json(_RESULTS / f"{options.write}.json", header, figures)
-        write_markdown(_RESULTS / f"{options.write}.md", "A log on PostgreSQL", header, figures)
+        write_results(_RESULTS / options.write, "A log on PostgreSQL", header, figures)
     missed = [figure.name for figure in figures if figure.is_met is False]
     untold = [figure.name for figure in figures if figure.goal is not None and figure.is_met is None]
     print(f"missed: {', '.join(missed) or 'none'}; machine too busy to tell: {', '.join(untold) or 'none'}", file=sys.stderr)

@@ -18,7 +18,7 @@ import trio
 import gossiplog
 from gossiplog import kit
 
-from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, Stopwatch, machine, versions, write_results
 
 SEED = 1
 LIKES = kit.Counter("likes")
@@ -72,8 +72,7 @@ def main() -> None:
         "seed": SEED,
         "entries": options.count,
     }
-    write_json(RESULTS / "rebuild.json", header, figures)
-    write_markdown(RESULTS / "rebuild.md", "Building tables anew", header, figures)
+    write_results(RESULTS / "rebuild", "Building tables anew", header, figures)
 
 
 if __name__ == "__main__":

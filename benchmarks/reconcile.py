@@ -35,7 +35,7 @@ from gossiplog.net.transport.muxed import open_muxed
 from gossiplog.pubsub.types import PeerId
 
 from .material import TOPIC, payloads
-from .measure import Figure, Goal, Stopwatch, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, Stopwatch, machine, process_cpu_s, versions, write_results
 from .net_line import Line, open_line
 
 __all__ = ["main"]
@@ -136,27 +136,21 @@ async def served_cpu_ms(pair: Pair) -> float:
     assert process.stdout is not None
     try:
         url = parse_url(json.loads(process.stdout.readline())["urls"][0])
-        ticks = os.sysconf("SC_CLK_TCK")
         spent = 0.0
         for number in range(SERVED + 1):
             here = await pair.fork("ours.db", [])
             async with gossiplog.open(here, durability="off") as log:
                 await log.sketch()
-                before = _ticks(process.pid)
+                before = process_cpu_s(process.pid)
                 done = await exchange(log, url)
                 await trio.sleep(0.1)
                 assert done.is_reconciled and done.is_equal
                 # The first makes the hub read its sketch.
-                spent += (_ticks(process.pid) - before) / ticks if number else 0.0
+                spent += process_cpu_s(process.pid) - before if number else 0.0
         return spent / SERVED * 1_000
     finally:
         process.terminate()
         process.wait()
-
-
-def _ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 async def new_replica(pair: Pair, size: int) -> tuple[float, float]:
@@ -237,8 +231,7 @@ def main() -> None:
         "settings": "SQLite, durability off, entries of about 330 bytes; WebSocket through a proxy on loopback; one process unless said",
     }
     if options.write:
-        write_json(_RESULTS / f"{options.write}.json", header, figures)
-        write_markdown(_RESULTS / f"{options.write}.md", "Reconciliation", header, figures)
+        write_results(_RESULTS / options.write, "Reconciliation", header, figures)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
 
 from .material import TOPIC
-from .measure import Figure, machine, versions, write_json, write_markdown
+from .measure import Figure, machine, versions, write_results
 from .net_line import Line
 from .net_reference import Reference, running_reference
 from .reconcile import Pair, lined, scattered
@@ -180,8 +180,7 @@ def main() -> None:
         "settings": "our hub on SQLite, durability off; WebSocket through a proxy on loopback that counts, handshakes included",
     }
     if options.write:
-        write_json(_RESULTS / f"{options.write}.json", header, figures)
-        write_markdown(_RESULTS / f"{options.write}.md", "Our clients and the reference's beside each other", header, figures)
+        write_results(_RESULTS / options.write, "Our clients and the reference's beside each other", header, figures)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from gossiplog.entry import Ed25519Signer
 
 from .figures import _filesystem
 from .material import PAYLOAD_BYTES, Setup, remove_log
-from .measure import Figure, Goal, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, machine, versions, write_results
 from .spark_cluster import cluster_page
 from .spark_jobs import APART, JOBS, Bench, children
 
@@ -170,13 +170,12 @@ def _write(options: argparse.Namespace, figures: list[Figure], names: list[str],
     now = f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, commit {versions()['gossiplog']}"
     header["pieces"] |= dict.fromkeys(names, now)
     everything = sorted(kept + figures, key=_place)
-    write_json(path, header, everything)
-    write_markdown(path.with_suffix(".md"), "Spark", header, everything)
+    write_results(path.with_suffix(""), "Spark", header, everything)
     (_RESULTS / f"{options.write}-cluster.md").write_text(cluster_page(everything, options.entries + APART), "utf-8")
 
 
 def _figure(record: dict[str, Any]) -> Figure:
-    """Read a figure that `write_json` wrote."""
+    """Read a figure that `write_results` wrote."""
     found = {each.name: record[each.name] for each in fields(Figure)}
     sign, _, number = (found["goal"] or "").partition(" ")
     bound = float(number.replace(",", "")) if number else None

@@ -23,7 +23,7 @@ from gossiplog.testnet import Testnet, open_testnet
 from gossiplog.testnet.report import simulated
 from gossiplog.testnet.script import play, settle
 
-from .measure import machine, versions
+from .measure import machine, process_cpu_s, versions
 
 __all__ = ["main"]
 
@@ -87,9 +87,7 @@ async def _measure(folder: Path, peers: int, messages: int, interval_s: float) -
 
 
 def _cpu_s(network: Testnet) -> float:
-    ticks = os.sysconf("SC_CLK_TCK")
-    stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in network.processes.pids.values()]
-    return sum(int(stat[11]) + int(stat[12]) for stat in stats) / ticks
+    return sum(map(process_cpu_s, network.processes.pids.values()))
 
 
 def _pss_mb(network: Testnet) -> float:

@@ -1,6 +1,6 @@
 """One peer of a mesh as a process: one request a line of JSON on stdin, one answer a line on stdout.
 
-python mesh_peer.py LOG --topic T [--bootstrap MULTIADDR …] [--router episub] [--target 16] [--held REPORT]
+python mesh_peer.py LOG --topic T [--bootstrap MULTIADDR …] [--router episub] [--target 16] [--held REPORT] [--relay]
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from typing import Any
 
 import trio
 from loop_watch import reporting_to
+from mesh_relay import Relay, Relayed, stand_in
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
+from gossiplog.broadcast import Appended
 from gossiplog.entry.message import Entry
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import ROUTERS, Mesh, MeshConfig, open_mesh
@@ -54,11 +56,17 @@ class Peer:
 
         async def run() -> None:
             for number in range(count):
-                await self.log.append({"by": self.mesh.host.id, "n": number, "at": time.monotonic_ns()})
+                await self.append_one(number)
                 self.appending -= 1
                 await trio.sleep(interval_s)
 
         self.nursery.start_soon(run)
+
+    async def append_one(self, number: int) -> None:
+        await self.log.append({"by": self.mesh.host.id, "n": number, "at": time.monotonic_ns()})
+
+    async def count(self) -> int:
+        return await self.log.count()
 
     async def state(self) -> dict[str, Any]:
         root = await self.log.root()
@@ -66,7 +74,7 @@ class Peer:
         rollup = dict(line.split(maxsplit=1) for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
         (topic,) = self.mesh.service.state().router.topics
         return {
-            "count": await self.log.count(),
+            "count": await self.count(),
             "root": root.hash.hex(),
             "heads": await self.log.heads(),
             "appending": self.appending,
@@ -93,24 +101,46 @@ class Peer:
             case {"op": "cpu"}:
                 return cpu_s()
             case {"op": "count"}:
-                return await self.log.count()
+                return await self.count()
             case {"op": "latencies"}:
                 return await self.latencies()
         raise ValueError(request)
+
+
+class RelayPeer(Peer):
+    """Answers for a peer that stores nothing; see mesh_relay.py."""
+
+    @property
+    def relay(self) -> Relay:
+        machine = self.mesh.service.machine
+        assert isinstance(machine, Relay)
+        return machine
+
+    async def append_one(self, number: int) -> None:
+        self.mesh.service.tell(Appended([Relayed.new()]))
+
+    async def count(self) -> int:
+        return self.relay.count
+
+    async def latencies(self) -> list[float]:
+        taken, self.relay.latencies_ms = self.relay.latencies_ms, []
+        return taken
 
 
 async def main(options: argparse.Namespace) -> None:
     path = Path(options.log)
     key = PeerKey.load_or_create(path.with_suffix(".peer.pem"))
     bootstrap = tuple(Address.parse(text) for text in options.bootstrap)
-    place = ":memory:" if options.in_memory else path
+    place = ":memory:" if options.in_memory or options.relay else path
+    if options.relay:
+        stand_in()
     config = MeshConfig(listen=LISTEN, bootstrap=bootstrap, router=options.router, target=options.target)
     async with (
         gossiplog.open(place, topic=options.topic, signer=Ed25519Signer.generate(), durability=options.durability) as log,
         open_mesh(log, key, config) as mesh,
         trio.open_nursery() as nursery,
     ):
-        peer = Peer(log, mesh, nursery)
+        peer = (RelayPeer if options.relay else Peer)(log, mesh, nursery)
         with log.watch_commits(peer.on_commit):
             # As `gossiplog serve` does it.
             gc.freeze()
@@ -145,6 +175,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--target", type=int, default=16)
     parser.add_argument("--durability", default="full")
     parser.add_argument("--in-memory", action="store_true", help="keep the log in memory")
+    parser.add_argument("--relay", action="store_true", help="verify and store nothing; see mesh_relay.py")
     parser.add_argument("--held", type=Path, help="where to report steps that hold the loop; see loop_watch.py")
     return parser.parse_args(arguments)
 

@@ -22,7 +22,7 @@ import logging
 import random
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -141,7 +141,7 @@ class Service:
         self._arrivals = Arrivals(self, self._appends)
         self._insert_queue = self._arrivals.queue
         self.bans = Bans()
-        self._counts: dict[str, int] = {}
+        self._counts = Counter[str]()
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
         self.strangers = Strangers(self.machine.is_slowed)
@@ -303,7 +303,7 @@ class Service:
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that happened."""
-        self._counts[what] = self._counts.get(what, 0) + number
+        self._counts[what] += number
 
     async def drain(self) -> None:
         """Wait until all that is queued for push streams is written. Under a deadline of the caller's: a peer may never read it."""
