@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from . import signature_process
 
@@ -33,7 +34,7 @@ _PROCESSES_MAX = 4
 """Whoever inserts what these verify is one thread, and slower than they are."""
 _PIPE_BYTES = 2**20
 _PATIENCE_S = 60.0
-"""For an answer, which takes 10 ms where the machine has nothing else to do."""
+"""For room in the pipe and for an answer, which takes 10 ms where the machine has nothing else to do."""
 _CLOSE_S = 1.0
 
 
@@ -118,7 +119,7 @@ class Verifiers:
                 process = subprocess.Popen(
                     program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, process_group=0
                 )
-                _widen(process)
+                _prepare(process)
                 self._all.add(process)
                 self._starting.append(process)
         except OSError:
@@ -127,9 +128,9 @@ class Verifiers:
     def _welcome(self) -> None:
         """Note which of those that were started have begun."""
         for process in self._starting[:]:
-            if _is_readable(process, 0):
+            assert process.stdout is not None
+            if _is_ready(process.stdout, select.POLLIN, 0):
                 self._starting.remove(process)
-                assert process.stdout is not None
                 if process.stdout.read(1) == signature_process.READY:
                     self._idle.append(process)
                 else:
@@ -158,27 +159,31 @@ def _exchange(process: subprocess.Popen[bytes], claims: Sequence[tuple[bytes, by
     body = b"".join(parts)
     rest = memoryview(len(body).to_bytes(4) + body)
     while rest:
-        rest = rest[process.stdin.write(rest) :]
+        if not _is_ready(process.stdin, select.POLLOUT, _PATIENCE_S):
+            raise BrokenPipeError
+        # None where the pipe filled up meanwhile.
+        rest = rest[process.stdin.write(rest) or 0 :]
     answers = b""
     while len(answers) < len(claims):
-        piece = process.stdout.read(len(claims) - len(answers)) if _is_readable(process, _PATIENCE_S) else b""
+        is_answering = _is_ready(process.stdout, select.POLLIN, _PATIENCE_S)
+        piece = process.stdout.read(len(claims) - len(answers)) if is_answering else b""
         if not piece:
             raise BrokenPipeError
         answers += piece
     return answers
 
 
-def _is_readable(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait until a process has said something, or its end can be read."""
-    assert process.stdout is not None
+def _is_ready(pipe: IO[bytes], event: int, seconds: float) -> bool:
+    """Wait until a pipe can be read or written (`select.POLLIN`, `select.POLLOUT`), or has no other end."""
     poll = select.poll()
-    poll.register(process.stdout, select.POLLIN)
+    poll.register(pipe, event)
     return bool(poll.poll(1e3 * seconds))
 
 
-def _widen(process: subprocess.Popen[bytes]) -> None:
-    """Have a request fit into the pipe, where the system allows that, so that we need not wait while it is read."""
+def _prepare(process: subprocess.Popen[bytes]) -> None:
+    """Never wait in a write, and have a request fit into the pipe, where the system allows that, so that we need not wait at all."""
     assert process.stdin is not None
+    os.set_blocking(process.stdin.fileno(), False)
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import fcntl
 

@@ -16,6 +16,7 @@ from postgres_support import PostgresServer, running_server
 
 import gossiplog
 from gossiplog.errors import LocalProtocolError, ReadOnlyLog, StoreUnavailable
+from gossiplog.store import pending_migrations
 
 GUIDE = Path(__file__).parents[2] / "docs" / "postgres.md"
 PASSWORD = "hunter2-%@/#?"
@@ -201,6 +202,8 @@ async def test_tls_is_checked_as_the_url_says(secure) -> None:
     await check(tcp(secure, f"app:{QUOTED}@", f"&sslmode=verify-full&sslrootcert={root}"))
     with pytest.raises(StoreUnavailable, match=r"not let us in|encryption"):
         await check(tcp(secure, f"app:{QUOTED}@", "&sslmode=disable"))
+    with pytest.raises(StoreUnavailable, match="not let us in"):
+        await trio.to_thread.run_sync(pending_migrations, tcp(secure, "app:wrong@", f"&sslmode=verify-full&sslrootcert={root}"))
     folder = secure.folder / "other"
     folder.mkdir()
     other, _ = make_certificate(folder)

@@ -214,8 +214,13 @@ def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:
         finally:
             connection.terminate()
 
+    # Whose loop ends when what it opened is closed, refused connections over TLS included.
+    thread = AsyncioThread("gossiplog-pending")
+    thread.start()
     try:
-        version = asyncio.run(look())
+        version = asyncio.run_coroutine_threadsafe(look(), thread.loop).result()
     except DATABASE_ERRORS as error:
         raise translate(url.location, error) from error
+    finally:
+        thread.stop()
     return version, [name for name, _ in load_migrations("postgres")[version:]]

@@ -38,7 +38,8 @@ def claims(values: list[bytes]) -> list[tuple[bytes, bytes]]:
 
 def wait_until_begun(verifiers: Verifiers) -> None:
     for process in list(verifiers._starting):
-        assert signatures._is_readable(process, DEADLINE_S)
+        assert process.stdout is not None
+        assert signatures._is_ready(process.stdout, select.POLLIN, DEADLINE_S)
 
 
 def wait_ended(pid: int) -> None:
@@ -85,6 +86,20 @@ def test_processes_that_were_killed_are_done_without_and_started_again(verifiers
     assert verifiers.verify(asked) == b"\1" * FEW
 
 
+@pytest.mark.parametrize("count", [FEW, 100_000])
+def test_a_process_that_stands_still_is_not_waited_for_for_ever(verifiers: Verifiers, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    asked = claims(VALUES)
+    assert verifiers.verify(asked) is None
+    wait_until_begun(verifiers)
+    monkeypatch.setattr(signatures, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(signatures, "_CLOSE_S", 0.05)
+    for pid in verifiers.pids:
+        os.kill(pid, signal.SIGSTOP)
+    # The larger request is more than a pipe holds.
+    assert [verifiers.verify(asked * (count // len(asked))) for _ in range(2)] == [None, None]
+    assert verifiers.pids == []
+
+
 def test_where_no_process_can_be_had_none_is_tried_again(verifiers: Verifiers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     assert verifiers.verify(claims(VALUES)) is None
@@ -124,13 +139,13 @@ async def test_a_log_takes_entries_in_while_the_rest_is_verified(tmp_path, verif
 
 
 _PARENT = """
-import os, sys, time
+import os, select, sys
 from gossiplog.replica import signatures
 signatures._BEFORE_START = 0
 signatures.verifiers.__init__(2)
 claims = [(bytes(32), bytes(100))] * 64
 assert signatures.verifiers.verify(claims) is None
-assert all(signatures._is_readable(process, 60) for process in signatures.verifiers._starting)
+assert all(signatures._is_ready(process.stdout, select.POLLIN, 60) for process in signatures.verifiers._starting)
 assert signatures.verifiers.verify(claims) == bytes(64)
 if (child := os.fork()) == 0:
     os._exit(len(signatures.verifiers.pids))
