@@ -212,8 +212,8 @@ class Replica(LogCare):
     def watch_commits(self, listener: Callable[[Sequence[Entry]], None]) -> Iterator[None]:
         """Have the new entries of each commit handed to a function, in their order, until the end of the block.
 
-        It is called in the writer's task before whoever wanted the entries written hears of it; it must neither block nor raise. What
-        other processes write to a store that is shared does not pass here.
+        It is called in the step that hears of the commit, before whoever wanted the entries written does; it must neither block nor raise.
+        What other processes write to a store that is shared does not pass here.
         """
         self._listeners.append(listener)
         try:

@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
+from outcome import Outcome
+
 from ..log.fsck_requests import (
     ClearDerived,
     ReadCursors,
@@ -235,6 +237,18 @@ class Store(Protocol):
 
         Raises:
             StoreError: The store could not commit; nothing changed.
+        """
+        ...
+
+    def begin_write(self, plan: Plan[T], then: Callable[[Outcome[T]], None]) -> bool:
+        """Begin what `write` does in a step that must not wait, and have its outcome handed to a function, in the event loop, later.
+
+        Args:
+            plan: Of a few entries, less than 1 MiB.
+            then: Called in none of the caller's tasks; it must neither wait nor raise.
+
+        Returns:
+            False, and nothing is begun, where another transaction is open, or only `write` can do it.
         """
         ...
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import trio
+from outcome import Outcome
 
 from ...entry.rules import check_topic
 from ...errors import LocalProtocolError, ReadOnlyLog, SnapshotExpired
@@ -59,6 +60,10 @@ class MemoryStore:
         """Run a plan as one transaction."""
         async with self.transaction() as transaction:
             return await transaction.run(plan)
+
+    def begin_write(self, plan: Plan[T], then: Callable[[Outcome[T]], None]) -> bool:
+        """Begin nothing: there is nothing to wait for."""
+        return False
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:

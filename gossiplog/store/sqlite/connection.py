@@ -39,6 +39,10 @@ class TrioConnection(aiosqlite.Connection):
         result: T = await self._execute(function, self._conn, *args)
         return result
 
+    def post(self, then: Callable[[outcome.Outcome[Any]], object], function: Callable[..., Any], *args: Any) -> None:
+        """Run `function(connection, *args)` in the thread, and hand its outcome to `then`, which must not raise, in the event loop."""
+        self._send(partial(function, self._conn, *args), then)
+
     async def close(self) -> None:
         """Close the connection and end its thread. Closing twice is no error."""
         if self._connection is None:
@@ -70,25 +74,32 @@ class TrioConnection(aiosqlite.Connection):
     # Ctrl-C must not come between handing the function over and waiting for it: the result would wake a task that waits for another.
     @trio.lowlevel.enable_ki_protection
     async def _hop(self, function: Callable[[], Any]) -> Any:
-        future = _TrioFuture(function)
+        self._send(function, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
+        return await trio.lowlevel.wait_task_rescheduled(_refuse_cancel)
+
+    def _send(self, function: Callable[[], Any], then: Callable[[outcome.Outcome[Any]], object]) -> None:
+        future = _TrioFuture(function, then)
         # aiosqlite asks nothing of a future but `get_loop`, `done` and the two that set it.
         self._tx.put_nowait((future, future.run))  # type: ignore[arg-type]
-        return await future.wait()
+
+
+def _refuse_cancel(_: object) -> trio.lowlevel.Abort:
+    return trio.lowlevel.Abort.FAILED
 
 
 class _TrioFuture:
-    """The part of an asyncio future that aiosqlite's thread uses, resuming a trio task.
+    """The part of an asyncio future that aiosqlite's thread uses, handing its outcome to a function in trio.
 
     Until its next call that thread refers to what it ran last and what came of it. So it gets neither: a page of entries would be
     in memory for as long as a peer holds a snapshot and asks for nothing.
     """
 
-    __slots__ = ("_function", "_is_done", "_result", "_task", "_token")
+    __slots__ = ("_function", "_is_done", "_result", "_then", "_token")
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], Any], then: Callable[[outcome.Outcome[Any]], object]) -> None:
         self._function: Callable[[], Any] | None = function
         self._result: Any = None
-        self._task = trio.lowlevel.current_task()
+        self._then = then
         self._token = trio.lowlevel.current_trio_token()
         self._is_done = False
 
@@ -110,11 +121,8 @@ class _TrioFuture:
     def set_result(self, _: None) -> None:
         self._is_done = True
         result, self._result = self._result, None
-        trio.lowlevel.reschedule(self._task, outcome.Value(result))
+        self._then(outcome.Value(result))
 
     def set_exception(self, error: BaseException) -> None:
         self._is_done = True
-        trio.lowlevel.reschedule(self._task, outcome.Error(error))
-
-    async def wait(self) -> Any:
-        return await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+        self._then(outcome.Error(error))

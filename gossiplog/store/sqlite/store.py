@@ -11,17 +11,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import trio
+from outcome import Outcome
 
 from ...errors import ClosedError, ReadOnlyLog, SnapshotExpired, StoreError
-from ...plan import Call, Plan, Request, run_plan
+from ...log.application import SyncTransaction
+from ...plan import Plan, run_plan
 from ..base import Durability, Reader, Transaction
-from ..statements import ASKED_FOR_APPLICATIONS, ApplicationTables
-from ..writer_cache import UNKNOWN, WriterCache
+from ..statements import ApplicationTables
+from ..writer_cache import WriterCache
 from .answers import answer
 from .bounds import BoundedConnection
 from .connection import TrioConnection
 from .errors import Translating
 from .file import BUSY_TIMEOUT_S, WriterLock, check_file, check_log, connect, create_log, is_blank
+from .transaction import begin, commit, in_transaction, rollback, write
 
 __all__ = ["SqliteStore"]
 
@@ -31,6 +34,8 @@ _READERS = 4
 """Connections that read, opened as they are needed; more callers than that wait."""
 WAL_BYTES_MAX = 32 * 1024 * 1024
 """When the write-ahead log has grown to this, snapshots that may expire do, and it is emptied: it can only be while nobody reads in it."""
+_BEGUN_BYTES = 4 * 1024 * 1024
+"""More than what the small transactions that are begun without waiting add to it: a dozen pages an entry, if each goes somewhere else."""
 _SNAPSHOTS = 32
 """Snapshots that are held at a time, on connections of their own: for as long as a peer's sync takes, other reads must not wait for it."""
 
@@ -48,7 +53,8 @@ class SqliteStore:
         self._lock = lock
         # Another process may write only where we do not hold the lock.
         self.is_shared = writer is None
-        self._write_turn = trio.Lock()
+        # No lock, which belongs to a task: `begin_write` has none.
+        self._write_turn = trio.Semaphore(1, max_value=1)
         self._tail = WriterCache()
         self._idle: list[TrioConnection] = []
         self._readers = trio.Semaphore(_READERS)
@@ -166,30 +172,49 @@ class SqliteStore:
         except trio.WouldBlock:
             await self._write_turn.acquire()
         try:
-            result: T = await _call(self._path, writer, _write, plan, self._path, self._tail)
+            result: T = await writer.call(write, plan, self._path, self._tail)
             if self._is_wal_large():
                 await self._empty_wal(writer)
             return result
         finally:
             self._write_turn.release()
 
+    # Ctrl-C must not come between taking the turn and handing the plan over, or nobody would give the turn back.
+    @trio.lowlevel.enable_ki_protection
+    def begin_write(self, plan: Plan[T], then: Callable[[Outcome[T]], None]) -> bool:
+        """Begin a transaction in one hop, unless another one is open, or the write-ahead log may have to be emptied after it."""
+        writer = self._get_writer()
+        if self._is_wal_large(_BEGUN_BYTES):
+            return False
+        try:
+            self._write_turn.acquire_nowait()
+        except trio.WouldBlock:
+            return False
+
+        def finish(result: Outcome[T]) -> None:
+            self._write_turn.release()
+            then(result)
+
+        writer.post(finish, write, plan, self._path, self._tail)
+        return True
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """Open a transaction for a body that awaits."""
         writer = self._get_writer()
         async with self._write_turn:
-            await _call(self._path, writer, _begin)
+            await _call(self._path, writer, begin)
             try:
                 yield _Transaction(self._path, writer, self._tail)
                 # A caller that is cancelled from here on is cancelled after the commit.
                 with trio.CancelScope(shield=True):
-                    await _call(self._path, writer, _commit)
+                    await _call(self._path, writer, commit)
                     if self._is_wal_large():
                         await self._empty_wal(writer)
             except BaseException:
                 self._tail.forget()
                 with trio.CancelScope(shield=True):
-                    await _call(self._path, writer, _rollback)
+                    await _call(self._path, writer, rollback)
                 raise
 
     async def size_bytes(self) -> int:
@@ -215,9 +240,9 @@ class SqliteStore:
                 else:
                     self._idle.append(reader)
 
-    def _is_wal_large(self) -> bool:
+    def _is_wal_large(self, spare: int = 0) -> bool:
         try:
-            return os.stat(self._wal).st_size > self._wal_bytes_max  # noqa: PTH116  (at each commit)
+            return os.stat(self._wal).st_size + spare > self._wal_bytes_max  # noqa: PTH116  (at each commit)
         except OSError:
             return False
 
@@ -271,7 +296,7 @@ class _Snapshot:
         async with self._turn:
             if not self._is_over:
                 self._is_over = True
-                await _call(self._path, self._reader, _rollback)
+                await _call(self._path, self._reader, rollback)
 
 
 class _Transaction:
@@ -301,78 +326,18 @@ class _Transaction:
             await self._call(lambda transaction: transaction.undo_attempt())
         self._is_beginning = False
 
-    async def _attempt(self, execute: Callable[[_SyncTransaction], T]) -> T:
+    async def _attempt(self, execute: Callable[[SyncTransaction], T]) -> T:
         begins, self._is_beginning = self._is_beginning, False
 
-        def begin_and_execute(transaction: _SyncTransaction) -> T:
+        def begin_and_execute(transaction: SyncTransaction) -> T:
             if begins:
                 transaction.begin_attempt()
             return execute(transaction)
 
         return await self._call(begin_and_execute)
 
-    async def _call(self, function: Callable[[_SyncTransaction], T]) -> T:
-        return await _call(self._path, self._writer, _in_transaction, self._path, self._tail, function)
-
-
-class _SyncTransaction:
-    """The same as plain calls in the writer's thread; see `SyncTransaction`."""
-
-    def __init__(self, db: BoundedConnection, path: Path, tail: WriterCache) -> None:
-        self._db = db
-        self._path = path
-        self._tail = tail
-        self._tables = ApplicationTables(db)
-
-    def run(self, plan: Plan[T]) -> T:
-        with Translating(self._path):
-            return run_plan(plan, self._answer)
-
-    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with Translating(self._path):
-            return self._tables.execute(statement, parameters)
-
-    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        with Translating(self._path):
-            self._tables.execute_many(statement, rows)
-
-    def begin_attempt(self) -> None:
-        self._control("SAVEPOINT gossiplog_attempt")
-
-    def undo_attempt(self) -> None:
-        self._control("ROLLBACK TO gossiplog_attempt")
-
-    def release(self) -> None:
-        self._tables.release()
-
-    def _control(self, statement: str) -> None:
-        with Translating(self._path):
-            self._tables.release()
-            self._db.execute(statement)
-
-    def _answer(self, request: Request[Any]) -> Any:
-        # Nearly all that a commit asks is remembered, and each step is noticed.
-        if (found := self._tail.known(request)) is not UNKNOWN:
-            return found
-        if isinstance(request, Call):
-            return request.function(self)
-        if not isinstance(request, ASKED_FOR_APPLICATIONS):
-            self._tables.release()
-        if (before := self._tail.missing(request)) is not None:
-            self._tail.learn(before, answer(self._db, before))
-            if (found := self._tail.known(request)) is not UNKNOWN:
-                return found
-        found = answer(self._db, request)
-        self._tail.learn(request, found)
-        return found
-
-
-def _in_transaction(db: BoundedConnection, path: Path, tail: WriterCache, function: Callable[[_SyncTransaction], T]) -> T:
-    transaction = _SyncTransaction(db, path, tail)
-    try:
-        return function(transaction)
-    finally:
-        transaction.release()
+    async def _call(self, function: Callable[[SyncTransaction], T]) -> T:
+        return await _call(self._path, self._writer, in_transaction, self._path, self._tail, function)
 
 
 async def _connect(path: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
@@ -399,23 +364,10 @@ def _query(db: BoundedConnection, statement: str, parameters: Sequence[Any]) -> 
         tables.release()
 
 
-def _begin(db: sqlite3.Connection) -> None:
-    db.execute("BEGIN IMMEDIATE")
-
-
 def _begin_snapshot(db: sqlite3.Connection) -> None:
     db.execute("BEGIN")
     # SQLite takes the snapshot at the first read.
     db.execute("SELECT id FROM gossiplog_log").fetchone()
-
-
-def _commit(db: sqlite3.Connection) -> None:
-    db.execute("COMMIT")
-
-
-def _rollback(db: sqlite3.Connection) -> None:
-    if db.in_transaction:
-        db.execute("ROLLBACK")
 
 
 def _empty_wal(db: sqlite3.Connection) -> bool:
@@ -433,18 +385,4 @@ def _read(db: BoundedConnection, plan: Plan[T]) -> T:
     try:
         return _run(db, plan)
     finally:
-        # Some errors, as of the disk, have ended the transaction already.
-        _rollback(db)
-
-
-def _write(db: BoundedConnection, plan: Plan[T], path: Path, tail: WriterCache) -> T:
-    _begin(db)
-    try:
-        result = _in_transaction(db, path, tail, lambda transaction: transaction.run(plan))
-        _commit(db)
-    except BaseException:
-        tail.forget()
-        # A COMMIT that failed for want of space leaves the transaction open.
-        _rollback(db)
-        raise
-    return result
+        rollback(db)

@@ -10,7 +10,7 @@ from gossiplog import Reject
 from gossiplog.log.requests import ReadBranchTips, ReadCount, ReadHeads, ReadLeaves, ReadQuarantined
 from gossiplog.store import writer_cache as tail
 from gossiplog.store.sqlite.answers import answer
-from gossiplog.store.sqlite.store import _SyncTransaction
+from gossiplog.store.sqlite.transaction import _SyncTransaction
 from gossiplog.tree import ReadRoot, ReadRuns, writer
 
 
