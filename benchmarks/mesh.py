@@ -132,9 +132,9 @@ async def _load(cluster: Cluster, rate: int, seconds: int, total: int, idle_cpu:
     """Append so many a second in all, for so many seconds, and wait until all have all."""
     count = len(cluster.peers)
     before, begun = await _cpu(cluster), time.perf_counter()
-    for number in range(rate * seconds):
-        await trio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
-        await cluster.peers[number % count].ask("append", count=1, interval_s=0.0)
+    for number, peer in enumerate(cluster.peers):
+        await peer.ask("append", count=len(range(number, rate * seconds, count)), interval_s=count / rate, after_s=number / rate)
+    await trio.sleep(seconds)
     with trio.fail_after(900):
         for peer in cluster.peers:
             while await peer.ask("count") < total:

@@ -50,15 +50,16 @@ class Peer:
             if isinstance(payload, dict) and payload.get("by") != self.mesh.host.id:
                 self.latencies_ms.append((now - payload["at"]) / 1e6)
 
-    async def append(self, count: int, interval_s: float) -> None:
-        """Append in the background; `state` says how many are left."""
+    async def append(self, count: int, interval_s: float, after_s: float = 0.0) -> None:
+        """Append in the background, at even intervals; `state` says how many are left."""
         self.appending += count
+        begun = trio.current_time() + after_s
 
         async def run() -> None:
             for number in range(count):
+                await trio.sleep_until(begun + number * interval_s)
                 await self.append_one(number)
                 self.appending -= 1
-                await trio.sleep(interval_s)
 
         self.nursery.start_soon(run)
 
@@ -94,8 +95,8 @@ class Peer:
 
     async def answer(self, request: dict[str, Any]) -> Any:
         match request:
-            case {"op": "append", "count": count, "interval_s": interval_s}:
-                return await self.append(count, interval_s)
+            case {"op": "append", **how}:
+                return await self.append(**how)
             case {"op": "state"}:
                 return await self.state()
             case {"op": "cpu"}:

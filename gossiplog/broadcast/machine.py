@@ -281,6 +281,8 @@ class Broadcast:
 
     def is_slowed(self, peer_id: PeerId, now: float) -> bool:
         """Whether what a peer brings is to be verified slowly: it is a stranger, and others from where it came offended. O(1)."""
+        if not self._blamed.origins.banned:
+            return False
         peer = self._peers.get(peer_id)
         return peer is not None and self._blamed.is_suspect(peer, now)
 

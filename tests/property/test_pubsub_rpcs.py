@@ -136,6 +136,8 @@ def test_usual_form_is_read_as_the_schemas_read_it(fields, rest, longer):
         return
     (read,) = RPC.decode(data)["publish"]
     assert read == {"from": None, "data": usual[0], "seqno": None, "topic": usual[1], "signature": None, "key": None}
+    # It is passed on as it came.
+    assert write_usual(Message(hash_data(usual[1], usual[0]), usual[1], usual[0])) == data
 
 
 @given(TOPICS, st.binary(max_size=40_000))

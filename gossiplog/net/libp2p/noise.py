@@ -80,12 +80,14 @@ class NoiseStream:
         return False
 
     def _seal_all(self, data: bytes) -> bytes:
-        out: list[bytes] = []
-        for start in range(0, len(data), _PLAINTEXT_BYTES_MAX):
-            sealed = self._seal(_NONCE.pack(self._sealed), data[start : start + _PLAINTEXT_BYTES_MAX], None)
-            self._sealed += 1
-            out += (len(sealed).to_bytes(_PREFIX_BYTES, "big"), sealed)
-        return b"".join(out)
+        if len(data) > _PLAINTEXT_BYTES_MAX:
+            starts = range(0, len(data), _PLAINTEXT_BYTES_MAX)
+            return b"".join([self._seal_all(data[start : start + _PLAINTEXT_BYTES_MAX]) for start in starts])
+        if not data:
+            return b""
+        sealed = self._seal(_NONCE.pack(self._sealed), data, None)
+        self._sealed += 1
+        return len(sealed).to_bytes(_PREFIX_BYTES, "big") + sealed
 
     async def receive_some(self) -> bytes:
         """Receive one message, or all that are here; `b""` at the end.
@@ -93,13 +95,18 @@ class NoiseStream:
         Raises:
             ClosedError: The stream is broken: also if a message was forged or cut short.
         """
-        messages, self._early = self._early, []
-        while not (plain := b"".join(map(self._open_one, messages))):
+        plain = b""
+        if self._early:
+            plain, self._early = b"".join(map(self._open_one, self._early)), []
+        while not plain:
             data = await self._stream.receive_some()
             if not data:
                 self._cutter.check_end()
                 return b""
-            messages = self._cutter.cut(data)
+            if self._cutter.is_whole(data):
+                plain = self._open_one(data[_PREFIX_BYTES:])
+            else:
+                plain = b"".join(map(self._open_one, self._cutter.cut(data)))
         return plain
 
     def _open_one(self, sealed: bytes) -> bytes:
@@ -192,11 +199,12 @@ class _Reader:
             self._buffer += data
         return message
 
+    def is_whole(self, data: bytes) -> bool:
+        """Whether what arrived is one message and nothing else. Nearly always: what is sent at once is read at once."""
+        return not self._buffer and len(data) - _PREFIX_BYTES == int.from_bytes(data[:_PREFIX_BYTES], "big")
+
     def cut(self, data: bytes) -> list[bytes]:
         """Take what arrived, and return the messages that are whole now."""
-        if not self._buffer and len(data) > _PREFIX_BYTES and len(data) == _PREFIX_BYTES + int.from_bytes(data[:_PREFIX_BYTES], "big"):
-            # Nearly always: what is sent at once is read at once.
-            return [data[_PREFIX_BYTES:]]
         self._buffer += data
         return list(iter(self.whole_message, None))
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import trio
 
-from ...codec.framing import FrameDecoder
+from ...codec.framing import FrameDecoder, encode_frame
 from ...errors import ClosedError, GossipLogError, StreamReset
 from ...pubsub.outbox import Outbox
-from ...pubsub.rpc import Rpc
+from ...pubsub.rpc import Message, Rpc
 from ...pubsub.wire.rpc_codec import Decoded, Wire
 from ..transport.stream import Stream
 
@@ -30,12 +30,12 @@ class _Encoded(NamedTuple):
     """An RPC as bytes.
 
     Attributes:
-        rpc: Kept, which makes its identity its name.
+        subject: The RPC, or its message if it is nothing else. Kept, which makes its identity its name.
         data: Its frames, one after the other.
         left_out: Messages that are too large for any frame.
     """
 
-    rpc: Rpc
+    subject: Rpc | Message
     data: bytes
     left_out: int
 
@@ -45,36 +45,57 @@ class Encoder:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
+        self._frame_bytes_max = min(wire.limits.out_bytes_max, wire.limits.out_merged_bytes_max)
         self._encoded: OrderedDict[int, _Encoded] = OrderedDict()
         self._bytes = 0
 
     def encode(self, rpc: Rpc) -> tuple[bytes, int]:
         """Return the frames of an RPC, one after the other, and how many of its messages are too large for any."""
-        known = self._encoded.get(id(rpc))
+        is_more = rpc.control or rpc.subscriptions or rpc.overlay or rpc.hops or rpc.is_test or rpc.partial
+        subject = rpc if is_more or len(rpc.messages) != 1 else rpc.messages[0]
+        known = self._encoded.get(id(subject))
         if known is None:
             left_out = sum(not self.wire.fits(message) for message in rpc.messages)
-            known = self._encoded[id(rpc)] = _Encoded(rpc, b"".join(self.wire.encode(rpc)), left_out)
-            self._bytes += len(known.data)
-            while len(self._encoded) > _ENCODED_MAX or self._bytes > _ENCODED_BYTES_MAX:
-                _, oldest = self._encoded.popitem(last=False)
-                self._bytes -= len(oldest.data)
+            known = self._keep(_Encoded(subject, b"".join(self.wire.encode(rpc)), left_out))
         return known.data, known.left_out
+
+    def on_read(self, message: Message, body: bytes) -> None:
+        """Pass a message on as it came, in a body that `Wire.decode_usual` read."""
+        frame = encode_frame(body)
+        if len(frame) <= self._frame_bytes_max:
+            self._keep(_Encoded(message, frame, 0))
+
+    def _keep(self, encoded: _Encoded) -> _Encoded:
+        self._encoded[id(encoded.subject)] = encoded
+        self._bytes += len(encoded.data)
+        while len(self._encoded) > _ENCODED_MAX or self._bytes > _ENCODED_BYTES_MAX:
+            _, oldest = self._encoded.popitem(last=False)
+            self._bytes -= len(oldest.data)
+        return encoded
 
 
 class Copies:
-    """Decodes RPCs that carry one message and nothing else; the latest are known by their bytes, of whichever peer further copies come."""
+    """Decodes RPCs that carry one message and nothing else; the latest are known by their bytes, of whichever peer further copies come.
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    Args:
+        encoder: Told of what is read, as it will be passed on.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
         self._known: dict[bytes, Rpc] = {}
+        self.known = self._known.get
+        """Returns the RPC of a body that was read before, else None."""
 
     def read(self, body: bytes) -> Rpc | None:
-        """Read a body of at most 4 KiB: the same RPC for each copy. Returns None and raises as `Wire.decode_usual`."""
-        rpc = self._known.get(body)
-        if rpc is None and (message := self._wire.decode_usual(body)) is not None:
-            rpc = self._known[body] = Rpc((message,))
-            if len(self._known) > _COPIES_MAX:
-                del self._known[next(iter(self._known))]
+        """Read a body of at most 4 KiB that is not known; its RPC is that of each copy then. Returns None and raises as `decode_usual`."""
+        message = self._encoder.wire.decode_usual(body)
+        if message is None:
+            return None
+        self._encoder.on_read(message, body)
+        rpc = self._known[body] = Rpc((message,))
+        if len(self._known) > _COPIES_MAX:
+            del self._known[next(iter(self._known))]
         return rpc
 
 
@@ -204,16 +225,28 @@ async def read_rpcs(
 
     def take(data: bytes) -> bool:
         nonlocal left
+        if not is_first and (body := frames.take_whole(data)) is not None:
+            # Nearly always.
+            if take_frame(body):
+                return True
+            left = body
+            return False
         frames.feed(data)
         for _ in range(0 if is_first else _FRAMES_A_TURN):
             body = frames.next()
             if body is None:
                 return True
-            usual = copies.read(body) if len(body) <= _DECODED_AT_ONCE_BYTES and is_heeded() else None
-            if usual is None or not on_entry(usual):
+            if not take_frame(body):
                 left = body
                 return False
         return False
+
+    def take_frame(body: bytes) -> bool:
+        if len(body) > _DECODED_AT_ONCE_BYTES:
+            return False
+        # Of a copy the router knows best whether it is heeded.
+        usual = copies.known(body) or (copies.read(body) if is_heeded() else None)
+        return usual is not None and on_entry(usual)
 
     goes_on = True
     while goes_on:

@@ -134,8 +134,8 @@ class Service:
         self.machine = Broadcast(make_router(rng), log.topic, rng)
         self.protocols = self.machine.protocols
         self._todo: deque[Action] = deque()
-        self._is_acting = False
-        self._has_ended = False
+        self._is_acting = self._has_ended = False
+        self._clock = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._appends = OwnAppends(log, self._on_entries)
         self._arrivals = Arrivals(self, self._appends)
@@ -234,14 +234,14 @@ class Service:
             # Connections may outlive the service by a moment where the log's block is cancelled.
             return
         try:
-            actions = self.machine.handle(event, trio.current_time())
+            actions = self.machine.handle(event, self._clock())
             self._todo.extend(actions)
             if self.observer is not None:
                 self.observer.on_event(event, actions)
         except Exception as error:
             # A fault of ours must not end the connection of whoever brought it to light.
             note("fault in the protocol", level=logging.ERROR, error=error, cause=type(event).__name__)
-        if self._is_acting:
+        if self._is_acting or not self._todo:
             return
         self._is_acting = True
         try:

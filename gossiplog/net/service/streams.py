@@ -65,7 +65,7 @@ class Streams:
         self._service = service
         self._random = random.Random(secrets.randbits(64))
         self._encoder = Encoder(Wire(limits=limits))
-        self._copies = Copies(self._encoder.wire)
+        self._copies = Copies(self._encoder)
         self._links: dict[Connection, PeerConnection] = {}
         self._attached = trio.Event()
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)

@@ -105,7 +105,13 @@ async def open_muxed(
 
 
 class MuxedConnection:
-    """A `Connection`; made by `open_muxed`."""
+    """A `Connection`; made by `open_muxed`.
+
+    Attributes:
+        muxer: The protocol.
+        counters: What it did so far.
+        received_at: When something came last, in seconds.
+    """
 
     def __init__(
         self,
@@ -122,6 +128,8 @@ class MuxedConnection:
         self._byte_stream = byte_stream
         self._prompt_stream = byte_stream if isinstance(byte_stream, PromptStream) else None
         self._flushes = None if self._prompt_stream is None else flushes
+        self._clock = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
+        self.received_at = 0.0
         self._is_client = is_client
         self._peer = peer
         self._address = address
@@ -296,7 +304,8 @@ class MuxedConnection:
                 finally:
                     self.finish(EndKind.LOST, "its task ended")
                     for state in self.muxer.end():
-                        self._wake(state)
+                        if (stream := self._streams.get(state)) is not None:
+                            stream.wake()
                     await self._close_bytes()
                     self._closed.set()
                     handlers.cancel_scope.deadline = trio.current_time() + GRACE_S
@@ -335,7 +344,8 @@ class MuxedConnection:
         try:
             while data := await self._byte_stream.receive_some():
                 self.counters.bytes_in += len(data)
-                events = self.muxer.receive(data, trio.current_time())
+                self.received_at = self._clock()
+                events = self.muxer.receive(data, self.received_at)
                 if self._flushes is None:
                     self._take(events, handlers)
                 else:
@@ -357,14 +367,15 @@ class MuxedConnection:
     def _take(self, events: Sequence[MuxerEvent], handlers: trio.Nursery) -> None:
         for event in events:
             match event:
+                case Readable(state) | Writable(state) | StreamEnded(state):
+                    if (known := self._streams.get(state)) is not None:
+                        known.wake()
                 case Opened(state):
                     self.counters.streams_accepted += 1
                     stream = self._streams[state] = MuxedStream(self, state)
                     handlers.start_soon(self._serve_stream, stream)
                 case GoneAway(code):
                     self.finish(EndKind.GONE, "the peer closed it" if code == 0 else f"the peer closed it with code {code}")
-                case Readable(state) | Writable(state) | StreamEnded(state):
-                    self._wake(state)
         if self.muxer.queued_bytes:
             self.wake_writer()
 
@@ -406,11 +417,6 @@ class MuxedConnection:
                 await self._byte_stream.aclose()
             except Exception as error:
                 self._on_broken(error)
-
-    def _wake(self, state: StreamState) -> None:
-        stream = self._streams.get(state)
-        if stream is not None:
-            stream.wake()
 
     def _on_broken(self, error: Exception) -> None:
         if not isinstance(error, (ClosedError, StreamReset)) and self._end is None:

@@ -25,9 +25,11 @@ class Carrier(Protocol):
 
     Attributes:
         muxer: Its muxer, which all its streams call.
+        received_at: When something came last, in seconds.
     """
 
     muxer: Yamux
+    received_at: float
 
     @property
     def peer(self) -> PeerId:
@@ -203,14 +205,15 @@ class MuxedStream:
         state = self._state
         if state.buffer:
             try:
-                self._taken = take(self._read(_PIECE_BYTES_MAX))
+                # In the step in which it came.
+                self._taken = take(self._read(_PIECE_BYTES_MAX, self._connection.received_at))
             except Exception as error:
                 # It belongs to the task that waits for the stream, not to the connection.
                 self._taken = error
             if self._taken is not True:
                 return False
             self._taken = None
-        return not (state.buffer or state.is_over or state.is_finished_receiving or self._is_sending)
+        return not (state.buffer or state.is_reset or state.is_finished_receiving or self._is_sending)
 
     def release(self) -> None:
         """Say that its handler has ended."""
@@ -293,12 +296,12 @@ class MuxedStream:
             await self._changed.park()
         return data
 
-    def _read(self, bytes_max: int) -> bytes:
+    def _read(self, bytes_max: int, now: float | None = None) -> bytes:
         """Read what is here; `b""` if that is nothing."""
         if self._early:
             data, self._early = self._early[:bytes_max], self._early[bytes_max:]
             return data
-        data = self._muxer.read(self._state, bytes_max, trio.current_time())
+        data = self._muxer.read(self._state, bytes_max, trio.current_time() if now is None else now)
         if data:
             self._traffic.bytes_in += len(data)
             if self._muxer.queued_bytes:

@@ -244,8 +244,8 @@ class PeerScores:
 
     def deliver_first(self, peer: PeerId, topic: Topic) -> None:
         """The peer brought the first copy of a message that was accepted (P2, P3)."""
-        counts, params = self._counts(peer, topic), self._topic_params(topic)
-        if counts is None or params is None:
+        params = self._topics.get(topic, self._params.default_topic)
+        if params is None or (counts := self._counts(peer, topic)) is None:
             return
         counts.first_deliveries = min(counts.first_deliveries + 1, params.first_deliveries_cap)
         if counts.grafted_at is not None:
@@ -253,10 +253,10 @@ class PeerScores:
 
     def deliver_again(self, peer: PeerId, topic: Topic, late_s: float) -> None:
         """The peer brought a further copy, `late_s` after the first was accepted, ≤ 0: before (P3)."""
-        counts, params = self._counts(peer, topic), self._topic_params(topic)
-        if counts is None or params is None:
+        params = self._topics.get(topic, self._params.default_topic)
+        if params is None or late_s > params.mesh_deliveries_window_s or (counts := self._counts(peer, topic)) is None:
             return
-        if counts.grafted_at is not None and late_s <= params.mesh_deliveries_window_s:
+        if counts.grafted_at is not None:
             counts.mesh_deliveries = min(counts.mesh_deliveries + 1, params.mesh_deliveries_cap)
 
     def reject(self, peer: PeerId, topic: Topic) -> None:
@@ -335,7 +335,7 @@ class PeerScores:
 
     def _counts(self, peer: PeerId, topic: Topic) -> _TopicStats | None:
         stats = self._peers.get(peer)
-        if stats is None or self._topic_params(topic) is None:
+        if stats is None or self._topics.get(topic, self._params.default_topic) is None:
             return None
         counts = stats.topics.get(topic)
         if counts is None:

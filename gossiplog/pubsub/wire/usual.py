@@ -3,7 +3,7 @@
     12 length { 12 length data  22 length topic }
 
 Most copies of a message are read for nothing but its id, so that reading is what they cost. Whatever has another form, or another order
-of fields, is for the schemas of `rpc_codec`.
+of fields, is for the schemas of `rpc_codec`. So a body that is read here is the one that would be written, and is passed on as it is.
 """
 
 from __future__ import annotations
@@ -47,12 +47,14 @@ def write_usual(message: Message) -> bytes | None:
 
 
 def _read_length(body: bytes, at: int) -> tuple[int, int]:
-    """Read a varint of at most three bytes; one that is longer or cut short is more than the whole body."""
+    """Read a varint of at most three bytes; one that is longer than that or needs to be, or cut short, is more than the whole body."""
     value = shift = 0
     for byte in body[at : at + 3]:
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if byte == 0 and shift:
+                break
             return value, at
         shift += 7
     return len(body) + 1, at

@@ -2,7 +2,8 @@
 
 from .events import GoneAway, MuxerEvent, Opened, Readable, StreamEnded, Writable
 from .frames import GO_AWAY_NORMAL, GO_AWAY_VIOLATION, Flags, FrameKind, Header, decode_header, encode_header
-from .machine import QUEUE_BYTES, STREAMS_MAX, Yamux
+from .limits import QUEUE_BYTES, STREAMS_MAX
+from .machine import Yamux
 from .state import WINDOW_BYTES, WINDOW_BYTES_MAX, StreamState
 
 __all__ = [

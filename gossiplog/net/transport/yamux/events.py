@@ -17,9 +17,9 @@ class Opened:
     stream: StreamState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Readable:
-    """Bytes arrived, or the end. May come several times for the same ones."""
+    """Bytes arrived, or the end. May come several times for the same ones. Not frozen for speed: there is one for nearly every frame."""
 
     stream: StreamState
 

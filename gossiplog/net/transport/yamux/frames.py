@@ -23,6 +23,7 @@ __all__ = [
     "Header",
     "decode_header",
     "encode_header",
+    "peek_header",
 ]
 
 HEADER_BYTES = 12
@@ -33,6 +34,7 @@ GO_AWAY_VIOLATION = 1
 
 _VERSION = 0
 _HEADER = struct.Struct(">BBHII")
+_PEEKED = struct.Struct(">III")
 _KINDS_MAX = 3
 
 
@@ -69,6 +71,10 @@ class Header(NamedTuple):
 
 encode_header: Callable[[int, int, int, int], bytes] = partial(_HEADER.pack, _VERSION)
 """Encode a header of a kind, with flags, stream and length, both 0 … 2^32 − 1."""
+
+
+peek_header: Callable[[bytes], tuple[int, int, int]] = _PEEKED.unpack_from
+"""Read version, kind and flags as one number, which is 0 for data and nothing else, then stream and length; there must be 12 bytes."""
 
 
 def decode_header(data: bytes, start: int = 0) -> Header:

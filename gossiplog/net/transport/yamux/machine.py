@@ -12,24 +12,11 @@ from collections import deque
 
 from ....errors import ClosedError, DecodeError, RemoteProtocolError, StreamReset
 from .events import GoneAway, MuxerEvent, Opened, Readable, StreamEnded, Writable
-from .frames import BODY_BYTES_MAX, GO_AWAY_VIOLATION, HEADER_BYTES, Flags, FrameKind, Header, decode_header, encode_header
+from .frames import BODY_BYTES_MAX, GO_AWAY_VIOLATION, HEADER_BYTES, Flags, FrameKind, Header, decode_header, encode_header, peek_header
+from .limits import FRAMES_A_TURN, GROWTH_BYTES, OPENED_WINDOW_BYTES, QUEUE_BYTES, STREAMS_MAX, UNREAD_BYTES_MAX
 from .state import WINDOW_BYTES, WINDOW_BYTES_MAX, StreamState
 
-__all__ = ["QUEUE_BYTES", "STREAMS_MAX", "Yamux"]
-
-STREAMS_MAX = 128
-"""Streams that the peer opened, and as many that we did."""
-QUEUE_BYTES = 256 * 1024
-"""Data waits with its owner while this much is queued. Frames without data are queued always."""
-GROWTH_BYTES = 8 * 1024 * 1024
-"""What the windows of all streams together may hold beyond the 256 KiB that each has."""
-UNREAD_BYTES_MAX = 16 * 1024 * 1024
-"""Unread bytes of all streams that the peer opened. The stream that goes beyond is reset: else 128 windows could be filled."""
-OPENED_WINDOW_BYTES = 1024 * 1024
-"""The window of a stream that we open, unless lazily: it is us who want the answers, and a response of a sync has up to 1 MiB."""
-
-FRAMES_A_TURN = 512
-"""How many frames `receive` takes at once: a chunk full of headers is thousands of them, for which others should not have to wait."""
+__all__ = ["Yamux"]
 
 _ID_MAX = 2**32 - 1
 # As plain integers, which are tested ten times as fast as flags.
@@ -125,10 +112,9 @@ class Yamux:
             raise StreamReset("the connection is at its end")
         if self._outbound >= STREAMS_MAX or self._next_id > _ID_MAX:
             raise StreamReset(f"{self._outbound} streams of ours are open, at most {STREAMS_MAX} are allowed")
-        stream = StreamState(self._next_id, is_inbound=False, now=now)
+        stream = self._streams[self._next_id] = StreamState(self._next_id, is_inbound=False, now=now)
         self._next_id += 2
         self._outbound += 1
-        self._streams[stream.id] = stream
         if not is_lazy:
             self._grow(stream, OPENED_WINDOW_BYTES)
             stream.credit = stream.window
@@ -259,13 +245,11 @@ class Yamux:
             return taken
         pieces, size = list[bytes | memoryview](), 0
         while self._queue and size < bytes_max:
-            piece = self._queue.popleft()
-            pieces.append(piece)
-            size += len(piece)
-        if isinstance(piece, bytes) and self._queue and isinstance(self._queue[0], memoryview):
-            body = self._queue.popleft()
-            pieces.append(body)
-            size += len(body)
+            pieces.append(self._queue.popleft())
+            size += len(pieces[-1])
+        if isinstance(pieces[-1], bytes) and self._queue and isinstance(self._queue[0], memoryview):
+            pieces.append(self._queue.popleft())
+            size += len(pieces[-1])
         self.queued_bytes -= size
         return b"".join(pieces)
 
@@ -278,6 +262,8 @@ class Yamux:
             RemoteProtocolError: The peer broke the protocol. The connection is to be closed once what is queued, which says so, was
                 sent; what the same bytes did before stays done, without its events.
         """
+        if not (self._partial or self._body_left) and (stream := self._take_usual(data)) is not None:
+            return [Readable(stream)]
         events: list[MuxerEvent] = []
         if self._partial:
             data, self._partial = self._partial + data, b""
@@ -300,6 +286,21 @@ class Yamux:
                 start += HEADER_BYTES
                 self._on_header(header, events, now)
         return events
+
+    def _take_usual(self, data: bytes) -> StreamState | None:
+        """Take what nearly always comes: one whole frame of data that does nothing to its stream. Return that, or None for all else."""
+        size = len(data) - HEADER_BYTES
+        if not 0 < size <= UNREAD_BYTES_MAX - self._unread:
+            return None
+        kind_and_flags, id, length = peek_header(data)
+        stream = None if kind_and_flags or length != size else self._streams.get(id)
+        if stream is None or size > stream.credit or stream.is_finished_receiving or stream.is_reset or stream.is_released:
+            return None
+        stream.credit -= size
+        stream.buffer += memoryview(data)[HEADER_BYTES:]
+        if stream.is_inbound:
+            self._unread += size
+        return stream
 
     def _on_header(self, header: Header, events: list[MuxerEvent], now: float) -> None:
         if header.kind == FrameKind.PING:
@@ -350,8 +351,7 @@ class Yamux:
             self._send(FrameKind.WINDOW, Flags.RST, header.stream, 0)
             self._discard_left += WINDOW_BYTES
             return None
-        stream = StreamState(header.stream, is_inbound=True, now=now)
-        self._streams[stream.id] = stream
+        stream = self._streams[header.stream] = StreamState(header.stream, is_inbound=True, now=now)
         self._inbound += 1
         events.append(Opened(stream))
         return stream

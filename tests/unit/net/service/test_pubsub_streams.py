@@ -15,6 +15,7 @@ from network_support import TOPIC, eventually, memory_log
 from gossiplog.broadcast import PeerKind
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
+from gossiplog.net.service.pubsub_stream import Copies, Encoder
 from gossiplog.net.service.registry import open_service
 from gossiplog.net.service.service import Service
 from gossiplog.net.service.streams import REOPEN_S_MAX
@@ -22,7 +23,7 @@ from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.pubsub.types import Topic
-from gossiplog.pubsub.wire.rpc_codec import Wire
+from gossiplog.pubsub.wire.rpc_codec import Wire, WireLimits
 
 SUBSCRIBED = (Subscription(Topic(TOPIC), True),)
 
@@ -120,3 +121,17 @@ async def test_pubsub_stream_proves_that_a_peer_speaks_pubsub() -> None:
             # And when it says that it speaks pubsub no longer, it is left alone.
             service.set_pubsub(ours.peer, None)
             assert service.state().router.peers == ()
+
+
+def test_message_that_was_read_is_passed_on_in_the_same_bytes_unless_they_are_too_many() -> None:
+    (frame,) = Wire().encode(Rpc((Message(hash_data(Topic(TOPIC), b"data"), Topic(TOPIC), b"data"),)))
+    for limits, expected in ((WireLimits(), (frame, 0)), (WireLimits(out_bytes_max=16), (b"", 1))):
+        encoder = Encoder(Wire(limits=limits))
+        copies = Copies(encoder)
+        assert copies.known(frame[1:]) is None
+        rpc = copies.read(frame[1:])
+        assert rpc is not None and copies.known(frame[1:]) is rpc
+        assert encoder.encode(Rpc(rpc.messages)) == expected
+        # With anything beside it, it is another RPC.
+        both = Rpc(rpc.messages, SUBSCRIBED)
+        assert encoder.encode(both)[0] == b"".join(encoder.wire.encode(both))
