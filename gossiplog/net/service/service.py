@@ -144,7 +144,7 @@ class Service:
         self._counts = Counter[str]()
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
-        self.strangers = Strangers(self.machine.is_slowed)
+        self.strangers = Strangers(self.machine.is_slowed, self._clock)
         self._streams = Streams(self, wire)
         self.handlers: Mapping[str, Handler] = self._streams.handlers()
 

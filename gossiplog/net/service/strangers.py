@@ -26,19 +26,21 @@ class Strangers:
 
     Args:
         is_slowed: Whether a peer is one who has to, at a time.
+        clock: Says what time it is, in seconds of the event loop.
     """
 
-    def __init__(self, is_slowed: Callable[[PeerId, float], bool]) -> None:
+    def __init__(self, is_slowed: Callable[[PeerId, float], bool], clock: Callable[[], float]) -> None:
         self._is_slowed = is_slowed
+        self._clock = clock
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def has_to_wait(self, peer: Peer) -> bool:
         """Whether a peer's entries are verified slowly."""
-        return peer.origin is not None and self._is_slowed(peer.id, trio.current_time())
+        return peer.origin is not None and self._is_slowed(peer.id, self._clock())
 
     async def wait(self, peer: Peer, count: int) -> None:
         """Wait until so many entries of a peer may be verified: at once, as a rule."""
-        while count > 0 and peer.origin is not None and self._is_slowed(peer.id, now := trio.current_time()):
+        while count > 0 and peer.origin is not None and self._is_slowed(peer.id, now := self._clock()):
             bucket = self._buckets.setdefault(peer.origin, TokenBucket(SLOWED_PER_S, SLOWED_PER_S, now))
             if len(self._buckets) > ORIGINS_MAX:
                 self._buckets.popitem(last=False)

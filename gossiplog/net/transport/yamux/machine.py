@@ -171,7 +171,9 @@ class Yamux:
             del buffer[:bytes_max]
         if stream.is_inbound:
             self._unread -= len(data)
-        if data and not stream.is_finished_receiving and not stream.is_reset and not self._is_ended:
+        # Credit for what was read is given once it is half of the window.
+        is_due = 2 * (stream.window - stream.credit - len(stream.buffer)) >= stream.window
+        if is_due and data and not stream.is_finished_receiving and not stream.is_reset and not self._is_ended:
             self._grant(stream, now)
         return data
 
@@ -406,13 +408,10 @@ class Yamux:
         return _ACK if stream.is_inbound else _SYN
 
     def _grant(self, stream: StreamState, now: float) -> None:
-        """Give credit for what was read once it is half of the window, and a larger window to a reader who keeps up with the line."""
-        free = stream.window - stream.credit - len(stream.buffer)
-        if free * 2 < stream.window:
-            return
+        """Give credit for what was read, and a larger window to a reader who keeps up with the line."""
         if self.round_trip_s is not None and now - stream.granted_at < _RAPID_ROUND_TRIPS * self.round_trip_s:
             self._grow(stream, stream.window * 2)
-            free = stream.window - stream.credit - len(stream.buffer)
+        free = stream.window - stream.credit - len(stream.buffer)
         stream.credit += free
         stream.granted_at = now
         self._send(FrameKind.WINDOW, self._announcement(stream), stream.id, free)
