@@ -12,6 +12,7 @@ The driver runs each step and sends back what it came to, until StopIteration, w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -61,8 +62,8 @@ BATCH_ENTRIES, BATCH_BYTES = 1_000, 2**20
 """What either side holds of values that came, until it inserts them: whichever is reached first."""
 SLACK = 1_000
 """Values that may come above the number that the other side told: it may have grown meanwhile."""
-_READ_AT_ONCE = 256
-_PAGE = 512
+_READ_FIRST, _READ_MOST = 64, 512
+"""VALUEs read at once: while their size is not known, and at most."""
 
 
 class View(Protocol):
@@ -167,49 +168,61 @@ def is_wholesale(one: int, other: int) -> bool:
 
 def give_keys(keys: Sequence[bytes]) -> Generator[Step, Any, int]:
     """Send the VALUEs for these keys, in that order; return how many there were, which is all unless one is not in the log."""
-    values: list[bytes] = []
-    size = sent = 0
-    todo = [keys[start : start + _READ_AT_ONCE] for start in range(0, len(keys), _READ_AT_ONCE)][::-1]
-    while todo:
-        wanted = todo.pop()
+    sent, at_once = 0, _READ_FIRST
+    while sent < len(keys):
+        wanted = keys[sent : sent + at_once]
         found: dict[bytes, bytes] = yield RunOnSnapshot(ask(ReadValues(wanted)))
         if len(found) < len(wanted) > 1:
             # Large values, of which an answer has 8 MiB, in any order.
-            todo += [[key] for key in reversed(wanted)]
+            at_once = len(wanted) // 2
             continue
         if not found:
             break
-        for key in wanted:
-            if values and size + len(found[key]) > FRAME_BYTES:
-                yield Send(messages.encode(Values(values)))
-                values, size = [], 0
-            values.append(found[key])
-            size += len(found[key])
-            sent += 1
-    if values:
-        yield Send(messages.encode(Values(values)))
+        values = [found[key] for key in wanted]
+        del found
+        at_once = min(2 * len(wanted), _fitting(values))
+        yield from _send_framed(values)
+        sent += len(wanted)
     return sent
 
 
 def give_all(after: bytes | None) -> Generator[Step, Any, int]:
     """Send every VALUE after a key, in key order, and the end."""
-    sent = 0
+    sent, at_once = 0, _READ_FIRST
     while True:
-        page: list[tuple[bytes, bytes]] = yield RunOnSnapshot(ask(ReadPage(after, None, False, _PAGE)))
+        page: list[tuple[bytes, bytes]] = yield RunOnSnapshot(ask(ReadPage(after, None, False, at_once)))
         if not page:
             yield Send(messages.encode(Values([])))
             return sent
         after = page[-1][0]
-        values: list[bytes] = []
-        size = 0
-        for _, value in page:
-            if values and size + len(value) > FRAME_BYTES:
-                yield Send(messages.encode(Values(values)))
-                values, size = [], 0
-            values.append(value)
-            size += len(value)
-        yield Send(messages.encode(Values(values)))
         sent += len(page)
+        values = [value for _, value in page]
+        del page
+        at_once = _fitting(values)
+        yield from _send_framed(values)
+
+
+def _fitting(values: Sequence[bytes]) -> int:
+    """How many VALUEs to read next, for them to fill a frame if they are like these: whoever reads slowly has no more of our memory."""
+    return max(1, min(_READ_MOST, FRAME_BYTES * len(values) // max(1, sum(map(len, values)))))
+
+
+def _send_framed(values: list[bytes]) -> Generator[Step, Any, None]:
+    """Send VALUEs in frames, and let go of them before that: the list is empty then."""
+    frames: deque[bytes] = deque()
+    fill: list[bytes] = []
+    size = 0
+    for value in values:
+        if fill and size + len(value) > FRAME_BYTES:
+            frames.append(messages.encode(Values(fill)))
+            fill, size = [], 0
+        fill.append(value)
+        size += len(value)
+    frames.append(messages.encode(Values(fill)))
+    values.clear()
+    fill.clear()
+    while frames:
+        yield Send(frames.popleft())
 
 
 def absent(theirs: Sequence[bytes], ours: Sequence[bytes]) -> Plan[tuple[list[bytes], int, bool]]:

@@ -58,7 +58,7 @@ class ServerLimits:
     run_requests: int = 256
     run_children: int = 64
     part_children: int = 2_048
-    run_bytes: int = 2**20
+    run_bytes: int = 2**18
     value_chunk: int = 4
     share_s: float = 10.0
     cooldown_ms: int = 0

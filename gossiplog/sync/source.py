@@ -8,8 +8,9 @@ from .rpc import KEYS_MAX
 
 __all__ = ["ASIDE_MAX", "RESPONSE_BYTES", "RETRY_S", "Source"]
 
-RESPONSE_BYTES: Final = 2**20
-"""The size that an answer to getValues should have. Four times as much is the protocol's limit, which leaves room for a bad guess."""
+RESPONSE_BYTES: Final = 2**18
+"""The size that an answer to getValues should have: what it takes in memory, on both sides. Sixteen times as much is the protocol's limit,
+which leaves room for a bad guess."""
 RESPONSE_BYTES_MIN: Final = 16 * 1024
 RETRY_S: Final = 3600.0
 """How long a key that the source served with something invalid is left alone, and one that it could not serve, at most."""

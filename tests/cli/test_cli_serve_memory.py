@@ -32,6 +32,17 @@ print("freed", flush=True)
 main()
 """
 FREED_MB = 100
+ARENAS = """
+import ctypes
+from gossiplog.__main__ import main
+
+try:
+    main()
+finally:
+    libc = ctypes.CDLL(None)
+    libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+    libc.fflush(None)
+"""
 
 
 def resident_mb(pid: int) -> float:
@@ -61,3 +72,25 @@ async def test_serve_gives_back_to_the_system_what_was_freed(tmp_path):
         process.kill()
         _, said = process.communicate()
     assert not re.search("Traceback|error", said), said
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc")
+@pytest.mark.parametrize("environment", [{}, {"MALLOC_ARENA_MAX": "16"}], ids=["by itself", "told otherwise"])
+async def test_all_threads_of_serve_share_an_arena_unless_told_otherwise(tmp_path, environment):
+    path = tmp_path / "served.db"
+    async with gossiplog.open(path, topic="a.example.com"):
+        pass
+    command = [sys.executable, "-c", ARENAS, "serve", str(path), "--listen", "127.0.0.1:0", "--json"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**inherited, **environment})
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["urls"]
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    arenas = said.count("<heap nr=")
+    # The connection that writes to the log has a thread of its own.
+    assert (arenas == 1) if not environment else (arenas >= 2)

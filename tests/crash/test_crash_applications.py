@@ -107,6 +107,7 @@ async def path(tmp_path, monkeypatch) -> Path:
         await log.append_many(["a", "after"])
     monkeypatch.setattr(file, "BoundedConnection", Watched)
     monkeypatch.setattr(file, "_CACHE_KIB", 1)
+    monkeypatch.setattr(file, "_SPILL_KIB", 1)
     copyfile(tmp_path / "made.db", tmp_path / "app.db")
     return tmp_path / "app.db"
 

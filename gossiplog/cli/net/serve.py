@@ -133,7 +133,7 @@ def serve(
     """
     from ...net.admission import HubLimits
     from ...net.journal import note
-    from .freed import give_back
+    from .freed import give_back, keep_together
     from .serving import Plan, Serving
 
     if is_verbose and out.is_quiet:
@@ -175,6 +175,7 @@ def serve(
         return run(partial(check_plan, context, plan, mesh, out))
     write_journal(log_format, is_quiet=out.is_quiet, is_verbose=is_verbose)
     _raise_file_limit()
+    keep_together()
 
     async def reread(serving: Serving) -> None:
         """Take the files anew, at SIGHUP; what is wrong with one is logged, and nothing changes."""

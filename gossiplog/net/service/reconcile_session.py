@@ -89,6 +89,8 @@ class ReconcileSession:
                 except StopIteration as stop:
                     result: T = stop.value
                     break
+                # The session has let go of the values by the time they are sent.
+                answer = None
                 answer = await self._take(step)
             self._nursery.cancel_scope.cancel()
         return result
@@ -124,7 +126,8 @@ class ReconcileSession:
         answer: Any = None
         with contextlib.suppress(StopIteration):
             while True:
-                answer = await self._take(steps.send(answer))
+                step, answer = steps.send(answer), None
+                answer = await self._take(step)
 
     async def _send(self, data: bytes) -> None:
         self.result.bytes_sent += len(data)

@@ -121,8 +121,8 @@ class ServeSession:
         while todo:
             match action := todo.popleft():
                 case Ask(plan):
-                    answer = await self._snapshot.run(plan)
-                    todo.extend(self.server.handle(Answered(answer), trio.current_time()))
+                    # Not by a name, which would keep the answer's parts for as long as the whole of it is being sent.
+                    todo.extend(self.server.handle(Answered(await self._snapshot.run(plan)), trio.current_time()))
                 case Send(data):
                     await self._send(data)
                 case Pause(until):

@@ -18,7 +18,7 @@ _STEPS_A_BYTE = 4
 _NODE_BYTES_MIN = 32
 """Of a row of the tree: its hash has 16, and keys but for an anchor's 20."""
 _UNWRITTEN_BYTES = 16 * 1024 * 1024
-"""What a transaction may have in memory and not in the file, with `cache_size` as it is."""
+"""What a transaction may have in memory and not in the file, with `cache_spill` as it is."""
 
 
 class BoundedConnection(sqlite3.Connection):

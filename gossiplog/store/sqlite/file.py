@@ -34,9 +34,12 @@ __all__ = [
 APPLICATION_ID = 0x676C6F67
 """`glog` in ASCII, in the file's header where SQLite keeps the owner of a format."""
 _MAGIC = b"SQLite format 3\0"
-_CACHE_KIB = 16 * 1024
-_READER_CACHE_KIB = 1024
-"""Of a connection that reads: with the snapshots that peers hold there are up to 36, and what one lacks the system has in its memory."""
+_CACHE_KIB = 4 * 1024
+"""Of the connection that writes. With 16 MiB it is no faster, for the system has what is lacking in its memory."""
+_SPILL_KIB = 16 * 1024
+"""What a transaction may have changed before pages of it are written ahead of its commit."""
+_READER_CACHE_KIB = 256
+"""Of a connection that reads: with the snapshots that peers hold there are up to 36."""
 BUSY_TIMEOUT_S = 5.0
 
 
@@ -191,6 +194,8 @@ def _configure(db: sqlite3.Connection, durability: Durability, *, read_only: boo
         db.execute("PRAGMA query_only = 1")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     else:
+        # In KiB, which is negative: of pages SQLite takes the lowest eight bits for whether to spill at all, so that 4,096 mean never.
+        db.execute(f"PRAGMA cache_spill = {-_SPILL_KIB}")
         db.execute(f"PRAGMA synchronous = {durability.name}")
 
 

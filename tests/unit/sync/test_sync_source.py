@@ -13,7 +13,7 @@ def test_first_requests_fit_a_frame_whatever_the_values_are():
 
 def test_requests_follow_the_size_of_the_values():
     source = Source()
-    source.on_values(60, 60 * 400)
+    source.on_values(60, 60 * 200)
     assert source.request_size(LEAVES) == 1_024
     source.on_values(10, 10 * 20_000)
     assert source.request_size(LEAVES) == RESPONSE_BYTES // 20_000

@@ -1,0 +1,64 @@
+"""What whoever gives values in a reconciliation reads of them at once, and holds while they are being sent."""
+
+import sys
+
+import pytest
+
+from gossiplog.codec.framing import FrameDecoder
+from gossiplog.log.page import PAGE_BYTES_MAX, cut_page
+from gossiplog.log.requests import ReadPage
+from gossiplog.plan import run_plan
+from gossiplog.reconcile import messages
+from gossiplog.reconcile.messages import FRAME_BYTES
+from gossiplog.reconcile.steps import RunOnSnapshot, give_all, give_keys
+
+
+def read_as_a_store_does(values, request):
+    if isinstance(request, ReadPage):
+        return cut_page([(key, value) for key, value in values.items() if key > (request.after or b"")][: request.limit])
+    return dict(cut_page([(key, values[key]) for key in request.keys if key in values]))
+
+
+def give(steps, values):
+    """Run the steps; return what was sent, the bytes of each read, and how many references to values were held at most during a send."""
+    references = sum(map(sys.getrefcount, values.values()))
+    sent, read, held, answer = [], [], 0, None
+    while True:
+        try:
+            step, answer = steps.send(answer), None
+        except StopIteration:
+            return sent, read, held
+        if isinstance(step, RunOnSnapshot):
+            answer = run_plan(step.plan, lambda request: read_as_a_store_does(values, request))
+            read.append(sum(map(len, answer.values() if isinstance(answer, dict) else dict(answer).values())))
+        else:
+            held = max(held, sum(map(sys.getrefcount, values.values())) - references)
+            frames = FrameDecoder()
+            frames.feed(step.data)
+            sent += messages.decode(frames.next()).values
+
+
+@pytest.mark.parametrize("size", [100, 2_000, 200_000])
+@pytest.mark.parametrize("by_keys", [True, False])
+def test_whoever_gives_reads_a_frame_at_a_time_and_holds_nothing_else_while_it_is_sent(size, by_keys):
+    values = {number.to_bytes(20): number.to_bytes(4) * (size // 4) for number in range(900)}
+    sent, read, held = give(give_keys(list(values)) if by_keys else give_all(None), values)
+    assert sent == list(values.values())
+    # A name for the last of them is left.
+    assert held <= 1
+    assert read[0] <= PAGE_BYTES_MAX + size
+    # Values of another size are noticed with the first answer; by keys, an answer that was cut is asked for again.
+    later = [each for each in read[1:] if each < PAGE_BYTES_MAX // 2]
+    assert max(later) <= FRAME_BYTES
+    assert len(read) - len(later) <= 2
+    assert len(read) <= 6 + 2 * sum(map(len, values.values())) // FRAME_BYTES
+
+
+def test_keys_that_are_not_in_the_log_end_the_giving_and_keys_named_twice_do_not():
+    values = {number.to_bytes(20): bytes([number % 256]) * 300 for number in range(500)}
+    keys = list(values)
+    sent, _, _ = give(give_keys([*keys[:300], bytes(19) + b"\xff" + b"!", *keys[300:]]), values)
+    assert sent == list(values.values())[:300]
+    sent, read, _ = give(give_keys([key for key in keys for _ in range(2)]), values)
+    assert sent == [value for value in values.values() for _ in range(2)]
+    assert len(read) <= 3 * len(sent)

@@ -1,0 +1,39 @@
+"""What a connection keeps of the file in memory."""
+
+import contextlib
+
+import pytest
+
+from gossiplog.store.base import Durability
+from gossiplog.store.sqlite.file import connect
+
+MIB = 1024 * 1024
+ROW_BYTES = 2_000
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "kept.db"
+    with contextlib.closing(connect(path, Durability.OFF, read_only=False)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE rows (value)")
+    return path
+
+
+def test_a_transaction_of_more_than_the_cache_stays_in_memory_and_a_huge_one_does_not(path):
+    wal = path.with_name(path.name + "-wal")
+    with contextlib.closing(connect(path, Durability.OFF, read_only=False)) as db:
+        assert db.execute("PRAGMA cache_size").fetchone() == (-4 * 1024,)
+        db.execute("BEGIN IMMEDIATE")
+        before = wal.stat().st_size
+        db.executemany("INSERT INTO rows VALUES (zeroblob(?))", [(ROW_BYTES,)] * (12 * MIB // ROW_BYTES))
+        assert wal.stat().st_size == before
+        db.executemany("INSERT INTO rows VALUES (zeroblob(?))", [(ROW_BYTES,)] * (8 * MIB // ROW_BYTES))
+        assert wal.stat().st_size > before
+        db.execute("ROLLBACK")
+        assert db.execute("SELECT count(*) FROM rows").fetchone() == (0,)
+
+
+def test_a_connection_that_reads_keeps_little(path):
+    with contextlib.closing(connect(path, Durability.OFF, read_only=True)) as db:
+        assert db.execute("PRAGMA cache_size").fetchone() == (-256,)
