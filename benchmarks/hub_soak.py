@@ -225,6 +225,9 @@ def main() -> None:
     parser.add_argument("--sample-s", type=float, default=5.0)
     parser.add_argument("--out", type=Path, default=None, help="where to write hub-soak.md and hub-soak.json; nowhere unless given")
     options = parser.parse_args()
+    if options.out is not None:
+        # Now, and not after the half hour.
+        options.out.mkdir(parents=True, exist_ok=True)
     started, before = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), load()
     with tempfile.TemporaryDirectory() as folder:
         soak = trio.run(_soak, options, Path(folder))

@@ -10,6 +10,7 @@ from .result import Ending, SyncResult
 from .source import Source
 
 __all__ = [
+    "ABSENT_KEYS_MAX",
     "PEERS_MAX",
     "Left",
     "ScheduleAction",
@@ -27,6 +28,8 @@ ACTIVE_MAX = 4
 """Syncs of ours at a time."""
 PEERS_MAX = 1_024
 """Peers remembered; the one not heard of for longest is forgotten first."""
+ABSENT_KEYS_MAX = 20_000
+"""Keys remembered of all peers that have left, some 6 MB: of as many peers as connect, each could leave 10,000 behind."""
 FRUITLESS_MAX = 3
 """Syncs that brought nothing although something was announced, after which the peer has to wait."""
 VIOLATION_S = 600.0
@@ -197,6 +200,12 @@ class SyncSchedule:
             self._active -= 1
         # What it owes us in patience is kept: coming back must not be cheaper than waiting.
         record.is_present = record.is_active = record.is_wanted = False
+        held = 0
+        for each in reversed(self._records.values()):
+            if not each.is_present:
+                held += each.source.keys_held
+                if held > ABSENT_KEYS_MAX:
+                    each.source.forget_keys()
 
     def _on_ended(self, event: SyncEnded, now: float) -> None:
         record = self._records.get(event.peer)

@@ -87,6 +87,16 @@ class Source:
             del self._aside[next(iter(self._aside))]
         self._aside[key] = _Aside(now + wait_s, wait_s)
 
+    @property
+    def keys_held(self) -> int:
+        """How many keys are remembered, of those left alone and those refused."""
+        return len(self._aside) + len(self._refused)
+
+    def forget_keys(self) -> None:
+        """Forget which keys to leave alone, and which were refused."""
+        self._aside.clear()
+        self._refused.clear()
+
     def may_reconcile(self, now: float) -> bool:
         """Whether reconciliation is worth trying with the peer."""
         return now >= self._unsketched_until

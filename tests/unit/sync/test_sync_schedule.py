@@ -4,7 +4,18 @@ from random import Random
 import pytest
 
 from gossiplog.sync.result import Ending, SyncResult
-from gossiplog.sync.schedule import QUOTA_S, Left, SessionSlots, StartSync, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
+from gossiplog.sync.schedule import (
+    ABSENT_KEYS_MAX,
+    QUOTA_S,
+    Left,
+    SessionSlots,
+    StartSync,
+    SyncEnded,
+    SyncSchedule,
+    SyncWanted,
+    Tick,
+    WakeAt,
+)
 
 DONE = SyncResult(ending=Ending.COMPLETE, entries=1)
 FRUITLESS = SyncResult(ending=Ending.COMPLETE)
@@ -226,6 +237,22 @@ def test_remembered_peers_have_a_maximum():
     for index in range(50):
         waiting.handle(SyncWanted(f"p{index}"), 0.0)
     assert len(waiting) == 10
+
+
+def test_keys_remembered_of_peers_that_left_have_a_maximum_and_the_latest_are_kept():
+    schedule, sources = SyncSchedule(Random(1)), []
+    for number in range(60):
+        (start,) = schedule.handle(SyncWanted(f"p{number}"), 0.0)
+        sources.append(start.source)
+        for index in range(1_000):
+            start.source.set_aside(index.to_bytes(20), 0.0)
+            start.source.set_refused(index.to_bytes(20), 0.0)
+        schedule.handle(SyncEnded(f"p{number}", SyncResult(ending=Ending.COMPLETE, entries=1)), 0.0)
+        if number != 3:
+            schedule.handle(Left(f"p{number}"), 0.0)
+        assert sum(source.keys_held for source in sources) <= ABSENT_KEYS_MAX + 2_000
+    kept = [number for number, source in enumerate(sources) if source.keys_held]
+    assert kept == [3, *range(60 - ABSENT_KEYS_MAX // 2_000, 60)]
 
 
 def test_left_of_an_unknown_peer_does_nothing():
