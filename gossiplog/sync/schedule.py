@@ -29,7 +29,7 @@ ACTIVE_MAX = 4
 PEERS_MAX = 1_024
 """Peers remembered; the one not heard of for longest is forgotten first."""
 ABSENT_KEYS_MAX = 20_000
-"""Keys remembered of all peers that have left, some 6 MB: of as many peers as connect, each could leave 10,000 behind."""
+"""Keys remembered of all peers that have left, 3.4 MB: as many peers as connect could each leave 10,000 behind."""
 FRUITLESS_MAX = 3
 """Syncs that brought nothing although something was announced, after which the peer has to wait."""
 VIOLATION_S = 600.0

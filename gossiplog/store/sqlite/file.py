@@ -19,6 +19,8 @@ from .schema import check_schema, read_writer
 
 __all__ = [
     "BUSY_TIMEOUT_S",
+    "READER_CACHE_KIB",
+    "SESSION_CACHE_KIB",
     "WriterLock",
     "check_file",
     "check_log",
@@ -38,8 +40,10 @@ _CACHE_KIB = 4 * 1024
 """Of the connection that writes. With 16 MiB it is no faster, for the system has what is lacking in its memory."""
 _SPILL_KIB = 16 * 1024
 """What a transaction may have changed before pages of it are written ahead of its commit."""
-_READER_CACHE_KIB = 256
-"""Of a connection that reads: with the snapshots that peers hold there are up to 36."""
+READER_CACHE_KIB = 1024
+"""Of a connection that reads. With 256 a log that 150 wrote offline, one after the other, takes half as long again to read undecoded."""
+SESSION_CACHE_KIB = 256
+"""Of one while a peer's session has it: there are up to 32, and what each sends takes longer to encode than to read."""
 BUSY_TIMEOUT_S = 5.0
 
 
@@ -189,7 +193,7 @@ def _connect(path: Path, mode: str) -> BoundedConnection:
 
 
 def _configure(db: sqlite3.Connection, durability: Durability, *, read_only: bool) -> None:
-    db.execute(f"PRAGMA cache_size = {-(_READER_CACHE_KIB if read_only else _CACHE_KIB)}")
+    db.execute(f"PRAGMA cache_size = {-(READER_CACHE_KIB if read_only else _CACHE_KIB)}")
     if read_only:
         db.execute("PRAGMA query_only = 1")
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -23,7 +23,7 @@ from .answers import answer
 from .bounds import BoundedConnection
 from .connection import TrioConnection
 from .errors import Translating
-from .file import BUSY_TIMEOUT_S, WriterLock, check_file, check_log, connect, create_log, is_blank
+from .file import BUSY_TIMEOUT_S, READER_CACHE_KIB, SESSION_CACHE_KIB, WriterLock, check_file, check_log, connect, create_log, is_blank
 from .transaction import begin, commit, in_transaction, rollback, write
 
 __all__ = ["SqliteStore"]
@@ -151,7 +151,7 @@ class SqliteStore:
             snapshot = _Snapshot(self._path, reader)
             try:
                 async with self._emptying:
-                    await _call(self._path, reader, _begin_snapshot)
+                    await _call(self._path, reader, _begin_snapshot, SESSION_CACHE_KIB if may_expire else READER_CACHE_KIB)
                 if may_expire:
                     self._expirable.add(snapshot)
                 yield snapshot
@@ -296,7 +296,7 @@ class _Snapshot:
         async with self._turn:
             if not self._is_over:
                 self._is_over = True
-                await _call(self._path, self._reader, rollback)
+                await _call(self._path, self._reader, _end_snapshot)
 
 
 class _Transaction:
@@ -364,10 +364,16 @@ def _query(db: BoundedConnection, statement: str, parameters: Sequence[Any]) -> 
         tables.release()
 
 
-def _begin_snapshot(db: sqlite3.Connection) -> None:
+def _begin_snapshot(db: sqlite3.Connection, cache_kib: int) -> None:
+    db.execute(f"PRAGMA cache_size = {-cache_kib}")
     db.execute("BEGIN")
     # SQLite takes the snapshot at the first read.
     db.execute("SELECT id FROM gossiplog_log").fetchone()
+
+
+def _end_snapshot(db: sqlite3.Connection) -> None:
+    rollback(db)
+    db.execute(f"PRAGMA cache_size = {-READER_CACHE_KIB}")
 
 
 def _empty_wal(db: sqlite3.Connection) -> bool:

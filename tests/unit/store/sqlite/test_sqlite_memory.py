@@ -3,6 +3,7 @@
 import contextlib
 
 import pytest
+from log_support import opened
 
 from gossiplog.store.base import Durability
 from gossiplog.store.sqlite.file import connect
@@ -34,6 +35,15 @@ def test_a_transaction_of_more_than_the_cache_stays_in_memory_and_a_huge_one_doe
         assert db.execute("SELECT count(*) FROM rows").fetchone() == (0,)
 
 
-def test_a_connection_that_reads_keeps_little(path):
-    with contextlib.closing(connect(path, Durability.OFF, read_only=True)) as db:
-        assert db.execute("PRAGMA cache_size").fetchone() == (-256,)
+async def test_a_connection_that_reads_keeps_little_and_less_while_a_peers_session_has_it(tmp_path):
+    async with opened(tmp_path / "log.db") as log:
+        await log.append(1)
+        store = log._store
+        async with store.snapshot(may_expire=True) as session, store.snapshot() as ours:
+            assert [await held._reader.call(cache_size) for held in (session, ours)] == [(-256,), (-1024,)]
+        assert len(store._idle) == 2
+        assert [await reader.call(cache_size) for reader in store._idle] == [(-1024,)] * 2
+
+
+def cache_size(db):
+    return db.execute("PRAGMA cache_size").fetchone()
