@@ -160,7 +160,7 @@ def _check_order(keys: Sequence[Any]) -> None:
 
 def _check_keys(keys: Sequence[Any]) -> None:
     # Without a step of the interpreter for each row.
-    if set(map(type, keys)) <= {bytes} and set(map(len, keys)) <= {KEY_BYTES}:
+    if list(map(type, keys)).count(bytes) == len(keys) == list(map(len, keys)).count(KEY_BYTES):
         return
     for key in keys:
         if type(key) is not bytes or len(key) != KEY_BYTES:

@@ -146,7 +146,7 @@ class LogReader:
         limit: int | None = None,
         moment: Moment | None = None,
     ) -> Pages[Entry]:
-        """Iterate over entries in the order of their ids, which is a causal order; 256 at a time are read from one snapshot.
+        """Iterate over entries in the order of their ids, which is a causal order; 512 at a time are read from one snapshot.
 
         Args:
             after: Only entries with greater ids. It need not be an id of the log's.

@@ -27,10 +27,13 @@ class Pages(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        try:
+            return self._page.popleft()
+        except IndexError:
+            pass
+        self._page.extend(await self._read_page())
         if not self._page:
-            self._page.extend(await self._read_page())
-            if not self._page:
-                raise StopAsyncIteration
+            raise StopAsyncIteration
         return self._page.popleft()
 
     async def next_page(self) -> Sequence[T]:

@@ -166,11 +166,7 @@ class SqliteStore:
     async def write(self, plan: Plan[T]) -> T:
         """Run a plan as one transaction, in one hop."""
         writer = self._get_writer()
-        try:
-            # The writer's task comes alone, and each needless round of the event loop costs it 25 µs.
-            self._write_turn.acquire_nowait()
-        except trio.WouldBlock:
-            await self._write_turn.acquire()
+        await _acquire(self._write_turn)
         try:
             result: T = await writer.call(write, plan, self._path, self._tail)
             if self._is_wal_large():
@@ -224,7 +220,9 @@ class SqliteStore:
 
     @asynccontextmanager
     async def _reader(self, places: trio.Semaphore) -> AsyncIterator[TrioConnection]:
-        async with places:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await _acquire(places)
+        try:
             if self._is_closed:
                 raise ClosedError("the log is closed")
             if self._idle:
@@ -239,6 +237,8 @@ class SqliteStore:
                         await reader.close()
                 else:
                     self._idle.append(reader)
+        finally:
+            places.release()
 
     def _is_wal_large(self, spare: int = 0) -> bool:
         try:
@@ -338,6 +338,14 @@ class _Transaction:
 
     async def _call(self, function: Callable[[SyncTransaction], T]) -> T:
         return await _call(self._path, self._writer, in_transaction, self._path, self._tail, function)
+
+
+async def _acquire(turn: trio.Semaphore) -> None:
+    """Take a turn, without a round of the event loop where nobody has it: what follows is a hop, and checkpoint enough."""
+    try:
+        turn.acquire_nowait()
+    except trio.WouldBlock:
+        await turn.acquire()
 
 
 async def _connect(path: Path, durability: Durability, *, read_only: bool) -> TrioConnection:

@@ -127,9 +127,9 @@ async def test_a_reader_that_is_in_use_while_its_log_closes_is_closed_as_well(tm
 def test_rows_that_were_read_by_half_outlive_their_connection() -> None:
     """As the frames of an error do; under pytest, what is raised while they are forgotten fails the test."""
     db = connector()
-    db.executescript("CREATE TABLE numbers (key INTEGER PRIMARY KEY); INSERT INTO numbers VALUES (1), (2), (3)")
-    rows = iter(_select_in(db, "SELECT key FROM numbers WHERE key IN", [1, 2, 3]))
-    assert next(rows) == (1,)
+    db.executescript("CREATE TABLE keys (key BLOB PRIMARY KEY); INSERT INTO keys VALUES (x'01'), (x'02'), (x'03')")
+    rows = iter(_select_in(db, "SELECT key FROM keys WHERE key IN", [b"\1", b"\2", b"\3"]))
+    assert next(rows) == (b"\1",)
     db.close()
     del rows
     gc.collect()
