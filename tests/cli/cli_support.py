@@ -1,6 +1,7 @@
 """What the tests of the command line share."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,10 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 TOPIC = "cli.example"
+COLD = [sys.executable, "-m", "gossiplog"]
+"""The command as a user starts it; 0.3 s of it is for its imports."""
+WARM = ["gossiplog"]
+"""The same from a process that has imported it; see `warm_gossiplog`."""
 SEEDS = {"alice": b"\x01" * 32, "bob": b"\x02" * 32}
 
 

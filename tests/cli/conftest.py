@@ -2,11 +2,10 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from cli_support import REPOSITORY, SEEDS, TOPIC, Ran, Run
+from cli_support import COLD, REPOSITORY, SEEDS, TOPIC, WARM, Ran, Run
 from click.testing import CliRunner
 
 from gossiplog.cli.app import root
@@ -42,17 +41,17 @@ def cli(folder: Path) -> Run:
 
 
 @pytest.fixture
-def environment(folder: Path) -> dict[str, str]:
-    """What a process of its own needs to find the package and the keyring."""
+def environment(folder: Path, warm_gossiplog: None) -> dict[str, str]:
+    """What a process of its own needs to find the program, the package and the keyring."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "100"}
 
 
 @pytest.fixture
 def shell(environment: dict[str, str]) -> Run:
-    """Run the command in a process of its own."""
+    """Run the command in a process of its own; it is warm, but where the encoding of its standard files is what is tried."""
 
     def run(*args: str, input: str = "", code: int = 0, **extra: str) -> Ran:
-        command = [sys.executable, "-m", "gossiplog", *args]
+        command = [*(COLD if "PYTHONIOENCODING" in extra else WARM), *args]
         result = subprocess.run(command, input=input, capture_output=True, text=True, env={**environment, **extra}, timeout=60, check=False)
         assert result.returncode == code, f"{args}: {result.returncode}\n{result.stdout}\n{result.stderr}"
         return Ran(result.returncode, result.stdout, result.stderr)

@@ -16,19 +16,17 @@ from pathlib import Path
 
 import pytest
 import trio
-from cli_support import SEEDS, TOPIC, Run
+from cli_support import COLD, SEEDS, TOPIC, WARM, Run
 
 import gossiplog
 from gossiplog.entry import Ed25519Signer
-
-COMMAND = [sys.executable, "-m", "gossiplog"]
 
 
 @contextmanager
 def started(environment: dict[str, str], *args: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Start the command with pipes at its three ends; it is gone afterwards."""
     process = subprocess.Popen(
-        [*COMMAND, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
+        [*COLD, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
     )
     with process:
         try:
@@ -40,9 +38,10 @@ def started(environment: dict[str, str], *args: str) -> Iterator["subprocess.Pop
 def on_terminal(environment: dict[str, str], *args: str, typed: bytes = b"", interrupt_after: bytes = b"") -> tuple[int, str]:
     """Run the command with a terminal at its three ends, type something, and press Ctrl-C once a text was shown."""
     environment = {**environment, "TERM": "xterm-256color"}
+    command = [*(COLD if interrupt_after else WARM), *args]
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execvpe(COMMAND[0], [*COMMAND, *args], environment)
+        os.execvpe(command[0], command, environment)
     shown = b""
     deadline = time.monotonic() + 60
     os.write(terminal, typed)
@@ -66,9 +65,14 @@ def on_terminal(environment: dict[str, str], *args: str, typed: bytes = b"", int
     return os.waitstatus_to_exitcode(status), shown.decode()
 
 
-def test_module_and_command_are_the_same(shell: Run) -> None:
-    assert re.fullmatch(r"gossiplog \d+\.\d+\.\d+\S*\n", shell("--version").out)
-    assert shell("--help").out.startswith("Usage: gossiplog [OPTIONS]")
+def test_module_and_command_are_the_same(environment: dict[str, str], shell: Run) -> None:
+    def cold(*args: str) -> str:
+        return subprocess.run([*COLD, *args], capture_output=True, text=True, env=environment, check=True).stdout
+
+    assert re.fullmatch(r"gossiplog \d+\.\d+\.\d+\S*\n", cold("--version"))
+    shown = cold("--help")
+    assert shown.startswith("Usage: gossiplog [OPTIONS]")
+    assert shell("--help").out == shown
 
 
 def test_help_takes_less_than_half_a_second_of_cpu(environment: dict[str, str]) -> None:
@@ -147,8 +151,8 @@ def test_no_color_leaves_the_terminal_plain(environment: dict[str, str], app: st
         assert "\x1b" not in shown, args
 
 
-def test_ascii_terminal_gets_ascii(shell: Run, app: str) -> None:
-    shell("append", app, '"héllo"', PYTHONIOENCODING="utf-8")
+def test_ascii_terminal_gets_ascii(cli: Run, shell: Run, app: str) -> None:
+    cli("append", app, '"héllo"')
     ran = shell("graph", app, PYTHONIOENCODING="ascii")
     assert ran.out.isascii()
     assert shell("log", app, PYTHONIOENCODING="ascii").lines[-1]["message"]["payload"] == "héllo"
