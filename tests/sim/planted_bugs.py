@@ -1,6 +1,7 @@
 """Twenty bugs of the kind that such code has had, each planted by replacing one function for the length of a run.
 
-`python tests/sim/planted_bugs.py [SEEDS]` looks for the first seed that catches each, and prints the list; `seed` below is a small one.
+`python tests/sim/planted_bugs.py [SEEDS]` looks for the first seed that catches each, and prints the list; `seed` below is a small one that
+does it soon.
 A bug counts as caught when `run_check` fails with it on that seed and passes without it.
 """
 
@@ -216,7 +217,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         "update(heads) is not sent on a new connection",
         instead(Pushes, "on_opened", lambda self, peer: setattr(peer, "is_push_open", True)),
     ),
-    PlantedBug(0, "no heads after sync", "what a sync brought is told to nobody", instead(Pushes, "heads_to_all_but", nothing)),
+    PlantedBug(2, "no heads after sync", "what a sync brought is told to nobody", instead(Pushes, "heads_to_all_but", nothing)),
     PlantedBug(
         9,
         "no heads after a broken sync",
@@ -230,7 +231,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         around(SyncSchedule, "handle", forget_pending_sync),
     ),
     PlantedBug(
-        0,
+        2,
         "slot of the gone is kept",
         "a sync with a peer that left occupies its place for ever",
         instead(WantedSyncs, "on_left", keep_slot_of_the_gone),
@@ -255,7 +256,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     PlantedBug(7, "hub keeps pushes", "what a client pushed is passed on to nobody", instead(Broadcast, "_spread", keep_pushes_of_clients)),
     PlantedBug(1, "push stream to a client", "a hub opens one", around(Peer, "__init__", open_push_to_everybody)),
     PlantedBug(9, "fsync is forgotten", "a commit is acknowledged before it is on the disk", instead(Disk, "sync", nothing)),
-    PlantedBug(1, "merged heads stay", "a batch that merges many heads leaves one of them", around(_Batch, "write", keep_merged_heads)),
+    PlantedBug(4, "merged heads stay", "a batch that merges many heads leaves one of them", around(_Batch, "write", keep_merged_heads)),
     PlantedBug(0, "stale tree nodes", "nodes that a change removes stay in the tree", around(MemoryTree, "apply", keep_stale_nodes)),
 )
 """The twenty that count."""

@@ -84,16 +84,16 @@ def ask_the_whole_log(self: Any, id: str) -> Any:
 
 LAW_BUGS: Sequence[PlantedBug] = (
     PlantedBug(
-        1, "apply decides membership", "what it raises about is not stored", around(Applications, "apply_commit", refuse_what_apply_refuses)
+        2, "apply decides membership", "what it raises about is not stored", around(Applications, "apply_commit", refuse_what_apply_refuses)
     ),
     PlantedBug(
-        0,
+        2,
         "apply quarantines",
         "what it raises about is set aside by the rules of a repair",
         around(applications_module, "apply_entries", quarantine_failures),
     ),
-    PlantedBug(1, "descendants are dropped", "with what was set aside", around(applying_module, "isolate", drop_descendants)),
-    PlantedBug(1, "batches are set aside", "for one entry in them", around(applying_module, "isolate", give_up_at_the_first)),
+    PlantedBug(2, "descendants are dropped", "with what was set aside", around(applying_module, "isolate", drop_descendants)),
+    PlantedBug(2, "batches are set aside", "for one entry in them", around(applying_module, "isolate", give_up_at_the_first)),
     PlantedBug(6, "refusals are offences", "IGNORE counts as REJECT", around(_Batch, "_judge", reject_what_is_refused)),
     PlantedBug(6, "refusals are for show", "what is refused is stored", around(_Batch, "_find_refusal", store_what_is_refused)),
     PlantedBug(6, "the past is the whole log", "the answer depends on the order of arrival", instead(Past, "get", ask_the_whole_log)),

@@ -17,6 +17,7 @@ from gossiplog.sim.routing.run import run_scenario
 from gossiplog.sim.scenario import Churn, LinkSpec, PublishSpec, Scenario
 
 ROOT = str(Path(__file__).parents[4])
+ROUTERS = ["gossipsub", "episub", "choke"]
 SCENARIO = Scenario(
     "busy",
     nodes=15,
@@ -38,25 +39,35 @@ def traced(scenario: Scenario = SCENARIO, seed: int = 1) -> tuple[list[dict[str,
     return [json.loads(line) for line in lines.getvalue().splitlines()], text.getvalue()
 
 
-@pytest.mark.parametrize("router", ["gossipsub", "episub", "choke"])
-def test_same_seed_gives_the_same_bytes_under_any_hash_seed(router: str) -> None:
+@pytest.fixture(scope="module")
+def under_hash_seeds() -> list[dict[str, str]]:
+    """The trace of one run with each router, from two processes with a hash seed each."""
     code = (
-        "import io, sys\n"
+        "import io, json\n"
         "from gossiplog.sim.routing.run import run_scenario\n"
         "from gossiplog.sim.scenario import *\n"
         "from gossiplog.sim.measure.trace import JsonLines\n"
-        f"s = Scenario('busy', router={router!r}, nodes=25, publish=PublishSpec(messages=20, bytes=600, start_s=3.0, linger_s=3.0),"
+        "traces = {}\n"
+        f"for router in {ROUTERS!r}:\n"
+        "    s = Scenario('busy', router=router, nodes=25, publish=PublishSpec(messages=20, bytes=600, start_s=3.0, linger_s=3.0),"
         " link=LinkSpec(loss=0.02, jitter=0.1), fault=(Churn(3.0, 5.0, 2.0, 1.0), Partition(5.0, 6.0)), attack=Attack(nodes=5))\n"
-        f"run_scenario(s, 3, sinks=[JsonLines(sys.stdout, s.name, {router!r}, 3)])\n"
+        "    lines = traces[router] = io.StringIO()\n"
+        "    lines.close = lambda: None\n"
+        "    run_scenario(s, 3, sinks=[JsonLines(lines, s.name, router, 3)])\n"
+        "print(json.dumps({router: lines.getvalue() for router, lines in traces.items()}))\n"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": ROOT}, capture_output=True, check=True
-        ).stdout
-        for seed in ("0", "31337")
-    }
-    assert len(outputs) == 1
-    assert len(outputs.pop()) > 100_000
+    outputs = []
+    for seed in ("0", "31337"):
+        env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": ROOT}
+        outputs.append(json.loads(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True).stdout))
+    return outputs
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_same_seed_gives_the_same_bytes_under_any_hash_seed(under_hash_seeds: list[dict[str, str]], router: str) -> None:
+    one, other = (traces[router] for traces in under_hash_seeds)
+    assert one == other
+    assert len(one) > 100_000
 
 
 def test_trace_adds_up_to_the_summary() -> None:
