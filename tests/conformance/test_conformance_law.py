@@ -48,7 +48,7 @@ def guide_application() -> Application:
 
 
 async def test_no_payload_stops_the_application_of_the_guide(open_log: OpenLog) -> None:
-    good = [make({"op": "set", "key": f"k{number}", "value": number}) for number in range(40)]
+    good = [make({"op": "set", "key": f"k{number}", "value": number}) for number in range(10)]
     poison = [make(payload, good[:1], SIGNERS[1]) for payload in POISON]
     after = [make({"op": "set", "key": f"after{number}", "value": number}, [each]) for number, each in enumerate(poison)]
     async with open_log(app=guide_application()) as log:

@@ -73,19 +73,19 @@ async def test_a_snapshot_has_the_rows_of_its_entries(open_durable: OpenLog) -> 
 async def test_what_was_stored_without_the_application_is_applied_at_opening(
     open_durable: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gossiplog.log.applying.PAGE", 100)
+    monkeypatch.setattr("gossiplog.log.applying.PAGE", 20)
     async with open_durable() as log:
         await log.append_many(["a", "b"])
     async with open_durable(app=counting()) as log:
         assert await payloads(log) == ["1:a", "1:b"]
     async with open_durable() as log:
-        await log.append_many([str(number) for number in range(110)])
+        await log.append_many([str(number) for number in range(30)])
         await log.insert(make("bad").value)
     async with open_durable(app=[counting(), counting(name="other", table="others")]) as log:
-        assert len(await payloads(log)) == len(await payloads(log, "others")) == 112
+        assert len(await payloads(log)) == len(await payloads(log, "others")) == 32
         assert [(record.application, record.kind) async for record in log.set_aside()] == [("app", "ValueError"), ("other", "ValueError")]
         await log.append("after")
-        assert len(await payloads(log)) == len(await payloads(log, "others")) == 113
+        assert len(await payloads(log)) == len(await payloads(log, "others")) == 33
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -107,13 +107,13 @@ async def test_another_version_has_its_tables_built_anew(open_durable: OpenLog, 
 
 
 async def test_a_rebuild_that_fails_leaves_the_tables_as_they_were(open_durable: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.replica.applications._PAGE", 100)
+    monkeypatch.setattr("gossiplog.replica.applications._PAGE", 20)
     async with open_durable(app=counting()) as log:
-        await log.append_many([str(number) for number in range(210)])
+        await log.append_many([str(number) for number in range(50)])
         before = await payloads(log)
 
     def stop(count: int) -> None:
-        if count >= 200:
+        if count >= 40:
             raise KeyError("interrupted")
 
     with pytest.raises((KeyError, BaseExceptionGroup)):
@@ -122,7 +122,7 @@ async def test_a_rebuild_that_fails_leaves_the_tables_as_they_were(open_durable:
     async with open_durable(app=counting()) as log:
         assert await payloads(log) == before
     async with open_durable(app=counting(2)) as log:
-        assert len(await payloads(log)) == 210
+        assert len(await payloads(log)) == 50
 
 
 async def test_a_running_process_follows_what_others_store(postgres) -> None:

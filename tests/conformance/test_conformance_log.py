@@ -147,7 +147,7 @@ async def test_entries_are_found_by_id_and_by_prefix(open_log) -> None:
 @pytest.mark.parametrize("seed", range(4))
 async def test_the_graph_is_that_of_the_entries(open_log, seed) -> None:
     random = Random(seed)
-    history = make_history(random, 70, recent=random.choice([3, 8, 30]))
+    history = make_history(random, 45, recent=random.choice([3, 8, 30]))
     graph = Graph(history)
     async with open_log() as log:
         at = 0
@@ -162,7 +162,7 @@ async def test_the_graph_is_that_of_the_entries(open_log, seed) -> None:
             assert ancestors == sorted(graph.ancestors[entry.key], reverse=True)
             assert [found.key async for found in log.ancestors(entry.id, limit=3)] == ancestors[:3]
             # All pairs, but where each question is a few statements, or round trips besides.
-            for other in random.sample(history, {"memory": len(history), "sqlite": 20, "postgres": 4}[open_log.store]):
+            for other in random.sample(history, {"memory": len(history), "sqlite": 15, "postgres": 4}[open_log.store]):
                 assert await log.is_ancestor(other.id, entry.id) == (other.key in graph.ancestors[entry.key])
 
 
