@@ -15,7 +15,7 @@ from gossiplog import blocking
 CHAT = str(EXAMPLES / "chat" / "chat.py")
 TOPIC = "chat.example.com"
 SWITCH, QUIT = "\x0f", "\x11"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_gossiplog")]
 
 
 def test_two_talk_in_rooms_and_what_was_said_offline_is_merged(tmp_path: Path) -> None:

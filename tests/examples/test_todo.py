@@ -10,7 +10,9 @@ from example_support import EXAMPLES, poison_like, running_hub, stranger
 TOPIC = "todo.example.com"
 
 
-def test_nothing_that_a_stranger_writes_stops_it_or_changes_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_that_a_stranger_writes_stops_it_or_changes_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_gossiplog: None
+) -> None:
     monkeypatch.syspath_prepend(EXAMPLES / "todo")
     from demo import Device
 

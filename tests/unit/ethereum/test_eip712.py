@@ -172,12 +172,12 @@ def test_parts_are_those_of_the_specifications() -> None:
         encode_arguments([float("nan")])
 
 
-def test_command_line_accepts_what_the_environment_names(tmp_path: Path) -> None:
+def test_command_line_accepts_what_the_environment_names(tmp_path: Path, warm_gossiplog: None) -> None:
     entries = [validate(signed(payload), schemes=BOTH).entry for payload in (action(), action(name="other"))]
     (tmp_path / "log.jsonl").write_bytes(b"\n".join(entry_to_line(entry) for entry in entries if entry is not None))
 
     def verify(schemes: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "gossiplog", "verify", "log.jsonl", "--json"]
+        command = ["gossiplog", "verify", "log.jsonl", "--json"]
         environment = os.environ | {"GOSSIPLOG_SCHEMES": schemes}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
