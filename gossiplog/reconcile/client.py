@@ -12,7 +12,7 @@ from typing import Any
 
 from ..entry.validation import LATER, UNSUPPORTED
 from ..errors import DecodeError, RemoteProtocolError
-from ..sketch.decoder import Contradiction, Decoder
+from ..sketch.decoder import Contradiction, Decoder, Difference
 from ..sketch.sketch import SYMBOLS_MAX
 from ..sync.result import KEYS_REPORTED_MAX, Ending, SyncResult
 from ..sync.source import Source
@@ -149,7 +149,8 @@ class _Client:
 
     # By symbols
 
-    def _exchange_difference(self, count: int, symbols: bytes) -> Generator[Step, Any, None]:
+    def _find_difference(self, count: int, symbols: bytes) -> Generator[Step, Any, Difference]:
+        """Ask for symbols until they name the difference. What it takes to find it is not held while values go over."""
         decoder = Decoder(self._view.sketch)
         try:
             decoder.add(messages.unpack(symbols, 0, count, SYMBOLS_MAX))
@@ -168,7 +169,10 @@ class _Client:
             raise RemoteProtocolError(f"symbols that are no sketch: {error}") from None
         finally:
             self.outcome.symbols = decoder.symbols
-        theirs, ours = decoder.difference()
+        return decoder.difference()
+
+    def _exchange_difference(self, count: int, symbols: bytes) -> Generator[Step, Any, None]:
+        theirs, ours = yield from self._find_difference(count, symbols)
         lacking, in_quarantine, has_ours = yield Run(steps.absent(theirs, ours))
         if not has_ours:
             # A liar, or an entry that a repair has taken out of a log that we have open.

@@ -1,16 +1,20 @@
-"""What whoever gives values in a reconciliation reads of them at once, and holds while they are being sent."""
+"""What either side of a reconciliation reads of its values at once, and holds while values go over."""
 
 import sys
+import weakref
 
 import pytest
+from log_support import SIGNERS, make
+from reconcile_support import Log, Pump
 
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.log.page import PAGE_BYTES_MAX, cut_page
 from gossiplog.log.requests import ReadPage
 from gossiplog.plan import run_plan
-from gossiplog.reconcile import messages
+from gossiplog.reconcile import client, messages
 from gossiplog.reconcile.messages import FRAME_BYTES
 from gossiplog.reconcile.steps import RunOnSnapshot, give_all, give_keys
+from gossiplog.sketch import Decoder
 
 
 def read_as_a_store_does(values, request):
@@ -62,3 +66,27 @@ def test_keys_that_are_not_in_the_log_end_the_giving_and_keys_named_twice_do_not
     sent, read, _ = give(give_keys([key for key in keys for _ in range(2)]), values)
     assert sent == [value for value in values.values() for _ in range(2)]
     assert len(read) <= 3 * len(sent)
+
+
+def test_what_it_took_to_find_the_difference_is_gone_when_values_go_over(monkeypatch):
+    made, alive = [], []
+
+    class Watched(Decoder):
+        def __init__(self, ours):
+            super().__init__(ours)
+            made.append(weakref.ref(self))
+
+    def watch(side, frame):
+        frames = FrameDecoder()
+        frames.feed(frame)
+        if isinstance(messages.decode(frames.next()), messages.Values):
+            alive.append([decoder() is not None for decoder in made])
+        return frame
+
+    monkeypatch.setattr(client, "Decoder", Watched)
+    common, theirs = ([make((name, number), [], SIGNERS[0]) for number in range(30)] for name in ("common", "theirs"))
+    ours = Log(common)
+    Pump(ours, Log([*common, *theirs]), tamper=watch).run()
+    assert len(ours.keys) == 60
+    assert alive
+    assert all(each == [False] for each in alive)
