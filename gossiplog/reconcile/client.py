@@ -155,21 +155,24 @@ class _Client:
         try:
             decoder.add(messages.unpack(symbols, 0, count, SYMBOLS_MAX))
             while not decoder.is_complete:
-                more = self._more(decoder)
-                reply = yield from self._ask(More(more))
-                if isinstance(reply, Refuse):
-                    raise _Fallback(reply.reason)
-                if not isinstance(reply, Symbols):
-                    raise RemoteProtocolError(f"{type(reply).__name__} in answer to More")
-                window = messages.unpack(reply.symbols, decoder.symbols, count, more)
-                if len(window) != more:
-                    raise RemoteProtocolError(f"{len(window)} symbols, {more} were asked for")
-                decoder.add(window)
+                yield from self._add_more(decoder, count)
         except Contradiction as error:
             raise RemoteProtocolError(f"symbols that are no sketch: {error}") from None
         finally:
             self.outcome.symbols = decoder.symbols
         return decoder.difference()
+
+    def _add_more(self, decoder: Decoder, count: int) -> Generator[Step, Any, None]:
+        more = self._more(decoder)
+        reply = yield from self._ask(More(more))
+        if isinstance(reply, Refuse):
+            raise _Fallback(reply.reason)
+        if not isinstance(reply, Symbols):
+            raise RemoteProtocolError(f"{type(reply).__name__} in answer to More")
+        window = messages.unpack(reply.symbols, decoder.symbols, count, more)
+        if len(window) != more:
+            raise RemoteProtocolError(f"{len(window)} symbols, {more} were asked for")
+        decoder.add(window)
 
     def _exchange_difference(self, count: int, symbols: bytes) -> Generator[Step, Any, None]:
         theirs, ours = yield from self._find_difference(count, symbols)
