@@ -22,12 +22,22 @@ SETTINGS = {
     # Compiling the code of a query, twice over, takes longer than running it on a few hundred rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Planning again between stages, checking a plan after each rule, describing it for a page that nobody opens: all of it is Spark's own.
+    # The jobs over Connect are planned as users' are.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.lightweightPlanChangeValidation": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "100",
+    "spark.ui.liveUpdate.period": "-1",
+    "spark.shuffle.compress": "false",
+    "spark.broadcast.compress": "false",
     # Of 15 s, in which a process on a busy machine may not have been waited for.
     "spark.python.authenticate.socketTimeout": "120s",
     # The first tier's compiler alone has 48 MB for what it makes, which these tests fill: it then removes code and makes it again.
-    # Checking Spark's classes as they are loaded takes 6 % of the JVM's CPU.
+    # Checking Spark's classes as they are loaded takes 6 % of the JVM's CPU. A heap that has its size from the beginning, and room for
+    # classes, spare it seven collections of everything.
     "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms512m -Xmn256m "
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms1g -Xmn384m -XX:MetaspaceSize=256m "
         "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     ),
     # A Connect server in the same JVM: one of its own takes as long to start and to warm up as all the other tests together.

@@ -88,7 +88,8 @@ import json, sys
 from gossiplog.spark import read_entries, session
 from gossiplog.spark.jobs.jobs import Job, diff_job, state_job, tree_job, verify_job
 remote, whole, damaged, out = sys.argv[1:]
-spark = session(remote=remote, config={"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false"})
+config = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "true"}
+spark = session(remote=remote, config=config)
 assert type(spark).__module__.startswith("pyspark.sql.connect"), type(spark)
 job = Job(spark)
 print(json.dumps({
