@@ -19,7 +19,7 @@ from gossiplog.plan import ask
 
 @pytest.fixture(scope="module")
 def truth() -> list[Entry]:
-    return make_history(Random(3), 250)
+    return make_history(Random(3), 150)
 
 
 async def write_log(path: Path, truth: list[Entry]) -> bytes:

@@ -58,7 +58,7 @@ async def test_the_tail_is_the_end_of_the_database_after_any_transaction(tmp_pat
 
     async with opened(tmp_path / "app.db", apply=apply) as log:
         keys: list[bytes] = []
-        for number in range(100):
+        for number in range(60):
             try:
                 match random.choice(["append", "append", "many", "fork", "old", "history"]):
                     case "append":
