@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from log_support import SIGNERS, TOPIC, all_of, make, make_history, opened
 
 from gossiplog.cli.app import root
+from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.plan import ask
@@ -118,8 +119,13 @@ def test_a_damaged_log_on_a_server_is_salvaged_and_healed(postgres) -> None:
     assert records(gossiplog("fsck", url, "--json"))[0]["clean"]
 
 
+@pytest.fixture(scope="module")
+def long_history() -> list[Entry]:
+    return make_history(Random(4), 1_200)
+
+
 @pytest.mark.parametrize("way", ["to the server", "from the server", "from file to file", "from server to server"])
-async def test_everything_of_a_log_is_copied(postgres, tmp_path, way) -> None:
+async def test_everything_of_a_log_is_copied(postgres, tmp_path, way, long_history) -> None:
     places = {
         "to the server": (tmp_path / "a.db", postgres.new_log()),
         "from the server": (postgres.new_log(), tmp_path / "b.db"),
@@ -127,7 +133,7 @@ async def test_everything_of_a_log_is_copied(postgres, tmp_path, way) -> None:
         "from server to server": (postgres.new_log(), postgres.new_log()),
     }
     source_place, target_place = places[way]
-    *history, kept_out = make_history(Random(4), 1_200)
+    *history, kept_out = long_history
     async with opened(source_place) as source, opened(target_place) as target:
         await source.insert_many([entry.value for entry in history])
         await source._store.write(ask(WriteQuarantine([Quarantined(kept_out.key, kept_out.value, "parents", "gone", 7.0)], [])))
