@@ -21,7 +21,9 @@ def run(*arguments: str, folder: Path) -> str:
     return ran.stdout
 
 
-def test_tutorial_works_step_by_step(tmp_path: Path) -> None:
+def test_tutorial_works_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its test needs pytest, as it says, and nothing that is installed beside it.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     steps = _BLOCK.findall((DOCS / "tutorial.md").read_text("utf-8"))
     assert len(steps) == 6
     for program, printed in steps:

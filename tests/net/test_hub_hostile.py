@@ -236,7 +236,7 @@ async def test_sync_sessions_that_overlap_do_not_let_the_write_ahead_log_grow(tm
             for _ in range(8):
                 nursery.start_soon(hold)
             for number in range(60):
-                await hub_log.append_many([f"{number} {at} {'x' * 1000}" for at in range(100)])
+                await hub_log.append_many([f"{number} {at} {'x' * 3000}" for at in range(40)])
                 peak = max(peak, path.with_name("hub.db-wal").stat().st_size)
                 await trio.sleep(0.01)
             async with memory_log(9) as honest, honest.connect(hub.urls[0]):
