@@ -141,15 +141,17 @@ class TellingInvariants:
         node, now = self._nodes[replica.id], replica.world.now
         if len(node.syncing) >= SYNCS_MAX:
             node.waits_since = now
-        if node.syncing.get(peer) == token:
+        is_own = node.syncing.get(peer) == token
+        if is_own:
             del node.syncing[peer]
             node.idle_since = now
             if peer in node.wanted:
                 node.wanted[peer] = node.wanted[peer][0], now
         if result.entries:
-            if peer in node.cold and peer in node.wanted:  # it need not wait any longer, from now on
-                node.wanted[peer] = node.wanted[peer][0], now
-            node.cold.discard(peer)
+            if is_own:  # what a peer gives in a session that it began ends no wait of ours
+                if peer in node.cold and peer in node.wanted:  # it need not wait any longer, from now on
+                    node.wanted[peer] = node.wanted[peer][0], now
+                node.cold.discard(peer)
             for other in node.open:
                 # Of few entries the mesh alone is told by heads; the others are sent them.
                 if other != peer and (not result.spreads or replica.wires[other].kind_for(replica) is PeerKind.MESH):
