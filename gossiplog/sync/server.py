@@ -43,6 +43,7 @@ class SyncServer:
         values: Entries that the answers held.
         bytes_received: Bytes read.
         bytes_sent: Bytes written.
+        is_aborted: The session was ended with an abort, from which the client resumes where it is, in a session of its own.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class SyncServer:
         self.values = 0
         self.bytes_received = 0
         self.bytes_sent = 0
+        self.is_aborted = False
 
     @property
     def is_done(self) -> bool:
@@ -108,6 +110,11 @@ class SyncServer:
             actions += self._next(now)
         return actions
 
+    def abort(self) -> list[ServerAction]:
+        """End the session before the client is done."""
+        self._is_done = self.is_aborted = True
+        return [self._send(encode_frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), Finish()]
+
     def _on_reply(self, reply: object, now: float) -> list[ServerAction]:
         if not self._is_asking or not isinstance(reply, Reply):
             raise LocalProtocolError("an answer to no plan")
@@ -127,8 +134,7 @@ class SyncServer:
         """Choose what comes next: the end of the session, a pause, a run of requests, or nothing until more arrives."""
         self._decode()
         if now >= self._started + self._limits.share_s:
-            self._is_done = True
-            return [self._send(encode_frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), Finish()]
+            return self.abort()
         if not self._queue:
             if self._fault is not None:
                 return [self._reset(self._fault, is_violation=True)]

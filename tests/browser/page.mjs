@@ -9,6 +9,7 @@ const element = (id) => document.getElementById(id)
 
 let log
 let connection
+let showing
 
 async function show() {
 	const root = await log.tree.read((txn) => txn.getRoot())
@@ -26,13 +27,21 @@ async function show() {
 	)
 }
 
+// Once for all messages that come together: what is shown costs as much as the log is long.
+function showSoon() {
+	showing ??= setTimeout(() => {
+		showing = undefined
+		show()
+	}, 20)
+}
+
 // What the tests call.
 window.replica = {
 	async open({ name, topic, seed }) {
 		const signer = ed25519.create({ type: "ed25519", privateKey: unhex(seed) })
 		log = await GossipLog.open({ name, topic, signer, apply: () => {} })
 		element("name").textContent = name
-		log.addEventListener("message", () => setTimeout(show, 0))
+		log.addEventListener("message", showSoon)
 		log.addEventListener("connect", ({ detail }) => (element("state").textContent = `connected to ${detail.peer}`))
 		log.addEventListener("disconnect", () => (element("state").textContent = "not connected"))
 		await show()

@@ -111,6 +111,18 @@ async def test_tabs_see_each_other_through_our_hub_edit_offline_and_keep_their_s
     assert await browser.ask("faults") == []
 
 
+async def test_page_goes_on_when_its_sync_session_is_cut_short(browser: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gossiplog.net.service.serve_session.SESSION_S", 0.5)
+    tab = Tab(browser, "slow", 5)
+    async with gossiplog.open(":memory:", topic=TOPIC, signer=gossiplog.Ed25519Signer.from_seed(bytes(32))) as log:
+        # The page's IndexedDB takes some 200 a second.
+        await log.append_many(range(1_000))
+        async with log.listen("127.0.0.1:0") as hub:
+            await tab.open()
+            await tab.call("connect", url=hub.urls[0])
+            await tab.until_equal(log)
+
+
 async def test_page_of_another_origin_is_not_let_in(browser: Reference) -> None:
     tab = Tab(browser, "stranger", 3)
     limits = HubLimits(origins=frozenset({"https://elsewhere.example.com"}))

@@ -103,6 +103,7 @@ class Peer:
         pulling: Syncs with it that we began and that run.
         has_crossed: Whether it began one meanwhile, and was refused.
         serving_waiting: Sync streams of its that wait for that.
+        serving_begun: Sync streams that it has opened.
         bad_streams: Sync streams on which it broke the protocol.
         counts: See `PeerConnectionState`.
         refusals: Why messages of its were refused, as far as that was logged.
@@ -129,6 +130,7 @@ class Peer:
     reconciling: trio.Lock = field(default_factory=trio.Lock)
     has_crossed: bool = False
     serving_waiting: int = 0
+    serving_begun: int = 0
     pulling: int = 0
     bad_streams: int = 0
     counts: Counter[str] = field(default_factory=Counter)

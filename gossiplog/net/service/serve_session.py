@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import assert_never
 
 import trio
 
-from ...codec.framing import encode_frame
 from ...errors import ClosedError, RemoteProtocolError, SnapshotExpired, StreamReset
 from ...store.base import Reader
-from ...sync.events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerEvent
+from ...sync.events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerAction, ServerEvent
 from ...sync.rate import TokenBucket
-from ...sync.rpc import AbortResponse
 from ...sync.server import SyncServer
-from ...sync.wire import encode_response
 from ..protocol_ids import is_in_parts
 from ..transport.stream import Stream
 
@@ -94,18 +91,13 @@ class ServeSession:
         """
         while not self.server.is_done:
             if self._turns.is_over(self._started) or trio.current_time() >= self._started + SESSION_S:
-                await self._abort()
+                await self._do(self.server.abort())
                 return
             try:
-                await self._give(await self._receive())
+                await self._do(self.server.handle(await self._receive(), trio.current_time()))
             except SnapshotExpired:
-                await self._abort()
+                await self._do(self.server.abort())
                 return
-
-    async def _abort(self) -> None:
-        """End the session so that the client resumes where it is."""
-        await self._send(encode_frame(encode_response(AbortResponse(0))))
-        self._stream.close_sending()
 
     async def _receive(self) -> ServerEvent:
         with self._turns.limit(self._started, min(self.server.deadline, self._started + SESSION_S)):
@@ -116,8 +108,8 @@ class ServeSession:
             return Received(data) if data else Closed("the client is done")
         return Resumed()
 
-    async def _give(self, event: ServerEvent) -> None:
-        todo = deque(self.server.handle(event, trio.current_time()))
+    async def _do(self, actions: Iterable[ServerAction]) -> None:
+        todo = deque(actions)
         while todo:
             match action := todo.popleft():
                 case Ask(plan):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from typing import TypeAlias
 
 import trio
 
 from ...broadcast import Misbehaved, StartSync, SyncFinished, SyncServed
-from ...errors import GossipLogError, ProtocolNotSupported, RemoteProtocolError, SnapshotExpired, StreamReset
+from ...errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, SnapshotExpired, StreamReset
 from ...plan import ask
 from ...pubsub.types import PeerId
 from ...reconcile import Reconciled, Served, Wishes, reconcile, serve
@@ -36,9 +37,14 @@ BAD_STREAMS_MAX = 100
 """Sync streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
 SYMBOLS_A_REQUEST = 8
 """Symbols that count as one request of a peer's allowance."""
+HEARD_S = 60.0
+"""How soon a client hears that its session was cut short: when it has inserted what it got."""
+RESUME_S = 0.5
+"""How soon after that it resumes, if it does."""
 CROSSING = "a session that the other side began is running"
 
-Serve: TypeAlias = Callable[[Peer, Stream], Awaitable[None]]
+Serve: TypeAlias = Callable[[Peer, Stream], Awaitable[bool]]
+"""Returns whether the session was cut short."""
 
 
 class Syncs:
@@ -79,13 +85,14 @@ class Syncs:
                 return
         if peer.serving_waiting >= WAITING_MAX:
             raise StreamReset("too many sync streams at once")
+        peer.serving_begun += 1
         peer.serving_waiting += 1
         try:
             await peer.serving.acquire()
         finally:
             peer.serving_waiting -= 1
         try:
-            await self._serve_in_turn(serve, peer, stream)
+            is_cut_short = await self._serve_in_turn(serve, peer, stream)
         except RemoteProtocolError as error:
             peer.bad_streams += 1
             if peer.bad_streams % BAD_STREAMS_MAX == 0:
@@ -93,22 +100,39 @@ class Syncs:
             raise
         finally:
             peer.serving.release()
+        if is_cut_short:
+            await self._remind(peer, stream)
 
-    async def _serve_in_turn(self, serve: Serve, peer: Peer, stream: Stream) -> None:
+    async def _remind(self, peer: Peer, stream: Stream) -> None:
+        """Tell a client whose session was cut short our heads, unless it begins the next one.
+
+        The reference resumes by itself in Node. In a browser it does not where `WebSocket.OPEN` is undefined in its bundle, as esbuild
+        makes it: it would go on when all are told our heads again, up to five minutes later. Told while it syncs, it would begin a second
+        sync beside the first; so this waits until it has heard of the end, which it does when it asks for more.
+        """
+        begun = peer.serving_begun
+        with trio.move_on_after(HEARD_S), suppress(StreamReset, ClosedError):
+            while await stream.receive_some():
+                pass
+        await trio.sleep(RESUME_S)
+        if peer.serving_begun == begun:
+            self._service.tell(SyncServed(peer.id))
+
+    async def _serve_in_turn(self, serve: Serve, peer: Peer, stream: Stream) -> bool:
         is_served = self._slots.enter(peer.id)
         if is_served is None:
             raise StreamReset("too many sessions wait")
         try:
             if not is_served:
                 await self._wait_for_turn(peer)
-            await serve(peer, stream)
+            return await serve(peer, stream)
         except SnapshotExpired as error:
             # The store had to tidy up: nobody's fault. The peer resumes on a later one.
             raise StreamReset(str(error)) from error
         finally:
             self._leave(peer.id)
 
-    async def _serve_merkle(self, peer: Peer, stream: Stream) -> None:
+    async def _serve_merkle(self, peer: Peer, stream: Stream) -> bool:
         async with self._service.log.snapshot(may_expire=True) as snapshot:
             root = await snapshot.run(ask(ReadRoot()))
             session = ServeSession(snapshot, stream, peer.bucket, self._turns)
@@ -117,17 +141,20 @@ class Syncs:
             finally:
                 peer.count("syncs served")
                 peer.count("sync requests", session.server.requests)
+        if session.server.is_aborted:
+            return True
         if await self._service.log.root() != root:
             self._service.tell(SyncServed(peer.id))
+        return False
 
-    async def _serve_reconciliation(self, peer: Peer, stream: Stream) -> None:
+    async def _serve_reconciliation(self, peer: Peer, stream: Stream) -> bool:
         log = self._service.log
         started = trio.current_time()
         await trio.sleep_until(peer.bucket.ready_at(started))
         view = await sketch_in_time(log)
         if view is None:
             await refuse(stream, "the sketch is not ready")
-            return
+            return False
         served: Served | None = None
         session: ReconcileSession | None = None
         try:
@@ -143,6 +170,7 @@ class Syncs:
                 self._service.tell(SyncServed(peer.id))
         if served is not None and served.fault:
             raise RemoteProtocolError(served.fault, peer=peer.id)
+        return False
 
     def _on_served(self, peer: Peer, served: Served | None, inserted: int) -> None:
         peer.count("syncs served")
