@@ -121,7 +121,7 @@ async def test_page_goes_on_when_its_sync_session_is_cut_short(browser: Referenc
     tab = Tab(browser, "slow", 5)
     async with gossiplog.open(":memory:", topic=TOPIC, signer=gossiplog.Ed25519Signer.from_seed(bytes(32))) as log:
         # The page's IndexedDB takes some 200 a second.
-        await log.append_many(range(1_000))
+        await log.append_many(range(400))
         async with log.listen("127.0.0.1:0") as hub:
             await tab.open()
             await tab.call("connect", url=hub.urls[0])
