@@ -173,15 +173,15 @@ async def test_a_damaged_entry_goes_to_the_quarantine_with_its_descendants_and_c
 
 async def test_seqs_are_kept_by_a_repair(path) -> None:
     damage(path, "DELETE FROM gossiplog_heads", "INSERT INTO gossiplog_cursors VALUES ('follower', 150)")
-    async with opened(path) as log:
-        order = []
-        async with log.subscribe() as events:
-            order = [(await anext(events)).key for _ in range(COUNT)]
-        await log.fsck(repair=True)
-        async with log.subscribe() as events:
-            assert [(await anext(events)).key for _ in range(COUNT)] == order
-        async with log.subscribe(cursor="follower") as events:
-            assert (await anext(events)).key == order[150]
+    with trio.fail_after(60):
+        async with opened(path) as log:
+            async with log.subscribe() as events:
+                order = [(await anext(events)).key for _ in range(COUNT)]
+            await log.fsck(repair=True)
+            async with log.subscribe() as events:
+                assert [(await anext(events)).key for _ in range(COUNT)] == order
+            async with log.subscribe(cursor="follower") as events:
+                assert (await anext(events)).key == order[150]
 
 
 async def test_a_cursor_behind_the_end_gets_what_comes_after_a_repair(path) -> None:
