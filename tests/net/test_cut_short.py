@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
 from hostile_client import SYNC, muxed, push_stream
-from network_support import memory_log
+from network_support import eventually, memory_log
 
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.net import MuxedConnection, MuxedStream
@@ -39,8 +38,7 @@ class Client:
 
     async def until_told(self, updates: int) -> None:
         with trio.fail_after(SOON_S):
-            while self.updates < updates:
-                await trio.sleep(0.01)
+            await eventually(lambda: self.updates >= updates)
 
     async def begin(self) -> MuxedStream:
         """Begin a session, and read until it is cut short."""
@@ -59,12 +57,6 @@ async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     monkeypatch.setattr("gossiplog.net.service.serve_session.SESSION_S", 0.02)
     monkeypatch.setattr("gossiplog.net.service.syncs.RESUME_S", 0.1)
     monkeypatch.setattr("gossiplog.broadcast.pushes.PUSH_AGAIN_S", 0.01)
-    async with opened() as client:
-        yield client
-
-
-@asynccontextmanager
-async def opened() -> AsyncIterator[Client]:
     async with memory_log(1) as log:
         await log.append(1)
         async with log.listen("127.0.0.1:0") as hub, muxed(hub) as connection, trio.open_nursery() as nursery:

@@ -244,7 +244,7 @@ class PeerScores:
 
     def deliver_first(self, peer: PeerId, topic: Topic) -> None:
         """The peer brought the first copy of a message that was accepted (P2, P3)."""
-        params = self._topics.get(topic, self._params.default_topic)
+        params = self._topic_params(topic)
         if params is None or (counts := self._counts(peer, topic)) is None:
             return
         counts.first_deliveries = min(counts.first_deliveries + 1, params.first_deliveries_cap)
@@ -253,7 +253,7 @@ class PeerScores:
 
     def deliver_again(self, peer: PeerId, topic: Topic, late_s: float) -> None:
         """The peer brought a further copy, `late_s` after the first was accepted, ≤ 0: before (P3)."""
-        params = self._topics.get(topic, self._params.default_topic)
+        params = self._topic_params(topic)
         if params is None or late_s > params.mesh_deliveries_window_s or (counts := self._counts(peer, topic)) is None:
             return
         if counts.grafted_at is not None:
@@ -335,7 +335,7 @@ class PeerScores:
 
     def _counts(self, peer: PeerId, topic: Topic) -> _TopicStats | None:
         stats = self._peers.get(peer)
-        if stats is None or self._topics.get(topic, self._params.default_topic) is None:
+        if stats is None or self._topic_params(topic) is None:
             return None
         counts = stats.topics.get(topic)
         if counts is None:
