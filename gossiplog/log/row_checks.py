@@ -159,12 +159,16 @@ def _check_order(keys: Sequence[Any]) -> None:
 
 
 def _check_keys(keys: Sequence[Any]) -> None:
-    # Without a step of the interpreter for each row.
-    if list(map(type, keys)).count(bytes) == len(keys) == list(map(len, keys)).count(KEY_BYTES):
+    if _are_all(keys, KEY_BYTES):
         return
     for key in keys:
         if type(key) is not bytes or len(key) != KEY_BYTES:
             raise DecodeError(f"{_show(key)} is not a key of {KEY_BYTES} bytes")
+
+
+def _are_all(values: Sequence[Any], size: int) -> bool:
+    """Say whether all are bytes, so many each, without a step of the interpreter for each."""
+    return list(map(type, values)).count(bytes) == len(values) == list(map(len, values)).count(size)
 
 
 def _check_numbers(numbers: Iterable[Any]) -> None:
@@ -174,6 +178,11 @@ def _check_numbers(numbers: Iterable[Any]) -> None:
 
 
 def _check_nodes(nodes: Sequence[Node]) -> None:
+    levels, keys, hashes = zip(*nodes, strict=True)
+    # The first of a level has no key, and the parent may be one as well.
+    named = [key for key in keys if key is not None]
+    if list(map(type, levels)).count(int) == len(nodes) and _are_all(hashes, HASH_BYTES) and _are_all(named, KEY_BYTES):
+        return
     for level, key, node_hash in nodes:
         if type(level) is not int or type(node_hash) is not bytes or len(node_hash) != HASH_BYTES:
             raise DecodeError(f"a node of the tree has level {_show(level)} and hash {_show(node_hash)}")

@@ -50,7 +50,7 @@ from ...log.requests import (
 from ...log.row_checks import check_answer
 from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
-from .bounds import BoundedConnection
+from .bounds import NODES_SURE, BoundedConnection
 from .fsck import FSCK_ANSWERS
 
 __all__ = ["ANSWERS", "answer"]
@@ -361,7 +361,7 @@ _NODE_RANGE = "SELECT level, key, hash FROM gossiplog_nodes WHERE level = ? AND 
 
 
 def _runs(db: BoundedConnection, request: ReadRuns) -> list[Run]:
-    level, most = request.level, db.nodes_max if request.children_max is None else request.children_max
+    level, most = request.level, NODES_SURE if request.children_max is None else request.children_max
     runs: list[Run] = []
     until: bytes | None = b""
     for wanted in sorted([key or b"" for key in request.keys]):
@@ -374,18 +374,26 @@ def _runs(db: BoundedConnection, request: ReadRuns) -> list[Run]:
         begin, parent_hash = row
         (until,) = db.execute(_NEXT, (level, begin)).fetchone()
         low, end = max(begin, request.start or b""), until or _KEY_END
-        if level == 1:
-            children = list(map(Node._make, db.execute(_LEAF_RANGE, (low, end, most))))
-            if not low:
-                children.insert(0, Node(0, None, ANCHOR_HASH))
-        else:
-            children = list(map(Node._make, db.execute(_NODE_RANGE, (level - 1, low, end, most))))
-            if not low and children:
-                children[0] = Node(level - 1, None, children[0].hash)
+        children = _children(db, level, low, end, most)
         if request.children_max is None and len(children) >= most:
-            raise DecodeError(f"a node at level {level} has more children than a file of its size can hold")
+            most = db.nodes_max
+            children = _children(db, level, low, end, most)
+            if len(children) >= most:
+                raise DecodeError(f"a node at level {level} has more children than a file of its size can hold")
         runs.append(Run(Node(level, begin or None, parent_hash), children, until))
     return runs
+
+
+def _children(db: BoundedConnection, level: int, low: bytes, end: bytes, most: int) -> list[Node]:
+    if level == 1:
+        children = list(map(Node._make, db.execute(_LEAF_RANGE, (low, end, most))))
+        if not low:
+            children.insert(0, Node(0, None, ANCHOR_HASH))
+    else:
+        children = list(map(Node._make, db.execute(_NODE_RANGE, (level - 1, low, end, most))))
+        if not low and children:
+            children[0] = Node(level - 1, None, children[0].hash)
+    return children
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-__all__ = ["BoundedConnection"]
+__all__ = ["NODES_SURE", "BoundedConnection"]
 
 _TICK_STEPS = 100_000
 _STEPS_MIN = 20_000_000
@@ -19,6 +19,8 @@ _NODE_BYTES_MIN = 32
 """Of a row of the tree: its hash has 16, and keys but for an anchor's 20."""
 _UNWRITTEN_BYTES = 16 * 1024 * 1024
 """What a transaction may have in memory and not in the file, with `cache_spill` as it is."""
+NODES_SURE = _UNWRITTEN_BYTES // _NODE_BYTES_MIN
+"""There is room for so many nodes of the tree in any file; how large it is takes as long to say as a node takes to read."""
 
 
 class BoundedConnection(sqlite3.Connection):
