@@ -3,8 +3,9 @@
     python -m benchmarks.hub_soak --minutes 30
     python -m benchmarks.hub_soak --minutes 2 --sample-s 1               small, to see whether it runs
 
-The hub is `gossiplog serve` with quotas, in a process of its own; honest clients are in a second, hostile ones in a third. A tenth of the
-time is quiet, before and after the others are there, so that the machine's neighbours are in both. Memory and CPU are read from /proc.
+The hub is `gossiplog serve` with quotas, in a process of its own; a few honest clients, which are timed, are in a second, the others in a
+third, hostile ones in a fourth. A tenth of the time is quiet, before and after these are there, so that the machine's neighbours are in
+both. Memory and CPU are read from /proc.
 """
 
 from __future__ import annotations
@@ -22,44 +23,58 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import trio
 
 import gossiplog
 
 from .hub import TOPIC, HubProcess, load, make_log, signer
-from .measure import Figure, Goal, machine, versions, write_json, write_markdown
+from .measure import Figure, Goal, machine, process_cpu_s, versions, write_json, write_markdown
+from .soak_clients import FIRST_HOSTILE
 
 __all__ = ["main"]
 
+TIMED = 6
+"""Of the honest clients; they write half of what all of these write, each less than the hub allows."""
 WARM_SHARE = 0.2
 """Of the time with hostile clients, at its beginning: caches and the allocator's arenas fill."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The hub at one moment, and how much CPU the process of the honest clients has used by then."""
+    """The hub at one moment, and how much CPU the process of the clients that are timed has used by then."""
 
     at_s: float
     rss_bytes: int
     cpu_s: float
-    honest_cpu_s: float
+    timed_cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """What came of a run."""
+    """What came of a run.
+
+    Attributes:
+        samples: Of the hub, one after the other.
+        phases: What the clients that are timed said after each.
+        began_s: When the phases began.
+        others: What the other honest clients said: how much each `appended`, and how many connections were `broken`.
+        by_author: How many entries of each the hub has stored.
+        quota: How many it may store of one.
+    """
 
     samples: Sequence[Sample]
     phases: Sequence[dict[str, float]]
     began_s: Sequence[float]
+    others: dict[str, Any]
     by_author: Counter[str]
     quota: int
 
 
 @asynccontextmanager
 async def _process(*command: str) -> AsyncIterator[trio.Process]:
-    process = await trio.lowlevel.open_process([sys.executable, "-m", *command], stdout=subprocess.PIPE)
+    process = await trio.lowlevel.open_process([sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield process
     finally:
@@ -86,25 +101,26 @@ async def _soak(options: argparse.Namespace, folder: Path) -> Soak:
     path = await make_log(folder / "hub.db", 10)
     quiet_s = 60 * options.minutes / 10
     phases_s = [quiet_s, 60 * options.minutes - 2 * quiet_s, quiet_s]
-    # Twice what an honest one writes.
-    quota = 50 + round(2 * options.rate * 60 * options.minutes / (options.honest - 1))
+    rate = str(options.rate / 2)
+    # A tenth more than the most diligent of the honest write.
+    quota = 50 + round(1.1 * float(rate) * 60 * options.minutes / (TIMED - 1))
     samples: list[Sample] = []
     phases: list[dict[str, float]] = []
     began: list[float] = []
     async with _hub(path, quota) as hub:
         clients = [hub.url, TOPIC]
         async with (
-            _process("benchmarks.soak_clients", "honest", *clients, str(options.honest), str(options.rate), *map(str, phases_s)) as honest,
-            trio.open_nursery() as nursery,
+            _process("benchmarks.soak_clients", "others", *clients, str(options.honest - TIMED), rate) as others,
+            _process("benchmarks.soak_clients", "timed", *clients, str(TIMED), rate, *map(str, phases_s)) as timed,
         ):
-            assert honest.stdout is not None
-            lines = _lines(honest.stdout)
+            lines, others_lines = _lines(timed), _lines(others)
+            await anext(others_lines)
             await anext(lines)
 
             async def sample() -> None:
                 start = trio.current_time()
                 while True:
-                    used = HubProcess(honest.pid, "").cpu_s()
+                    used = process_cpu_s(timed.pid)
                     samples.append(Sample(trio.current_time() - start, hub.rss_bytes(), hub.cpu_s(), used))
                     await trio.sleep(options.sample_s)
 
@@ -113,21 +129,26 @@ async def _soak(options: argparse.Namespace, folder: Path) -> Soak:
                 phases.append(json.loads(await anext(lines)))
                 print(phases[-1], flush=True)
 
-            nursery.start_soon(sample)
-            await phase()
-            async with _process("benchmarks.soak_clients", "hostile", *clients, str(options.hostile), str(options.pause_s)) as hostile:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sample)
                 await phase()
-                assert hostile.poll() is None, "the hostile clients ended by themselves"
-            await phase()
-            nursery.cancel_scope.cancel()
+                async with _process("benchmarks.soak_clients", "hostile", *clients, str(options.hostile), str(options.pause_s)) as hostile:
+                    await phase()
+                    assert hostile.poll() is None, "the hostile clients ended by themselves"
+                await phase()
+                nursery.cancel_scope.cancel()
+            assert others.stdin is not None
+            await others.stdin.aclose()
+            written = json.loads(await anext(others_lines))
     async with gossiplog.open(path, read_only=True) as log:
         by_author = Counter([entry.author async for entry in log.iterate()])
-    return Soak(samples, phases, began, by_author, quota)
+    return Soak(samples, phases, began, written, by_author, quota)
 
 
-async def _lines(stream: trio.abc.ReceiveStream) -> AsyncIterator[bytes]:
+async def _lines(process: trio.Process) -> AsyncIterator[bytes]:
+    assert process.stdout is not None
     held = b""
-    async for data in stream:
+    async for data in process.stdout:
         *whole, held = (held + data).split(b"\n")
         for line in whole:
             yield line
@@ -145,8 +166,8 @@ def _cpu_share(samples: Sequence[Sample]) -> float:
 
 
 def _busiest(samples: Sequence[Sample]) -> float:
-    """The most of a core that the honest clients used between two samples, in per cent: near 100 they time themselves, not the hub."""
-    return max(100 * (b.honest_cpu_s - a.honest_cpu_s) / (b.at_s - a.at_s) for a, b in itertools.pairwise(samples))
+    """The most of a core that those that are timed used between two samples, in per cent: near 100 they time themselves, not the hub."""
+    return max(100 * (b.timed_cpu_s - a.timed_cpu_s) / (b.at_s - a.at_s) for a, b in itertools.pairwise(samples))
 
 
 def _figures(options: argparse.Namespace, soak: Soak) -> list[Figure]:
@@ -157,8 +178,11 @@ def _figures(options: argparse.Namespace, soak: Soak) -> list[Figure]:
     warm = [each for each in among if each.at_s >= hostile_s + WARM_SHARE * (after_s - hostile_s)]
     half = len(warm) // 2
     first_mb, second_mb = (statistics.median(each.rss_bytes / 1e6 for each in part) for part in (warm[:half], warm[half:]))
-    dids = {signer(number + 1).did for number in range(options.honest)}
-    strangers = max((count for did, count in soak.by_author.items() if did not in dids), default=0)
+    strangers = max(soak.by_author[signer(FIRST_HOSTILE + number).did] for number in range(options.hostile))
+    written: dict[str, int] = soak.others["appended"]
+    lost = sum(each["lost"] for each in soak.phases) + sum(max(0, count - soak.by_author[did]) for did, count in written.items())
+    entries = sum(each["entries"] for each in soak.phases) + sum(written.values())
+    broken = max(each["broken"] for each in [*soak.phases, soak.others])
     quietest = max(quiet["p99_ms"], after["p99_ms"])
     minutes = f"{(after_s - hostile_s) / 60:.3g} min"
     what = f"{options.honest} honest clients, {options.rate:g} appends/s, and {options.hostile} hostile ones for {minutes}"
@@ -175,7 +199,7 @@ def _figures(options: argparse.Namespace, soak: Soak) -> list[Figure]:
         Figure("soak.rss-most", "the most RSS seen", "MB", [max(each.rss_bytes for each in soak.samples) / 1e6]),
         Figure(
             "soak.quiet-p99",
-            f"append → stored by another client, p99 without the hostile, {around}",
+            f"append → stored by another client, {TIMED} of the honest, p99 without the hostile, {around}",
             "ms",
             [quietest],
             needs_quiet=True,
@@ -190,12 +214,12 @@ def _figures(options: argparse.Namespace, soak: Soak) -> list[Figure]:
         Figure("soak.p99-ratio", "of these two", "", [beside["p99_ms"] / quietest], Goal(2)),
         Figure(
             "soak.lost",
-            f"of {sum(each['entries'] for each in soak.phases):,.0f} honest entries, those that did not arrive within a minute",
+            f"of {entries:,.0f} honest entries, those that did not arrive within a minute, or at the hub",
             "",
-            [sum(each["lost"] for each in soak.phases)],
+            [lost],
             Goal(0),
         ),
-        Figure("soak.broken", "honest connections that were cut off", "", [max(each["broken"] for each in soak.phases)], Goal(0)),
+        Figure("soak.broken", "honest connections that were cut off", "", [broken], Goal(0)),
         Figure("soak.stored", f"most entries stored of a hostile writer, with a quota of {soak.quota}", "", [strangers], Goal(soak.quota)),
         Figure(
             "soak.cpu",
@@ -205,7 +229,7 @@ def _figures(options: argparse.Namespace, soak: Soak) -> list[Figure]:
         ),
         Figure(
             "soak.busiest",
-            f"the most of a core that the process of all honest clients took beside them; {_busiest(alone):.0f} % before",
+            f"the most of a core that the process of those that are timed took beside them; {_busiest(alone):.0f} % before",
             "% of a core",
             [_busiest(among)],
         ),

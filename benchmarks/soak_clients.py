@@ -1,14 +1,17 @@
-"""The clients of a hub that is watched for long, in processes of their own: honest ones, or such as mean harm.
+"""The clients of a hub that is watched for long, in processes of their own: some that are timed, others that are honest, such as mean harm.
 
-    python -m benchmarks.soak_clients honest URL TOPIC COUNT PER_SECOND SECONDS...
+    python -m benchmarks.soak_clients timed URL TOPIC COUNT PER_SECOND SECONDS...
+    python -m benchmarks.soak_clients others URL TOPIC COUNT PER_SECOND
     python -m benchmarks.soak_clients hostile URL TOPIC COUNT PAUSE_S
 
-Honest clients each have a log in memory and append one after the other, so many entries per second together. For each phase of so many
-seconds a line of JSON says how long entries took until the next client had stored them. Hostile ones go on until they are ended.
+Each client has a log in memory; honest ones append in turns, so many entries per second together. Of those that are timed the last one
+appends nothing: for each phase of so many seconds a line of JSON says how long it took until it had stored an entry. The others go on until
+their standard input ends, and then say how much they wrote. Hostile ones go on until they are ended.
 
-Two things would have this machine measure itself. The honest ones share an interpreter with 20 logs in memory, and a full collection of its
-garbage stops all of them for 100 ms and more: what is old is not collected here. The hostile ones verify and keep whatever they are sent,
-which costs their own machines, and here more than it costs the hub: they get what the processors have left.
+Each client would have a machine of its own, where these share one. Whatever is appended, a hostile writer's entries included, 20 clients
+verify and store, which takes one interpreter 20 ms, and the processors more than it costs the hub. So few are timed, the others are less
+urgent than they and the hub (nice 19), and hostile ones run when nobody else would (SCHED_IDLE). A full collection of garbage stops a
+process with many logs in memory for 100 ms and more: what is old is not collected here.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import trio
@@ -29,14 +33,20 @@ import gossiplog
 from gossiplog import Ed25519Signer, Entry, GossipLog
 from gossiplog.archive import entry_to_line
 from gossiplog.errors import GossipLogError
+from gossiplog.net.hub.client import HubLink
 
-__all__ = ["WAYS", "signer"]
+__all__ = ["FIRST_HOSTILE", "WAYS", "signer"]
+
+FIRST_TIMED, FIRST_OTHER, FIRST_HOSTILE = 100, 200, 1_000
+"""Numbers of their keys."""
 
 BULK = "x" * 2_000
-LEAST_URGENT = 19
+LESS_URGENT = 19
 LIFE_S = 120.0
 """After which a hostile client begins anew, with a log that is empty, so that it is the hub that has to grow or not."""
 COLLECT_S = 0.5
+SETTLE_S = 5.0
+"""What the others appended last has this long to arrive."""
 LATE_S = 60.0
 """What has not arrived this long after a phase counts as this late."""
 
@@ -59,8 +69,8 @@ class Stopwatch:
                 # At the one who wrote it, then at all the others: the first of those counts.
                 self.stored.setdefault(entry.key, now)
 
-    async def phase(self, clients: Sequence[GossipLog], per_second: float, seconds: float) -> dict[str, float]:
-        """Have the clients append in turns; return how late the entries were."""
+    async def phase(self, writers: Sequence[GossipLog], per_second: float, seconds: float) -> dict[str, float]:
+        """Append for a while; return how late the entries were."""
         self.began.clear()
         self.stored.clear()
         start = trio.current_time()
@@ -69,7 +79,7 @@ class Stopwatch:
             began = trio.current_time()
             if began > start + seconds:
                 break
-            entry = await clients[n % (len(clients) - 1)].append({"n": n, "text": "x" * 100})
+            entry = await writers[n % len(writers)].append(value(n))
             self.began[entry.key] = began
         with trio.move_on_after(LATE_S):
             while self.began.keys() - self.stored.keys():
@@ -84,24 +94,58 @@ class Stopwatch:
         }
 
 
-async def honest(url: str, topic: str, count: str, per_second: str, *seconds: str) -> None:
-    """Write and read; the last client writes nothing, and is the one whose commits are timed."""
+def value(n: int) -> dict[str, object]:
+    """Of the `n`th honest entry of a process."""
+    return {"n": n, "text": "x" * 100}
+
+
+async def timed(url: str, topic: str, count: str, per_second: str, *seconds: str) -> None:
+    """Append with all but one client, and time the commits of that one."""
     watch = Stopwatch()
-    async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(gossiplog.open(":memory:", topic=topic, signer=signer(number + 1)))
-            for number in range(int(count))
-        ]
-        links = [await stack.enter_async_context(client.connect(url)) for client in clients]
-        stack.enter_context(clients[-1].watch_commits(watch.on_commit))
-        await watch.phase(clients, float(per_second), 10)
-        print("ready", flush=True)
+    async with connected(url, topic, range(FIRST_TIMED, FIRST_TIMED + int(count))) as (clients, links), trio.open_nursery() as nursery:
+        nursery.start_soon(collect_garbage)
+        *writers, reader = clients
+        with reader.watch_commits(watch.on_commit):
+            await watch.phase(writers, float(per_second), 10)
+            print("ready", flush=True)
+            for each in seconds:
+                seen = await watch.phase(writers, float(per_second), float(each))
+                print(json.dumps({**seen, "broken": broken(links)}), flush=True)
+        nursery.cancel_scope.cancel()
+
+
+async def others(url: str, topic: str, count: str, per_second: str) -> None:
+    """Append in turns until nobody listens any more."""
+    os.nice(LESS_URGENT)
+    appended = Counter[str]()
+    async with connected(url, topic, range(FIRST_OTHER, FIRST_OTHER + int(count))) as (clients, links):
+        start = trio.current_time()
+
+        async def append() -> None:
+            for n in itertools.count():
+                await trio.sleep_until(start + n / float(per_second))
+                appended[(await clients[n % len(clients)].append(value(n))).author] += 1
+
         async with trio.open_nursery() as nursery:
             nursery.start_soon(collect_garbage)
-            for each in seconds:
-                seen = await watch.phase(clients, float(per_second), float(each))
-                print(json.dumps({**seen, "broken": sum(link.error is not None for link in links)}), flush=True)
+            nursery.start_soon(append)
+            print("ready", flush=True)
+            await trio.to_thread.run_sync(sys.stdin.read)
             nursery.cancel_scope.cancel()
+        await trio.sleep(SETTLE_S)
+        print(json.dumps({"appended": appended, "broken": broken(links)}), flush=True)
+
+
+@asynccontextmanager
+async def connected(url: str, topic: str, numbers: Iterable[int]) -> AsyncIterator[tuple[list[GossipLog], list[HubLink]]]:
+    """Open a log in memory for each of the numbers, connected to the hub."""
+    async with AsyncExitStack() as stack:
+        logs = [await stack.enter_async_context(gossiplog.open(":memory:", topic=topic, signer=signer(each))) for each in numbers]
+        yield logs, [await stack.enter_async_context(log.connect(url)) for log in logs]
+
+
+def broken(links: Iterable[HubLink]) -> int:
+    return sum(link.error is not None for link in links)
 
 
 async def collect_garbage() -> None:
@@ -186,7 +230,7 @@ async def harm(hub: Target, number: int) -> None:
     while True:
         try:
             with trio.move_on_after(LIFE_S):
-                await WAYS[number % len(WAYS)](hub, 1_000 + number)
+                await WAYS[number % len(WAYS)](hub, FIRST_HOSTILE + number)
         except* (trio.BrokenResourceError, OSError, GossipLogError):
             pass
         await trio.sleep(hub.pause_s)
@@ -194,7 +238,7 @@ async def harm(hub: Target, number: int) -> None:
 
 async def hostile(url: str, topic: str, count: str, pause_s: str) -> None:
     """Do harm until this process is ended."""
-    os.nice(LEAST_URGENT)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     hub = Target(url, topic, float(pause_s))
     async with trio.open_nursery() as nursery:
         for number in range(int(count)):
@@ -203,4 +247,4 @@ async def hostile(url: str, topic: str, count: str, pause_s: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run({"honest": honest, "hostile": hostile}[sys.argv[1]], *sys.argv[2:])
+    trio.run({"timed": timed, "others": others, "hostile": hostile}[sys.argv[1]], *sys.argv[2:])
