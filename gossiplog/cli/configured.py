@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from .exits import ExitCode, Failure
 
-__all__ = ["PREFIX", "ConfiguredCommand", "config_option", "configurable", "read_config"]
+__all__ = ["PREFIX", "ConfiguredCommand", "config_option", "configurable", "read_config", "source_of"]
 
 PREFIX = "GOSSIPLOG_"
+_OF_ENVIRONMENT = f"{__name__}.environment"
 
 
 class ConfiguredCommand(click.Command):
@@ -76,9 +78,24 @@ def config_option(command: Any) -> Any:
     )(command)
 
 
+def source_of(context: click.Context, name: str) -> str:
+    """Say where a parameter's value comes from: `option`, `environment`, `file` or `default`."""
+    match context.get_parameter_source(name):
+        case ParameterSource.COMMANDLINE:
+            return "option"
+        case ParameterSource.ENVIRONMENT:
+            return "environment"
+        case ParameterSource.DEFAULT_MAP:
+            return "environment" if name in context.meta[_OF_ENVIRONMENT] else "file"
+        case _:
+            return "default"
+
+
 def _configure(context: click.Context, _: click.Parameter, file: str | None) -> str | None:
     known = configurable(context.command)
-    values = {**read_config(context.command, file), **_from_environment(known)}
+    said = _from_environment(known)
+    context.meta[_OF_ENVIRONMENT] = {known[name].name for name in said}
+    values = {**read_config(context.command, file), **said}
     context.default_map = {str(known[name].name): value for name, value in values.items() if not _is_off(known[name], value)}
     # Of several switches of one name, such as --json and --table, the one that is on says which value it stands for.
     for name, value in values.items():

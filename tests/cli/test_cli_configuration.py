@@ -58,8 +58,8 @@ def value_of(param: click.Parameter) -> Any:
         return 7
     if isinstance(param.type, click.Choice):
         return list(param.type.choices)[-1]
-    if param.metavar == "ADDRESS" and not param.multiple:
-        return "127.0.0.2"
+    if param.metavar == "ADDRESS":
+        return ["127.0.0.2", "::2"] if param.multiple else "127.0.0.2"
     return ["a", "b"] if param.multiple or param.nargs == -1 else "a"
 
 
@@ -105,8 +105,11 @@ def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
     file.write_text('logs = ["one.db", "two.db"]\nlisten = ["127.0.0.1:0"]\nper-address = 3\n')
     record = ran("serve", "--config", str(file), "--check", "--json")
     assert [(log["topic"], log["entries"]) for log in record["logs"]] == [("one.example.com", 1), ("two.example.com", 1)]
-    assert record["options"]["per-address"] == {"value": 3, "from": "file or environment"}
+    assert record["options"]["per-address"] == {"value": 3, "from": "file"}
     assert record["options"]["connections"] == {"value": 10_000, "from": "default"}
+    record = ran("serve", "--config", str(file), "--check", "--json", env={"GOSSIPLOG_PER_ADDRESS": "4"})
+    assert record["options"]["per-address"] == {"value": 4, "from": "environment"}
+    assert record["options"]["json"] == {"value": True, "from": "option"}
     (folder / "access.toml").write_text("[tokens]\nx = 'plain'\n")
     for text, reason in (
         ("per-adress = 3", "did you mean per-address?"),
@@ -114,12 +117,14 @@ def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
         ("listen = 'here'", "listen is a list of strings"),
         ("verbose = 1", "verbose is true or false"),
         ("listen = ['here']", "is no address to listen on"),
+        ("proxy = ['caddy']", "'caddy' does not appear to be an IPv4 or IPv6 address"),
         ("access = 'access.toml'", "tokens.x is no hash"),
         ("per-address = [", "--config"),
     ):
         file.write_text(text + "\n")
         assert reason in ran("serve", "one.db", "--config", str(file), "--check", code=1 if "access" in text or "here']" in text else 2)
     assert "no log at" in ran("serve", "none.db", "--check", code=1)
+    assert "one.db and ./one.db have one topic" in ran("serve", "one.db", "./one.db", "--check", code=1)
 
 
 @contextmanager
@@ -177,6 +182,44 @@ def test_logs_come_and_go_at_a_hangup_and_a_broken_file_changes_nothing(folder: 
         process.send_signal(signal.SIGTERM)
         process.wait(WAIT_S)
         assert process.returncode == 0
+
+
+def test_what_counts_more_than_the_file_counts_more_at_a_hangup_too(folder: Path) -> None:
+    file = folder / "serve.toml"
+    file.write_text('logs = ["two.db"]\n')
+    with serving("one.db", "--listen", "127.0.0.1:0", "--config", str(file)) as (process, (said,)):
+        assert process.stderr is not None
+        process.send_signal(signal.SIGHUP)
+        assert "configuration taken  came=0  gone=0" in process.stderr.readline()
+        assert topics(said["urls"][0].replace("ws://", "http://") + "/") == ["one.example.com"]
+
+
+def test_rules_of_access_stay_where_the_logs_of_the_file_are_wrong(folder: Path) -> None:
+    file, access = folder / "serve.toml", folder / "access.toml"
+    file.write_text('logs = ["one.db"]\nlisten = ["127.0.0.1:0"]\naccess = "access.toml"\n')
+    access.write_text('[default]\nanonymous = ["pull"]\n')
+    with serving("--config", str(file)) as (process, (said,)):
+        assert process.stderr is not None
+        file.write_text('logs = ["postgresql://a:b:c/?log"]\n')
+        access.write_text("[default]\nanonymous = []\n")
+        process.send_signal(signal.SIGHUP)
+        assert "configuration not taken" in process.stderr.readline()
+        assert asked(said["urls"][0].replace("ws://", "http://") + "/api/clock")["clock"] == 2
+
+
+def test_sigterm_ends_a_server_in_time_though_a_log_that_comes_does_not_answer(folder: Path) -> None:
+    file = folder / "serve.toml"
+    file.write_text('logs = ["one.db"]\nlisten = ["127.0.0.1:0"]\n')
+    with socket.create_server(("127.0.0.1", 0)) as silent, serving("--config", str(file)) as (process, _):
+        silent.settimeout(WAIT_S)
+        file.write_text(f'logs = ["one.db", "postgresql://127.0.0.1:{silent.getsockname()[1]}/db?log=x"]\n')
+        process.send_signal(signal.SIGHUP)
+        with silent.accept()[0]:
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            process.wait(WAIT_S)
+            assert process.returncode == 0
+            assert time.monotonic() - began < 5
 
 
 def test_append_to_a_server_says_why_it_is_refused(folder: Path) -> None:

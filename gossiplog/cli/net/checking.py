@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import ReadOnlyLog
-from ..configured import configurable
-from ..exits import ExitCode
+from ..configured import configurable, source_of
+from ..exits import ExitCode, Failure
 from ..location import Location
 from ..output import Output, counted
 from ..session import opened
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from .serving import Plan
 
 __all__ = ["check_plan"]
-
-_SOURCES = {"COMMANDLINE": "option", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file or environment", "DEFAULT": "default"}
 
 
 async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out: Output) -> int:
@@ -34,7 +32,8 @@ async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out:
     for address in plan.listens:
         parse_address(address)
     logs = [await _look_at(location) for location in plan.logs]
-    options = [(name, _value(context, param), _source(context, param)) for name, param in configurable(context.command).items()]
+    _check_topics(logs)
+    options = [(name, _value(context, param), source_of(context, str(param.name))) for name, param in configurable(context.command).items()]
     record = {"logs": logs, "options": {name: {"value": value, "from": source} for name, value, source in options if name != "logs"}}
     shown = [("log", f"{log['log']}  {_say(log)}") for log in logs]
     shown += [(name, f"{value}  ({source})") for name, value, source in options if name != "logs" and source != "default"]
@@ -58,6 +57,15 @@ async def _look_at(location: Location) -> dict[str, Any]:
         return {"log": str(location), "topic": None, "entries": None, "pending": pending}
 
 
+def _check_topics(logs: list[dict[str, Any]]) -> None:
+    places: dict[str, str] = {}
+    for log in logs:
+        if (topic := log["topic"]) in places:
+            raise Failure(f"{places[topic]} and {log['log']} have one topic, {topic}", hint="serve each topic once")
+        if topic is not None:
+            places[topic] = log["log"]
+
+
 def _say(log: dict[str, Any]) -> str:
     if pending := log.get("pending"):
         return f"of an older version; serving brings it up to date, for good: {', '.join(pending)}"
@@ -69,8 +77,3 @@ def _value(context: click.Context, param: click.Parameter) -> Any:
     if isinstance(param, click.Option) and param.is_flag and param.flag_value is not True:
         return value == param.flag_value
     return list(value) if isinstance(value, tuple) else value
-
-
-def _source(context: click.Context, param: click.Parameter) -> str:
-    source = context.get_parameter_source(str(param.name))
-    return _SOURCES.get("DEFAULT" if source is None else source.name, "default")

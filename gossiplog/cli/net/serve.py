@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...errors import GossipLogError
-from ..configured import ConfiguredCommand, config_option, read_config
+from ..configured import ConfiguredCommand, config_option, read_config, source_of
 from ..exits import ExitCode, Failure
 from ..journal import LOG_FORMATS, write_journal
 from ..location import LOG, Location
@@ -25,10 +25,12 @@ from ..session import load_application, load_authorize, run
 from ..tokens import client_tls, read_identity, read_token, token_option
 from .checking import check_plan
 from .serve_glass import GlassOptions, glass_options
-from .serve_mesh import MeshOptions, mesh_options
+from .serve_mesh import MeshOptions, check_address, mesh_options
 from .sync_hub import hub_url
 
 if TYPE_CHECKING:
+    import trio
+
     from ...gossip_log import GossipLog
     from ...net.access import Access
     from .serving import Serving
@@ -62,7 +64,14 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "
     multiple=True,
     help="A name that HTTP is asked for under, beside addresses, localhost and the origins'; repeatable, '*' is any.",
 )
-@click.option("--proxy", "proxies", metavar="ADDRESS", multiple=True, help="Trust what this proxy says of its clients; repeatable.")
+@click.option(
+    "--proxy",
+    "proxies",
+    metavar="ADDRESS",
+    multiple=True,
+    callback=check_address,
+    help="Trust what this proxy says of its clients; repeatable.",
+)
 @click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="Connections to take at once.")
 @click.option("--per-address", type=click.IntRange(min=1), default=8, show_default=True, help="Of these, from one address.")
 @click.option("--access", "access_file", metavar="FILE", type=click.Path(dir_okay=False), help="What clients may, and how much, in TOML.")
@@ -180,9 +189,12 @@ def serve(
     async def reread(serving: Serving) -> None:
         """Take the files anew, at SIGHUP; what is wrong with one is logged, and nothing changes."""
         try:
-            wanted = read_config(context.command, config).get("logs", logs)
+            said = read_config(context.command, config)
+            wanted = logs
+            if "logs" in said and source_of(context, "logs") == "file" and not mesh.is_wanted:
+                wanted = tuple(map(Location.parse, said["logs"]))
             plan.limits.access.replace(_read_access(access_file, allow))
-            came, gone = await serving.change(logs if mesh.is_wanted else tuple(map(Location.parse, wanted)))
+            came, gone = await serving.change(wanted)
         except GossipLogError as error:
             note("configuration not taken", level=logging.ERROR, reason=str(error))
             return
@@ -191,11 +203,15 @@ def serve(
             await _report(out, log, serving.urls_of(log))
         out.flush()
 
+    async def reread_in_turn(serving: Serving, turn: trio.Lock) -> None:
+        async with turn:
+            await reread(serving)
+
     async def task() -> int:
         import trio
 
         async with trio.open_nursery() as nursery:
-            serving = Serving(plan, nursery)
+            serving, turn = Serving(plan, nursery), trio.Lock()
             open_logs = [await serving.open(location) for location in plan.logs]
             async with AsyncExitStack() as stack:
                 # First, for it brings the name that the log has on the network.
@@ -210,10 +226,13 @@ def serve(
                         multiaddrs = [] if peer is None else [str(address) for address in peer.host.announced]
                         await _report(out, log, [*serving.urls_of(log), *multiaddrs])
                     out.flush()
-                    async for number in signals:
-                        if number in (signal.SIGINT, signal.SIGTERM):
-                            break
-                        await reread(serving)
+                    # A log that is being opened, from a database that does not answer, must not keep a signal to end waiting.
+                    async with trio.open_nursery() as rereading:
+                        async for number in signals:
+                            if number in (signal.SIGINT, signal.SIGTERM):
+                                break
+                            rereading.start_soon(reread_in_turn, serving, turn)
+                        rereading.cancel_scope.cancel()
                 # From here on Ctrl-C is an interrupt again.
                 out.note("closing; Ctrl-C again to leave at once")
             await serving.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import ipaddress
 import tomllib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...net.mesh import Mesh
     from ...pubsub.params import EpisubParams, GossipsubParams
 
-__all__ = ["MeshOptions", "mesh_options"]
+__all__ = ["MeshOptions", "check_address", "mesh_options"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,7 +137,7 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
             help="TOML with the router's parameters that are to differ from the defaults, those of peer scores among them.",
         ),
         click.option(
-            "--dial-from", metavar="ADDRESS", callback=_check_address, help="Dial peers and hubs from this address of the machine."
+            "--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."
         ),
         click.option(
             "--mesh-params-help",
@@ -154,6 +154,16 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
     return decorated
 
 
+def check_address(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Take an IP address, or several, in the form that those of connections have."""
+    if value is None:
+        return None
+    try:
+        return str(ip_address(value)) if isinstance(value, str) else tuple(str(ip_address(one)) for one in value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
     from ...pubsub.tables import overlaid
 
@@ -168,13 +178,6 @@ def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParam
         hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
         raise Failure(f"--mesh-params {file}: {reason}", hint=hint, code=ExitCode.USAGE, kind="usage") from None
     return params
-
-
-def _check_address(context: click.Context, option: click.Parameter, address: str | None) -> str | None:
-    try:
-        return None if address is None else str(ipaddress.ip_address(address))
-    except ValueError:
-        raise click.BadParameter(f"{address!r} is no IP address") from None
 
 
 def _print_params(context: click.Context, option: click.Parameter, router: str | None) -> None:

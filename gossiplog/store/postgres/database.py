@@ -398,7 +398,7 @@ class Database:
         """Connect, waiting only for a server that is about to start; and see what is at the other end."""
         for attempt in range(_ATTEMPTS):
             try:
-                connection = await connect(self.url)
+                connection = await call.run(connect(self.url), lambda late: late.terminate())
                 break
             except asyncpg.CannotConnectNowError:
                 if attempt == _ATTEMPTS - 1:

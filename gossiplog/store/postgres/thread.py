@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import selectors
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import outcome
@@ -59,6 +59,22 @@ class Call:
             return await future
         finally:
             self._waiting = None
+
+    async def run(self, work: Coroutine[Any, Any, T], discard: Callable[[T], object]) -> T:
+        """Run something that may be given up, and is cancelled then; what came of it all the same is discarded.
+
+        Raises:
+            Abandoned: The caller was cancelled.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            return await self.wait_for(asyncio.shield(task))
+        except Abandoned:
+            task.cancel()
+            (ended,) = (await asyncio.wait([task]))[0]
+            if not ended.cancelled() and ended.exception() is None:
+                discard(ended.result())
+            raise
 
     def finish(self, result: outcome.Outcome[Any]) -> None:
         """Resume the caller."""

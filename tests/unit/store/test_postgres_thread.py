@@ -8,6 +8,7 @@ import ssl
 import threading
 from pathlib import Path
 
+import trio
 from network_support import make_certificate
 
 from gossiplog.store.postgres.thread import AsyncioThread, Call
@@ -47,3 +48,26 @@ async def test_connection_over_tls_is_closed_before_the_loop(tmp_path: Path) -> 
         assert sockets[0].fileno() == -1
         may_answer.set()
         answering.join()
+
+
+async def test_what_was_given_up_is_cancelled_or_discarded_and_its_caller_waits_for_nothing_else() -> None:
+    discarded: list[str] = []
+
+    async def stuck() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    async def late() -> str:
+        try:
+            return await stuck()
+        except asyncio.CancelledError:
+            return "late"
+
+    thread = AsyncioThread("test")
+    thread.start()
+    for work in (stuck, late):
+        with trio.move_on_after(0.05) as scope:
+            await thread.call(lambda call, work=work: call.run(work(), discarded.append))
+        assert scope.cancelled_caught
+    thread.stop()
+    assert discarded == ["late"]
