@@ -14,7 +14,7 @@ from ..net.access import Access
 
 __all__ = ["PROVING", "Doorkeeper", "log_right"]
 
-_WATCHED = ("/connections", "/doctor", "/facts", "/nodes", "/overview", "/peers", "/why")
+_WATCHED = ("/connections", "/doctor", "/facts", "/links", "/nodes", "/overview", "/peers", "/why")
 """Ends of the paths that show the server instead of the log."""
 PROVING = ("/challenge", "/token")
 """Ends of the paths at which one gets what lets in."""

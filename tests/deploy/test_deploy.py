@@ -22,6 +22,8 @@ from gossiplog.cli.configured import PREFIX, configurable
 from gossiplog.cli.net.serve import serve
 from gossiplog.net.access import Access
 from gossiplog.net.admission import HubLimits
+from gossiplog.replica.writer import _QUEUE_MAX
+from gossiplog.web.doorkeeper import log_right
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -149,6 +151,21 @@ def test_unit_is_hardened() -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "SYSTEMD_COLORS": "0"}).stdout
     (level,) = re.findall(r"Overall exposure level for gossiplog.service: ([\d.]+)", said)
     assert float(level) <= 3.0
+    # Without /proc/stat prometheus_client has no figures of the process, and GossiplogSocketsRunOut no expression that is ever true.
+    assert "ProcSubset" not in (DEPLOY / "gossiplog.service").read_text()
+
+
+@pytest.mark.slow
+def test_backlog_of_commits_is_told_of_before_the_queue_is_full(tmp_path: Path) -> None:
+    """The writer's queue takes so much and no more; what waits to be verified is bounded by peer."""
+    series = f"""{{series: 'gossiplog_queue_length{{queue="commit",topic="a"}}', values: "{_QUEUE_MAX - 1}x15"}}"""
+    expected = """{eval_time: 10m, alertname: GossiplogBacklog, exp_alerts: [{exp_labels: {severity: ticket, queue: commit, topic: a},"""
+    expected += """ exp_annotations: {summary: "entries of a come faster than they are stored (commit)"}}]}"""
+    (tmp_path / "test.yml").write_text(
+        f"rule_files: [{DEPLOY}/alerts.yml]\ntests:\n  - interval: 1m\n    input_series: [{series}]\n    alert_rule_test: [{expected}]\n"
+    )
+    done = subprocess.run([tool("promtool"), "test", "rules", tmp_path / "test.yml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @contextmanager
@@ -162,25 +179,27 @@ def running(command: list[Any], log: Path, **options: Any) -> Iterator[None]:
         process.wait(PATIENCE_S)
 
 
+async def curl(port: int, path: str, authority: Path) -> tuple[int, str]:
+    """Ask a proxy with TLS, once it is there."""
+    command = ["curl", "-sS", "--cacert", str(authority), "--max-time", "20", "-w", "\n%{http_code}", f"https://localhost:{port}{path}"]
+    command += ["-H", "Authorization: Bearer secretsecret", "-H", "Sec-WebSocket-Protocol: bearer.secretsecret"]
+    with trio.fail_after(PATIENCE_S):
+        while True:
+            done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+            if done.returncode not in (7, 35):
+                break
+            await trio.sleep(0.05)
+    body, _, status = done.stdout.decode().rpartition("\n")
+    assert done.returncode == 0, done.stderr
+    return int(status), body
+
+
 async def through(port: int, scheme_port_hub: Any, authority: Path) -> None:
     """Read, follow and write through a proxy with TLS."""
     hub, log, client = scheme_port_hub
-
-    async def curl(path: str) -> tuple[int, str]:
-        command = ["curl", "-sS", "--cacert", str(authority), "--max-time", "20", "-w", "\n%{http_code}", f"https://localhost:{port}{path}"]
-        with trio.fail_after(PATIENCE_S):
-            while True:
-                done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
-                if done.returncode not in (7, 35):
-                    break
-                await trio.sleep(0.05)
-        body, _, status = done.stdout.decode().rpartition("\n")
-        assert done.returncode == 0, done.stderr
-        return int(status), body
-
-    assert await curl("/readyz") == (200, "ready\n")
-    assert (await curl("/metrics"))[0] == (await curl("/api/connections"))[0] == 404
-    assert (await curl("/api/clock?token=secretsecret"))[0] == 200
+    assert await curl(port, "/readyz", authority) == (200, "ready\n")
+    assert (await curl(port, "/metrics", authority))[0] == (await curl(port, "/api/connections", authority))[0] == 404
+    assert (await curl(port, "/api/clock?token=secretsecret", authority))[0] == 200
     import ssl
 
     async with client.connect(f"wss://localhost:{port}/?token=secretsecret", tls=ssl.create_default_context(cafile=str(authority))) as link:
@@ -190,17 +209,27 @@ async def through(port: int, scheme_port_hub: Any, authority: Path) -> None:
         await eventually(lambda: any(peer.kind == "client" for peer in hub.links()))
 
 
+def test_proxies_keep_inside_what_takes_the_right_to_watch() -> None:
+    (caddy,) = re.findall(r"path_regexp (\S+)", (DEPLOY / "Caddyfile").read_text())
+    (nginx,) = re.findall(r"location ~ (\S+)", (DEPLOY / "nginx.conf").read_text())
+    for name in ("connections", "doctor", "facts", "overview", "peers", "why", "glass/facts", "glass/links", "glass/nodes"):
+        assert log_right({"path": f"/api/{name}", "method": "GET"}) == "watch"
+        assert all(re.search(kept, f"{topic}/api/{name}") for kept in (caddy, nginx) for topic in ("", "/app.example.com")), name
+    for name in ("clock", "events", "graph", "messages", "messages/count", "token"):
+        assert not any(re.search(kept, f"/api/{name}") for kept in (caddy, nginx)), name
+
+
 @pytest.mark.slow
 async def test_nginx_serves_as_its_snippet_says(tmp_path: Path) -> None:
     cert, key = make_certificate(tmp_path)
-    port = free_port()
+    port, behind = free_port(), free_port()
     limits = HubLimits(proxies=frozenset({"127.0.0.1"}), hosts=frozenset({"localhost"}))
-    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits) as hub:
+    async with memory_log(1) as log, memory_log(2) as client:
         text = (DEPLOY / "nginx.conf").read_text()
         for old, new in (
             ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
             ("hub.example.com;", "localhost;"),
-            ("127.0.0.1:8080", f"127.0.0.1:{hub.port}"),
+            ("127.0.0.1:8080", f"127.0.0.1:{behind}"),
             ("/etc/letsencrypt/live/hub.example.com/fullchain.pem", str(cert)),
             ("/etc/letsencrypt/live/hub.example.com/privkey.pem", str(key)),
             ("/var/log/nginx/gossiplog.log", f"{tmp_path}/access.log"),
@@ -211,26 +240,31 @@ async def test_nginx_serves_as_its_snippet_says(tmp_path: Path) -> None:
         config = tmp_path / "nginx.conf"
         config.write_text(f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}} http {{ {paths} {text} }}")
         with running([tool("nginx"), "-c", config, "-e", tmp_path / "error.log"], tmp_path / "out"):
-            await through(port, (hub, log, client), cert)
-    assert "secretsecret" not in (tmp_path / "access.log").read_text()
+            async with log.listen(f"127.0.0.1:{behind}", limits=limits) as hub:
+                await through(port, (hub, log, client), cert)
+            assert (await curl(port, "/api/clock?token=secretsecret", cert))[0] == 502
+    for said in ("access.log", "error.log", "out"):
+        assert "secretsecret" not in (tmp_path / said).read_text(), said
     assert "/api/clock" in (tmp_path / "access.log").read_text()
 
 
 @pytest.mark.slow
 async def test_caddy_serves_as_its_file_says(tmp_path: Path) -> None:
     cert, key = make_certificate(tmp_path)
-    port = free_port()
+    port, behind = free_port(), free_port()
     limits = HubLimits(proxies=frozenset({"127.0.0.1"}), hosts=frozenset({"localhost"}))
-    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits) as hub:
+    async with memory_log(1) as log, memory_log(2) as client:
         text = (DEPLOY / "Caddyfile").read_text()
         # A certificate of ours instead of one from the Internet; the rest as it is.
-        head = "{\n\tadmin off\n\tauto_https off\n\tskip_install_trust\n}\n"
+        text = text.replace("\n{\n", "\n{\n\tadmin off\n\tauto_https off\n\tskip_install_trust\n", 1)
         text = text.replace("{$HOST:hub.example.com} {", f"https://localhost:{port} {{\n\ttls {cert} {key}", 1)
         config = tmp_path / "Caddyfile"
-        config.write_text(head + text)
-        environment = {**os.environ, "GOSSIPLOG": f"127.0.0.1:{hub.port}", "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+        config.write_text(text)
+        environment = {**os.environ, "GOSSIPLOG": f"127.0.0.1:{behind}", "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
         with running([tool("caddy"), "run", "--config", config, "--adapter", "caddyfile"], tmp_path / "access.log", env=environment):
-            await through(port, (hub, log, client), cert)
+            async with log.listen(f"127.0.0.1:{behind}", limits=limits) as hub:
+                await through(port, (hub, log, client), cert)
+            assert (await curl(port, "/api/clock?token=secretsecret", cert))[0] == 502
     said = (tmp_path / "access.log").read_text()
     assert "secretsecret" not in said
     assert "/api/clock" in said

@@ -60,7 +60,7 @@ async def post(hub: Hub, log: GossipLog, payload: object, headers: Mapping[str, 
 async def test_each_request_takes_its_right() -> None:
     async with memory_log(1) as log, memory_log(2) as other, log.listen("127.0.0.1:0", limits=limits()) as hub:
         body = entry_to_line(await other.append(1))
-        watched = [("watch", "GET", f"/api/{name}") for name in ("connections", "peers")]
+        watched = [("watch", "GET", f"/api/{name}") for name in ("connections", "peers", "glass/nodes", "glass/links")]
         for right, method, path in [("pull", "GET", "/api/heads"), *watched, ("post", "POST", "/api/messages")]:
             for token, name in ((None, ""), (READER, "reader"), (WRITER, "writer"), (WATCHER, "watcher"), ("nonsense", "nobody")):
                 headers = {**JSON, **({} if token is None else bearer(token))}
