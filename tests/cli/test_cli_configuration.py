@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -124,6 +126,11 @@ def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
         file.write_text(text + "\n")
         assert reason in ran("serve", "one.db", "--config", str(file), "--check", code=1 if "access" in text or "here']" in text else 2)
     assert "no log at" in ran("serve", "none.db", "--check", code=1)
+    (folder / "two.db").chmod(0o444)
+    unprivileged = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    command = [*unprivileged, sys.executable, "-m", "gossiplog", "serve", "two.db", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "two.db cannot be written to" in done.stderr) == (1, True), done.stderr
     assert "one.db and ./one.db have one topic" in ran("serve", "one.db", "./one.db", "--check", code=1)
 
 
