@@ -91,6 +91,18 @@ class PostgresServer:
         while any(map(_is_alive, children)):
             time.sleep(0.001)
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Have none of its processes answer, nor end a connection, as a machine that is gone without a word."""
+        pids = [int(text) for text in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()] + [self.pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
     @property
     def pid(self) -> int:
         assert self._process is not None

@@ -11,7 +11,7 @@ from ..errors import LocalProtocolError
 from .base import Durability, Store
 from .postgres.url import PostgresUrl, is_postgres_url
 
-__all__ = ["open_store", "pending_migrations"]
+__all__ = ["check_writable", "open_store", "pending_migrations"]
 
 
 @asynccontextmanager
@@ -45,6 +45,18 @@ async def open_store(
 
     async with SqliteStore.open(Path(text), topic=topic, create=create, read_only=read_only, durability=durability) as store:
         yield store
+
+
+def check_writable(location: str) -> None:
+    """Check what can be told from outside of a log that is to be written to, which of one in a database is nothing.
+
+    Raises:
+        StoreError: It lies in a file that is not there, is none of ours, or that this user may not write to.
+    """
+    if not is_postgres_url(location):
+        from .sqlite.file import check_file
+
+        check_file(Path(location), create=False, read_only=False)
 
 
 def pending_migrations(location: str | os.PathLike[str]) -> tuple[int, list[str]]:

@@ -83,3 +83,21 @@ async def test_a_served_log_answers_503_while_the_server_is_stopped_and_recovers
     assert refused[len(refused) // 2] < 1.0
     # And none waits for the 30 s that the store itself would.
     assert refused[-1] < 10.0
+
+
+@pytest.mark.slow
+async def test_a_database_that_says_nothing_any_more_keeps_nobody_waiting(frail: PostgresServer) -> None:
+    """Its connections stay open, and a read that is under way would have no answer for 65 s."""
+    async with (
+        gossiplog.open(frail.new_log(), topic=TOPIC, signer=Ed25519Signer.from_seed(bytes(32))) as log,
+        log.listen("127.0.0.1:0") as hub,
+    ):
+        await log.append("before")
+        with frail.frozen():
+            for path, status in (("/api/clock", 503), ("/readyz", 503), ("/metrics", 200), ("/api/messages", 503)):
+                began = trio.current_time()
+                assert (await fetch(hub, path)).status == status, path
+                assert trio.current_time() - began < 5.0, path
+        await eventually(lambda: service_of(log).health.trouble is None)
+        assert (await fetch(hub, "/api/clock")).status == 200
+        assert await log.count() == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,7 +27,7 @@ async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out:
         GossipLogError: What is wrong.
     """
     from ...net.hub.server import parse_address
-    from ...store.sqlite.file import check_file
+    from ...store import check_writable
 
     mesh.check()
     for address in plan.listens:
@@ -36,8 +35,7 @@ async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out:
     logs = [await _look_at(location) for location in plan.logs]
     _check_topics(logs)
     for location in plan.logs:
-        if not location.is_url:
-            check_file(Path(location), create=False, read_only=False)
+        check_writable(location.full)
     options = [(name, _value(context, param), source_of(context, str(param.name))) for name, param in configurable(context.command).items()]
     record = {"logs": logs, "options": {name: {"value": value, "from": source} for name, value, source in options if name != "logs"}}
     shown = [("log", f"{log['log']}  {_say(log)}") for log in logs]

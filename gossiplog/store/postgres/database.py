@@ -151,7 +151,8 @@ class Database:
         for _ in range(_ATTEMPTS):
             connection = await self._begin(call, self._readers, script)
             try:
-                return await run_reading(Fetcher(connection, self.url.quoted_schema), resumable.run())
+                with call.interrupted_by(connection.terminate):
+                    return await run_reading(Fetcher(connection, self.url.quoted_schema), resumable.run())
             except Failed as failed:
                 error = failed.error
                 if resumable.has_answer or not is_lost(error) or isinstance(error, TimeoutError):
@@ -333,7 +334,7 @@ class Database:
                     raise translate(self.url.location, again.error) from again.error
         raise translate(self.url.location, error) from error
 
-    async def _begin(self, call: Call | None, pool: Pool, script: str) -> Connection:
+    async def _begin(self, call: Call, pool: Pool, script: str) -> Connection:
         """Begin a transaction, on another connection if the first one turns out to be broken.
 
         A pooler lets us in while its server is away, so it is here that we wait for one behind it.
@@ -344,14 +345,13 @@ class Database:
             connection = await pool.acquire(call)
             try:
                 if script:
-                    await connection.execute(script)
+                    with call.interrupted_by(connection.terminate):
+                        await connection.execute(script)
             except DATABASE_ERRORS as error:
                 await self._end(pool, connection)
-                is_late = asyncio.get_running_loop().time() + backoff > deadline
-                if not is_lost(error) or isinstance(error, TimeoutError) or is_late:
+                if not is_lost(error) or isinstance(error, TimeoutError) or asyncio.get_running_loop().time() + backoff > deadline:
                     raise await self._name_writer(call, translate(self.url.location, error)) from error
-                pause = _after(backoff)
-                await (pause if call is None else call.wait_for(pause))
+                await call.wait_for(_after(backoff))
                 backoff = min(2 * backoff or _BACKOFF_FIRST_S, _BACKOFF_LAST_S)
             else:
                 return connection

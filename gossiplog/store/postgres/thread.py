@@ -12,7 +12,8 @@ import asyncio
 import contextlib
 import selectors
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import outcome
@@ -23,6 +24,8 @@ __all__ = ["Abandoned", "AsyncioThread", "Call"]
 T = TypeVar("T")
 
 _FINISH_S = 5.0
+_GRACE_S = 0.1
+"""What a cancelled caller leaves to a read, which is over by then as a rule: ending it costs a connection."""
 _LAST_TURNS = 4
 """Of the loop, in which connections that were just given up close their sockets."""
 _GOODBYE_S = 1.0
@@ -34,15 +37,17 @@ class Abandoned(Exception):
 
 
 class Call:
-    """One call from trio. What is under way for it is never interrupted; only a wait for something to begin is."""
+    """One call from trio. What is under way for it is not interrupted, but a wait for something to begin, and a read that hangs."""
 
-    __slots__ = ("_is_cancelled", "_raise_cancel", "_task", "_token", "_waiting")
+    __slots__ = ("_interrupt", "_is_cancelled", "_is_interrupted", "_raise_cancel", "_task", "_token", "_waiting")
 
     def __init__(self) -> None:
         self._task = trio.lowlevel.current_task()
         self._token = trio.lowlevel.current_trio_token()
         self._raise_cancel: Callable[[], Any] | None = None
-        # The two below belong to the thread.
+        # Those below belong to the thread.
+        self._interrupt: Callable[[], object] | None = None
+        self._is_interrupted = False
         self._is_cancelled = False
         self._waiting: asyncio.Future[Any] | None = None
 
@@ -76,9 +81,21 @@ class Call:
                 discard(ended.result())
             raise
 
+    @contextmanager
+    def interrupted_by(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        """Have something called that makes the block fail, soon after the caller was cancelled, which then is all that it gets."""
+        self._interrupt = interrupt
+        if self._is_cancelled:
+            self._interrupt_late(interrupt)
+        try:
+            yield
+        finally:
+            self._interrupt = None
+
     def finish(self, result: outcome.Outcome[Any]) -> None:
         """Resume the caller."""
-        if self._raise_cancel is not None and isinstance(result, outcome.Error) and isinstance(result.error, Abandoned):
+        is_given_up = isinstance(result, outcome.Error) and (self._is_interrupted or isinstance(result.error, Abandoned))
+        if self._raise_cancel is not None and is_given_up:
             result = outcome.capture(self._raise_cancel)
         trio.lowlevel.reschedule(self._task, result)
 
@@ -96,6 +113,16 @@ class Call:
         self._is_cancelled = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(Abandoned())
+        if self._interrupt is not None:
+            self._interrupt_late(self._interrupt)
+
+    def _interrupt_late(self, interrupt: Callable[[], object]) -> None:
+        def end() -> None:
+            if self._interrupt is interrupt:
+                self._is_interrupted = True
+                interrupt()
+
+        asyncio.get_running_loop().call_later(_GRACE_S, end)
 
 
 class AsyncioThread:
