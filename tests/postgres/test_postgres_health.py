@@ -93,6 +93,8 @@ async def test_a_database_that_says_nothing_any_more_keeps_nobody_waiting(frail:
         log.listen("127.0.0.1:0") as hub,
     ):
         await log.append("before")
+        # With a connection to read on, which hangs; a new one could be given up.
+        assert (await fetch(hub, "/api/messages")).status == 200
         with frail.frozen():
             for path, status in (("/api/clock", 503), ("/readyz", 503), ("/metrics", 200), ("/api/messages", 503)):
                 began = trio.current_time()
