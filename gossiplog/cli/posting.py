@@ -14,6 +14,7 @@ from ..entry.rules import check_topic, next_clock
 from ..entry.signing import Signer, sign_entry
 from ..errors import CannotConnect, DecodeError, GossipLogError, LocalProtocolError, NotAuthorised, Rejected, RemoteProtocolError
 from .exits import ExitCode, Failure
+from .tokens import unreached_hint
 
 if TYPE_CHECKING:
     import ssl
@@ -136,9 +137,8 @@ class Poster:
         except http.client.HTTPException:
             raise RemoteProtocolError(f"{self._base} does not speak HTTP") from None
         except (OSError, ValueError) as error:
-            raise CannotConnect(
-                f"cannot ask {self._base}: {getattr(error, 'reason', None) or error}", hint="is the server running?"
-            ) from None
+            reason = getattr(error, "reason", None) or error
+            raise CannotConnect(f"cannot ask {self._base}: {reason}", hint=unreached_hint(reason)) from None
 
 
 def _refusal(error: urllib.error.HTTPError) -> GossipLogError:

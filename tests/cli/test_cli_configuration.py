@@ -237,7 +237,9 @@ def test_append_to_a_server_says_why_it_is_refused(folder: Path) -> None:
     cert, key = map(str, make_certificate(folder))
     with serving("one.db", "--listen", "127.0.0.1:0", "--access", "access.toml", "--tls-cert", cert, "--tls-key", key) as (_, (said,)):
         url = said["urls"][0]
-        assert "certificate verify failed" in ran("append", url, "1", code=4)
+        distrusted = ran("append", url, "1", code=4)
+        assert "certificate verify failed" in distrusted
+        assert "trust its CA with --tls-ca FILE" in distrusted
         trusting = ("append", url, "1", "--tls-ca", cert)
         assert "post takes a token here" in ran(*trusting, code=6)
         assert ran(*trusting, "--token-file", "token", "--json")["clock"] == 2

@@ -11,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 
 from ..exits import ExitCode, Failure
 from ..output import clean
+from ..tokens import unreached_hint
 
 if TYPE_CHECKING:
     import ssl
@@ -75,7 +76,6 @@ class Asker:
         """
         # They take a tenth of the time of a command that asks nobody.
         import http.client
-        import ssl
         import urllib.error
         import urllib.request
 
@@ -93,9 +93,7 @@ class Asker:
             raise Failure(f"{url} does not speak HTTP", hint=hint, code=ExitCode.NETWORK, kind="protocol") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            hint = "trust its CA with --tls-ca FILE" if isinstance(reason, ssl.SSLCertVerificationError) else "is the server running?"
-            if isinstance(reason, ssl.SSLError | ConnectionResetError) and not isinstance(reason, ssl.SSLCertVerificationError):
-                hint = "does the server speak TLS there? wss:// is with it, ws:// without"
+            hint = unreached_hint(reason)
             raise Failure(f"cannot ask {url}: {reason}", hint=hint, code=ExitCode.NETWORK, kind="cannot-connect") from None
 
     def ask_object(self, what: str, **query: str) -> Mapping[str, Any]:
