@@ -8,26 +8,30 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import trio
 from network_support import PATIENCE_S, eventually, fetch, free_port, make_certificate, memory_log, until_has
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.routing import Mount, Route
 
 from gossiplog.cli.configured import PREFIX, configurable
 from gossiplog.cli.net.serve import serve
 from gossiplog.net.access import Access
 from gossiplog.net.admission import HubLimits
 from gossiplog.replica.writer import _QUEUE_MAX
+from gossiplog.web.app import make_app
 from gossiplog.web.doorkeeper import log_right
+from gossiplog.web.glass import GlassSettings
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 GUIDE = ROOT / "docs" / "operations.md"
+Proxy: TypeAlias = Callable[[Path, int], AbstractContextManager[tuple[int, Path]]]
 LABELS_ONLY = {"up"}
 """What Prometheus itself adds."""
 
@@ -179,8 +183,8 @@ def running(command: list[Any], log: Path, **options: Any) -> Iterator[None]:
         process.wait(PATIENCE_S)
 
 
-async def curl(port: int, path: str, authority: Path) -> tuple[int, str]:
-    """Ask a proxy with TLS, once it is there."""
+async def curl(port: int, authority: Path, path: str) -> tuple[int, str]:
+    """Ask a proxy, which may still be starting."""
     command = ["curl", "-sS", "--cacert", str(authority), "--max-time", "20", "-w", "\n%{http_code}", f"https://localhost:{port}{path}"]
     command += ["-H", "Authorization: Bearer secretsecret", "-H", "Sec-WebSocket-Protocol: bearer.secretsecret"]
     with trio.fail_after(PATIENCE_S):
@@ -197,9 +201,10 @@ async def curl(port: int, path: str, authority: Path) -> tuple[int, str]:
 async def through(port: int, scheme_port_hub: Any, authority: Path) -> None:
     """Read, follow and write through a proxy with TLS."""
     hub, log, client = scheme_port_hub
-    assert await curl(port, "/readyz", authority) == (200, "ready\n")
-    assert (await curl(port, "/metrics", authority))[0] == (await curl(port, "/api/connections", authority))[0] == 404
-    assert (await curl(port, "/api/clock?token=secretsecret", authority))[0] == 200
+    assert await curl(port, authority, "/readyz") == (200, "ready\n")
+    for path in ("/metrics", "/api/connections", "/api/glass/nodes", "/api/glass/links"):
+        assert (await curl(port, authority, path))[0] == 404
+    assert (await curl(port, authority, "/api/clock?token=secretsecret"))[0] == 200
     import ssl
 
     async with client.connect(f"wss://localhost:{port}/?token=secretsecret", tls=ssl.create_default_context(cafile=str(authority))) as link:
@@ -209,65 +214,81 @@ async def through(port: int, scheme_port_hub: Any, authority: Path) -> None:
         await eventually(lambda: any(peer.kind == "client" for peer in hub.links()))
 
 
-def test_proxies_keep_inside_what_takes_the_right_to_watch() -> None:
-    (caddy,) = re.findall(r"path_regexp (\S+)", (DEPLOY / "Caddyfile").read_text())
-    (nginx,) = re.findall(r"location ~ (\S+)", (DEPLOY / "nginx.conf").read_text())
-    for name in ("connections", "doctor", "facts", "overview", "peers", "why", "glass/facts", "glass/links", "glass/nodes"):
-        assert log_right({"path": f"/api/{name}", "method": "GET"}) == "watch"
-        assert all(re.search(kept, f"{topic}/api/{name}") for kept in (caddy, nginx) for topic in ("", "/app.example.com")), name
-    for name in ("clock", "events", "graph", "messages", "messages/count", "token"):
-        assert not any(re.search(kept, f"/api/{name}") for kept in (caddy, nginx)), name
+@contextmanager
+def nginx(folder: Path, hub_port: int) -> Iterator[tuple[int, Path]]:
+    """Run nginx as its snippet says, in front of a port; yields its own port and its certificate."""
+    cert, key = make_certificate(folder)
+    port = free_port()
+    text = (DEPLOY / "nginx.conf").read_text()
+    for old, new in (
+        ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+        ("hub.example.com;", "localhost;"),
+        ("127.0.0.1:8080", f"127.0.0.1:{hub_port}"),
+        ("/etc/letsencrypt/live/hub.example.com/fullchain.pem", str(cert)),
+        ("/etc/letsencrypt/live/hub.example.com/privkey.pem", str(key)),
+        ("/var/log/nginx/gossiplog.log", f"{folder}/access.log"),
+        ("/var/log/nginx/gossiplog.error.log", f"{folder}/gossiplog.error.log"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    paths = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    config = folder / "nginx.conf"
+    config.write_text(f"daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}} http {{ {paths} {text} }}")
+    with running([tool("nginx"), "-c", config, "-e", folder / "error.log"], folder / "out"):
+        yield port, cert
+
+
+@contextmanager
+def caddy(folder: Path, hub_port: int) -> Iterator[tuple[int, Path]]:
+    """The same of Caddy."""
+    cert, key = make_certificate(folder)
+    port = free_port()
+    text = (DEPLOY / "Caddyfile").read_text()
+    # A certificate of ours instead of one from the Internet; the rest as it is.
+    for old, new in (
+        ("{$HOST:hub.example.com} {", f"https://localhost:{port} {{\n\ttls {cert} {key}"),
+        ("{\n", "{\n\tadmin off\n\tauto_https off\n\tskip_install_trust\n"),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    config = folder / "Caddyfile"
+    config.write_text(text)
+    environment = {**os.environ, "GOSSIPLOG": f"127.0.0.1:{hub_port}", "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+    with running([tool("caddy"), "run", "--config", config, "--adapter", "caddyfile"], folder / "access.log", env=environment):
+        yield port, cert
 
 
 @pytest.mark.slow
-async def test_nginx_serves_as_its_snippet_says(tmp_path: Path) -> None:
-    cert, key = make_certificate(tmp_path)
-    port, behind = free_port(), free_port()
+@pytest.mark.parametrize("proxy", [nginx, caddy])
+async def test_proxy_serves_as_its_file_says(tmp_path: Path, proxy: Proxy) -> None:
     limits = HubLimits(proxies=frozenset({"127.0.0.1"}), hosts=frozenset({"localhost"}))
-    async with memory_log(1) as log, memory_log(2) as client:
-        text = (DEPLOY / "nginx.conf").read_text()
-        for old, new in (
-            ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
-            ("hub.example.com;", "localhost;"),
-            ("127.0.0.1:8080", f"127.0.0.1:{behind}"),
-            ("/etc/letsencrypt/live/hub.example.com/fullchain.pem", str(cert)),
-            ("/etc/letsencrypt/live/hub.example.com/privkey.pem", str(key)),
-            ("/var/log/nginx/gossiplog.log", f"{tmp_path}/access.log"),
-        ):
-            assert old in text
-            text = text.replace(old, new)
-        paths = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        config = tmp_path / "nginx.conf"
-        config.write_text(f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}} http {{ {paths} {text} }}")
-        with running([tool("nginx"), "-c", config, "-e", tmp_path / "error.log"], tmp_path / "out"):
-            async with log.listen(f"127.0.0.1:{behind}", limits=limits) as hub:
-                await through(port, (hub, log, client), cert)
-            assert (await curl(port, "/api/clock?token=secretsecret", cert))[0] == 502
-    for said in ("access.log", "error.log", "out"):
-        assert "secretsecret" not in (tmp_path / said).read_text(), said
-    assert "/api/clock" in (tmp_path / "access.log").read_text()
-
-
-@pytest.mark.slow
-async def test_caddy_serves_as_its_file_says(tmp_path: Path) -> None:
-    cert, key = make_certificate(tmp_path)
-    port, behind = free_port(), free_port()
-    limits = HubLimits(proxies=frozenset({"127.0.0.1"}), hosts=frozenset({"localhost"}))
-    async with memory_log(1) as log, memory_log(2) as client:
-        text = (DEPLOY / "Caddyfile").read_text()
-        # A certificate of ours instead of one from the Internet; the rest as it is.
-        text = text.replace("\n{\n", "\n{\n\tadmin off\n\tauto_https off\n\tskip_install_trust\n", 1)
-        text = text.replace("{$HOST:hub.example.com} {", f"https://localhost:{port} {{\n\ttls {cert} {key}", 1)
-        config = tmp_path / "Caddyfile"
-        config.write_text(text)
-        environment = {**os.environ, "GOSSIPLOG": f"127.0.0.1:{behind}", "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-        with running([tool("caddy"), "run", "--config", config, "--adapter", "caddyfile"], tmp_path / "access.log", env=environment):
-            async with log.listen(f"127.0.0.1:{behind}", limits=limits) as hub:
-                await through(port, (hub, log, client), cert)
-            assert (await curl(port, "/api/clock?token=secretsecret", cert))[0] == 502
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits) as hub:
+        with proxy(tmp_path, hub.port) as (port, cert):
+            await through(port, (hub, log, client), cert)
     said = (tmp_path / "access.log").read_text()
     assert "secretsecret" not in said
     assert "/api/clock" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proxy", [nginx, caddy])
+async def test_proxy_logs_no_token_when_nobody_answers_it(tmp_path: Path, proxy: Proxy) -> None:
+    with proxy(tmp_path, free_port()) as (port, cert):
+        assert (await curl(port, cert, "/api/clock?token=secretsecret"))[0] == 502
+    said = {file.name: file.read_text() for file in tmp_path.glob("*.log")}
+    assert "/api/clock" in said["access.log"]
+    assert not [name for name, text in said.items() if "secretsecret" in text]
+
+
+async def test_proxies_keep_inside_what_takes_the_right_to_watch() -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
+        mounts = [route for route in make_app(hub, GlassSettings(has_page=True)).routes if isinstance(route, Mount)]
+        paths = [f"{mount.path}{route.path}" for mount in mounts for route in mount.routes if isinstance(route, Route)]
+    watched = [path for path in paths if log_right({"path": path, "method": "GET"}) == "watch"]
+    assert len(watched) > 12
+    for name in ("nginx.conf", "Caddyfile"):
+        (inside,) = re.findall(r"/api/\(.+?\)\$", (DEPLOY / name).read_text())
+        assert [path for path in paths if re.search(inside, path)] == watched
 
 
 @pytest.mark.slow

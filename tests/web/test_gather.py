@@ -115,13 +115,13 @@ async def test_liar_harms_nobody_and_is_named(answer: bytes) -> None:
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, lie, 0, host="127.0.0.1"))
         port = listeners[0].socket.getsockname()[1]
-        async with seen_log(1) as log, watching(log, f"ws://127.0.0.1:{port}") as (page, gather):
+        async with seen_log(1) as log, watching(log, f"ws://127.0.0.1:{port}/?token=secret") as (page, gather):
             await eventually(lambda: gather.followed[0].error)
             async with following(page, path="/api/glass/facts") as seen:
                 entry = await log.append("ours")
                 await seen.until_fact("publish", message=entry.id)
             node = (await fetch(page, "/api/glass/nodes")).json[1]
-            assert node["error"] and json.dumps(node)
+            assert node["error"] and "secret" not in json.dumps(node)
         nursery.cancel_scope.cancel()
 
 

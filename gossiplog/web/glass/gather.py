@@ -129,10 +129,12 @@ class GatherApi:
 
 
 def _node_record(followed: Followed) -> dict[str, Any]:
+    # Its query may hold a token.
+    url = followed.url.partition("?")[0]
     return {
         "node": followed.node,
-        "name": followed.name or followed.url.partition("://")[2],
-        "url": followed.url.partition("?")[0],
+        "name": followed.name or url.partition("://")[2],
+        "url": url,
         "kind": "server",
         "alive": followed.is_alive,
         "root": followed.root,
