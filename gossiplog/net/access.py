@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import trio
+
 from ..errors import LocalProtocolError
 from .proof import PROVEN, Proof, Proofs, is_own_name
 from .refusal import Refusal
@@ -88,6 +90,7 @@ class Access:
 
     Attributes:
         proofs: Gives out challenges, and tokens to those who sign one.
+        replaced: Set by the next `replace`, which makes another.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Access:
         self._default = default or LogAccess()
         self._logs = dict(logs or {})
         self.proofs = Proofs()
+        self.replaced = trio.Event()
 
     @classmethod
     def load(cls, file: str | Path, *, allow: Collection[str] = ()) -> Access:
@@ -109,7 +113,7 @@ class Access:
             return cls.parse(tomllib.loads(Path(file).read_text("utf-8")), allow=allow)
         except OSError as error:
             raise LocalProtocolError(f"{file}: {error.strerror or error}") from None
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError, LocalProtocolError) as error:
+        except (ValueError, RecursionError, LocalProtocolError) as error:
             raise LocalProtocolError(f"{file}: {error}", hint='docs/operations.md, "Access", shows what it may say') from None
 
     @classmethod
@@ -135,6 +139,8 @@ class Access:
     def replace(self, other: Access) -> None:
         """Have other rules from now on. Whoever is connected keeps what it may until it comes again."""
         self._hashes, self._default, self._logs = other._hashes, other._default, other._logs
+        self.replaced.set()
+        self.replaced = trio.Event()
 
     def of(self, topic: str) -> LogAccess:
         """Return the rules of a log."""

@@ -126,6 +126,9 @@ class ReferenceApi:
             wait = self._intake.admit(verdict, self._group(address))
             if wait is None:
                 verdict = await self._insert(verdict, self._group(address))
+            elif verdict.entry is not None and await self._log.has(verdict.entry.id):
+                # Whoever did not get our answer asks again, and would take a refusal for one of the entry.
+                wait = None
         except StoreError as error:
             note("posted entry not stored", level=logging.ERROR, reason=str(error))
             raise HTTPException(503, "the entry could not be stored, through no fault of yours") from None

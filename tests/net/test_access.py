@@ -18,7 +18,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Request
 from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line
 from gossiplog.codec.framing import encode_frame
-from gossiplog.entry.validation import Verdict
+from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.net.access import Access, hash_token, make_token
 from gossiplog.net.admission import HubLimits
@@ -268,6 +268,64 @@ async def test_totals_count_what_was_there_before_and_what_comes_in_one_batch(qu
             assert (await post(hub, client, "posted"))[:2] == (403, reason)
         entries = [entry async for entry in log.iterate()]
         assert len(entries) == 3 or 800 < sum(len(entry.value) for entry in entries) <= 1_000
+
+
+async def test_what_was_here_before_is_counted_when_a_total_comes_later_and_nothing_is_taken_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rules = open_to_all()
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=rules) as hub:
+        assert [(await post(hub, client, number))[0] for number in range(5)] == [201] * 5
+        read, may_go_on = log._store.read, trio.Event()
+
+        async def slow(plan: Any) -> Any:
+            await may_go_on.wait()
+            return await read(plan)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log._store, "read", slow)
+            rules.access.replace(open_to_all(quota={"entries_per_writer": 7}).access)
+            entry = await client.append("while it is counted")
+            wait = hub.services[TOPIC].intake.admit(Verdict(Outcome.ACCEPT, entry=entry), None)
+            assert wait is not None
+            assert wait.seconds is not None
+            # One that comes by another way is counted once, whether it is read or heard of.
+            await log.insert(entry.value)
+            may_go_on.set()
+            await hub.services[TOPIC].intake.counted.wait()
+        assert [(await post(hub, client, number))[0] for number in range(5, 8)] == [201, 403, 403]
+
+
+async def test_several_listeners_of_a_log_count_together_until_the_last_one_ends() -> None:
+    rules = open_to_all(quota={"entries_per_minute": 3})
+    async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=rules) as hub:
+        service = hub.services[TOPIC]
+        async with log.listen("127.0.0.1:0", limits=rules) as other:
+            assert [(await post(at, client, at.port + n))[0] for n in range(2) for at in (hub, other)] == [201, 201, 201, 429]
+        assert (await post(hub, client, "after one of them ended"))[0] == 429
+        assert not service.intake.is_open
+    assert service.intake.is_open
+
+
+async def test_post_of_what_is_here_already_is_answered_as_the_first_time_whatever_the_quota() -> None:
+    for quota in ({"entries_per_minute": 2}, {"entries_per_writer": 2}):
+        async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=open_to_all(quota=quota)) as hub:
+            body = entry_to_line(await client.append("its answer was lost"))
+            for payload in (None, "the last one that is taken", None):
+                if payload is not None:
+                    assert (await post(hub, client, payload))[0] == 201
+                else:
+                    assert (await fetch(hub, "/api/messages", method="POST", headers=JSON, body=body)).status == 201
+            assert (await post(hub, client, "one more"))[0] in (403, 429)
+
+
+async def test_totals_remember_no_writer_of_whom_nothing_is_here() -> None:
+    rules = open_to_all(quota={"entries_per_writer": 3})
+    async with memory_log(1, authorize=lambda message, did: False) as log, log.listen("127.0.0.1:0", limits=rules) as hub:
+        for number in range(20, 30):
+            async with memory_log(number) as stranger:
+                assert (await post(hub, stranger, number))[0] == 400
+        assert hub.services[TOPIC].intake._totals == {}
 
 
 async def test_what_is_brought_many_times_at_once_is_charged_once() -> None:

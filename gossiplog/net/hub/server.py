@@ -117,10 +117,8 @@ class Hub:
         async with AsyncExitStack() as stack:
             service = await stack.enter_async_context(open_service(log))
             stack.enter_context(service.guarded_by(self.admission))
-            intake = stack.enter_context(service.taking(self.admission.limits.access))
-            counting = trio.CancelScope()
-            stack.callback(counting.cancel)
-            log.tasks.start_soon(_run_within, counting, intake.run)
+            intake = stack.enter_context(service.intakes.taking(self.admission.limits.access))
+            await intake.wait_counted()
             self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
         self.remake()
 
@@ -326,11 +324,6 @@ def parse_address(address: str) -> tuple[str | None, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):
         raise LocalProtocolError(f"{address!r} is no address to listen on", hint="HOST:PORT, like 127.0.0.1:8080; :8080 for all addresses")
     return host.removeprefix("[").removesuffix("]") or None, int(port)
-
-
-async def _run_within(scope: trio.CancelScope, task: Callable[[], Awaitable[None]]) -> None:
-    with scope:
-        await task()
 
 
 def _subprotocol(head: Head) -> str | None:

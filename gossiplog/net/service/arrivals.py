@@ -33,15 +33,18 @@ class Owner(Protocol):
         log: Its log.
         strangers: Whom of its peers has to wait.
         figures: What it has done so far.
-        intake: Which entries of clients are taken.
         observer: Told of what a sync brought; None where nobody wants to know.
     """
 
     log: Replica
     strangers: Strangers
     figures: Figures
-    intake: Intake
     observer: Observer | None
+
+    @property
+    def intake(self) -> Intake:
+        """Which entries of clients are taken."""
+        ...
 
     @property
     def peers(self) -> Mapping[PeerId, Peer]:

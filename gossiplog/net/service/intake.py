@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import trio
@@ -22,14 +24,17 @@ from ...errors import DecodeError
 from ...log.requests import ReadCount, ReadTail
 from ...plan import ask
 from ...replica.log import Replica
-from ..access import LogAccess, Quota
+from ..access import Access, LogAccess, Quota
 from .ask_log import ask_until_answered
 
-__all__ = ["Intake", "Wait"]
+__all__ = ["Intake", "Intakes", "Wait"]
 
 _METERS_MAX = 65_536
 _PAGE = 500
 _MINUTE_S = 60.0
+_COUNTED_SOON_S = 1.0
+_COUNTING_S = 5
+"""After which to ask again while the log is being counted: 100,000 entries a second are."""
 _CHARGED = frozenset({None, Rule.PARENTS, Rule.ACCESS, Rule.QUARANTINED, Rule.STORAGE})
 """Of what was not stored anew, that which verification had accepted."""
 
@@ -75,17 +80,23 @@ class Intake:
 
     Args:
         log: Open.
-        rules: Returns the rules as they are now.
+        access: The rules, which may be replaced.
+
+    Attributes:
+        counted: Set once everything in the log is counted that totals depend on; never where nothing does.
     """
 
-    def __init__(self, log: Replica, rules: Callable[[], LogAccess]) -> None:
+    def __init__(self, log: Replica, access: Access) -> None:
+        self.counted = trio.Event()
         self._log = log
-        self._rules = rules
+        self._access = access
         self._entries, self._bytes, self._addresses = _Meter(), _Meter(), _Meter()
         self._totals: dict[str, list[int]] = {}
         self._log_bytes = 0
         # What was charged to the totals and is not committed yet, by key.
         self._reserved: set[bytes] = set()
+        # Keys of what was committed while the log is read, which may be read as well.
+        self._heard: set[bytes] = set()
 
     @property
     def is_open(self) -> bool:
@@ -94,17 +105,26 @@ class Intake:
         return rules.allow is None and rules.quota == Quota()
 
     async def run(self) -> None:
-        """Count what is in the log, and what comes, if anything depends on it. For as long as the log is served."""
-        if not self._rules().quota.counts_totals:
-            return
+        """Count what is in the log, and what comes, from when anything depends on it. For as long as the log is served."""
+        while not self._rules().quota.counts_totals:
+            await self._access.replaced.wait()
         with self._log.watch_commits(self._count):
             _, last = await ask_until_answered(self._log, ask(ReadCount(counted=False)))
             seq = 0
             while seq < last and (page := await ask_until_answered(self._log, ask(ReadTail(seq, _PAGE)))):
                 for seq, value in page:
-                    if seq <= last:
-                        self._add(Entry.stored(value).envelope.did, len(value))
+                    entry = Entry.stored(value)
+                    if seq <= last and entry.key not in self._heard:
+                        self._add(entry.envelope.did, len(value))
+            self._heard.clear()
+            self.counted.set()
             await trio.sleep_forever()
+
+    async def wait_counted(self) -> None:
+        """Wait until all is counted that has to be, within a second: nobody is to be refused for a log that is counted at once."""
+        if self._rules().quota.counts_totals:
+            with trio.move_on_after(_COUNTED_SOON_S):
+                await self.counted.wait()
 
     def admit(self, verdict: Verdict, address: str | None) -> Wait | None:
         """Charge an entry that was verified; say what becomes of it if it is not taken. What is not accepted anyhow is no matter.
@@ -152,6 +172,8 @@ class Intake:
         rules, did, size = self._rules(), entry.envelope.did, len(entry.value)
         if rules.allow is not None and did not in rules.allow:
             return _refused(entry, Rule.UNWELCOME, f"entries of {did} are not taken here", None)
+        if rules.quota.counts_totals and not self.counted.is_set():
+            return _refused(entry, Rule.QUOTA, "what is here already is still being counted", _COUNTING_S)
         # Whoever brings at once what another brings uses up nothing more.
         if entry.key not in self._reserved and (reason := self._over(rules.quota, did, size)):
             return _refused(entry, Rule.UNWELCOME, reason, None)
@@ -178,6 +200,9 @@ class Intake:
             self._reserved.discard(entry.key)
             self._add(entry.envelope.did, len(entry.value), -1)
 
+    def _rules(self) -> LogAccess:
+        return self._access.of(self._log.topic)
+
     def _limits(self, quota: Quota, did: str, size: int, address: str | None) -> list[tuple[_Meter, str, int, int, str]]:
         limits = [
             (self._entries, did, 1, quota.entries_per_minute, "entries of one writer"),
@@ -197,6 +222,8 @@ class Intake:
         return None
 
     def _count(self, entries: Sequence[Entry]) -> None:
+        if not self.counted.is_set():
+            self._heard.update(entry.key for entry in entries)
         for entry in entries:
             if entry.key in self._reserved:
                 self._reserved.discard(entry.key)
@@ -207,7 +234,57 @@ class Intake:
         total = self._totals.setdefault(did, [0, 0])
         total[0] += sign
         total[1] += sign * size
+        if total == [0, 0]:
+            # Of keys that nothing came of there is no end.
+            del self._totals[did]
         self._log_bytes += sign * size
+
+
+class Intakes:
+    """What the listeners of one log take: those that have the same rules count together.
+
+    Args:
+        log: Open.
+
+    Attributes:
+        current: Of who listens; everything is taken where nobody does.
+    """
+
+    def __init__(self, log: Replica) -> None:
+        self._log = log
+        self._open = self.current = Intake(log, Access())
+        self._taking: dict[Access, _Taking] = {}
+
+    @contextmanager
+    def taking(self, access: Access) -> Iterator[Intake]:
+        """Take of clients what the rules of a server allow, for the length of a block."""
+        taking = self._taking.get(access)
+        if taking is None:
+            taking = self._taking[access] = _Taking(Intake(self._log, access))
+            self._log.tasks.start_soon(taking.run)
+        taking.listeners += 1
+        self.current = taking.intake
+        try:
+            yield taking.intake
+        finally:
+            taking.listeners -= 1
+            if not taking.listeners:
+                taking.scope.cancel()
+                del self._taking[access]
+                self.current = next((each.intake for each in reversed(self._taking.values())), self._open)
+
+
+@dataclass(slots=True)
+class _Taking:
+    """An intake, how many listen with its rules, and the scope that its task is in."""
+
+    intake: Intake
+    listeners: int = 0
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    async def run(self) -> None:
+        with self.scope:
+            await self.intake.run()
 
 
 def _refused(entry: Entry, rule: str, reason: str, seconds: int | None) -> Wait:

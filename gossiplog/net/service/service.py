@@ -66,7 +66,7 @@ from ...replica.log import Replica
 from ...sync.rate import address_group
 from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
-from ..access import ALL, Access, LogAccess, Rights
+from ..access import ALL, Rights
 from ..admission import Admission
 from ..journal import note
 from ..transport.stream import Connection, Handler, Traffic
@@ -76,7 +76,7 @@ from .bans import Bans
 from .dialler import Dialler, ask_dialler
 from .figures import Figures
 from .health import Health
-from .intake import Intake
+from .intake import Intake, Intakes
 from .observer import Observer
 from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
@@ -112,7 +112,7 @@ class Service:
         strangers: Whom of them has to wait.
         health: Whether the log answers.
         figures: What it has done so far.
-        intake: Which entries of clients are taken.
+        intakes: Which entries of clients are taken.
         observer: Makes facts of all that happens; None where nobody wants any.
         troubles: Whom we cannot reach.
     """
@@ -128,7 +128,7 @@ class Service:
         self.peers: dict[PeerId, Peer] = {}
         self.health = Health(log)
         self.figures = Figures()
-        self.intake = Intake(log, LogAccess)
+        self.intakes = Intakes(log)
         self.observer: Observer | None = None
         self.troubles = Troubles(lambda address, reason: self.observed("dial-failed", address, reason=reason))
         self.machine = Broadcast(make_router(rng), log.topic, rng)
@@ -219,14 +219,10 @@ class Service:
         self.tell(PubsubChanged(id, protocol))
         self._streams.on_pubsub(peer)
 
-    @contextmanager
-    def taking(self, access: Access) -> Iterator[Intake]:
-        """Take of clients what the rules of a server allow, for the length of a block."""
-        before, self.intake = self.intake, Intake(self.log, partial(access.of, self.topic))
-        try:
-            yield self.intake
-        finally:
-            self.intake = before
+    @property
+    def intake(self) -> Intake:
+        """Which entries of clients are taken."""
+        return self.intakes.current
 
     def tell(self, event: Event) -> None:
         """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
