@@ -52,7 +52,7 @@ def read_config(command: click.Command, file: str | None) -> dict[str, Any]:
         return {}
     try:
         table = tomllib.loads(Path(file).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise Failure(f"--config {file}: {reason}", code=ExitCode.USAGE, kind="usage") from None
     known = configurable(command)
