@@ -76,6 +76,7 @@ class Hub:
         self.http: ServeHttp | None = None
         self._make_http = make_http
         self._held: dict[str, AsyncExitStack] = {}
+        self._removed: set[str] = set()
 
     @property
     def is_tls(self) -> bool:
@@ -120,6 +121,7 @@ class Hub:
             intake = stack.enter_context(service.intakes.taking(self.admission.limits.access))
             await intake.wait_counted()
             self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
+            self._removed.discard(log.topic)
         self.remake()
 
     async def remove(self, topic: str) -> None:
@@ -127,6 +129,7 @@ class Hub:
         service, held = self.services.pop(topic, None), self._held.pop(topic, None)
         if service is None or held is None:
             return
+        self._removed.add(topic)
         self.remake()
         with trio.CancelScope(shield=True):
             with trio.move_on_after(_DRAIN_S):
@@ -145,10 +148,14 @@ class Hub:
         self.http = None if self._make_http is None else self._make_http(self)
 
     def service_at(self, path: str) -> Service | None:
-        """Find the log that a path means: `/topic`, or any path if there is but one log."""
-        if len(self.services) == 1:
+        """Find the log that a path means: `/topic`, or any path if there is but one log, but that of one that was removed.
+
+        Its clients would stay with the other one, and not come back when theirs does.
+        """
+        topic = unquote(path.strip("/"))
+        if len(self.services) == 1 and topic not in self._removed:
             return next(iter(self.services.values()))
-        return self.services.get(unquote(path.strip("/")))
+        return self.services.get(topic)
 
     async def serve(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:
         """Accept until the listener is closed."""
