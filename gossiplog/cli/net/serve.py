@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["serve"]
 
 _FILES_WANTED = 16_384
+_CLOSE_S = 3.0
+"""After a signal to end. What a database has not answered by then was not acknowledged, and its sender has it."""
 SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
@@ -233,6 +235,7 @@ def serve(
                                 break
                             rereading.start_soon(reread_in_turn, serving, turn)
                         rereading.cancel_scope.cancel()
+                nursery.cancel_scope.deadline = trio.current_time() + _CLOSE_S
                 # From here on Ctrl-C is an interrupt again.
                 out.note("closing; Ctrl-C again to leave at once")
             await serving.close()

@@ -125,6 +125,11 @@ class Database:
         self._listener = Listener(channel, self._schema.locks.listeners, self._notifier.token, self._connect, self._wake)
         return self._schema.topic
 
+    def give_up(self) -> None:
+        """End what is under way as if the server were gone; nothing begins any more. `close` is owed nevertheless."""
+        for pool in (self._readers, self._snapshots, self._writer):
+            pool.give_up()
+
     async def close(self, call: Call) -> None:
         """Finish what is under way and close all connections."""
         if hasattr(self, "_notifier"):

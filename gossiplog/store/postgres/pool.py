@@ -92,20 +92,27 @@ class Pool:
 
     async def close(self) -> None:
         """Close all connections, those in use when they are given back or after 2 s. Whoever waits gets a ClosedError."""
+        self._turn_away()
+        for opener in list(self._openers):
+            opener.cancel()
+        await asyncio.gather(*self._openers, return_exceptions=True)
+        await asyncio.gather(*[_close(connection) for connection in self._idle])
+        if self._busy:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), _CLOSE_S)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Break all connections, and hand none out any more."""
+        self._turn_away()
+        for connection in (*self._busy, *self._idle):
+            connection.terminate()
+
+    def _turn_away(self) -> None:
         self._is_closed = True
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(ClosedError("the log was closed"))
-        for opener in list(self._openers):
-            opener.cancel()
-        await asyncio.gather(*self._openers, return_exceptions=True)
-        idle, self._idle = self._idle, []
-        await asyncio.gather(*[_close(connection) for connection in idle])
-        if self._busy:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied.wait(), _CLOSE_S)
-        for connection in self._busy:
-            connection.terminate()
 
     def _serve(self) -> None:
         """Hand out what is idle, and have as many connections opened as there are callers left and places free."""

@@ -12,6 +12,7 @@ from outcome import Outcome
 
 from ...errors import ClosedError, ReadOnlyLog
 from ...plan import Plan
+from ...tasks.nursery import open_service_nursery
 from ..base import Durability, Reader, Transaction
 from ..migrate import load_migrations
 from .database import Database, connect
@@ -29,6 +30,8 @@ T = TypeVar("T")
 _POLL_S = 0.2
 _POLL_LISTENING_S = 5.0
 """Where the server tells us of commits: for the notification that was lost with its process."""
+_GRACE_S = 1.0
+"""What a statement has to end in when whoever has the log open is cancelled, before the server is taken for gone."""
 
 
 class PostgresStore:
@@ -79,16 +82,22 @@ class PostgresStore:
         database = Database(url, durability, wake)
         thread.start()
         try:
-            found = await thread.call(database.open, topic, create, read_only)
-            store = cls(thread, database, found, read_only=read_only)
-            stores.append(store)
-            try:
-                yield store
-            finally:
-                store._is_closed = True
+            async with open_service_nursery() as nursery:
+                is_over = trio.Event()
+                nursery.start_soon(_give_up_if_cancelled, thread, database, is_over)
+                try:
+                    found = await thread.call(database.open, topic, create, read_only)
+                    store = cls(thread, database, found, read_only=read_only)
+                    stores.append(store)
+                    try:
+                        yield store
+                    finally:
+                        store._is_closed = True
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await thread.call(database.close)
+                    is_over.set()
         finally:
-            with trio.CancelScope(shield=True):
-                await thread.call(database.close)
             thread.stop()
 
     @property
@@ -205,6 +214,18 @@ class _Transaction:
 
     async def undo_attempt(self) -> None:
         await self._store._call(self._store._database.undo_attempt, self._writing)
+
+
+async def _give_up_if_cancelled(thread: AsyncioThread, database: Database, is_over: trio.Event) -> None:
+    """Wait until a log is closed. Where it is cancelled, what a server does not answer must not keep it open for a minute."""
+    try:
+        await is_over.wait()
+    except trio.Cancelled:
+        with trio.move_on_after(_GRACE_S, shield=True):
+            await is_over.wait()
+        if not is_over.is_set():
+            thread.loop.call_soon_threadsafe(database.give_up)
+        raise
 
 
 def find_postgres_pending(url: PostgresUrl) -> tuple[int, list[str]]:
