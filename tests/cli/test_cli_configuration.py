@@ -62,6 +62,8 @@ def value_of(param: click.Parameter) -> Any:
         return list(param.type.choices)[-1]
     if param.metavar == "ADDRESS":
         return ["127.0.0.2", "::2"] if param.multiple else "127.0.0.2"
+    if param.name == "origins":
+        return ["https://a.example.com", "null"]
     return ["a", "b"] if param.multiple or param.nargs == -1 else "a"
 
 
@@ -119,6 +121,9 @@ def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
         ("listen = 'here'", "listen is a list of strings"),
         ("verbose = 1", "verbose is true or false"),
         ("listen = ['here']", "is no address to listen on"),
+        ("origin = ['app.example.com']", "'app.example.com' is no origin"),
+        ("origin = ['https://app.example.com/page']", "is no origin"),
+        ("host = ['https://hub.example.com']", "'https://hub.example.com' is no name"),
         ("proxy = ['caddy']", "'caddy' does not appear to be an IPv4 or IPv6 address"),
         ("access = 'access.toml'", "tokens.x is no hash"),
         ("per-address = [", "--config"),

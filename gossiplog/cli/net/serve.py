@@ -43,6 +43,23 @@ _CLOSE_S = 3.0
 SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
 
 
+def _read_origins(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Take origins in the form that browsers give them; others would match none."""
+    origins = tuple(value.lower().removesuffix("/") for value in values)
+    for value, origin in zip(values, origins, strict=True):
+        scheme, _, authority = origin.partition("://")
+        if origin != "null" and (not scheme or not authority or "/" in authority):
+            raise click.BadParameter(f"{value!r} is no origin, which has a scheme and a host, and no path: https://app.example.com")
+    return origins
+
+
+def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if "/" in value:
+            raise click.BadParameter(f"{value!r} is no name: without scheme and path, hub.example.com")
+    return values
+
+
 @click.command(cls=ConfiguredCommand)
 @click.argument("logs", metavar="LOG...", type=LOG, nargs=-1, required=True)
 @click.option("--listen", "addresses", metavar="HOST:PORT", multiple=True, help="Serve WebSocket and HTTP here; repeatable.")
@@ -57,6 +74,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "
     "origins",
     metavar="URL",
     multiple=True,
+    callback=_read_origins,
     help="Let pages from here connect and read, and no others; repeatable. Otherwise all may open WebSockets, and none read HTTP.",
 )
 @click.option(
@@ -64,6 +82,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "
     "hosts",
     metavar="NAME",
     multiple=True,
+    callback=_read_hosts,
     help="A name that HTTP is asked for under, beside addresses, localhost and the origins'; repeatable, '*' is any.",
 )
 @click.option(
