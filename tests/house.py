@@ -72,7 +72,7 @@ ALLOWED: dict[str, str] = {
     "spark/tables": "arrow codec entry errors ethereum glass sim/measure spark/jobs spark/source tree",
     "store": "entry errors log plan store/memory store/postgres store/sqlite tree",
     "store/memory": "entry errors log plan store tree",
-    "store/postgres": "entry errors log plan store tree version",
+    "store/postgres": "entry errors log plan store tasks tree version",
     "store/sqlite": "entry errors log plan store tree version",
     "sync": "codec entry errors log plan tree",
     "testing": "codec entry errors log store",

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import asyncpg
 
 from ...errors import CommitError, LocalProtocolError, StatementError
+from .connection import Connection
 from .errors import is_lost
-from .pool import Connection
 
 __all__ = ["Application", "query"]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
-import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -20,9 +18,10 @@ from ..migrate import load_migrations
 from ..writer_cache import WriterCache
 from . import pool as postgres_pool
 from .apply import Application, query
+from .connection import Connection, connect, is_so, settings_for
 from .errors import DATABASE_ERRORS, Failed, is_lost, translate
 from .notify import Listener, Notifier
-from .pool import Connection, Pool
+from .pool import Pool
 from .schema import Schema, find_writer, open_schema
 from .sync_calls import SyncCalls
 from .thread import Call
@@ -40,7 +39,7 @@ from .transactions import (
 )
 from .url import PostgresUrl
 
-__all__ = ["Database", "connect"]
+__all__ = ["Database"]
 
 T = TypeVar("T")
 
@@ -51,41 +50,6 @@ _SNAPSHOTS = 16
 _ATTEMPTS = 8
 """Of a read, or of a commit that was lost, each on a connection that breaks, before a caller is told."""
 _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.05, 2.0
-_CONNECT_S = 10.0
-_STATEMENT_S = 60
-_LOCK_S = 30
-_IDLE_S = 120
-"""A process that stops within a transaction of its own holds everybody up for so long."""
-_SETTINGS = {
-    "statement_timeout": f"'{_STATEMENT_S}s'",
-    "lock_timeout": f"'{_LOCK_S}s'",
-    "idle_in_transaction_session_timeout": f"'{_IDLE_S}s'",
-    # The plan of a prepared statement is made while the log is small; then as later the index is right.
-    "enable_seqscan": "off",
-    "jit": "off",
-}
-
-
-async def connect(url: PostgresUrl, *, is_pooled: bool = False) -> Connection:
-    """Open a connection as the URL, the environment, a service file and a password file say.
-
-    Args:
-        url: Of the log.
-        is_pooled: A pooler is in between, so that a statement prepared on one of the server's connections may be missed on another.
-    """
-    return await asyncpg.connect(
-        url.dsn,
-        # asyncpg reads PGSERVICE too late to make use of it.
-        service=os.environ.get("PGSERVICE"),
-        timeout=_CONNECT_S,
-        # The server ends a statement that takes too long; this is for a server that is gone without a word.
-        command_timeout=None if "statement_timeout" in url.settings else _STATEMENT_S + 5,
-        statement_cache_size=0 if is_pooled else 256,
-        max_cached_statement_lifetime=0,
-        server_settings=None
-        if "application_name" in url.settings
-        else {"application_name": f"gossiplog, process {os.getpid()} on {socket.gethostname()}"},
-    )
 
 
 class Database:
@@ -410,14 +374,8 @@ class Database:
                     raise
                 await call.wait_for(_after(0.1 * 2**attempt))
         # A pooler tells its clients a number of its own.
-        self._is_pooled = not await _is_so(connection, f"pg_backend_pid() = {connection.get_server_pid():d}")
-        settings = dict(_SETTINGS)
-        if self._durability is not Durability.FULL:
-            # There is nothing in between, and nothing that can harm what is stored already.
-            settings["synchronous_commit"] = "off"
-        elif not await _is_so(connection, "current_setting('synchronous_commit') = 'remote_apply'"):
-            settings["synchronous_commit"] = "on"
-        settings = {name: value for name, value in settings.items() if name not in self.url.settings}
+        self._is_pooled = not await is_so(connection, f"pg_backend_pid() = {connection.get_server_pid():d}")
+        settings = await settings_for(connection, self.url, self._durability)
         if self._is_pooled:
             connection.terminate()
             # The server's connections are others' too, so ours are set for each transaction.
@@ -436,15 +394,6 @@ class Database:
                 connection.terminate()
                 raise
         return connection
-
-
-async def _is_so(connection: Connection, condition: str) -> bool:
-    """Ask by the simple protocol: a prepared statement would stay behind on a connection that a pooler hands to other processes.
-
-    asyncpg names those by a count that begins anew in each process, so the second one would find its name taken.
-    """
-    status: str = await connection.execute(f"SELECT WHERE {condition}")
-    return status == "SELECT 1"
 
 
 def _after(seconds: float) -> asyncio.Future[None]:

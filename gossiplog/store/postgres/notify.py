@@ -11,8 +11,8 @@ import contextlib
 import secrets
 from collections.abc import Awaitable, Callable
 
+from .connection import Connection
 from .errors import DATABASE_ERRORS
-from .pool import Connection
 
 __all__ = ["Listener", "Notifier"]
 

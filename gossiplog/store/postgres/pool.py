@@ -10,16 +10,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
 
 from ...errors import ClosedError, StoreUnavailable
+from .connection import Connection
 from .errors import DATABASE_ERRORS, may_return, translate
 from .thread import Call
 
-__all__ = ["PATIENCE_S", "Connection", "Pool"]
-
-Connection: TypeAlias = Any
-"""asyncpg's connection, which has no types."""
+__all__ = ["PATIENCE_S", "Pool"]
 
 PATIENCE_S = 30.0
 """How long a caller waits for a connection, whether the server is away or all connections are busy."""

@@ -18,7 +18,7 @@ from ...entry.rules import check_topic, is_topic
 from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogNotFound, NewerVersion, ReadOnlyLog, StoreError, TopicMismatch
 from ...version import VERSION
 from ..migrate import load_migrations
-from .pool import Connection
+from .connection import Connection
 from .transactions import WriterLocks, begin_writing
 from .url import PostgresUrl
 

@@ -15,9 +15,9 @@ from ...plan import Plan
 from ...tasks.nursery import open_service_nursery
 from ..base import Durability, Reader, Transaction
 from ..migrate import load_migrations
-from .database import Database, connect
+from .connection import Connection, connect
+from .database import Database
 from .errors import DATABASE_ERRORS, translate
-from .pool import Connection
 from .schema import find_version, reading
 from .thread import AsyncioThread
 from .transactions import Writing

@@ -13,8 +13,8 @@ from ...plan import Call, Plan, Request, run_plan_async
 from ..writer_cache import UNKNOWN, WriterCache
 from .answers import State, answer, catch_up
 from .apply import Application
+from .connection import Connection
 from .errors import DATABASE_ERRORS, Failed
-from .pool import Connection
 from .sync_calls import SyncCalls
 from .writes import Statement, as_script, is_write, statements_of
 
