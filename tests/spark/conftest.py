@@ -40,10 +40,6 @@ SETTINGS = {
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xms1g -Xmn384m -XX:MetaspaceSize=256m "
         "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     ),
-    # A Connect server in the same JVM: one of its own takes as long to start and to warm up as all the other tests together.
-    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-    "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.connect.grpc.binding.port": "0",
 }
 WORKERS_IMPORT = [
     "pandas",
@@ -65,7 +61,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The session; starting it takes 10 seconds. What runs beside the tests is started before it, if it was asked for."""
     from gossiplog.spark import session
 
-    for name in ("submitted", "connected_alone"):
+    for name in ("submitted", "connected"):
         if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
             request.getfixturevalue(name)
     with pytest.MonkeyPatch.context() as patched:
@@ -107,17 +103,9 @@ def submitted(damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="session")
-def connected_alone(whole: Log, damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def connected(whole: Log, damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Jobs on the whole and the damaged log over Spark Connect, with a server of their own."""
-    yield from ended(start_connected("local[1]", whole, damaged, tmp_path_factory.mktemp("connected-alone")))
-
-
-@pytest.fixture
-def connected(spark: Any, whole: Log, damaged: Log, tmp_path: Path) -> Iterator[Start]:
-    """The same with the server in the tests' own JVM."""
-    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
-    port = getattr(service, "MODULE$").localPort()
-    yield from ended(start_connected(f"sc://127.0.0.1:{port}", whole, damaged, tmp_path))
+    yield from ended(start_connected(whole, damaged, tmp_path_factory.mktemp("connected")))
 
 
 @pytest.fixture(scope="session")
