@@ -8,8 +8,8 @@ from .kill_loop import run_kills
 
 
 def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
-    tally = run_kills(tmp_path, 8, seed=7, durability="full", longest_s=0.25)
-    assert tally.kills == 8
+    tally = run_kills(tmp_path, 12, seed=7, durability="full", longest_s=0.25)
+    assert tally.kills == 12
     assert tally.acknowledged > 0
 
 

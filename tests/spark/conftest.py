@@ -41,6 +41,12 @@ SETTINGS = {
         "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     ),
 }
+CONNECT_SERVER = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
+"""A server of Spark Connect in the session's own JVM, if a test asks for it."""
 WORKERS_IMPORT = [
     "pandas",
     "pyspark.daemon",
@@ -61,13 +67,14 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The session; starting it takes 10 seconds. What runs beside the tests is started before it, if it was asked for."""
     from gossiplog.spark import session
 
-    for name in ("submitted", "connected"):
-        if any(name in getattr(item, "fixturenames", ()) for item in request.session.items):
+    asked = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    for name in ("submitted", "connected_alone"):
+        if name in asked:
             request.getfixturevalue(name)
     with pytest.MonkeyPatch.context() as patched:
         # Whatever runs as a Python of Spark's: workers, their daemons, and what plans a load.
         patched.setattr(sys, "executable", request.getfixturevalue("warm_workers"))
-        made = session("local[2]", app="tests", memory="1g", config=SETTINGS)
+        made = session("local[2]", app="tests", memory="1g", config=SETTINGS | (CONNECT_SERVER if "connected" in asked else {}))
     yield made
     made.stop()
 
@@ -103,9 +110,17 @@ def submitted(damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="session")
-def connected(whole: Log, damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def connected_alone(whole: Log, damaged: Log, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Jobs on the whole and the damaged log over Spark Connect, with a server of their own."""
-    yield from ended(start_connected(whole, damaged, tmp_path_factory.mktemp("connected")))
+    yield from ended(start_connected("local[1]", whole, damaged, tmp_path_factory.mktemp("connected-alone")))
+
+
+@pytest.fixture
+def connected(spark: Any, whole: Log, damaged: Log, tmp_path: Path) -> Iterator[Start]:
+    """The same with the server in the tests' own JVM."""
+    service = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    yield from ended(start_connected(f"sc://127.0.0.1:{port}", whole, damaged, tmp_path))
 
 
 @pytest.fixture(scope="session")

@@ -87,9 +87,9 @@ CONNECT = """
 import json, sys
 from gossiplog.spark import read_entries, session
 from gossiplog.spark.jobs.jobs import Job, diff_job, state_job, tree_job, verify_job
-whole, damaged, out = sys.argv[1:]
+remote, whole, damaged, out = sys.argv[1:]
 config = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "true"}
-spark = session(remote="local[1]", config=config)
+spark = session(remote=remote, config=config)
 assert type(spark).__module__.startswith("pyspark.sql.connect"), type(spark)
 job = Job(spark)
 print(json.dumps({
@@ -102,6 +102,6 @@ spark.stop()
 """
 
 
-def start_connected(whole: Log, damaged: Log, folder: Path) -> Start:
+def start_connected(remote: str, whole: Log, damaged: Log, folder: Path) -> Start:
     """Start jobs of each kind over Spark Connect, in a process of their own."""
-    return start([sys.executable, "-c", CONNECT, whole.path, damaged.path, str(folder / "out")], folder)
+    return start([sys.executable, "-c", CONNECT, remote, whole.path, damaged.path, str(folder / "out")], folder)

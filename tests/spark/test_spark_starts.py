@@ -1,4 +1,4 @@
-"""Jobs as users start them: under spark-submit and over Spark Connect, with a Spark of their own, beside the other tests."""
+"""Jobs as users start them: under spark-submit and over Spark Connect. Those with a Spark of their own run beside the other tests."""
 
 import json
 import subprocess
@@ -24,6 +24,15 @@ def test_job_runs_under_spark_submit(submitted: Start) -> None:
 
 @pytest.mark.slow
 def test_jobs_run_over_spark_connect(connected: Start, whole: Log) -> None:
+    assert_all_ran(connected, whole)
+
+
+@pytest.mark.slow
+def test_jobs_run_over_spark_connect_with_a_server_of_their_own(connected_alone: Start, whole: Log) -> None:
+    assert_all_ran(connected_alone, whole)
+
+
+def assert_all_ran(connected: Start, whole: Log) -> None:
     ran = finished(connected)
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout.splitlines()[-1])
