@@ -108,7 +108,7 @@ PRIVATE_ALLOWED = {
     "replica/care.py": "a replica copies from the store of another replica, of its own class",
 }
 """Files that use another's private names, and why."""
-LINES_MAX = 450
+LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 LARGE_FILES: dict[str, str] = {}
 """None at present. An entry says why the file is not cut."""
