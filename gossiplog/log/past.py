@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from ..entry.message import Entry
 from ..entry.message_id import decode_id
+from ..errors import NotFound
 from ..plan import Plan, ask
 from .ancestry import AncestorQuery
 from .requests import ReadValues
@@ -28,15 +29,22 @@ def find_entry(key: bytes, new: Mapping[bytes, Entry]) -> Plan[Entry | None]:
 def is_ancestor(ancestor: bytes, descendant: bytes, new: Mapping[bytes, Entry]) -> Plan[bool]:
     """Say whether a path leads from one entry through parents to another, where the first steps may be among new entries.
 
-    Raises:
-        NotFound: One of the two is neither in the log nor new.
+    What is neither in the log nor new is an ancestor of nothing and has none. Raising there would decide by the order of arrival: the
+    ancestors of an entry are here before it, and of anything else the answer is no, whether it is here yet or not.
     """
     if descendant in new:
         return (yield from _is_behind(ancestor, new[descendant].parent_keys, new))
     if ancestor in new:
         # Nothing that is stored has a new entry before it.
         return False
-    return bool((yield from AncestorQuery(ancestor, descendant).run()))
+    return (yield from _is_stored_ancestor(ancestor, descendant))
+
+
+def _is_stored_ancestor(ancestor: bytes, descendant: bytes) -> Plan[bool]:
+    try:
+        return bool((yield from AncestorQuery(ancestor, descendant).run()))
+    except NotFound:
+        return False
 
 
 def _is_behind(ancestor: bytes, parents: Iterable[bytes], new: Mapping[bytes, Entry]) -> Plan[bool]:
@@ -58,7 +66,7 @@ def _is_behind(ancestor: bytes, parents: Iterable[bytes], new: Mapping[bytes, En
         return False
     for key in sorted(stored):
         # Keys sort in causal order.
-        if key > ancestor and (yield from AncestorQuery(ancestor, key).run()):
+        if key > ancestor and (yield from _is_stored_ancestor(ancestor, key)):
             return True
     return False
 

@@ -111,8 +111,7 @@ class Tx(_Common):
     async def is_ancestor(self, a: str, b: str) -> bool:
         """Say whether a path leads from `b` through parents to `a`. The entries that are being applied are in the log already.
 
-        Raises:
-            NotFound: The log lacks one of the two.
+        False if the log lacks either of them: with `b` the entry that is applied the answer is the same on every replica.
         """
         return await self.run(is_ancestor(decode_id(a), decode_id(b), self._new))
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from .history import Deliver, Rebuild
-from .poison import poisoned
+from .poison import name_others, poisoned
 from .world import Query, World, signer_of
 
 __all__ = ["Author", "Operations", "generate"]
@@ -75,11 +75,14 @@ def _write(world: World, operations: Operations, random: Random, replica: int) -
 
 
 def _write_strangely(world: World, operations: Operations, random: Random, replica: int) -> None:
-    """A stranger writes upon whatever it likes of what a replica has, mostly something that is no operation."""
+    """A stranger writes upon whatever it likes of what a replica has, mostly something that is no operation.
+
+    What it names need not be among its ancestors, nor anywhere.
+    """
     stranger = len(world.replicas)
     numbers = world.replicas[replica].numbers
     parents = sorted(random.sample(numbers, min(len(numbers), random.randint(0, 2))))
-    payload = _operation(world, operations, random, replica, stranger)
+    payload = name_others(random, _operation(world, operations, random, replica, stranger), [entry.id for entry in world.entries])
     if random.random() < _POISONED:
         payload = poisoned(random, payload)
     world.do(Deliver(replica, (world.write(stranger, parents, payload),), _aborted(random)))

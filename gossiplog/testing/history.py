@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["Deliver", "History", "Rebuild", "Step", "Written", "map_texts", "name_ids", "render", "resolve_ids"]
+__all__ = ["ID", "Deliver", "History", "Rebuild", "Step", "Written", "map_texts", "name_ids", "render", "resolve_ids"]
 
-_ID = re.compile(r"[0-9a-v]{32}")
+ID = re.compile(r"[0-9a-v]{32}")
 _NAME = re.compile(r"<entry (\d+)>")
 
 
@@ -106,7 +106,7 @@ def name_ids(payload: Any, numbers: dict[str, int]) -> Any:
         number = numbers.get(match[0])
         return match[0] if number is None else f"<entry {number}>"
 
-    return map_texts(payload, lambda text: _ID.sub(name, text))
+    return map_texts(payload, lambda text: ID.sub(name, text))
 
 
 def resolve_ids(payload: Any, ids: Sequence[str]) -> Any:

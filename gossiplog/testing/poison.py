@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-__all__ = ["POISON", "poisoned"]
+from ..entry.message_id import KEY_BYTES, encode_id
+from .history import ID, map_texts
+
+__all__ = ["POISON", "name_others", "poisoned"]
+
+_RENAMED = 0.5
+_CLOCK_MAX = 40
 
 POISON: tuple[Any, ...] = (
     None,
@@ -41,6 +47,18 @@ def poisoned(random: Random, payload: Any) -> Any:
     if not variants or random.random() < 0.3:
         return random.choice(POISON)
     return random.choice(variants)(random)
+
+
+def name_others(random: Random, payload: Any, ids: Sequence[str]) -> Any:
+    """Name other entries than a payload does: any that was ever written, and some that nobody wrote."""
+
+    def rename(text: str) -> str:
+        if random.random() >= _RENAMED:
+            return text
+        unknown = encode_id(bytes([random.randint(1, _CLOCK_MAX)]) + random.randbytes(KEY_BYTES - 1))
+        return random.choice([*ids, unknown])
+
+    return map_texts(payload, lambda text: ID.sub(lambda match: rename(match[0]), text))
 
 
 def _variants(payload: Any) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..entry.message_id import decode_id
-from ..errors import LocalProtocolError, NotFound
+from ..errors import LocalProtocolError
 from ..log.application import is_coroutine_function
 from ..store.statements import ApplicationTables
 
@@ -66,11 +66,8 @@ class Known:
         return self._by_key.get(decode_id(id))
 
     def is_ancestor(self, a: str, b: str) -> bool:
-        """Say whether a path leads from `b` through parents to `a`, or raise NotFound."""
-        for id in (a, b):
-            if self.get(id) is None:
-                raise NotFound(id)
-        return a in self._ancestors[b]
+        """Say whether a path leads from `b` through parents to `a`; False if either is not here."""
+        return all(self.get(id) is not None for id in (a, b)) and a in self._ancestors[b]
 
 
 class Tables:

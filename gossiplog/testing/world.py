@@ -113,14 +113,13 @@ class World:
         self.replicas = [self._make_replica(is_reversed=number % 2 == 1) for number in range(self._count)]
 
     def write(self, author: int, parents: Sequence[int], payload: Any) -> int:
-        """Make an entry that nobody has yet, and return its number. Its payload may have ids or the names of entries."""
+        """Make an entry, and return its number. Its payload may have ids or the names of entries."""
         named = name_ids(payload, self._numbers)
         keys = sorted({self.entries[parent].key for parent in parents})
         encoded = pcf_encode.encode(resolve_ids(named, [entry.id for entry in self.entries]))
         entry = sign_entry(signer_of(author), _TOPIC, next_clock(keys), keys, encoded)
-        if entry.id in self._numbers:
-            return self._numbers[entry.id]
-        self._numbers[entry.id] = len(self.entries)
+        # Equal entries are one to a log. Each has a number here, as histories count what was written.
+        self._numbers.setdefault(entry.id, len(self.entries))
         self.entries.append(entry)
         self._written.append(Written(author, tuple(parents), named))
         return len(self.entries) - 1
@@ -128,7 +127,7 @@ class World:
     def heads(self, replica: int) -> list[int]:
         """The numbers of the entries that a replica has no children of."""
         numbers = self.replicas[replica].numbers
-        return sorted(set(numbers).difference(*(self._written[number].parents for number in numbers)))
+        return sorted(set(numbers).difference(*(self._parents(number) for number in numbers)))
 
     def do(self, step: Step) -> None:
         """Do one step and look at the replica after it.
@@ -197,10 +196,10 @@ class World:
         """The wanted entries that a replica lacks, each after its ancestors."""
         has = set(replica.numbers)
         found: list[int] = []
-        waiting = list(wanted)[::-1]
+        waiting = [self._first_of(number) for number in wanted][::-1]
         while waiting:
             number = waiting[-1]
-            missing = [parent for parent in self._written[number].parents if parent not in has]
+            missing = [parent for parent in self._parents(number) if parent not in has]
             if missing:
                 waiting += missing
                 continue
@@ -209,6 +208,13 @@ class World:
                 has.add(number)
                 found.append(number)
         return found
+
+    def _first_of(self, number: int) -> int:
+        """The number that an entry had first."""
+        return self._numbers[self.entries[number].id]
+
+    def _parents(self, number: int) -> list[int]:
+        return [self._first_of(parent) for parent in self._written[number].parents]
 
     def _commit(
         self, replica: _Replica, work: Callable[[Transaction], None], aborted_after: int | None, *, is_watched: bool = False

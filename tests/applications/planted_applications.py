@@ -1,8 +1,9 @@
-"""Twenty-one applications, each with one fault of the kind that people make. The checker must find them."""
+"""Twenty-seven applications, each with one fault of the kind that people make. The checker must find them."""
 
 from __future__ import annotations
 
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from gossiplog import Application, Entry, Reject
 SETS = [{"op": "set", "key": key, "value": value} for key in "ab" for value in (1, 2, 3)]
 ADDS = [{"op": "add", "key": key, "value": value} for key in "ab" for value in (1, 2)]
 FRACTIONS = [{"op": "add", "key": "a", "value": value} for value in (0.1, 0.2, 0.3, 1e16, 0.7)]
+ID = re.compile(r"[0-9a-v]{32}")
 ITEMS = "CREATE TABLE items (key TEXT PRIMARY KEY, value, id TEXT)"
 LAST = "INSERT INTO items VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, id = excluded.id WHERE id < excluded.id"
 TOTALS = "CREATE TABLE items (key TEXT PRIMARY KEY, value, id TEXT)"
@@ -261,3 +263,36 @@ def position_in_the_log(entries, tx) -> None:
     for entry in entries:
         ((count,),) = tx.execute("SELECT count(*) FROM items")
         tx.execute("INSERT INTO items VALUES (?, ?)", [entry.id, count + 1])
+
+
+def answers(author: Any) -> Any:
+    """Everybody answers the first entry, which all have early: nobody but a stranger names what is not here yet, or nowhere."""
+    return {"op": "answer", "key": author.ids[0], "value": 1} if author.ids else {"op": "set", "key": "a", "value": 1}
+
+
+@planted(answers)
+def entry_that_must_be_somewhere(entries, tx) -> None:
+    """It asks for an entry that a payload names, and takes it for granted that there is one."""
+    for entry in entries:
+        if (found := operation(entry, "answer")) and ID.fullmatch(found["key"]):
+            tx.execute("INSERT INTO items VALUES (?, ?, '')", [entry.id, tx.get(found["key"]).clock])
+
+
+@planted(answers)
+def any_entry_will_do(entries, tx) -> None:
+    """It asks whether an entry is here, not whether it is an ancestor."""
+    for entry in entries:
+        if (found := operation(entry, "answer")) and ID.fullmatch(found["key"]):
+            if tx.get(found["key"]) is None:
+                raise Reject("answers nothing", id=entry.id)
+            tx.execute("INSERT INTO items VALUES (?, 1, '')", [entry.id])
+
+
+@planted(answers)
+def ancestors_of_what_is_not_here_yet(entries, tx) -> None:
+    """It asks about two entries, of which neither need be an ancestor of the one that it applies."""
+    for entry in entries:
+        if (found := operation(entry, "answer")) and ID.fullmatch(found["key"]):
+            first = tx.execute("SELECT id FROM items ORDER BY id LIMIT 1")
+            is_later = bool(first) and tx.is_ancestor(first[0][0], found["key"])
+            tx.execute("INSERT INTO items VALUES (?, ?, ?)", [entry.id, is_later, entry.id])

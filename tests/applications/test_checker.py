@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from planted_applications import FAULTS, SETS
+from planted_applications import FAULTS, ITEMS, SETS, operation, tables
 from right_applications import RIGHT
 
 from gossiplog import Application
@@ -24,6 +24,7 @@ KINDS = {
     "unguarded_payload": "apply raised",
     "unguarded_value": "apply raised StatementError",
     "missing_reset": "tables",
+    "entry_that_must_be_somewhere": "apply raised AttributeError",
     "balance_that_two_may_spend": "invariant never_negative",
 }
 """What must be said of those for which it is not simply that the tables differ."""
@@ -149,6 +150,39 @@ def test_an_abort_leaves_nothing_behind_and_is_made_good() -> None:
         replicas=2,
     )
     check_history(RIGHT["last_writer_by_id"].application, history)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_two_equal_entries_of_a_history_are_one_for_the_log_and_keep_their_numbers(size: int) -> None:
+    same, last = Written(0, [], SETS[0]), Written(1, [1], {**SETS[4], "over": "<entry 2>"})
+    history = History(
+        entries=[same, same, Written(0, [0], SETS[1]), last, last],
+        steps=[Deliver(0, [0, 1], aborted_after=1), Deliver(0, [1, 2, 4]), Rebuild(0, size), Deliver(1, [4, 3, 1])],
+        replicas=2,
+    )
+    applied = []
+
+    def apply(entries, tx) -> None:
+        applied.append([entry.payload for entry in entries])
+        tx.execute_many("INSERT INTO items VALUES (?, ?)", [[entry.id, entry.payload.get("over")] for entry in entries])
+
+    application = Application("ids", 1, apply, tables("CREATE TABLE items (id TEXT PRIMARY KEY, value)"))
+    check_history(application, history)
+    assert max(map(len, applied)) == 3 and all("<entry" not in str(payloads) for payloads in applied)
+
+
+def test_shrinking_that_makes_two_entries_equal_goes_on() -> None:
+    """Payloads get plainer until they are the same, and so do their authors."""
+    texts = [{"op": "set", "key": "a", "value": 1, "text": text} for text in ("xa", "xb", "xc", "xd")]
+
+    def apply(entries, tx) -> None:
+        for entry in entries:
+            if operation(entry, "set"):
+                tx.execute("INSERT OR IGNORE INTO items VALUES (?, ?, '')", [entry.clock, str(entry.payload.get("text"))[:1] + entry.id])
+
+    with pytest.raises(NotConvergent) as caught:
+        check_convergence(Application("first", 1, apply, tables(ITEMS)), texts, other_processes=False)
+    assert caught.value.kind == "tables" and len(caught.value.history.entries) == 2
 
 
 def test_refusals_are_what_the_caller_says() -> None:

@@ -74,11 +74,13 @@ async def test_a_ban_and_what_was_written_beside_it_converge(open_log) -> None:
 
 async def test_past_knows_ancestors_and_nothing_else(open_log) -> None:
     seen = {}
-    a = make("a")
+    a, absent = make("a"), make("absent")
     b, beside = make("b", [a]), make("beside", [a])
     c = make("c", [b])
 
     def authorize(message, did, past) -> bool:
+        assert not any(past.is_ancestor(*ids) for ids in ((absent.id,), (absent.id, a.id), (absent.id, absent.id), (a.id, absent.id)))
+        assert past.get(absent.id) is None
         seen[message.payload] = (
             past.is_ancestor(a.id),
             past.is_ancestor(b.id),

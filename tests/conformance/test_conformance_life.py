@@ -206,6 +206,43 @@ async def test_apply_asks_about_the_entries_that_it_is_given(open_log: OpenLog) 
     assert answers == {"a": [], "b": [("a", True, False)], "c": [("b", True, False)]}
 
 
+@pytest.mark.parametrize("batches", [[4], [1, 3], [3, 1], [1, 1, 1, 1]])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_the_log_lacks_is_no_ancestor_in_any_batch(open_log: OpenLog, batches: list[int], is_async: bool) -> None:
+    chain = [make("a")]
+    for payload in ("b", "c", "d"):
+        chain.append(make(payload, [chain[-1]]))
+    low, high = sorted((make(f"low {n}") for n in range(9)), key=lambda entry: entry.id)[0], make("high", chain)
+    asked = [(low.id, None), (high.id, None), (None, low.id), (None, high.id), (low.id, high.id)]
+    answers: dict[str, list[bool]] = {}
+
+    def apply(entries, tx) -> None:
+        for entry in entries:
+            answers[entry.payload] = [tx.is_ancestor(a or entry.id, b or entry.id) for a, b in asked]
+
+    async def apply_async(entries, tx) -> None:
+        for entry in entries:
+            answers[entry.payload] = [await tx.is_ancestor(a or entry.id, b or entry.id) for a, b in asked]
+
+    nothing = {entry.payload: [False] * len(asked) for entry in chain}
+    async with open_log(apply=apply_async if is_async else apply) as log:
+        rest = list(chain)
+        for size in batches:
+            await log.insert_many([entry.value for entry in rest[:size]])
+            del rest[:size]
+        assert [record async for record in log.set_aside()] == []
+        assert answers == nothing
+        answers.clear()
+        await log.rebuild()
+        assert answers == nothing
+        answers.clear()
+        # What is here by now is no ancestor of what was here before it.
+        await log.insert(low.value)
+        await log.rebuild()
+        assert [record async for record in log.set_aside()] == []
+        assert answers == {**nothing, low.payload: [False] * len(asked)}
+
+
 async def test_a_function_that_returns_something_to_await_is_a_mistake(open_log: OpenLog) -> None:
     async def later() -> None:
         pass
