@@ -17,7 +17,7 @@ from ..net.hub.server import Hub
 from ..net.service.service import Service
 from ..version import VERSION
 from .client_memory import Memory
-from .doorkeeper import Doorkeeper, log_right
+from .doorkeeper import Door
 from .glass import NO_GLASS, DiagnosisApi, FactsApi, GatherApi, GlassSettings, PeersApi
 from .glass.page_files import page_routes, show_page, wants_page
 from .glass.routes import log_routes
@@ -46,40 +46,40 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
         return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
 
     memory, metrics, access = Memory(), Metrics(hub), hub.admission.limits.access
-    watching = [Middleware(Doorkeeper, access=access, topics=hub.services, right=lambda scope: "watch")]
-    watch = [Route("/metrics", metrics.show, middleware=watching), Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
+    figures = Door(access, hub.services, "/metrics", metrics.show, GET="watch")
+    watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
     routes: list[BaseRoute] = [Route("/", index), *(page_routes() if glass.has_page else []), *watch]
     for topic, service in hub.services.items():
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
-        allowed = Middleware(Doorkeeper, access=access, topics=[topic], right=log_right)
-        guarded = [allowed, Middleware(Guard, health=service.health)]
+        guarded = [Middleware(Guard, health=service.health)]
         routes += [Mount(path, routes=_api(service, hub, memory, glass), middleware=guarded) for path in paths]
     return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
 
 
 def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Sequence[BaseRoute]:
+    door = partial(Door, hub.admission.limits.access, [service.topic])
     messages, watch = ReferenceApi(service, hub.admission, memory), OwnApi(service, memory.answers)
     facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
     diagnosis, proving = DiagnosisApi(service), ProvingApi(service.topic, hub)
     return [
-        Route("/clock", without_parameters(messages.clock)),
-        Route("/messages", messages.messages, methods=["GET", "POST"]),
-        Route("/messages/count", messages.count),
-        Route("/messages/{id}", without_parameters(messages.get)),
-        Route("/challenge", without_parameters(proving.challenge)),
-        Route("/token", proving.token, methods=["POST"]),
-        Route("/connections", without_parameters(watch.connections)),
-        Route("/heads", without_parameters(watch.heads)),
-        Route("/root", without_parameters(watch.root)),
-        Route("/events", without_parameters(watch.events)),
-        Route("/facts", facts.follow),
-        Route("/peers", peers.show),
-        Route("/glass/facts", gathered.facts),
-        Route("/glass/nodes", gathered.nodes),
-        Route("/glass/links", gathered.links),
-        *log_routes(service, glass),
-        Route("/why", diagnosis.why),
-        Route("/doctor", without_parameters(diagnosis.doctor)),
+        door("/clock", without_parameters(messages.clock), GET="pull"),
+        door("/messages", messages.messages, GET="pull", POST="post"),
+        door("/messages/count", messages.count, GET="pull"),
+        door("/messages/{id}", without_parameters(messages.get), GET="pull"),
+        door("/challenge", without_parameters(proving.challenge), GET=None),
+        door("/token", proving.token, POST=None),
+        door("/connections", without_parameters(watch.connections), GET="watch"),
+        door("/heads", without_parameters(watch.heads), GET="pull"),
+        door("/root", without_parameters(watch.root), GET="pull"),
+        door("/events", without_parameters(watch.events), GET="pull"),
+        door("/facts", facts.follow, GET="watch"),
+        door("/peers", peers.show, GET="watch"),
+        door("/glass/facts", gathered.facts, GET="watch"),
+        door("/glass/nodes", gathered.nodes, GET="watch"),
+        door("/glass/links", gathered.links, GET="watch"),
+        *log_routes(service, glass, door),
+        door("/why", diagnosis.why, GET="watch"),
+        door("/doctor", without_parameters(diagnosis.doctor), GET="watch"),
     ]
 
 

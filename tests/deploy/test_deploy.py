@@ -17,7 +17,7 @@ import pytest
 import trio
 from network_support import PATIENCE_S, eventually, fetch, free_port, make_certificate, memory_log, until_has
 from prometheus_client.parser import text_string_to_metric_families
-from starlette.routing import Mount, Route
+from starlette.routing import Mount
 
 from gossiplog.cli.configured import PREFIX, configurable
 from gossiplog.cli.net.serve import serve
@@ -25,7 +25,7 @@ from gossiplog.net.access import Access
 from gossiplog.net.admission import HubLimits
 from gossiplog.replica.writer import _QUEUE_MAX
 from gossiplog.web.app import make_app
-from gossiplog.web.doorkeeper import log_right
+from gossiplog.web.doorkeeper import Door
 from gossiplog.web.glass import GlassSettings
 
 ROOT = Path(__file__).parents[2]
@@ -283,8 +283,14 @@ async def test_proxy_logs_no_token_when_nobody_answers_it(tmp_path: Path, proxy:
 async def test_proxies_keep_inside_what_takes_the_right_to_watch() -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
         mounts = [route for route in make_app(hub, GlassSettings(has_page=True)).routes if isinstance(route, Mount)]
-        paths = [f"{mount.path}{route.path}" for mount in mounts for route in mount.routes if isinstance(route, Route)]
-    watched = [path for path in paths if log_right({"path": path, "method": "GET"}) == "watch"]
+        doors = [(mount.path, route) for mount in mounts for route in mount.routes]
+        assert all(isinstance(route, Door) for _, route in doors), "a route below a log's API that takes no right"
+        rights = {f"{path}{route.path}": route.rights for path, route in doors if isinstance(route, Door)}
+    paths = list(rights)
+    watched = [path for path in paths if rights[path].get("GET") == "watch"]
+    assert {path for path in paths if None in rights[path].values()} == {
+        f"{mount}/{name}" for mount in ("/api", f"/{log.topic}/api") for name in ("challenge", "token")
+    }
     assert len(watched) > 12
     for name in ("nginx.conf", "Caddyfile"):
         (inside,) = re.findall(r"/api/\(.+?\)\$", (DEPLOY / name).read_text())

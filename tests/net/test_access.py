@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,14 @@ from gossiplog.net.access import Access, hash_token, make_token
 from gossiplog.net.admission import HubLimits
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
-from gossiplog.net.hub.server import Hub
+from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service import intake
 from gossiplog.net.service.streams import INSERTING_MAX
 from gossiplog.sync import schedule
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
+from gossiplog.web import make_http
+from gossiplog.web.glass import GlassSettings
 
 READER, WRITER, WATCHER = make_token(), make_token(), make_token()
 TOKENS = {"reader": hash_token(READER), "writer": hash_token(WRITER), "watcher": hash_token(WATCHER)}
@@ -74,6 +77,22 @@ async def test_each_request_takes_its_right() -> None:
         assert (await fetch(hub, "/readyz")).status == 200
 
 
+SPELLINGS = ("{}", "/{}", "{}/", "%2F{}", "./{}", "x/../{}", "{}?x", "{}%3F", "%{:x}")
+SPELLINGS += ("{}%0A", "{}%0D", "{}%00", "{}%20", "{}%C2%85", "{}%E2%80%A8")
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+async def test_no_spelling_of_a_path_is_answered_without_the_right(spelling: str) -> None:
+    hub_limits = limits(anonymous=["pull"])
+    make = partial(make_http, glass=GlassSettings(has_page=True))
+    async with memory_log(1) as log, listen([log], "127.0.0.1:0", limits=hub_limits, make_http=make) as hub:
+        for name in ("connections", "doctor", "facts", "peers", "overview", "why", "glass/facts", "glass/nodes", "glass/links"):
+            spelled = f"%{ord(name[0]):x}{name[1:]}" if ":x" in spelling else spelling.format(name)
+            answer = await fetch(hub, f"/api/{spelled}")
+            assert answer.status in (307, 400, 401, 404), (spelled, answer.body)
+            assert log.topic.encode() not in answer.body
+
+
 async def test_token_may_be_in_the_url_and_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
     async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=limits()) as hub:
         await log.append_many(range(5))
@@ -83,7 +102,7 @@ async def test_token_may_be_in_the_url_and_is_in_no_log(caplog: pytest.LogCaptur
         async with client.connect(f"{hub.urls[0]}/?token={READER}") as link:
             await until_count(client, 5)
             assert link.url == f"{hub.urls[0]}/"
-        assert (await fetch(hub, f"/api/nothing?token={WRITER}x")).status == 401
+        assert (await fetch(hub, f"/api/heads?token={WRITER}x")).status == 401
     said = "".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
     assert READER not in said
     assert WRITER not in said

@@ -1,7 +1,8 @@
 """The head of a request, which tells a WebSocket from plain HTTP. The parser is h11, which is laxer than what is behind a proxy may be.
 
 What two parsers can read in two ways is refused here, for whoever makes a proxy and us disagree about where a request ends has a second
-one answered that the proxy never saw: lines end with CRLF alone, none is folded, there is one length or one chunked coding, never both.
+one answered that the proxy never saw: lines end with CRLF alone, none is folded, there is one length or one chunked coding, never both,
+and a path has neither double slashes nor control characters, escaped or not.
 
 Source: RFC 9112, 2.2, 5.2, 6.1 to 6.3, 11.2.
 """
@@ -27,6 +28,8 @@ _END = b"\r\n\r\n"
 # A CR at the very end may be followed by its LF.
 _MALFORMED_LINE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)|\r\n[ \t]")
 _LENGTHS = re.compile(rb"\r\ncontent-length:[ \t]*([^\r]*?)[ \t]*(?=\r)", re.IGNORECASE)
+_AMBIGUOUS_PATH = re.compile(r"//|[\0-\x1f\x7f-\x9f]")
+"""After the escapes were taken out: what one reads over, or takes for an end, another does not."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(:[0-9]*)?")
 _VERSIONS = (b"1.0", b"1.1")
 _EMPTY_LINES_MAX = 2
@@ -138,6 +141,8 @@ def _parse(raw: bytes, length: int, bytes_max: int) -> Head:
     if event.http_version not in _VERSIONS:
         raise h11.RemoteProtocolError("its version is neither 1.0 nor 1.1", error_status_hint=_UNSUPPORTED_VERSION)
     target, authority = _split_target(event.target.decode("latin-1"))
+    if _AMBIGUOUS_PATH.search(unquote(target.partition("?")[0])):
+        raise h11.RemoteProtocolError("its path has a double slash or a control character")
     hosts = [value.decode("latin-1") for name, value in event.headers if name == b"host"]
     host = authority if authority is not None else hosts[0] if hosts else None
     if any(not _HOST.fullmatch(each) for each in (*hosts, host or "")):

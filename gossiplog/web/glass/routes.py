@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from ...net.service.service import Service
+from ..doorkeeper import MakeDoor
 from ..parameters import without_parameters
 from .appending import Appending
 from .log_graph import LogGraph
@@ -15,13 +16,13 @@ from .settings import GlassSettings
 __all__ = ["log_routes"]
 
 
-def log_routes(service: Service, settings: GlassSettings) -> list[BaseRoute]:
+def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> list[BaseRoute]:
     """Return the routes below a log's API that only a server with a page has."""
     if not settings.has_page:
         return []
     return [
-        Route("/overview", without_parameters(Overview(service, can_append=settings.may_append).show)),
-        Route("/graph", LogGraph(service.log).show),
-        Route("/search", Search(service.log).show),
-        Route("/append", Appending(service.log, is_allowed=settings.may_append).append, methods=["POST"]),
+        door("/overview", without_parameters(Overview(service, can_append=settings.may_append).show), GET="watch"),
+        door("/graph", LogGraph(service.log).show, GET="pull"),
+        door("/search", Search(service.log).show, GET="pull"),
+        door("/append", Appending(service.log, is_allowed=settings.may_append).append, POST="post"),
     ]
