@@ -37,9 +37,11 @@ def test_tutorial_works_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("page", ["kit.md", "designing.md"])
 def test_program_of_a_page_prints_what_it_says(page: str, tmp_path: Path) -> None:
-    ((program, printed),) = _BLOCK.findall((DOCS / page).read_text("utf-8"))
-    (tmp_path / "program.py").write_text(program)
-    assert run("program.py", folder=tmp_path) == printed
+    programs = _BLOCK.findall((DOCS / page).read_text("utf-8"))
+    assert programs
+    for program, printed in programs:
+        (tmp_path / "program.py").write_text(program)
+        assert run("program.py", folder=tmp_path) == printed
 
 
 def picture(printed: str) -> str:

@@ -26,6 +26,11 @@ _TOKEN = re.compile(
 )
 _DENIED = {sqlite3.SQLITE_TRANSACTION, sqlite3.SQLITE_SAVEPOINT, sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA}
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_CHANGES = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
+_VIRTUAL = ("fts3", "fts4", "fts4aux", "fts5", "fts5vocab", "rtree", "rtree_i32")
+"""Modules whose virtual tables an application may make: those that keep all they have in tables beside them, within the transaction."""
+_PRAGMAS_OF_VIRTUAL = {"data_version", "page_size"}
+"""Which such a module asks, when it comes to a table first or reads it. With no argument they change nothing."""
 _OF_THE_STATEMENT = {
     0,  # Python's own, as for a value that SQLite has no type for
     sqlite3.SQLITE_ERROR,
@@ -46,6 +51,16 @@ def may_roll_back(statement: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
+def is_renaming_to_ours(statement: str) -> bool:
+    """Say whether a statement might give a table a name of the log's, which SQLite's check is not told of in an ALTER.
+
+    A virtual table called `gossiplog` would call those beside it so.
+    """
+    lower = statement.lower()
+    return "gossiplog" in lower and {"alter", "rename"} <= {found[0] for found in _TOKEN.finditer(lower)}
+
+
+@lru_cache(maxsize=1024)
 def number_parameters(statement: str) -> str:
     """Write `$1`, which is how both databases are asked, as `?1`; strings, quoted names and comments stay as they are."""
     return _TOKEN.sub(lambda found: f"?{found[1]}" if found[1] else found[0], statement) if "$" in statement else statement
@@ -55,7 +70,8 @@ class ApplicationTables:
     """Executes the application's statements with everything refused that could harm the log or end the transaction.
 
     The check stays on the connection from the first statement until `release`, as putting it there has SQLite prepare all statements anew.
-    What is the log's own is to be executed after a `release`.
+    What is the log's own is to be executed after a `release`. The check also sees what a virtual table does inside. An R-tree prepares its
+    INSERTs when it is read, too, so a SELECT is kept from changing rows by `query_only`, which looks at what is executed.
 
     Args:
         db: In a transaction of the log, or in one that reads.
@@ -67,6 +83,7 @@ class ApplicationTables:
         self._reads_only = reads_only
         self._refused: str | None = None
         self._is_checking = False
+        self._was_query_only = False
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows.
@@ -88,22 +105,28 @@ class ApplicationTables:
         if self._is_checking:
             self._is_checking = False
             self._db.set_authorizer(None)
+            if self._reads_only:
+                self._db.execute(f"PRAGMA query_only = {self._was_query_only:d}")
 
     def _check(self, statement: str, execute: Callable[[], T]) -> T:
         if may_roll_back(statement):
             hint = "leave it out: what a statement that fails has done is undone, and so is what apply does that raises"
             raise LocalProtocolError("the statement says ROLLBACK, and the transaction belongs to the log", hint=hint)
-        if not self._is_checking:
-            self._is_checking = True
-            self._db.set_authorizer(self._authorize)
-        self._refused = None
+        if is_renaming_to_ours(statement):
+            raise LocalProtocolError("apply may not rename anything to a name that begins with gossiplog: those belong to the log")
+        self._begin_checking()
         try:
             return execute()
         except sqlite3.Error as error:
             if self._refused is not None:
-                what = "a query may not write to" if self._reads_only else "apply may not touch"
-                raise LocalProtocolError(f"{what} {self._refused}: it belongs to the log") from error
-            is_of_the_statement = (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _OF_THE_STATEMENT
+                raise LocalProtocolError(self._refused) from error
+            code = getattr(error, "sqlite_errorcode", 0)
+            if self._reads_only and code & 0xFF == sqlite3.SQLITE_READONLY:
+                raise LocalProtocolError(f"a query may not write: {error}") from error
+            if code == sqlite3.SQLITE_CORRUPT_VTAB:
+                hint = "a virtual table was told to forget what it does not have; `log.rebuild()` makes the application's tables anew"
+                raise StatementError(f"the application's statement: {error}", hint=hint) from error
+            is_of_the_statement = (code & 0xFF) in _OF_THE_STATEMENT
             if is_of_the_statement and not (self._reads_only or self._db.in_transaction):
                 # Tables that were made elsewhere may have a trigger or a constraint that does this.
                 message = f"the application's statement ended the transaction, nothing of which is kept: {error}"
@@ -112,12 +135,30 @@ class ApplicationTables:
                 raise StatementError(f"the application's statement: {error}") from error
             raise
 
+    def _begin_checking(self) -> None:
+        self._refused = None
+        if self._is_checking:
+            return
+        if self._reads_only:
+            self._was_query_only = bool(self._db.execute("PRAGMA query_only").fetchone()[0])
+            self._db.execute("PRAGMA query_only = 1")
+        self._is_checking = True
+        self._db.set_authorizer(self._authorize)
+
     def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
-        if action in _READS:
+        if action in _READS or (self._reads_only and action in _CHANGES):
             return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS_OF_VIRTUAL and second is None:
+            return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_CREATE_VTABLE and (second or "").lower() not in _VIRTUAL and not self._reads_only:
+            self._refused = f"apply may not make a virtual table of {second}, only of {', '.join(_VIRTUAL)}"
+            return sqlite3.SQLITE_DENY
         names = [name for name in (first, second) if name is not None]
         # Not even a temporary table may have such a name: it would hide the log's own.
         if self._reads_only or action in _DENIED or any(name.lower().startswith("gossiplog_") for name in names):
-            self._refused = names[0] if names else "this statement"
+            name = names[0] if names else "this statement"
+            self._refused = (
+                f"a query may only read, not touch {name}" if self._reads_only else f"apply may not touch {name}: it belongs to the log"
+            )
             return sqlite3.SQLITE_DENY
         return sqlite3.SQLITE_OK

@@ -119,9 +119,11 @@ class Tables:
     def contents(self, shown: Sequence[str]) -> dict[str, list[str]]:
         """Return the rows of the given queries, or of all tables, in an order that says nothing of how they came."""
         if not shown:
-            names = [
-                name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-            ]
+            # Not what a virtual table keeps beside itself: how an index is cut up says in what order its rows came.
+            tables = (
+                "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'virtual') AND name NOT LIKE 'sqlite_%'"
+            )
+            names = [name for (name,) in self._db.execute(tables)]
             return {name: sorted(map(repr, self.query(f'SELECT * FROM "{name}"'))) for name in sorted(names)}
         return {sql: sorted(map(repr, self.query(sql))) for sql in shown}
 

@@ -65,7 +65,8 @@ def _is_computing(each: _Object) -> bool:
     if each.kind == "index":
         # On an expression, or of a part of the rows.
         return (each.sql or "").count("(") != 1 or re.search(r"\bwhere\b", each.sql or "", re.IGNORECASE) is not None
-    return each.kind == "table" and re.search(r"\b(check|as)\b", each.sql or "", re.IGNORECASE) is not None
+    # Of a virtual table later SQLites ask its module, which may read a view.
+    return each.kind == "table" and re.search(r"\b(check|as|virtual)\b", each.sql or "", re.IGNORECASE) is not None
 
 
 def _read_objects(db: sqlite3.Connection) -> list[_Object]:
