@@ -70,7 +70,7 @@ from .heads_check import HeadsCheck
 from .offences import Blame, RejectedIds
 from .orphans import ORPHANS_MAX, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
-from .pending import Pending, PendingInserts
+from .pending import ARRIVALS_MAX, Pending, PendingInserts
 from .pushes import AGAIN_TIMER, BY_PUSH, PUSH_TIMER, TELL_AGAIN_S, Pushes
 from .questions import Questions
 from .state import BroadcastState
@@ -142,6 +142,7 @@ class Broadcast:
         """Show the machine as values. O(peers); changes nothing."""
         sizes = {
             "pending": len(self._pending),
+            "arrivals": self._pending.arrivals,
             "pushed_per_peer": max((peer.pushed for peer in self._peers.values()), default=0),
             "asked": len(self._questions),
             "rejected": len(self.rejected),
@@ -151,6 +152,7 @@ class Broadcast:
         }
         sizes_max = {
             "pending": self.router.state().sizes_max["pending"] + PUSHED_MAX * len(self._peers) + ORPHANS_MAX,
+            "arrivals": ARRIVALS_MAX,
             "pushed_per_peer": PUSHED_MAX,
             "asked": 2 + 2 * len(self._peers),
             "rejected": self.rejected.size_max,
@@ -290,15 +292,20 @@ class Broadcast:
 
     def _on_appended(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            data = encode_event(Insert(entry.key, entry.value))
-            self._pushes.on_change(1)
-            self._publish(data, None)
-            self._pushes.insert(data, BY_PUSH, None)
+            arrival = self._pending.take_arrival(entry.key)  # of a signed one that was posted to us
+            if arrival is not None and arrival.is_spread:
+                self._pushes.heads_to_all_but()
+            else:
+                data = encode_event(Insert(entry.key, entry.value))
+                owners = arrival.sources if arrival is not None else ()
+                self._pushes.on_change(1)
+                self._publish(data, *owners)
+                self._pushes.insert(data, BY_PUSH, *owners)
             self.orphans.on_decided(entry.key, is_stored=True)
 
-    def _publish(self, data: bytes, source: PeerId | None) -> None:
+    def _publish(self, data: bytes, *owners: PeerId) -> None:
         if len(data) > PUBLISHED_BYTES_MAX:
-            self._pushes.heads_to_all_but(source, (PeerKind.MESH,))
+            self._pushes.heads_to_all_but(*owners, kinds=(PeerKind.MESH,))
         elif self.has_mesh:
             self._route(Publish(Message(MessageId(sha256(data).digest()), self._topic, data)))
 
@@ -351,8 +358,13 @@ class Broadcast:
         if verdict.accepted:
             if verdict.is_new and (peer := self._peers.get(pending.source)) is not None:
                 peer.brought += 1
-            if verdict.is_new and verdict.entry is not None and not pending.is_spread:
-                self._spread(pending, verdict.entry)
+            if verdict.is_new and verdict.entry is not None:
+                arrival = self._pending.take_arrival(verdict.entry.key)
+                if arrival is not None and arrival.is_spread and not pending.is_spread:
+                    # An earlier insert of it failed after it was passed on.
+                    self._pushes.heads_to_all_but(pending.source)
+                elif not pending.is_spread:
+                    self._spread(pending, verdict.entry)
         elif verdict.outcome is Outcome.REJECT:
             self._on_rejected(pending, verdict)
         elif verdict.rule == Rule.PARENTS or verdict.rule in LATER:
@@ -368,7 +380,7 @@ class Broadcast:
         """Pass on a new entry by the ways that the router does not serve by itself."""
         self._pushes.on_change(1)
         is_routed = pending.message_id is not None and pending.is_usual
-        if is_routed and not self._pushes.others(pending.source, BY_PUSH):
+        if is_routed and not self._pushes.others(pending.source, kinds=BY_PUSH):
             return
         data = encode_event(Insert(entry.key, entry.value))
         if not is_routed:
@@ -445,5 +457,5 @@ class Broadcast:
             # A replica has checked what it has, so its source's entries that nobody may accept weigh as if they had been pushed.
             self._blame(event.peer, f"{result.rejected} invalid entries in a sync", result.rejected)
         if result.entries:
-            self._pushes.synced(result.spreads, event.peer)
+            self._pushes.synced(result.spreads, event.peer, self._pending.take_arrival)
             self.orphans.on_synced()

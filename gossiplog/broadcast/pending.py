@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..pubsub.types import MessageId, PeerId
@@ -10,7 +12,12 @@ from ..sync.rpc import Insert
 from .actions import Action, InsertEntry
 from .peers import Peer
 
-__all__ = ["Pending", "PendingInserts"]
+__all__ = ["ARRIVALS_MAX", "Arrival", "Pending", "PendingInserts"]
+
+ARRIVALS_MAX = 1_024
+"""Entries whose arrival is remembered, the latest."""
+SOURCES_MAX = 8
+"""Sources that are remembered of one."""
 
 
 class Pending(NamedTuple):
@@ -37,8 +44,24 @@ class Pending(NamedTuple):
     is_retried: bool = False
 
 
+@dataclass(slots=True)
+class Arrival:
+    """How an entry came that is not stored yet, or that something else than its insert has stored.
+
+    Attributes:
+        sources: Who brought it, the first of them.
+        is_spread: It was passed on.
+    """
+
+    sources: dict[PeerId, None] = field(default_factory=dict)
+    is_spread: bool = False
+
+
 class PendingInserts:
-    """The inserts under way, by token.
+    """The inserts under way, by token, and how what they insert came, by key.
+
+    A sync, or a signed entry that is posted to us, may store an entry first that is being inserted. The outcome of its insert then says
+    that it is no news, before or after the sync ends. `take_arrival` tells whoever passes the entry on who has it already.
 
     Args:
         emit: Takes an action for the driver.
@@ -47,15 +70,26 @@ class PendingInserts:
     def __init__(self, emit: Callable[[Action], None]) -> None:
         self._emit = emit
         self._pending: dict[int, Pending] = {}
+        self._arrivals: OrderedDict[bytes, Arrival] = OrderedDict()
         self._tokens = 0
 
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def arrivals(self) -> int:
+        """How many arrivals are remembered."""
+        return len(self._arrivals)
+
     def insert(self, event: Insert, pending: Pending) -> None:
         """Have an entry inserted."""
         self._tokens += 1
         self._pending[self._tokens] = pending
+        sources = self._arrivals.setdefault(pending.key, Arrival()).sources
+        if len(sources) < SOURCES_MAX:
+            sources[pending.source] = None
+        if len(self._arrivals) > ARRIVALS_MAX:
+            self._arrivals.popitem(last=False)
         self._emit(InsertEntry(self._tokens, event.key, event.value, pending.source))
 
     def get(self, token: int) -> Pending | None:
@@ -68,7 +102,13 @@ class PendingInserts:
 
     def note_spread(self, token: int) -> None:
         """Note that an entry was passed on before it is stored."""
-        self._pending[token] = self._pending[token]._replace(is_spread=True)
+        self._pending[token] = pending = self._pending[token]._replace(is_spread=True)
+        if (arrival := self._arrivals.get(pending.key)) is not None:
+            arrival.is_spread = True
+
+    def take_arrival(self, key: bytes) -> Arrival | None:
+        """Say how an entry came that is stored now, and forget it; None if nobody brought it. Keys are as they were claimed."""
+        return self._arrivals.pop(key, None)
 
     def are_coming(self, keys: Iterable[bytes]) -> bool:
         """Whether all of these are being inserted, as far as the keys are true under which they came. O(what is being inserted)."""

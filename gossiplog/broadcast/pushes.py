@@ -17,6 +17,7 @@ from ..sync.wire import encode_event
 from .actions import Action, OpenPush, Push
 from .events import PeerKind
 from .peers import Peer
+from .pending import Arrival
 from .wanted_syncs import Asker
 
 __all__ = ["AGAIN_TIMER", "BY_PUSH", "PUSH_TIMER", "Pushes"]
@@ -87,7 +88,7 @@ class Pushes:
     def on_again(self) -> None:
         """Tell everybody our heads, and again later, each time after a longer while, at random up to a quarter longer."""
         self._again_at = None
-        peers = self.others(None, tuple(PeerKind))
+        peers = self.others()
         if peers:
             self.heads(peers)
             self._again_s = min(2 * self._again_s, TELL_AGAIN_S_MAX)
@@ -97,12 +98,12 @@ class Pushes:
         self._again_at = at
         self._emit(SetTimer(AGAIN_TIMER, at))
 
-    def insert(self, data: bytes, kinds: Collection[PeerKind], source: PeerId | None) -> None:
-        """Send an encoded insert to all peers of these kinds but the one that it came from; one that fits no frame is told by our heads."""
+    def insert(self, data: bytes, kinds: Collection[PeerKind], *owners: PeerId) -> None:
+        """Send an encoded insert to all peers of these kinds but those that it came from; one that fits no frame is told by our heads."""
         if len(data) > FRAME_BYTES_MAX:
-            self.heads_to_all_but(source, kinds)
+            self.heads_to_all_but(*owners, kinds=kinds)
             return
-        peers = self.others(source, kinds)
+        peers = self.others(*owners, kinds=kinds)
         if peers:
             self._emit(Push(tuple(peers), data))
 
@@ -113,24 +114,37 @@ class Pushes:
             self._reading_for, self._waiting = self._waiting, {}
             self._ask(ask(ReadHeads(HEADS_MAX)), self._on_heads, None)
 
-    def heads_to_all_but(self, source: PeerId | None, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
-        """Tell everybody of these kinds but one our heads, which have changed."""
+    def heads_to_all_but(self, *owners: PeerId, kinds: Collection[PeerKind] = tuple(PeerKind)) -> None:
+        """Tell everybody of these kinds but some our heads, which have changed."""
         self.on_change(0)
-        self.heads(self.others(source, kinds))
+        self.heads(self.others(*owners, kinds=kinds))
 
-    def synced(self, entries: Sequence[Entry], source: PeerId) -> None:
+    def synced(self, entries: Sequence[Entry], source: PeerId, how: Callable[[bytes], Arrival | None]) -> None:
         """Tell of what a sync brought: by these entries, if it is so little, as our heads would have each client and hub sync for them.
 
-        In a mesh others get the same by other ways, and nothing is published again: it is told our heads.
+        In a mesh others get the same by other ways, and nothing is published again: it is told our heads. So is everybody if something was
+        passed on before the sync stored it: peers that have it start nothing, and one that it did not reach syncs.
+
+        Args:
+            entries: What it brought; empty if that is much.
+            source: With whom it was.
+            how: Says how the entry of a key came by another way.
         """
+        kinds: Collection[PeerKind] = (PeerKind.MESH,) if entries else tuple(PeerKind)
         for entry in entries:
             self.on_change(1)
-            self.insert(encode_event(Insert(entry.key, entry.value)), BY_PUSH, source)
-        self.heads_to_all_but(source, (PeerKind.MESH,) if entries else tuple(PeerKind))
+            arrival = how(entry.key)
+            if arrival is not None and arrival.is_spread:
+                kinds = tuple(PeerKind)
+            else:
+                self.insert(
+                    encode_event(Insert(entry.key, entry.value)), BY_PUSH, source, *(arrival.sources if arrival is not None else ())
+                )
+        self.heads_to_all_but(source, kinds=kinds)
 
-    def others(self, source: PeerId | None, kinds: Collection[PeerKind]) -> list[PeerId]:
-        """List the peers of these kinds that can be pushed to, but for the one that something came from."""
-        return [peer.id for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds and peer.id != source]
+    def others(self, *owners: PeerId, kinds: Collection[PeerKind] = tuple(PeerKind)) -> list[PeerId]:
+        """List the peers of these kinds that can be pushed to, but for those that something came from."""
+        return [peer.id for peer in self._peers.values() if peer.is_push_open and peer.kind in kinds and peer.id not in owners]
 
     def on_connected(self, peer: Peer) -> None:
         """Open the stream if that is our part."""

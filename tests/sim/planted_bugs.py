@@ -152,7 +152,7 @@ def blame_for_orphans(on_orphan: Any) -> Any:
 
 
 def push_back_to_source(insert: Any) -> Any:
-    return lambda self, data, kinds, source: insert(self, data, kinds, None)
+    return lambda self, data, kinds, *owners: insert(self, data, kinds)
 
 
 def keep_pushes_of_clients(self: Any, pending: Any, entry: Any) -> None:

@@ -76,7 +76,7 @@ class Invariants:
         self._passed: dict[PeerId, set[bytes]] = {}
         self._syncing: dict[PeerId, dict[PeerId, tuple[int, int]]] = {}  # with whom: token, entries at the start
         self._fruitless: dict[tuple[PeerId, PeerId], deque[float]] = {}
-        self._brought: dict[PeerId, dict[bytes, PeerId]] = {}
+        self._brought: dict[PeerId, dict[bytes, set[PeerId]]] = {}
         self._trees: set[bytes] = set()
         self.routers = RouterInvariants(self.correct, self._fail)
         self._law = LawInvariants(self.genuine, self._fail)
@@ -192,7 +192,7 @@ class Invariants:
             self._telling.on_told(replica, push.peers, event.heads)
             return
         key = self._check_committed(replica, push.data)
-        if self._brought[replica.id].get(key) in push.peers:
+        if not self._brought[replica.id].get(key, set()).isdisjoint(push.peers):
             self._fail("nothing goes back to its source", replica, f"{key.hex()} pushed to who brought it")
 
     # Peers
@@ -204,14 +204,14 @@ class Invariants:
         keys, foreseen = self._keys[replica.id], self._foreseen[replica.id]
         self._check_entry(replica, entry, keys, foreseen)
         foreseen.add(entry.key)
-        self._brought[replica.id][entry.key] = source
+        self._brought[replica.id].setdefault(entry.key, set()).add(source)
 
     def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
-        if verdict.is_new and verdict.entry is not None:
-            self._brought[replica.id][verdict.entry.key] = source
+        if verdict.accepted and verdict.entry is not None:
+            self._brought[replica.id].setdefault(verdict.entry.key, set()).add(source)
         if verdict.rule == Rule.PARENTS and verdict.entry is not None and source in replica.wires:
             self._telling.on_announced(replica, source, [verdict.entry.key], self._keys[replica.id])
         if self._is_blameless(source) and verdict.outcome is Outcome.REJECT:

@@ -1,0 +1,124 @@
+"""An entry that is being inserted, and that something else stores first: it goes to nobody who brought it, and to nobody twice."""
+
+import pytest
+from broadcast_support import ALICE, BOB, Harness, chain
+
+from gossiplog.broadcast import Appended, Foreseen, Inserted, InsertEntry, PeerKind
+from gossiplog.broadcast.pending import ARRIVALS_MAX, SOURCES_MAX, Arrival, Pending, PendingInserts
+from gossiplog.entry.message import Entry
+from gossiplog.entry.validation import Outcome, Rule, Verdict
+from gossiplog.sync.result import Ending, SyncResult
+from gossiplog.sync.rpc import Insert
+
+KNOWN, NEW, FULL = "known", "new", "full"
+
+
+@pytest.fixture
+def hub() -> Harness:
+    """A hub with clients, one of which it syncs with, whose insertions the tests answer."""
+    node = Harness()
+    for client in ("a", "b", "source"):
+        node.connect(client, PeerKind.CLIENT)
+    return node
+
+
+def inserting(node: Harness) -> int:
+    (action,) = node.of(InsertEntry)
+    return int(action.token)
+
+
+def decide(node: Harness, token: int, entry: Entry, what: str) -> dict[str, list[object]]:
+    verdicts = {
+        KNOWN: Verdict(Outcome.ACCEPT, entry=entry),
+        NEW: Verdict(Outcome.ACCEPT, entry=entry, is_new=True),
+        FULL: Verdict(Outcome.IGNORE, Rule.STORAGE, "the disk is full", entry),
+    }
+    node.tell(Inserted(token, verdicts[what]))
+    return node.pushed()
+
+
+def sync(node: Harness, *entries: Entry) -> dict[str, list[object]]:
+    """A sync has brought these."""
+    result = SyncResult(ending=Ending.COMPLETE)
+    for entry in entries:
+        node.log.insert(entry)
+        result.note_stored(entry, is_new=True)
+    node.holds = False
+    node.finish("source", result)
+    return node.pushed()
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_retried_orphan_that_was_passed_on_is_not_pushed_again_when_a_sync_stored_it_first(hub: Harness, is_early: bool) -> None:
+    parent, child = chain(2)
+    hub.push("a", child)
+    hub.log.insert(parent)
+    hub.holds = True
+    hub.tell(Appended([parent]))
+    token = inserting(hub)
+    hub.tell(Foreseen(token, child))
+    assert hub.pushed() == {"b": [child.key], "source": [child.key]}
+    if is_early:
+        assert decide(hub, token, child, KNOWN) == {}
+    # Whom its push did not reach hears of it by our heads.
+    assert sync(hub, child) == {"a": [[child.key]], "b": [[child.key]]}
+    if not is_early:
+        assert decide(hub, token, child, KNOWN) == {}
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_entry_that_a_sync_stored_first_goes_to_nobody_who_pushed_it(hub: Harness, is_early: bool) -> None:
+    first, second = chain(2)
+    hub.holds = True
+    hub.push("a", first)
+    token = inserting(hub)
+    if is_early:
+        assert decide(hub, token, first, KNOWN) == {}
+    assert sync(hub, first, second) == {"a": [second.key], "b": [first.key, second.key]}
+    if not is_early:
+        assert decide(hub, token, first, KNOWN) == {}
+
+
+def test_entry_that_is_posted_to_us_while_it_is_inserted_is_passed_on_once(hub: Harness) -> None:
+    first, second = chain(1)[0], chain(1, signer=ALICE)[0]
+    hub.holds = True
+    hub.push("a", first)
+    hub.tell(Foreseen(inserting(hub), first))
+    hub.push("b", second)
+    hub.holds = False
+    hub.log.insert(first)
+    hub.tell(Appended([first]))
+    assert hub.pushed() == {peer: [[first.key]] for peer in ("a", "b", "source")}
+    hub.tell(Appended([second]))
+    assert hub.pushed() == {"a": [second.key], "source": [second.key]}
+
+
+@pytest.mark.parametrize("by_sync", [False, True])
+def test_entry_that_was_passed_on_and_not_stored_is_told_by_our_heads_once_it_is(hub: Harness, by_sync: bool) -> None:
+    (entry,) = chain(1)
+    hub.holds = True
+    hub.push("a", entry)
+    token = inserting(hub)
+    hub.tell(Foreseen(token, entry))
+    assert hub.pushed() == {"b": [entry.key], "source": [entry.key]}
+    assert decide(hub, token, entry, FULL) == {}
+    if by_sync:
+        assert sync(hub, entry) == {"a": [[entry.key]], "b": [[entry.key]]}
+        return
+    hub.push("b", entry)
+    token = inserting(hub)
+    hub.log.insert(entry)
+    hub.holds = False
+    assert decide(hub, token, entry, NEW) == {"a": [[entry.key]], "source": [[entry.key]]}
+
+
+def test_arrivals_are_bounded_and_so_are_their_sources() -> None:
+    pending = PendingInserts(lambda action: None)
+    entry = chain(1, signer=BOB)[0]
+    for number in range(2 * SOURCES_MAX):
+        pending.insert(Insert(entry.key, entry.value), Pending(f"p{number}", entry.key, b""))
+    assert pending.take_arrival(entry.key) == Arrival({f"p{number}": None for number in range(SOURCES_MAX)})
+    assert pending.take_arrival(entry.key) is None
+    for number in range(ARRIVALS_MAX + 10):
+        pending.insert(Insert(number.to_bytes(20, "big"), b""), Pending("p", number.to_bytes(20, "big"), b""))
+    assert pending.arrivals == ARRIVALS_MAX and pending.take_arrival(bytes(20)) is None
