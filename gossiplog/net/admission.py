@@ -13,6 +13,7 @@ import trio
 
 from ..sync.rate import address_group
 from .access import Access
+from .forgeries import Forgeries
 
 __all__ = ["Admission", "HubLimits", "Place", "Refused", "Worth", "client_address"]
 
@@ -104,10 +105,12 @@ class Admission:
 
     Attributes:
         limits: The rules.
+        forgeries: Which addresses posted any, to whichever of the logs.
     """
 
     def __init__(self, limits: HubLimits) -> None:
         self.limits = limits
+        self.forgeries = Forgeries(self.is_exempt)
         self._places: dict[Place, None] = {}
         self._leaving = 0
         self._delivered: OrderedDict[str, None] = OrderedDict()

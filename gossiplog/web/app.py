@@ -52,13 +52,15 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
     for topic, service in hub.services.items():
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
         guarded = [Middleware(Guard, health=service.health)]
-        routes += [Mount(path, routes=_api(service, hub, memory, glass), middleware=guarded) for path in paths]
+        # Of whatever has a limit there is one, by whichever path somebody comes.
+        api = _api(service, hub, memory, glass)
+        routes += [Mount(path, routes=api, middleware=guarded) for path in paths]
     return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
 
 
 def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Sequence[BaseRoute]:
     door = partial(Door, hub.admission.limits.access, [service.topic])
-    messages, watch = ReferenceApi(service, hub.admission, memory), OwnApi(service, memory.answers)
+    messages, watch = ReferenceApi(service, hub.intakes[service.topic], hub.admission, memory), OwnApi(service, memory.answers)
     facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
     diagnosis, proving = DiagnosisApi(service), ProvingApi(service.topic, hub)
     return [

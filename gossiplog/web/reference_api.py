@@ -34,12 +34,12 @@ from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.admission import Admission
 from ..net.journal import note
+from ..net.service.intake import Intake
 from ..net.service.service import Service
 from ..plan import ask
 from ..sync.rate import address_group
 from ..tasks.spans import span
 from .client_memory import GaveWay, Holder, Memory
-from .forgeries import Forgeries
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
 from .streamed import Streamed, Write
 
@@ -66,17 +66,18 @@ class ReferenceApi:
 
     Args:
         service: Of the log.
+        intake: Which entries are taken.
         admission: Who is let in.
         memory: What bodies and pages may take of it.
     """
 
-    def __init__(self, service: Service, admission: Admission, memory: Memory) -> None:
+    def __init__(self, service: Service, intake: Intake, admission: Admission, memory: Memory) -> None:
         self._service = service
         self._log = service.log
-        self._intake = service.intake
+        self._intake = intake
         self._memory = memory
         self._admission = admission
-        self._forgeries = Forgeries(admission)
+        self._forgeries = admission.forgeries
         self._decoding = trio.CapacityLimiter(1)
 
     async def clock(self, request: Request) -> Response:

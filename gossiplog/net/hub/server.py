@@ -20,13 +20,13 @@ import trio
 
 from ...broadcast import PeerKind
 from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProtocolError
-from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ...tasks.nursery import open_service_nursery
 from ..access import Rights
 from ..admission import Admission, HubLimits, Place, Refused, client_address
 from ..journal import note
 from ..refusal import Refusal
+from ..service.intake import Intake
 from ..service.peers import PeerConnectionState
 from ..service.registry import open_service
 from ..service.service import Service
@@ -60,6 +60,7 @@ class Hub:
         services: The service of each log, by topic.
         addresses: Host and port of each socket, as bound.
         admission: Who is let in.
+        intakes: Which entries are taken of whoever comes by it, by topic.
         http: Serves plain HTTP, if anything does.
         flushes: Writes to all WebSockets.
     """
@@ -68,6 +69,7 @@ class Hub:
         self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: Callable[[Hub], ServeHttp] | None
     ) -> None:
         self.services: dict[str, Service] = {}
+        self.intakes: dict[str, Intake] = {}
         self.addresses: list[tuple[str, int]] = []
         self.admission = admission
         self.flushes = Flushes()
@@ -120,6 +122,7 @@ class Hub:
             stack.enter_context(service.guarded_by(self.admission))
             intake = stack.enter_context(service.intakes.taking(self.admission.limits.access))
             await intake.wait_counted()
+            self.intakes[log.topic] = intake
             self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
             self._removed.discard(log.topic)
         self.remake()
@@ -127,6 +130,7 @@ class Hub:
     async def remove(self, topic: str) -> None:
         """Serve a log no longer: its clients' connections are closed, after what waits for them went out, within a second."""
         service, held = self.services.pop(topic, None), self._held.pop(topic, None)
+        self.intakes.pop(topic, None)
         if service is None or held is None:
             return
         self._removed.add(topic)
@@ -247,21 +251,22 @@ class Hub:
     async def _serve_websocket(
         self, connection: TcpStream, head: Head, service: Service, client: str, port: int, place: Place, rights: Rights
     ) -> None:
+        intake = self.intakes[service.topic]
         with trio.fail_after(self.admission.limits.handshake_s):
             websocket = await accept_websocket(connection, head.raw, _subprotocol(head))
-        peer = PeerId(f"ws://{_show(client)}:{port}")
         is_counted = not self.admission.is_exempt(client)
-        async with (
-            open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers, flushes=self.flushes) as muxed,
-            service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights) as link,
-        ):
-            place.worth = lambda: link.peer.worth
-            note("client connected", peer=peer, topic=service.topic)
-            reason = "the server closes"
-            try:
-                reason = (await muxed.wait_ended()).reason
-            finally:
-                note("client gone", peer=peer, topic=service.topic, reason=reason)
+        with service.named(f"ws://{_show(client)}:{port}") as peer:
+            async with (
+                open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers, flushes=self.flushes) as muxed,
+                service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, intake=intake) as link,
+            ):
+                place.worth = lambda: link.peer.worth
+                note("client connected", peer=peer, topic=service.topic)
+                reason = "the server closes"
+                try:
+                    reason = (await muxed.wait_ended()).reason
+                finally:
+                    note("client gone", peer=peer, topic=service.topic, reason=reason)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from .figures import Figures
 from .insert_queue import InsertQueue
-from .intake import Intake
+from .intake import Bringer, Intakes
 from .observer import Observer
 from .own_appends import OwnAppends
 from .peers import Peer
@@ -34,17 +34,14 @@ class Owner(Protocol):
         strangers: Whom of its peers has to wait.
         figures: What it has done so far.
         observer: Told of what a sync brought; None where nobody wants to know.
+        intakes: Which entries of clients are taken.
     """
 
     log: Replica
     strangers: Strangers
     figures: Figures
     observer: Observer | None
-
-    @property
-    def intake(self) -> Intake:
-        """Which entries of clients are taken."""
-        ...
+    intakes: Intakes
 
     @property
     def peers(self) -> Mapping[PeerId, Peer]:
@@ -90,15 +87,15 @@ class Arrivals:
             return [Verdict(Outcome.IGNORE, Rule.UNWELCOME, "this client may not push")] * len(entries)
         await service.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
         admit: Callable[[Verdict], Verdict] | None = None
-        if peer.kind is PeerKind.CLIENT and not service.intake.is_open:
-            admit = partial(service.intake.judge, address=peer.metered)
+        if peer.bringer.intake is not None and not peer.bringer.intake.is_open:
+            admit = peer.bringer.judge
         verdicts = await self.queue.insert_synced(entries, partial(self._foresee, peer), admit)
         for (key, _), verdict in zip(entries, verdicts, strict=True):
             note_refusal(peer, key, verdict)
             _note_intake(peer, verdict)
             service.figures.count("sync", verdict)
             if admit is not None:
-                service.intake.settle(verdict, peer.metered)
+                peer.bringer.settle(verdict)
         if service.observer is not None:
             service.observer.on_synced(peer.id, way, [key for key, _ in entries], verdicts)
         return verdicts
@@ -109,14 +106,14 @@ class Arrivals:
 
     def _foresee(self, peer: Peer, key: bytes, value: bytes) -> Verdict | None:
         """Refuse without verifying it what a client brings that was over a limit with what it brought last."""
-        return self._service.intake.foresee(key, value, peer.metered) if peer.is_over and peer.kind is PeerKind.CLIENT else None
+        return peer.bringer.foresee(key, value) if peer.is_over else None
 
     def _admit(self, action: InsertEntry, verdict: Verdict) -> Verdict:
-        peer = self._service.peers.get(action.source)
-        if peer is not None and peer.kind is not PeerKind.CLIENT:
-            return verdict
-        # Of a client that has gone by now, the address is not known any more.
-        return self._service.intake.judge(verdict, None if peer is None else peer.metered)
+        return self._bringer(action.source).judge(verdict)
+
+    def _bringer(self, source: PeerId) -> Bringer:
+        peer = self._service.peers.get(source)
+        return self._service.intakes.bringer(source) if peer is None else peer.bringer
 
     def _on_foreseen(self, action: InsertEntry, entry: Entry) -> None:
         if len(self._service.peers) > 1:
@@ -128,8 +125,7 @@ class Arrivals:
         service.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
         peer = service.peers.get(action.source)
         service.figures.count("gossip" if peer is not None and peer.kind is PeerKind.MESH else "push", verdict)
-        if peer is None or peer.kind is PeerKind.CLIENT:
-            service.intake.settle(verdict, None if peer is None else peer.metered)
+        self._bringer(action.source).settle(verdict)
         if peer is not None:
             # Of a peer that went and came back, what it sent before may be decided upon now.
             peer.inserting = max(0, peer.inserting - 1)

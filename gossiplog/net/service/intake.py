@@ -23,13 +23,15 @@ from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import DecodeError
 from ...log.requests import ReadCount, ReadTail
 from ...plan import ask
+from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ..access import Access, LogAccess, Quota
 from .ask_log import ask_until_answered
 
-__all__ = ["Intake", "Intakes", "Wait"]
+__all__ = ["OUR_CHOICE", "Bringer", "Intake", "Intakes", "Wait"]
 
 _METERS_MAX = 65_536
+_DEPARTED_MAX = 4_096
 _PAGE = 500
 _MINUTE_S = 60.0
 _COUNTED_SOON_S = 1.0
@@ -240,20 +242,54 @@ class Intake:
         self._log_bytes += sign * size
 
 
+class Bringer(NamedTuple):
+    """Under which rules a peer brings entries.
+
+    Attributes:
+        intake: Of the listener that it came by; None for no client.
+        address: Whose allowance they are taken from, beside their writers'; None for nobody's.
+        is_forgotten: It is not known any more how it came.
+    """
+
+    intake: Intake | None
+    address: str | None
+    is_forgotten: bool = False
+
+    def judge(self, verdict: Verdict) -> Verdict:
+        """Have the last word on an entry that was verified. See `Intake.judge`."""
+        if self.is_forgotten and verdict.accepted:
+            return Verdict(Outcome.IGNORE, Rule.UNWELCOME, "it waited for longer than we remember who brought it", verdict.entry)
+        return verdict if self.intake is None else self.intake.judge(verdict, self.address)
+
+    def settle(self, verdict: Verdict) -> None:
+        """Take the outcome for an entry that was judged. See `Intake.settle`."""
+        if self.intake is not None:
+            self.intake.settle(verdict, self.address)
+
+    def foresee(self, key: bytes, value: bytes) -> Verdict | None:
+        """Refuse an entry before its signature is verified. See `Intake.foresee`."""
+        return None if self.intake is None else self.intake.foresee(key, value, self.address)
+
+
+OUR_CHOICE = Bringer(None, None)
+"""Whoever is no client: we chose it, and take what it has."""
+_FORGOTTEN = Bringer(None, None, is_forgotten=True)
+
+
 class Intakes:
     """What the listeners of one log take: those that have the same rules count together.
 
     Args:
         log: Open.
 
-    Attributes:
-        current: Of who listens; everything is taken where nobody does.
+    Whoever came by one of them is held to its rules, whatever the others allow. An entry may outlive its connection: in the queue, or as
+    an orphan. So it is remembered for a while how those came who left.
     """
 
     def __init__(self, log: Replica) -> None:
         self._log = log
-        self._open = self.current = Intake(log, Access())
         self._taking: dict[Access, _Taking] = {}
+        self._departed: OrderedDict[PeerId, Bringer] = OrderedDict()
 
     @contextmanager
     def taking(self, access: Access) -> Iterator[Intake]:
@@ -263,7 +299,6 @@ class Intakes:
             taking = self._taking[access] = _Taking(Intake(self._log, access))
             self._log.tasks.start_soon(taking.run)
         taking.listeners += 1
-        self.current = taking.intake
         try:
             yield taking.intake
         finally:
@@ -271,7 +306,17 @@ class Intakes:
             if not taking.listeners:
                 taking.scope.cancel()
                 del self._taking[access]
-                self.current = next((each.intake for each in reversed(self._taking.values())), self._open)
+
+    def on_left(self, peer: PeerId, bringer: Bringer) -> None:
+        """Remember how a peer came that has left."""
+        self._departed[peer] = bringer
+        self._departed.move_to_end(peer)
+        if len(self._departed) > _DEPARTED_MAX:
+            self._departed.popitem(last=False)
+
+    def bringer(self, peer: PeerId) -> Bringer:
+        """Say how a peer came that has left. Of one that is forgotten nothing is taken: what it brought is brought again by others."""
+        return self._departed.get(peer, _FORGOTTEN)
 
 
 @dataclass(slots=True)

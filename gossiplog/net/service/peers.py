@@ -18,6 +18,7 @@ from ..access import ALL, Rights
 from ..admission import Worth
 from ..journal import note
 from ..transport.stream import Connection
+from .intake import OUR_CHOICE, Bringer
 from .pubsub_stream import RpcSender
 from .push_stream import PushStream
 
@@ -107,7 +108,7 @@ class Peer:
         bad_streams: Sync streams on which it broke the protocol.
         counts: See `PeerConnectionState`.
         refusals: Why messages of its were refused, as far as that was logged.
-        metered: Whose allowance its entries are taken from, beside their writers'; None for nobody's.
+        bringer: Under which rules it brings entries.
         rights: What it may, where it is a client.
         is_over: What it brought last was not taken: over a quota, or its writer's entries are not.
         told: What has been logged of it once, and is not again.
@@ -136,7 +137,7 @@ class Peer:
     counts: Counter[str] = field(default_factory=Counter)
     refusals: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
-    metered: str | None = None
+    bringer: Bringer = OUR_CHOICE
     rights: Rights = ALL
     is_over: bool = False
 

@@ -27,6 +27,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Any, TypeAlias, assert_never
 
 import trio
@@ -76,7 +77,7 @@ from .bans import Bans
 from .dialler import Dialler, ask_dialler
 from .figures import Figures
 from .health import Health
-from .intake import Intake, Intakes
+from .intake import Bringer, Intake, Intakes
 from .observer import Observer
 from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
@@ -126,6 +127,7 @@ class Service:
         self.users = 0
         self.hubs: set[str] = set()
         self.peers: dict[PeerId, Peer] = {}
+        self._names: set[str] = set()
         self.health = Health(log)
         self.figures = Figures()
         self.intakes = Intakes(log)
@@ -160,6 +162,7 @@ class Service:
         has_push: bool = True,
         is_counted: bool = True,
         rights: Rights = ALL,
+        intake: Intake | None = None,
     ) -> AsyncIterator[PeerConnection]:
         """Take a connection into use for the length of a block, which ends when the connection is closed.
 
@@ -171,6 +174,7 @@ class Service:
             pubsub_protocol: The one of `protocols` that the peer speaks as well; None without pubsub.
             has_push: The peer speaks our push protocol; False for a stranger who takes part in pubsub alone.
             rights: What it may, if it is a client.
+            intake: Which of its entries are taken, if it is a client.
             is_counted: Its address counts where the router counts peers by address; False for loopback and proxies.
         """
         async with open_service_nursery() as nursery:
@@ -180,7 +184,7 @@ class Service:
                 origin = None if connection.address is None else address_group(connection.address)
                 sender = self._streams.sender(connection.peer)
                 peer = Peer(connection.peer, kind, pubsub_protocol, sender, new_bucket(trio.current_time()), origin)
-                peer.rights, peer.metered = rights, origin if is_counted else None
+                peer.rights, peer.bringer = rights, Bringer(intake, origin if is_counted else None)
                 self.peers[peer.id] = peer
             link = PeerConnection(connection, peer, nursery, time.time())
             peer.links.append(link)
@@ -197,10 +201,24 @@ class Service:
                 peer.links.remove(link)
                 if not peer.links:
                     del self.peers[peer.id]
+                    self.intakes.on_left(peer.id, peer.bringer)
                     self.tell(Disconnected(peer.id))
                 self._streams.on_detached(link)
                 self.figures.on_detached(connection)
                 nursery.cancel_scope.cancel()
+
+    @contextmanager
+    def named(self, name: str) -> Iterator[PeerId]:
+        """Name a client for the length of a block. Two that come from one port, by two listeners or two proxies, are not one peer.
+
+        Each has rights and rules of its own.
+        """
+        id = PeerId(name if name not in self._names else next(f"{name}#{n}" for n in count(2) if f"{name}#{n}" not in self._names))
+        self._names.add(id)
+        try:
+            yield id
+        finally:
+            self._names.discard(id)
 
     def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
         """Note that a peer that is connected speaks pubsub, which it did not before, or speaks it no longer; else nothing happens.
@@ -218,11 +236,6 @@ class Service:
         note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
         self.tell(PubsubChanged(id, protocol))
         self._streams.on_pubsub(peer)
-
-    @property
-    def intake(self) -> Intake:
-        """Which entries of clients are taken."""
-        return self.intakes.current
 
     def tell(self, event: Event) -> None:
         """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 
 import trio
 
-from ..net.admission import Admission
 from ..sync.rate import address_group
 
 __all__ = ["Forgeries"]
@@ -24,17 +24,17 @@ class Forgeries:
     Only posts wait, as nothing but the address is known of who posts, and honest ones may share it.
 
     Args:
-        admission: Who is let in.
+        is_exempt: Whether an address is let be.
     """
 
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
+    def __init__(self, is_exempt: Callable[[str], bool]) -> None:
+        self._is_exempt = is_exempt
         # When all that came from an address will be forgotten.
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def wait_s(self, address: str) -> int:
         """How many seconds an address has to wait before it may post again."""
-        if self._admission.is_exempt(address):
+        if self._is_exempt(address):
             return 0
         over = self._until.get(address_group(address), 0.0) - trio.current_time() - (_MOST - 1) * _DECAY_S
         return max(0, math.ceil(over))
