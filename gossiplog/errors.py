@@ -82,8 +82,8 @@ class RemoteProtocolError(GossipLogError):
         peer: Who it was, as the driver names it, or None where no network is involved.
     """
 
-    def __init__(self, message: str, *, peer: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, peer: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
         self.peer = peer
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from ..archive.jsonl import entry_to_line
 from ..codec import pcf_encode
@@ -13,19 +14,21 @@ from ..entry.message_id import decode_id
 from ..entry.rules import check_topic, next_clock
 from ..entry.signing import Signer, sign_entry
 from ..errors import CannotConnect, DecodeError, GossipLogError, LocalProtocolError, NotAuthorised, Rejected, RemoteProtocolError
+from .asking import ask_server, read_json, said
 from .exits import ExitCode, Failure
-from .tokens import unreached_hint
+from .output import clean
 
 if TYPE_CHECKING:
     import ssl
-    import urllib.error
+
+    from ..net.hub.asking import HttpAnswer
 
 __all__ = ["Poster", "is_server_url"]
 
-_SCHEMES = {"ws": "http", "wss": "https", "http": "http", "https": "https"}
+_SCHEMES = ("ws", "wss", "http", "https")
 _ANSWER_S = 30.0
-_ANSWER_BYTES_MAX = 2**20
 _PARENTS_MAX = 256
+_TOPICS_NAMED = 5
 
 
 def is_server_url(text: str) -> bool:
@@ -42,29 +45,32 @@ class Poster:
         token: Lets us in; without one the signer does, where the server lets in its did.
         value_bytes_max: The largest entry.
         tls: How the server's certificate is checked; the system's authorities unless given.
+        tell: Is told, before anything is signed, of a topic that the server named, and not the URL.
     """
 
-    def __init__(self, url: str, signer: Signer, token: str | None, value_bytes_max: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        signer: Signer,
+        token: str | None,
+        value_bytes_max: int,
+        tls: ssl.SSLContext | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        from ..net.hub.asking import parse_server_url
+
         try:
-            parts = urlsplit(url)
-            netloc, path = parts.netloc, parts.path.rstrip("/")
-        except ValueError as error:
-            raise Failure(f"this is no URL: {error}", code=ExitCode.USAGE, kind="usage") from None
-        found = [part.removeprefix("token=") for part in parts.query.split("&") if part.startswith("token=")]
-        if not netloc:
-            raise Failure("this is no URL of a server", hint="ws://HOST:PORT, with /TOPIC where it serves several", code=ExitCode.USAGE)
-        self._server = f"{_SCHEMES[parts.scheme]}://{netloc}"
-        self._base = f"{self._server}{path}/api"
+            self._server = parse_server_url(url, token=token)
+        except LocalProtocolError as error:
+            raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
+        path = self._server.target.partition("?")[0].rstrip("/")
+        self._base = f"{path}/api"
         self._topic = unquote(path.strip("/"))
-        self._token = token or (unquote(found[0]) if found else None)
         self._signer = signer
         self._value_bytes_max = value_bytes_max
-        self._proves = self._token is None
-        if tls is None and parts.scheme in ("wss", "https"):
-            import ssl
-
-            tls = ssl.create_default_context()
-        self._tls = tls if parts.scheme in ("wss", "https") else None
+        self._proves = not self._server.headers
+        self._tls = tls
+        self._tell = tell
 
     def append(self, payload: Any) -> Entry:
         """Append a payload, with the server's heads of this moment as parents.
@@ -75,78 +81,81 @@ class Poster:
             NotAuthorised: It does not let us.
             Rejected: It does not take the entry.
             RemoteProtocolError: It answers something else.
+            Failure: It serves several logs, and the URL names none.
         """
         data = pcf_encode.encode(payload)
-        clock = self._read("/clock")
+        clock = self._read(f"{self._base}/clock")
         try:
             parents = sorted({decode_id(id) for id in clock["parents"]})[-_PARENTS_MAX:]
-            topic = self._find_topic()
+            topic = self._topic or self._find_topic()
             check_topic(topic)
         except (DecodeError, LocalProtocolError, LookupError, TypeError, AttributeError):
-            raise RemoteProtocolError(f"{self._base} answered something else") from None
+            raise self._nonsense() from None
         entry = sign_entry(self._signer, topic, next_clock(parents), parents, data, value_bytes_max=self._value_bytes_max)
-        self._ask("/messages", entry_to_line(entry))
+        self._ask(f"{self._base}/messages", entry_to_line(entry))
         return entry
 
     def _find_topic(self) -> str:
-        if not self._topic:
-            (self._topic,) = self._read("/", server=True)["topics"]
-        return self._topic
+        """Ask the server which log it serves: an entry counts in the log of its topic, wherever that is, so the signer is told."""
+        topics = self._read("/")["topics"]
+        if not isinstance(topics, list) or not topics or not all(isinstance(topic, str) for topic in topics):
+            raise self._nonsense()
+        if len(topics) > 1:
+            some = ", ".join(clean(topic[:128]) for topic in topics[:_TOPICS_NAMED])
+            hint = "name one at the end of the URL: URL/TOPIC"
+            raise Failure(f"the server has {len(topics)} logs: {some}", hint=hint, code=ExitCode.USAGE, kind="usage")
+        topic: str = topics[0]
+        check_topic(topic)
+        if self._tell is not None:
+            self._tell(f"signing for the topic {topic}, which the server named; {self._server.url}/{topic} names it yourself")
+        self._topic = topic
+        return topic
 
-    def _read(self, path: str, *, server: bool = False) -> Any:
-        try:
-            return json.loads(self._ask(path, server=server))
-        except ValueError:
-            raise RemoteProtocolError(f"{self._base} answered something else") from None
+    def _nonsense(self) -> RemoteProtocolError:
+        return RemoteProtocolError(f"{self._server.url} answered something else", hint="is that a server of logs?")
 
-    def _ask(self, path: str, body: bytes | None = None, *, server: bool = False) -> bytes:
+    def _read(self, path: str) -> Any:
         try:
-            return self._ask_once(path, body, server=server)
+            return read_json(self._ask(path))
+        except DecodeError:
+            raise self._nonsense() from None
+
+    def _ask(self, path: str, body: bytes | None = None) -> HttpAnswer:
+        try:
+            return self._ask_once(path, body)
         except NotAuthorised:
             if not self._prove():
                 raise
-        return self._ask_once(path, body, server=server)
+        return self._ask_once(path, body)
 
     def _prove(self) -> bool:
         """Get a token for our signer's did; say whether there is one that we did not have."""
         import trio
 
-        from ..net.hub.client import fetch_token, parse_url
+        from ..net.hub.client import fetch_token
 
         if not self._proves:
             return False
-        hub = parse_url("ws" + self._base.removeprefix("http").removesuffix("/api"), identity=self._signer)
-        before, self._token = self._token, trio.run(fetch_token, hub, self._tls)
-        return self._token not in (None, before)
+        token = trio.run(fetch_token, replace(self._server, identity=self._signer), self._tls)
+        before, headers = self._server.headers, () if token is None else (("Authorization", f"Bearer {token}"),)
+        self._server = replace(self._server, headers=headers)
+        return headers not in ((), before)
 
-    def _ask_once(self, path: str, body: bytes | None, *, server: bool) -> bytes:
-        # They take a tenth of the time of a command that asks nobody.
-        import http.client
-        import urllib.error
-        import urllib.request
-
-        url = (self._server if server else self._base) + path
-        headers = {"Content-Type": "application/json"} | ({} if self._token is None else {"Authorization": f"Bearer {self._token}"})
-        try:
-            request = urllib.request.Request(url, body, headers)
-            with urllib.request.urlopen(request, timeout=_ANSWER_S, context=self._tls) as response:
-                answer: bytes = response.read(_ANSWER_BYTES_MAX)
-                return answer
-        except urllib.error.HTTPError as error:
-            raise _refusal(error) from None
-        except http.client.HTTPException:
-            raise RemoteProtocolError(f"{self._base} does not speak HTTP") from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise CannotConnect(f"cannot ask {self._base}: {reason}", hint=unreached_hint(reason)) from None
+    def _ask_once(self, path: str, body: bytes | None) -> HttpAnswer:
+        answer = ask_server(self._server, path, body, tls=self._tls, answer_s=_ANSWER_S)
+        if answer.status not in (200, 201):
+            raise _refusal(answer)
+        return answer
 
 
-def _refusal(error: urllib.error.HTTPError) -> GossipLogError:
-    said = error.read(500).decode("utf-8", "replace").strip()
-    message = f"the server answered {error.code}" + (f": {said}" if said else "")
-    if error.code in (401, 403):
+def _refusal(answer: HttpAnswer) -> GossipLogError:
+    words = said(answer)
+    message = f"the server answered {answer.status}" + (f": {words}" if words else "")
+    if answer.status in (401, 403):
         return NotAuthorised(message, hint="--token-file FILE or GOSSIPLOG_TOKEN lets you in, or your did, if the server's rules do")
-    if error.code in (429, 503):
-        wait = error.headers.get("Retry-After")
-        return CannotConnect(message, hint=f"nothing was stored; try again in {wait} s" if wait else "nothing was stored; try again")
-    return Rejected(message) if error.code == 400 else RemoteProtocolError(message)
+    if answer.status in (429, 503):
+        wait = answer.first(b"retry-after") or ""
+        return CannotConnect(
+            message, hint=f"nothing was stored; try again in {wait} s" if wait.isdigit() else "nothing was stored; try again"
+        )
+    return Rejected(message) if answer.status == 400 else RemoteProtocolError(message)

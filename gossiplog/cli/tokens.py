@@ -89,7 +89,8 @@ def client_tls(authority: str | None) -> ssl.SSLContext | None:
 
 
 def unreached_hint(reason: object) -> str:
-    """Say what helps where a server could not be asked."""
+    """Say what helps where a server could not be asked, by the error or, where it has one, its `reason`."""
+    reason = getattr(reason, "reason", reason)
     if isinstance(reason, ssl.SSLCertVerificationError):
         return "trust its CA with --tls-ca FILE"
     if isinstance(reason, ssl.SSLError | ConnectionResetError):

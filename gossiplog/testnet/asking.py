@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import trio
 
-from ..errors import CannotConnect, RemoteProtocolError
+from ..codec import plain_json
+from ..errors import CannotConnect, DecodeError, RemoteProtocolError
 from ..net.transport.http_request import request
 
 __all__ = ["Refused", "ask", "ask_json"]
@@ -36,17 +36,17 @@ async def ask(place: tuple[str, int], target: str, body: bytes | None = None) ->
         with trio.fail_after(_ANSWER_S):
             stream = await trio.open_tcp_stream(*place)
             async with stream:
-                status, answer = await request(stream, f"{place[0]}:{place[1]}", target, body, answer_bytes_max=_ANSWER_BYTES_MAX)
+                answer = await request(stream, f"{place[0]}:{place[1]}", target, body, answer_bytes_max=_ANSWER_BYTES_MAX)
     except (OSError, trio.BrokenResourceError, RemoteProtocolError, trio.TooSlowError) as error:
         raise CannotConnect(f"no answer from {place[0]}:{place[1]}: {error or 'too slow'}") from None
-    if not 200 <= status < 300:
-        raise Refused(f"{place[0]}:{place[1]} answered {status}: {answer[:300].decode('utf-8', 'replace').strip()}")
-    return answer
+    if not 200 <= answer.status < 300:
+        raise Refused(f"{place[0]}:{place[1]} answered {answer.status}: {answer.body[:300].decode('utf-8', 'replace').strip()}")
+    return answer.body
 
 
 async def ask_json(place: tuple[str, int], target: str, body: bytes | None = None) -> Any:
     """Ask, and read the answer as JSON. Raises as `ask`."""
     try:
-        return json.loads(await ask(place, target, body))
-    except ValueError:
+        return plain_json.decode(await ask(place, target, body))
+    except DecodeError:
         raise CannotConnect(f"{place[0]}:{place[1]} answered something else") from None

@@ -87,7 +87,8 @@ def append(
     refused stops the run: what came before it is kept, and the message says which line it was.
 
     In place of LOG there may be the URL of a running server: the entry is signed here, and posted there. A log that is being served is
-    appended to in this way; of several lines, each is posted by itself.
+    appended to in this way; of several lines, each is posted by itself. The entry is for the log of the topic at the end of the URL;
+    where there is none, for the one log of the server, and the topic that it named is told before anything is signed.
 
     An acknowledged entry survives a killed process at any durability; with 'full' also the loss of power, with 'normal' all but the
     last moments before it, with 'off' the file itself may suffer from it.
@@ -109,7 +110,8 @@ def append(
     signer = Keyring.from_environment().choose(key_name)
 
     if is_server_url(log):
-        _post(Poster(log, signer, read_token(token_file), value_bytes_max, client_tls(tls_ca)), payload, lines, out)
+        poster = Poster(log, signer, read_token(token_file), value_bytes_max, client_tls(tls_ca), out.note)
+        _post(poster, payload, lines, out)
         return
     if tls_ca is not None or token_file is not None:
         raise click.UsageError("--tls-ca and --token-file are for a server, at a ws:// or wss:// URL", click.get_current_context())
@@ -132,13 +134,13 @@ def _read_payload(payload: str | None) -> bytes:
 
 def _post(poster: Poster, payload: str | None, lines: bool, out: Output) -> None:
     if not lines:
-        _report(poster.append(_parse(_read_payload(payload))), out)
+        _report(poster.append(_parse(_read_payload(payload))), out, is_posted=True)
         return
     kept = 0
     for chunk in _batches(sys.stdin.buffer, _BATCH):
         for number, text in chunk:
             try:
-                _report(poster.append(_parse(text)), out)
+                _report(poster.append(_parse(text)), out, is_posted=True)
             except errors.GossipLogError as error:
                 raise _stopped(error, number, kept) from error
             kept = number
@@ -258,10 +260,11 @@ def _hint_at_quotes(text: bytes) -> str | None:
     return None
 
 
-def _report(entry: Entry, out: Output) -> None:
+def _report(entry: Entry, out: Output, *, is_posted: bool = False) -> None:
+    """Show an entry; of one that was posted also the log that it was signed for, which nobody here has."""
     if out.is_quiet:
         out.line(entry.id)
     elif out.is_json:
-        out.record({"id": entry.id, "clock": entry.clock})
+        out.record({"id": entry.id, "clock": entry.clock} | ({"topic": entry.topic} if is_posted else {}))
     else:
-        out.line(f"{out.style(entry.id, 'yellow')}  clock {entry.clock}")
+        out.line(f"{out.style(entry.id, 'yellow')}  clock {entry.clock}" + (f"  topic {entry.topic}" if is_posted else ""))

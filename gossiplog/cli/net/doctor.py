@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import time
 from typing import TYPE_CHECKING
 
 import click
 
+from ..asking import certificate_of
 from ..exits import ExitCode, Failure
 from ..location import Location
 from ..options import output_options
@@ -26,7 +26,6 @@ __all__ = ["doctor"]
 
 _COLUMNS = (Column("severity"), Column("check"), Column("what is so, and what to do"))
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
-_CONNECT_S = 10.0
 _HAS_EXPIRED = 10
 """OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED."""
 
@@ -81,7 +80,7 @@ def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[
     from ...version import VERSION
 
     asker = Asker(url, tls, token)
-    certificate = _certificate(asker, tls or ssl.create_default_context()) if asker.is_tls else None
+    certificate = _certificate(asker, tls or ssl.create_default_context()) if asker.server.is_tls else None
     if certificate is not None and certificate.left_s <= 0:
         # With that nobody asks it anything more.
         return examine(Vitals(certificate=certificate))
@@ -99,18 +98,16 @@ def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
     """Look at the server's certificate; None where that cannot be looked at, which asking it will tell."""
     from ...glass.vitals import Certificate
 
+    host = asker.server.host
     try:
-        with (
-            socket.create_connection((asker.host, asker.port or 443), _CONNECT_S) as plain,
-            tls.wrap_socket(plain, server_hostname=asker.host) as secure,
-        ):
-            shown = secure.getpeercert()
-    except ssl.SSLCertVerificationError as error:
-        if error.verify_code == _HAS_EXPIRED:
-            return Certificate(asker.host, -1.0)
-        text, hint = f"{asker.host} shows a certificate that is not trusted: {error.verify_message}", "trust its CA with --tls-ca FILE"
+        shown = certificate_of(asker.server, tls)
+    except OSError as error:
+        reason = getattr(error, "reason", None)
+        if not isinstance(reason, ssl.SSLCertVerificationError):
+            return None
+        if reason.verify_code == _HAS_EXPIRED:
+            return Certificate(host, -1.0)
+        text, hint = f"{host} shows a certificate that is not trusted: {reason.verify_message}", "trust its CA with --tls-ca FILE"
         raise Failure(text, hint=hint, code=ExitCode.NETWORK, kind="tls") from None
-    except OSError:
-        return None
-    ends = (shown or {}).get("notAfter")
-    return Certificate(asker.host, ssl.cert_time_to_seconds(ends) - time.time()) if isinstance(ends, str) else None
+    ends = shown.get("notAfter")
+    return Certificate(host, ssl.cert_time_to_seconds(ends) - time.time()) if isinstance(ends, str) else None

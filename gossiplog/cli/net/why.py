@@ -73,7 +73,7 @@ def _ask_both(here: Asker, there: Asker, entry: str) -> Mapping[str, Any]:
         theirs = there.ask_object("peers")
     except Failure as failure:
         # What we know without it is an answer too.
-        return _without(here.ask_object("why", entry=entry, peer=there.url), failure)
+        return _without(here.ask_object("why", entry=entry, peer=there.server.url), failure)
     try:
         ids, topics = (str(ours["me"]), str(theirs["me"])), (str(ours["topic"]), str(theirs["topic"]))
         answer = Answer.from_record(here.ask_object("why", entry=entry, peer=ids[1]))

@@ -33,7 +33,7 @@ from ..transport.tcp import dial_tcp
 from ..transport.websocket import WebSocketStream, connect_websocket
 from .proving import prove
 
-__all__ = ["HubLink", "HubUrl", "connect", "dial_hub", "fetch_token", "open_websocket", "parse_url"]
+__all__ = ["HubLink", "HubUrl", "connect", "dial_hub", "fetch_token", "in_words", "open_websocket", "parse_url", "tls_of"]
 
 DIAL_S = 10.0
 STABLE_S = 10.0
@@ -92,6 +92,9 @@ def parse_url(url: str, *, token: str | None = None, headers: Mapping[str, str] 
             f"{take_token(url)[0]!r} is no URL of a hub", hint="ws://HOST:PORT, or wss:// with TLS; /TOPIC where it serves several logs"
         )
     target, found = take_token((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
+    if not (target.isascii() and parts.netloc.isascii() and (target + parts.netloc).isprintable() and " " not in target):
+        hint = "names of other letters as xn--…, everything else as %XX"
+        raise LocalProtocolError(f"{take_token(url)[0]!r} has characters that no URL has", hint=hint)
     sent = {**(headers or {})} | ({"Authorization": f"Bearer {token or found}"} if token or found else {})
     if wrong := [name for name, value in sent.items() if not (name.isascii() and value.isascii() and f"{name}{value}".isprintable())]:
         raise LocalProtocolError(f"the header {wrong[0]!r}, or what it says, cannot be sent")
@@ -132,7 +135,7 @@ async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin:
     token = await fetch_token(hub, tls)
     headers = hub.headers if token is None else (*hub.headers, ("Authorization", f"Bearer {token}"))
     with _dialling(hub):
-        stream = await dial_tcp(hub.host, hub.port, _tls(hub, tls), hub.source)
+        stream = await dial_tcp(hub.host, hub.port, tls_of(hub, tls), hub.source)
         try:
             return await connect_websocket(stream, hub.host_header, hub.target, origin, headers)
         except BaseException:
@@ -149,7 +152,7 @@ async def fetch_token(hub: HubUrl, tls: ssl.SSLContext | None = None) -> str | N
     """
     if hub.identity is not None:
         with _dialling(hub):
-            dial = partial(dial_tcp, hub.host, hub.port, _tls(hub, tls), hub.source)
+            dial = partial(dial_tcp, hub.host, hub.port, tls_of(hub, tls), hub.source)
             return await prove(dial, hub.host_header, hub.target, hub.identity)
     return None
 
@@ -161,16 +164,17 @@ def _dialling(hub: HubUrl) -> Iterator[None]:
         try:
             yield
         except (OSError, ClosedError, RemoteProtocolError) as error:
-            raise CannotConnect(f"cannot connect to {hub.url}: {_in_words(error)}") from None
+            raise CannotConnect(f"cannot connect to {hub.url}: {in_words(error)}") from None
     if timing.cancelled_caught:
         raise CannotConnect(f"{hub.url} did not answer within {DIAL_S:g} s")
 
 
-def _tls(hub: HubUrl, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+def tls_of(hub: HubUrl, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """Return how a hub's certificate is checked: by the system's authorities unless told otherwise; None for one without TLS."""
     return (tls or ssl.create_default_context()) if hub.is_tls else None
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
     """Say what trio means by `all attempts to connect to … failed`."""
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup):

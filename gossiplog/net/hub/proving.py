@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 
+from ...codec import plain_json
 from ...entry.signing import Signer
-from ...errors import RemoteProtocolError
+from ...errors import DecodeError, RemoteProtocolError
 from ..proof import is_own_name, statement
 from ..transport.http_request import request
 from ..transport.tcp import TcpStream
@@ -64,8 +65,8 @@ async def prove(dial: Callable[[], Awaitable[TcpStream]], host: str, target: str
 def _word(said: bytes, name: str, chars_max: int) -> str | None:
     """Return what an answer in JSON says under a name, if that is a word; whatever listens there may say anything."""
     try:
-        value = json.loads(said)[name]
-    except (ValueError, RecursionError, LookupError, TypeError):
+        value = plain_json.decode(said)[name]
+    except (DecodeError, LookupError, TypeError):
         return None
     is_word = isinstance(value, str) and 0 < len(value) <= chars_max and value.isascii() and value.isprintable() and " " not in value
     return value if is_word else None
@@ -75,6 +76,7 @@ async def _ask(dial: Callable[[], Awaitable[TcpStream]], host: str, path: str, b
     """Make one request on a connection of its own: GET, or POST with JSON."""
     stream = await dial()
     try:
-        return await request(stream, host, path, body, answer_bytes_max=_ANSWER_BYTES_MAX)
+        answer = await request(stream, host, path, body, answer_bytes_max=_ANSWER_BYTES_MAX)
+        return answer.status, answer.body
     finally:
         await stream.aclose()

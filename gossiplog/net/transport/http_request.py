@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import h11
 
-from ...errors import RemoteProtocolError
+from ...errors import LocalProtocolError, RemoteProtocolError
 
-__all__ = ["request"]
+__all__ = ["HttpAnswer", "request"]
+
+_SAID_CHARS_MAX = 200
 
 
 class _Bytes(Protocol):
@@ -17,7 +21,34 @@ class _Bytes(Protocol):
     async def receive_some(self) -> bytes | bytearray: ...
 
 
-async def request(stream: _Bytes, host: str, target: str, body: bytes | None = None, *, answer_bytes_max: int) -> tuple[int, bytes]:
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What was answered.
+
+    Attributes:
+        status: Of the answer.
+        headers: Names in lower case, and values.
+        body: As long as it may be.
+    """
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+    def first(self, name: bytes) -> str | None:
+        """Return the first value of a header, whose name is given in lower case, as text; None if there is none."""
+        return next((value.decode("latin-1") for each, value in self.headers if each == name), None)
+
+
+async def request(
+    stream: _Bytes,
+    host: str,
+    target: str,
+    body: bytes | None = None,
+    *,
+    headers: Sequence[tuple[str, str]] = (),
+    answer_bytes_max: int,
+) -> HttpAnswer:
     """Ask: GET, or POST where there is a body of JSON. The caller dials, sets a deadline, and closes.
 
     Args:
@@ -25,33 +56,40 @@ async def request(stream: _Bytes, host: str, target: str, body: bytes | None = N
         host: What it is called, port included.
         target: Path and query.
         body: JSON.
+        headers: To send as well.
         answer_bytes_max: How long the answer may be.
-
-    Returns:
-        The status, and what was answered.
 
     Raises:
         RemoteProtocolError: What answers speaks no HTTP, or says more than it may.
+        LocalProtocolError: The target or a header cannot be sent.
     """
     connection = h11.Connection(h11.CLIENT)
-    headers = [("Host", host), ("Connection", "close")]
+    sent = [("Host", host), ("Connection", "close"), *headers]
     if body is not None:
-        headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-    parts = [connection.send(h11.Request(method="GET" if body is None else "POST", target=target, headers=headers))]
+        sent += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    try:
+        parts = [connection.send(h11.Request(method="GET" if body is None else "POST", target=target, headers=sent))]
+    except (h11.LocalProtocolError, UnicodeError) as error:
+        raise LocalProtocolError(f"this cannot be asked of {host}: {error}") from None
     parts += [] if body is None else [connection.send(h11.Data(data=body))]
     parts.append(connection.send(h11.EndOfMessage()))
     await stream.send_all(b"".join(part for part in parts if part))
-    status, answer = 0, bytearray()
+    response: h11.Response | None = None
+    answer = bytearray()
     try:
         while not isinstance(event := connection.next_event(), h11.EndOfMessage | h11.ConnectionClosed):
             if event is h11.NEED_DATA:
                 connection.receive_data(bytes(await stream.receive_some()))
             elif isinstance(event, h11.Response):
-                status = event.status_code
+                response = event
             elif isinstance(event, h11.Data):
                 answer += event.data
                 if len(answer) > answer_bytes_max:
                     raise RemoteProtocolError(f"{host} answered more than {answer_bytes_max} bytes")
+            elif event is h11.PAUSED:
+                break
     except h11.RemoteProtocolError as error:
-        raise RemoteProtocolError(f"{host} does not speak HTTP: {error}") from None
-    return status, bytes(answer)
+        raise RemoteProtocolError(f"{host} does not speak HTTP: {str(error)[:_SAID_CHARS_MAX]}") from None
+    if response is None:
+        raise RemoteProtocolError(f"{host} closed the connection without an answer")
+    return HttpAnswer(response.status_code, tuple(response.headers), bytes(answer))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Mapping
+from typing import Any
 
 import trio
 
 from ...errors import ClosedError
 
-__all__ = ["TcpStream", "dial_tcp"]
+__all__ = ["TcpStream", "TlsFailed", "dial_tcp"]
 
 _RECEIVE_BYTES_MAX = 65_536
 _FINISH_S = 1.0
@@ -18,6 +20,18 @@ _TURN_BYTES = 65_536
 _HAS_DESCRIPTORS = os.name == "posix"
 """Whether a socket can be read and written as a file."""
 _UNREAD_PIECES_MAX = 256
+
+
+class TlsFailed(OSError):
+    """The handshake of TLS failed.
+
+    Attributes:
+        reason: What the standard library says of it.
+    """
+
+    def __init__(self, reason: BaseException | None) -> None:
+        super().__init__(f"TLS failed: {reason}")
+        self.reason = reason
 
 
 class TcpStream:
@@ -53,6 +67,11 @@ class TcpStream:
         self._socket = None
         self.stream = trio.SSLStream(self.stream, context, server_side=True, https_compatible=True)
         await self.stream.do_handshake()
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """What was said of the peer by the certificate that it showed and we checked, as `ssl` has it; nothing without TLS."""
+        return (self.stream.getpeercert() or {}) if isinstance(self.stream, trio.SSLStream) else {}
 
     def local_address(self) -> tuple[str, int]:
         """Our own address and port."""
@@ -160,7 +179,7 @@ async def dial_tcp(host: str, port: int, tls: ssl.SSLContext | None, source: str
     except BaseException as error:
         await trio.aclose_forcefully(sealed)
         if isinstance(error, trio.BrokenResourceError):
-            raise OSError(f"TLS failed: {error.__cause__}") from None
+            raise TlsFailed(error.__cause__) from None
         raise
     return TcpStream(sealed)
 
