@@ -36,6 +36,7 @@ from .portal import (
 )
 from .replica.subscription import Subscription as TrioSubscription
 from .store import Reader
+from .tasks.block import Unopened
 
 if TYPE_CHECKING:
     from .entry.message import Entry
@@ -54,8 +55,10 @@ P = ParamSpec("P")
 _Log = gossip_log.GossipLog
 
 
-class Block(AbstractAsyncContextManager[T]):
+class Block(Unopened, AbstractAsyncContextManager[T]):
     """What is open for the length of an `async with` block; or, where no block fits, from `start` to `close`."""
+
+    opened_by = "async with"
 
     def __init__(
         self,
@@ -63,8 +66,10 @@ class Block(AbstractAsyncContextManager[T]):
         parent: Host[Any] | None,
         make: Callable[[], AbstractAsyncContextManager[V]],
         wrap: Callable[[TrioThread, Host[Any], V], T],
+        call: str,
     ) -> None:
-        """Take what makes the block in trio, and what stands for its value out here."""
+        """Take what makes the block in trio, what stands for its value out here, and what it is called in messages."""
+        self.call = call
         self._thread = thread
         self._parent = parent
         self._host: Host[Any] = Host(thread, parent, make)
@@ -140,7 +145,8 @@ def _block(
 ) -> Callable[Concatenate[Facade[S], P], Block[T]]:
     @like(method)
     def block(self: Facade[S], /, *args: P.args, **options: P.kwargs) -> Block[T]:
-        return Block(self._thread, self._host, functools.partial(method, self._inner, *args, **options), wrap)
+        make = functools.partial(method, self._inner, *args, **options)
+        return Block(self._thread, self._host, make, wrap, f"log.{method.__name__}")
 
     return block
 
@@ -148,7 +154,7 @@ def _block(
 def _open(function: Callable[P, AbstractAsyncContextManager[V]], wrap: Callable[[TrioThread, Host[Any], V], T]) -> Callable[P, Block[T]]:
     @like(function)
     def open(*args: P.args, **options: P.kwargs) -> Block[T]:
-        return Block(trio_thread(), None, functools.partial(function, *args, **options), wrap)
+        return Block(trio_thread(), None, functools.partial(function, *args, **options), wrap, f"{__name__}.open")
 
     return open
 

@@ -22,6 +22,7 @@ __all__ = [
     "NewerVersion",
     "NotAuthorised",
     "NotFound",
+    "NotOpened",
     "ProtocolNotSupported",
     "ReadOnlyLog",
     "Reject",
@@ -75,6 +76,10 @@ class ClosedError(LocalProtocolError):
     """The log, or the stream, was closed before the call or during it."""
 
 
+class NotOpened(LocalProtocolError, AttributeError):
+    """What is open for the length of a block, such as a log, was used without the block."""
+
+
 class RemoteProtocolError(GossipLogError):
     """A peer broke the protocol.
 
@@ -123,11 +128,11 @@ class EncodeError(GossipLogError):
     """A value that has no portable canonical form.
 
     Attributes:
-        path: Where in the value it is, like `$.items[3]["a b"]`; `$` is the value itself.
+        path: Where in the value it is, like `$.items[3]["a b"]`; `$` is the value itself. A long one lacks its middle.
     """
 
-    def __init__(self, message: str, *, path: str = "$") -> None:
-        super().__init__(f"{path}: {message}")
+    def __init__(self, message: str, *, path: str = "$", hint: str | None = None) -> None:
+        super().__init__(f"{path}: {message}", hint=hint)
         self.path = path
 
 

@@ -8,7 +8,6 @@ import functools
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import trio
@@ -21,6 +20,7 @@ from .log.access import AccessRule, Authorize
 from .log.application import Application, Apply, is_coroutine_function
 from .replica.log import Replica
 from .store import Durability, open_store
+from .tasks.block import block
 
 if TYPE_CHECKING:
     import ssl
@@ -57,7 +57,7 @@ def _is_in_asyncio() -> bool:
 
 
 @_needs_trio
-@asynccontextmanager
+@block("gossiplog.open")
 async def open(
     location: str | os.PathLike[str],
     *,
@@ -151,7 +151,7 @@ class GossipLog(Replica):
     malformed one DecodeError. A cancelled read does nothing; a cancelled write is done whole or not at all.
     """
 
-    @asynccontextmanager
+    @block("log.listen")
     async def listen(
         self,
         address: str = "127.0.0.1:8080",
@@ -182,7 +182,7 @@ class GossipLog(Replica):
         async with listen([self], address, tls=tls, limits=limits, make_http=make_http if has_api else None) as hub:
             yield hub
 
-    @asynccontextmanager
+    @block("log.connect")
     async def connect(
         self,
         url: str,

@@ -37,7 +37,7 @@ ALLOWED: dict[str, str] = {
     "entry": "codec errors",
     "ethereum": "codec entry errors",
     "glass": "broadcast entry errors pubsub pubsub/overlay sync",
-    "gossip_log": "entry errors ethereum log net net/hub replica store web",
+    "gossip_log": "entry errors ethereum log net net/hub replica store tasks web",
     "keyring": "entry errors",
     "kit": "codec entry errors log",
     "log": "codec entry errors plan sketch tree",
@@ -75,6 +75,7 @@ ALLOWED: dict[str, str] = {
     "store/postgres": "entry errors log plan store tasks tree version",
     "store/sqlite": "entry errors log plan store tree version",
     "sync": "codec entry errors log plan tree",
+    "tasks": "errors",
     "testing": "codec entry errors log store",
     "testnet": (
         "archive codec entry errors glass gossip_log net/hub net/libp2p net/service net/transport pubsub pubsub/wire "

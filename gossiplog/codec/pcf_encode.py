@@ -31,8 +31,28 @@ _Label: TypeAlias = int | str | None
 _Items: TypeAlias = Iterator[tuple[_Label, bytes, Any]]
 
 
+_PATH_CHARS_MAX = 160
+"""Shown of a path: enough to find the place, and one line of a terminal or two."""
+_INSTEAD = {
+    **dict.fromkeys(("datetime", "date", "time", "Timestamp"), "its ISO 8601 text, `value.isoformat()`, or a number of seconds"),
+    **dict.fromkeys(("timedelta", "Timedelta"), "a number of seconds, `value.total_seconds()`"),
+    **dict.fromkeys(
+        ("datetime64", "timedelta64", "Decimal", "Fraction", "UUID", "Path", "PosixPath", "WindowsPath"), "its text, `str(value)`"
+    ),
+    **dict.fromkeys(("set", "frozenset"), "a list, `sorted(value)`"),
+    **dict.fromkeys(("ndarray", "Series", "Tensor"), "a list, `value.tolist()`"),
+    **dict.fromkeys(("bool", "bool_"), "`bool(value)`"),
+    "complex": "a list, `[value.real, value.imag]`",
+}
+"""What to write instead of a type, by its name: the codec imports none of the libraries that have them. The bools are numpy's."""
+
+
 class _NotPortable(Exception):
     """Why the value at hand has no portable form; the walk knows where it is."""
+
+    def __init__(self, reason: str, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.hint = hint
 
 
 def encode(payload: Any, *, depth_max: int = APPEND_DEPTH_MAX, bytes_max: int = ENCODED_BYTES_MAX) -> bytes:
@@ -73,7 +93,7 @@ def encode(payload: Any, *, depth_max: int = APPEND_DEPTH_MAX, bytes_max: int = 
             labels.append(None)
             containers.append(id(value))
     except _NotPortable as error:
-        raise EncodeError(str(error), path=_path(labels)) from None
+        raise EncodeError(str(error), path=_path(labels), hint=error.hint) from None
     return bytes(out)
 
 
@@ -109,7 +129,19 @@ def _encode_one(value: Any) -> tuple[bytes, _Items | None]:
         return item_header(2, len(data)) + data, None
     if is_link(value):
         return _encode_link(link_to_bytes(value)), None
-    raise _NotPortable(f"a {_type_name(value)} has no portable form")
+    raise _NotPortable(f"a {_type_name(value)} has no portable form", _instead(value))
+
+
+def _instead(value: Any) -> str | None:
+    kind = type(value)
+    if form := next((_INSTEAD[each.__name__] for each in kind.__mro__ if each.__name__ in _INSTEAD), None):
+        return f"write {form}"
+    if hasattr(kind, "__index__"):
+        # As numpy's, which are no ints of Python's.
+        return "write `int(value)`"
+    if hasattr(kind, "__float__"):
+        return "write `float(value)`"
+    return "write a dict, `dataclasses.asdict(value)`" if hasattr(kind, "__dataclass_fields__") else None
 
 
 def _encode_integer(number: int) -> bytes:
@@ -191,7 +223,8 @@ def _path(labels: list[_Label]) -> str:
             parts.append(f"[{label}]")
         elif label is not None:
             parts.append(f".{label}" if _PLAIN_NAME.fullmatch(label) else f"[{_quoted(label)}]")
-    return "".join(parts)
+    path = "".join(parts)
+    return path if len(path) <= _PATH_CHARS_MAX else f"{path[: _PATH_CHARS_MAX // 2]}…{path[-_PATH_CHARS_MAX // 2 :]}"
 
 
 def _quoted(label: str) -> str:

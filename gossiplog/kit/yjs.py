@@ -32,10 +32,13 @@ def is_yjs_text(update: bytes, did: str, name: str = "text") -> bool:
     """Say whether an update puts characters into one text of a document, or takes some out, and does no more. Raises nothing.
 
     Args:
-        update: In version 1, as `Doc.get_update` makes it and `Doc.apply_update` takes it.
+        update: In version 1, as `Doc.get_update` makes it and `Doc.apply_update` takes it. Whatever is no bytes, as in a payload of
+            somebody else's, is none.
         did: The entry's author: what is put in has to be under a number of `yjs_client`. Anybody may take out.
         name: Under which the document has the text.
     """
+    if not isinstance(update, bytes):
+        return False
     try:
         return _Reader(update).is_text(_author(did), name.encode())
     except (DecodeError, IndexError, ValueError):

@@ -33,6 +33,11 @@ class AccessRule:
     function: Callable[..., bool]
     asks_past: bool
 
+    @property
+    def name(self) -> str:
+        """What the function is called, for messages."""
+        return getattr(self.function, "__qualname__", type(self.function).__name__)
+
     def ask(self, entry: Entry, *past: Past) -> bool | Exception:
         """Ask the rule about one entry; what it raises, but for errors of the store, is the answer."""
         try:

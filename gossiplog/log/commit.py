@@ -215,10 +215,9 @@ class _Batch:
                 entry = sign_entry(piece.signer, self._topic, clock, parents, payload, value_bytes_max=self._value_bytes_max)
                 if self._rule is not None:
                     answer = yield from self._ask_rule(entry)
-                    if isinstance(answer, Exception):
-                        raise answer
-                    if not answer:
-                        raise NotAuthorised(f"{entry.author} is not authorised")
+                    if answer is not True:
+                        cause = answer if isinstance(answer, Exception) else None
+                        raise NotAuthorised(self._refusal(entry, answer)) from cause
                     self._new[entry.key] = entry
                 entries.append((entry, clock, parents))
                 del heads[:HEADS_MERGED_MAX]
@@ -309,11 +308,16 @@ class _Batch:
         if answer is True:
             self._new[key] = entry
             return None
-        # A rule that fails on an entry refuses it: one that somebody made for the purpose must not keep back all others.
-        reason = f"the access rule failed: {type(answer).__name__}: {answer}" if answer else f"{entry.author} is not authorised"
+        reason = self._refusal(entry, answer)
         self._void.add(key, reason)
         self._void.news.append((entry, reason))
         return reason
+
+    def _refusal(self, entry: Entry, answer: bool | Exception) -> str:
+        # A rule that fails on an entry refuses it: one that somebody made for the purpose must not keep back all others.
+        if isinstance(answer, Exception) and self._rule is not None:
+            return f"the access rule {self._rule.name} raised {type(answer).__name__}: {answer}"
+        return f"{entry.author} is not authorised"
 
     def _ask_rule(self, entry: Entry) -> Plan[bool | Exception]:
         rule = self._rule

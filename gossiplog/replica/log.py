@@ -22,6 +22,7 @@ from ..log.requests import ReadCount, ReadCursor, WriteCursor
 from ..plan import Plan, ask
 from ..store import Store
 from ..sync import Ending, InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
+from ..tasks.block import block
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tasks.pages import bounded
@@ -230,7 +231,7 @@ class Replica(LogCare):
         finally:
             self._applications.on_missed.remove(listener)
 
-    @asynccontextmanager
+    @block("log.subscribe")
     async def subscribe(self, cursor: str | None = None, *, from_now: bool = False) -> AsyncIterator[Subscription]:
         """Follow the log: every entry in the order in which this replica got it, then wait for more.
 

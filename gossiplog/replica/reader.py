@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +31,7 @@ from ..log.requests import (
 )
 from ..plan import Plan, ask
 from ..store import Reader, Store
+from ..tasks.block import Block
 from ..tasks.pages import Pages
 from ..tree.node import Node, ReadRoot
 from .applications import check_not_applying
@@ -336,13 +336,13 @@ class LogReader:
         """Run a plan that reads, on one snapshot, in one hop."""
         return await self._store.read(plan)
 
-    def snapshot(self, *, may_expire: bool = False) -> AbstractAsyncContextManager[Reader]:
+    def snapshot(self, *, may_expire: bool = False) -> Block[Reader]:
         """Hold one state of the log for any number of plans. Keep it short: nothing later than it can be tidied up in a file.
 
         Args:
             may_expire: Whether it may be taken back when that has cost too much space: then `run` raises SnapshotExpired.
         """
-        return self._store.snapshot(may_expire=may_expire)
+        return Block(self._store.snapshot(may_expire=may_expire), "log.snapshot")
 
 
 def _bound(id: str | None) -> bytes | None:

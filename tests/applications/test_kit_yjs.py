@@ -110,3 +110,10 @@ def hostile(chance: Random, updates: list[tuple[bytes, str]]) -> Iterator[tuple[
         for _ in range(chance.randrange(1, 3)):
             changed[chance.randrange(len(changed))] = chance.randrange(256)
         yield bytes(changed[: chance.randrange(len(changed) + 1)] if chance.random() < 0.3 else changed), did
+
+
+@pytest.mark.parametrize(
+    "update", [None, True, 7, 1.5, "text", "\ud800", [], [1, 2], {}, {"a": b"x"}, b"", bytearray(b"x"), memoryview(b"\0\0")]
+)
+def test_whatever_a_payload_may_be_is_judged_and_raises_nothing(update):
+    assert kit.is_yjs_text(update, OURS) is False

@@ -37,8 +37,21 @@ async def test_a_rule_that_raises_about_an_entry_refuses_it_and_no_other(open_lo
         return 1 / message.payload > 0
 
     async with open_log(authorize=authorize) as log:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(NotAuthorised, match=r"the access rule .*authorize raised ZeroDivisionError: division by zero") as caught:
             await log.append(0)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        outcomes: list[str] = []
+
+        async def append(payload: object) -> None:
+            try:
+                outcomes.append(f"{(await log.append(payload)).payload} stored")
+            except NotAuthorised:
+                outcomes.append(f"{payload} refused")
+
+        async with trio.open_nursery() as nursery:
+            for payload in (3, 0, 4):
+                nursery.start_soon(append, payload)
+        assert sorted(outcomes) == ["0 refused", "3 stored", "4 stored"], "it keeps back no append of another task"
         verdicts = await log.insert_many([make(payload).value for payload in (1, 0, "poison", 2)])
         assert [verdict.rule for verdict in verdicts] == [None, "access", "access", None]
         assert "ZeroDivisionError" in str(verdicts[1].reason)

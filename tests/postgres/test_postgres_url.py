@@ -2,6 +2,7 @@
 
 import pytest
 
+import gossiplog
 from gossiplog.cli.location import Location
 from gossiplog.errors import LocalProtocolError
 from gossiplog.store.postgres.url import PostgresUrl, is_postgres_url, without_secrets
@@ -82,3 +83,28 @@ def test_a_port_alone_and_a_lone_slash_mean_what_they_mean_to_libpq() -> None:
 def test_other_schemes_are_not_ours() -> None:
     assert is_postgres_url("postgresql://x") and is_postgres_url("postgres://x")
     assert not is_postgres_url("postgresql.db") and not is_postgres_url("mysql://x") and not is_postgres_url("postgres:x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql:///db?log=a&host=./sock",
+        "postgresql:///db?log=a&host=../run/postgresql",
+        "postgresql:///db?log=a&host=run/postgresql",
+        "postgresql:///db?log=a&host=/run/postgresql,./sock",
+        "postgresql://.%2Fhunter2/db?log=a",
+        "postgresql://u:hunter2%2F,h/db?log=a",
+    ],
+)
+def test_a_relative_folder_of_a_socket_is_refused_with_what_to_write(text) -> None:
+    with pytest.raises(LocalProtocolError, match="relative path") as caught:
+        PostgresUrl.parse(text)
+    assert "/run/postgresql" in (caught.value.hint or "") and SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["./sock", "a..b", "é" * 64, "." * 3])
+async def test_what_cannot_be_a_host_in_the_environment_is_the_callers_mistake(host, monkeypatch) -> None:
+    monkeypatch.setenv("PGHOST", host)
+    with pytest.raises(LocalProtocolError, match="neither a name nor the absolute path"):
+        async with gossiplog.open("postgresql:///db?log=a"):
+            pass

@@ -38,6 +38,15 @@ async def connect(url: PostgresUrl, *, is_pooled: bool = False) -> Connection:
         url: Of the log.
         is_pooled: A pooler is in between, so that a statement prepared on one of the server's connections may be missed on another.
     """
+    try:
+        return await _connect(url, is_pooled)
+    except UnicodeError as error:
+        # Python's resolver has it for what cannot be a host's name, wherever that comes from.
+        reason = "a host is neither a name nor the absolute path of a socket's folder"
+        raise asyncpg.exceptions.ClientConfigurationError(reason) from error
+
+
+async def _connect(url: PostgresUrl, is_pooled: bool) -> Connection:
     return await asyncpg.connect(
         url.dsn,
         # asyncpg reads PGSERVICE too late to make use of it.

@@ -45,6 +45,10 @@ class PostgresUrl:
             hint = "add ?log=NAME; a database holds any number of logs"
             raise LocalProtocolError(f"{_show(parts, parameters)} names {'no' if not names else 'more than one'} log", hint=hint)
         _check_name(names[0])
+        hosts = [unquote(parts.netloc.rpartition("@")[2]), *(value for name, value in parameters if name == "host")]
+        if any("/" in host and not host.startswith("/") for text in hosts for host in text.split(",")):
+            hint = "write the path of the folder with the server's socket from the root, as in ?host=/run/postgresql"
+            raise LocalProtocolError("the host is a relative path", hint=hint)
         rest = [(name, value) for name, value in parameters if name != "log"]
         netloc = parts.netloc
         if "," not in netloc and not parts.hostname and parts.port:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from pathlib import Path
 
-from ...errors import CommitError, DamagedLog, ForeignFile, LogBusy, LogNotFound, ReadOnlyLog, StorageFull, StoreError
+from ...errors import CommitError, DamagedLog, ForeignFile, LogBusy, LogNotFound, ReadOnlyLog, StorageFull, StoreError, StoreUnavailable
 
-__all__ = ["Translating", "translate"]
+__all__ = ["Translating", "translate", "translate_os"]
 
 
 def translate(path: Path, error: sqlite3.Error) -> StoreError:
@@ -30,6 +32,8 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LogBusy(f"{path} is locked by another process", hint="end the other process, or try again")
     if code == sqlite3.SQLITE_CANTOPEN:
+        if lacking := _find_lack():
+            return translate_os(path, lacking, "opened")
         return LogNotFound(
             f"{path} cannot be opened", hint="check that the folder exists, may be written to, and has space for one more file"
         )
@@ -37,6 +41,32 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
         hint = "the disk may be full, limited or failing; what was committed before is kept"
         return CommitError(f"reading or writing {path} failed: {error}", hint=hint)
     return CommitError(f"{path}: {error}")
+
+
+def translate_os(path: Path, error: OSError, verb: str) -> StoreError:
+    """Turn an error of the system's about a log's file, or one beside it, into ours.
+
+    Args:
+        path: Of the log.
+        error: What the system said.
+        verb: What could not be done, as `opened`.
+    """
+    reason = f"{path} cannot be {verb}: {error.strerror or error}"
+    if error.errno in _NO_DESCRIPTORS:
+        return StoreUnavailable(reason, hint="close what is open, or raise the limit of open files: `ulimit -n`, LimitNOFILE= of systemd")
+    return ReadOnlyLog(reason)
+
+
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+
+
+def _find_lack() -> OSError | None:
+    """Say whether this process has no descriptor left, which SQLite tells as it tells a missing file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error if error.errno in _NO_DESCRIPTORS else None
+    return None
 
 
 def _damaged(path: Path, message: str) -> DamagedLog:

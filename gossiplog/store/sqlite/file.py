@@ -14,7 +14,7 @@ from ...version import VERSION
 from ..base import Durability
 from ..migrate import load_migrations, split_statements
 from .bounds import BoundedConnection
-from .errors import translate
+from .errors import translate, translate_os
 from .schema import check_schema, read_writer
 
 __all__ = [
@@ -73,7 +73,7 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
     try:
         is_foreign = not is_database(path, or_empty=True)
     except OSError as error:
-        raise ReadOnlyLog(f"{path} cannot be read: {error.strerror}") from error
+        raise translate_os(path, error, "read") from error
     if is_foreign:
         raise ForeignFile(f"{path} is not a log", hint="it was left as it is; give another path")
     if not read_only and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
@@ -111,7 +111,7 @@ class WriterLock:
         try:
             descriptor = os.open(path.with_name(path.name + "-lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise ReadOnlyLog(f"no lock can be made beside {path}: {error.strerror}") from error
+            raise translate_os(path, error, "locked by a file beside it") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

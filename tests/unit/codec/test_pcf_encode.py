@@ -1,6 +1,13 @@
+import dataclasses
+import datetime
+import decimal
 import enum
+import fractions
+import pathlib
+import uuid
 from collections import OrderedDict, namedtuple
 
+import numpy as np
 import pytest
 from multiformats import CID
 
@@ -37,6 +44,66 @@ def test_what_cannot_be_portable_is_refused_with_its_path(payload, path, reason)
     assert caught.value.path == path
     assert reason in str(caught.value)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+class Whole:
+    def __index__(self) -> int:
+        return 1
+
+
+@dataclasses.dataclass
+class Move:
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (np.int64(1), "int(value)"),
+        (np.uint8(1), "int(value)"),
+        (np.float32(1), "float(value)"),
+        (np.bool_(True), "bool(value)"),
+        (np.array([1]), "value.tolist()"),
+        (np.datetime64("2026-01-01"), "str(value)"),
+        (datetime.datetime(2026, 1, 1), "value.isoformat()"),
+        (datetime.date(2026, 1, 1), "value.isoformat()"),
+        (datetime.timedelta(1), "value.total_seconds()"),
+        (decimal.Decimal(1), "str(value)"),
+        (fractions.Fraction(1, 2), "str(value)"),
+        (uuid.UUID(int=1), "str(value)"),
+        (pathlib.Path("a"), "str(value)"),
+        ({1}, "sorted(value)"),
+        (frozenset({1}), "sorted(value)"),
+        (1j, "[value.real, value.imag]"),
+        (Whole(), "int(value)"),
+        (Move(1), "dataclasses.asdict(value)"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_type_that_is_refused_comes_with_what_to_write_instead(value, hint):
+    with pytest.raises(EncodeError, match=r"^\$\.a: a \w+ has no portable form\n") as caught:
+        pcf.encode({"a": value})
+    assert f"`{hint}`" in (caught.value.hint or "")
+    written = eval(hint, {"value": value, "dataclasses": dataclasses})
+    assert pcf.encode({"a": written}), "what the hint says is taken"
+
+
+def test_a_type_that_nobody_knows_has_no_hint():
+    with pytest.raises(EncodeError) as caught:
+        pcf.encode(object())
+    assert caught.value.hint is None
+
+
+@pytest.mark.parametrize("key", ["item", "a long key, with spaces, of a level", "é" * 1_000])
+def test_a_long_path_lacks_its_middle(key):
+    payload = {key: float("nan")}
+    for _ in range(59):
+        payload = {key: payload}
+    for bad in (payload, {key: {key: {key: {key: payload}}}}):
+        with pytest.raises(EncodeError) as caught:
+            pcf.encode(bad)
+        assert len(caught.value.path) <= 161 and len(str(caught.value)) < 250
+        assert caught.value.path.startswith("$") and "…" in caught.value.path
 
 
 def test_values_are_normalised_as_javascript_does():

@@ -1,0 +1,81 @@
+"""What is open for the length of a block, and says how it is written to whoever uses it without one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+
+from ..errors import NotOpened
+
+__all__ = ["Block", "Unopened", "block"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Unopened:
+    """The base of context managers that are easily taken for what they open.
+
+    Attributes:
+        call: What made it, as the user wrote it: `gossiplog.open`.
+        opened_by: The statement that opens it.
+    """
+
+    call: str
+    opened_by: str
+
+    # A type checker says so itself, as long as it does not see these.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                # Asked by Python, notebooks and debuggers, which take "there is none" for an answer.
+                raise AttributeError(name)
+            self._refuse()
+
+        def _refuse(self, *_: Any) -> NoReturn:
+            hint = f"write `{self.opened_by} {self.call}(…) as …:` and use what that gives within the block"
+            raise NotOpened(f"{self.call}(…) opens nothing without a block", hint=hint)
+
+        __await__ = __aiter__ = __iter__ = __enter__ = __exit__ = __aenter__ = __aexit__ = _refuse
+
+
+class Block(Unopened, AbstractAsyncContextManager[T]):
+    """An `async with` block."""
+
+    opened_by = "async with"
+
+    def __init__(self, inner: AbstractAsyncContextManager[T], call: str) -> None:
+        """Take what the block is, and what made it, for messages."""
+        self._inner = inner
+        self.call = call
+
+    async def __aenter__(self) -> T:
+        return await self._inner.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, traceback)
+
+
+def block(call: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, Block[T]]]:
+    """Make a generator function's a block, as `asynccontextmanager` does.
+
+    Args:
+        call: What it is called in messages, as `log.listen`.
+    """
+
+    def decorate(function: Callable[P, AsyncIterator[T]]) -> Callable[P, Block[T]]:
+        make = asynccontextmanager(function)
+
+        @functools.wraps(function)
+        def open_block(*args: P.args, **options: P.kwargs) -> Block[T]:
+            return Block(make(*args, **options), call)
+
+        return open_block
+
+    return decorate
