@@ -157,6 +157,14 @@ async def test_large_rpc_arrives_in_frames_that_are_taken(program: str) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("key", ["rsa", "ecdsa", "secp256k1"])
+async def test_go_peer_with_any_type_of_key_is_known_by_the_id_that_it_has_itself(go_program: str, key: str, direction: str) -> None:
+    async with our_peer() as (_, mesh), run_program(go_program) as theirs:
+        # The dialler compares ids; whom we have not dialled, we find among our connections by its own.
+        await connect(mesh, theirs, direction, key=key)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
 async def test_extensions_are_told_first_and_test_extension_is_answered(go_program: str, direction: str) -> None:
     params = replace(MESH_PARAMS["gossipsub"], test_extension=True)
     async with our_peer(params=params) as (log, mesh), run_program(go_program) as theirs:

@@ -2,18 +2,24 @@
 
     /ip4/192.0.2.1/tcp/4001     /ip6/::1/tcp/4001/ws     /dns4/peer.example.com/tcp/443/wss/p2p/12D3Koo…
 
-Source: the multiaddr specification; `multiaddr` reads and writes both forms.
+In bytes each part is a varint that names it and its value: 4 or 16 bytes of an IP address, 2 of a port, else a length and so many bytes.
+Only the parts that we speak are read here; `multiformats`, which could read others, has neither names nor peer ids.
+
+Source: the multiaddr specification and its table of protocols; libp2p specifications, "Peer Ids and Keys", for the text of a peer id.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import ipaddress
+import re
 from dataclasses import dataclass, field, replace
 
-from multiaddr import Multiaddr
-
+from ...codec.framing import encode_frame
+from ...codec.varint import decode_varint, encode_varint
 from ...errors import DecodeError
-from ...pubsub.peer_id import peer_id_bytes
+from ...pubsub.peer_id import peer_id_bytes, peer_id_text
 from ...pubsub.types import PeerId
 from .reach import Teller
 
@@ -21,9 +27,20 @@ __all__ = ["ADDRESS_BYTES_MAX", "Address"]
 
 ADDRESS_BYTES_MAX = 512
 """Of a multiaddr in either form; a domain name has at most 253 characters."""
-_HOSTS = ("ip4", "ip6", "dns", "dns4", "dns6")
+_HOSTS = {"ip4": 4, "ip6": 41, "dns": 53, "dns4": 54, "dns6": 55}
+_TCP, _P2P = 6, 421
+_FLAGS = {"tls": 448, "ws": 477, "wss": 478}
+_CODES = {**_HOSTS, "tcp": _TCP, "p2p": _P2P, **_FLAGS}
+_NAMES = {code: name for name, code in _CODES.items()}
+_IP_BYTES = {"ip4": 4, "ip6": 16}
+_PORT_BYTES = 2
 _WEBSOCKETS = {("ws",): False, ("wss",): True, ("tls", "ws"): True}
 _PORT_MAX = 65_535
+_DOMAIN = re.compile(r"[^\s/\x00-\x20\x7f]{1,253}")
+_CID_PREFIX = b"\x01\x72"
+"""Of a peer id as a CID: version 1, codec libp2p-key. Its text is that in base32 after a `b`, as peer ids are printed by some."""
+_MULTIHASHES = {0x00: range(1, 43), 0x12: range(32, 33)}
+"""The codes of a peer id's multihash, identity and SHA-256, and how many bytes may follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +74,15 @@ class Address:
         """
         if len(text) > ADDRESS_BYTES_MAX:
             raise DecodeError(f"a multiaddr of {len(text)} characters, at most {ADDRESS_BYTES_MAX} are allowed")
-        try:
-            parts = [(protocol.name, value) for protocol, value in Multiaddr(text).items()]
-        except Exception as error:  # its parts raise whatever they do
-            raise DecodeError(f"{text!r} is not a multiaddr: {error}") from None
+        empty, *words = text.rstrip("/").split("/")
+        if empty or not words:
+            raise DecodeError(f"{text!r} is not a multiaddr: it does not begin with /ip4, /ip6, /dns, /dns4 or /dns6")
+        parts: list[tuple[str, str]] = []
+        rest = iter(words)
+        for name in rest:
+            if name not in _CODES:
+                raise DecodeError(f"{text!r} is of a transport that is not spoken here: {name[:40]!r}")
+            parts.append((name, "" if name in _FLAGS else next(rest, "")))
         return cls._of_parts(text, parts)
 
     @classmethod
@@ -68,28 +90,36 @@ class Address:
         """Read the bytes of a multiaddr. Raises as `parse`."""
         if len(data) > ADDRESS_BYTES_MAX:
             raise DecodeError(f"a multiaddr of {len(data)} bytes, at most {ADDRESS_BYTES_MAX} are allowed")
-        try:
-            address = Multiaddr(data)
-            text, parts = str(address), [(protocol.name, value) for protocol, value in address.items()]
-        except Exception as error:  # as above
-            raise DecodeError(f"{data.hex()} is not a multiaddr: {error}") from None
-        return cls._of_parts(text, parts)
+        parts, position = [], 0
+        while position < len(data):
+            code, position = decode_varint(data, position)
+            name = _NAMES.get(code)
+            if name is None:
+                raise DecodeError(f"{data.hex()} is of a transport that is not spoken here: code {code}")
+            if name in _FLAGS:
+                size = 0
+            elif name == "tcp" or name in _IP_BYTES:
+                size = _IP_BYTES.get(name, _PORT_BYTES)
+            else:
+                size, position = decode_varint(data, position)
+            if size > len(data) - position:
+                raise DecodeError(f"{data.hex()} is not a multiaddr: it is cut short")
+            parts.append((name, _value_text(name, data[position : position + size])))
+            position += size
+        return cls._of_parts(data.hex(), parts)
 
     @classmethod
-    def _of_parts(cls, text: str, parts: list[tuple[str, str | None]]) -> Address:
+    def _of_parts(cls, whole: str, parts: list[tuple[str, str]]) -> Address:
         peer = None
-        if parts and parts[-1][0] == "p2p" and parts[-1][1] is not None:
-            peer = PeerId(parts.pop()[1] or "")
-            peer_id_bytes(peer)
+        if parts and parts[-1][0] == "p2p":
+            peer = _peer(whole, parts.pop()[1])
         if len(parts) < 2 or parts[0][0] not in _HOSTS or parts[1][0] != "tcp":
-            raise DecodeError(
-                f"{text} is not a TCP address",
-            )
+            raise DecodeError(f"{whole!r} is not a TCP address")
         (family, host), (_, port), *rest = parts
         names = tuple(name for name, _ in rest)
-        if not host or not port or any(value for _, value in rest) or (names and names not in _WEBSOCKETS):
-            raise DecodeError(f"{text} is of a transport that is not spoken here")
-        return cls(family, host, int(port), bool(names), _WEBSOCKETS.get(names, False), peer)
+        if names and names not in _WEBSOCKETS:
+            raise DecodeError(f"{whole!r} is of a transport that is not spoken here")
+        return cls(family, _host(whole, family, host), _port(whole, port), bool(names), _WEBSOCKETS.get(names, False), peer)
 
     def __str__(self) -> str:
         transport = "/wss" if self.is_tls else "/ws" if self.is_websocket else ""
@@ -98,8 +128,16 @@ class Address:
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the multiaddr."""
-        data: bytes = Multiaddr(str(self)).to_bytes()
-        return data
+        if self.family in _IP_BYTES:
+            host = ipaddress.ip_address(self.host).packed
+        else:
+            host = encode_frame(self.host.encode())
+        parts = [encode_varint(_HOSTS[self.family]), host, encode_varint(_TCP), self.port.to_bytes(_PORT_BYTES, "big")]
+        if self.is_websocket:
+            parts.append(encode_varint(_FLAGS["wss" if self.is_tls else "ws"]))
+        if self.peer is not None:
+            parts += [encode_varint(_P2P), encode_frame(peer_id_bytes(self.peer))]
+        return b"".join(parts)
 
     def of(self, peer: PeerId | None) -> Address:
         """Return the same place as this peer's."""
@@ -118,3 +156,60 @@ class Address:
     def is_loopback(self) -> bool:
         """It is reached from this machine alone."""
         return self.family in ("ip4", "ip6") and ipaddress.ip_address(self.host).is_loopback
+
+
+def _value_text(name: str, value: bytes) -> str:
+    """Return the text of a part's value, which is then checked as if it had come as text."""
+    if name in _IP_BYTES:
+        return str(ipaddress.ip_address(value))
+    if name == "tcp":
+        return str(int.from_bytes(value, "big"))
+    if name == "p2p":
+        return peer_id_text(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise DecodeError(f"{value.hex()} is no domain name: it is not UTF-8") from None
+
+
+def _host(whole: str, family: str, host: str) -> str:
+    if family not in _IP_BYTES:
+        if not _DOMAIN.fullmatch(host):
+            raise DecodeError(f"{whole!r} is not a multiaddr: {host!r} is no domain name")
+        return host
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        raise DecodeError(f"{whole!r} is not a multiaddr: {host!r} is no IP address") from None
+    # A zone, as in fe80::1%eth0, is this machine's alone.
+    if len(ip.packed) != _IP_BYTES[family] or "%" in host:
+        raise DecodeError(f"{whole!r} is not a multiaddr: {host!r} is not of {family}")
+    return str(ip)
+
+
+def _port(whole: str, port: str) -> int:
+    if not (port.isascii() and port.isdigit()) or int(port) > _PORT_MAX:
+        raise DecodeError(f"{whole!r} is not a multiaddr: {port!r} is no port, 0 to {_PORT_MAX}")
+    return int(port)
+
+
+def _peer(whole: str, text: str) -> PeerId:
+    """Read a peer id, in base58 or as a CID; what is returned is base58."""
+    try:
+        data = _of_cid(text) if text.startswith("b") else peer_id_bytes(PeerId(text))
+        if len(data) < 2 or len(data) - 2 != data[1] or data[1] not in _MULTIHASHES.get(data[0], ()):
+            raise DecodeError("it is no multihash of a public key")
+    except DecodeError as error:
+        raise DecodeError(f"{whole!r} is not a multiaddr: {text!r} is no peer id: {error}") from None
+    return PeerId(peer_id_text(data))
+
+
+def _of_cid(text: str) -> bytes:
+    digits = text[1:].upper()
+    try:
+        data = base64.b32decode(digits + "=" * (-len(digits) % 8))
+    except (binascii.Error, ValueError):
+        raise DecodeError("it is not base32") from None
+    if not data.startswith(_CID_PREFIX):
+        raise DecodeError("it is not the CID of a peer's key")
+    return data.removeprefix(_CID_PREFIX)

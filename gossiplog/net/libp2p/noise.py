@@ -1,46 +1,46 @@
 """Noise: the handshake that proves who the other side is, and the encryption of everything after it.
 
-    initiator                      responder
-    e                       →
-                            ←      e, ee, s, es  +  public key, its signature of s, muxers
-    s, se  +  the same      →
+    initiator                                   responder
+    e                                    →
+                                         ←      e, ee, s, es  +  public key, its signature of s, muxers
+    s, se  +  the same of the initiator  →
 
-Handshake pattern and payload are py-libp2p's; reading and writing are ours, as its own log every message and await twice for each.
+The keys of the handshake are in `noise_handshake`; here are the payloads that libp2p puts into it, and the stream.
 
-Source: libp2p specifications, "noise" and "Early muxer negotiation"; `Noise_XX_25519_ChaChaPoly_SHA256`, empty prologue.
+Source: libp2p specifications, "noise" and "Early muxer negotiation".
 """
 
 from __future__ import annotations
 
-import struct
-from typing import Any, TypeAlias
-
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from libp2p.peer.id import ID
-from libp2p.security.noise.messages import NoiseExtensions, NoiseHandshakePayload, verify_handshake_payload_sig
-from libp2p.security.noise.patterns import PatternXX
 
-from ...errors import ClosedError, RemoteProtocolError
+from ...codec.protobuf import Field, Kind, Schema
+from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ..transport.stream import ByteStream
 from ..transport.tcp import TcpStream
-from .identity import PeerKey, peer_of
+from .identity import PeerKey, read_public_key
+from .noise_handshake import NONCE, TAG_BYTES, NoiseHandshake
 from .transport import Resumed
 
 __all__ = ["NoiseStream", "secure"]
 
 _PREFIX_BYTES = 2
 _CIPHERTEXT_BYTES_MAX = 65_535
-_TAG_BYTES = 16
-_PLAINTEXT_BYTES_MAX = _CIPHERTEXT_BYTES_MAX - _TAG_BYTES
+_PLAINTEXT_BYTES_MAX = _CIPHERTEXT_BYTES_MAX - TAG_BYTES
 _HANDSHAKE_BYTES_MAX = 4096
-"""Of a message of the handshake; a payload with an RSA key has about 700 bytes."""
+"""Of a message of the handshake; a payload with an RSA key of 8,192 bits has about 2,200 bytes."""
 _MUXERS_MAX = 16
-_NONCE = struct.Struct("<4xQ")
+_SIGNED_PREFIX = b"noise-libp2p-static-key:"
+"""A peer signs this and its static key."""
 
-_State: TypeAlias = Any
-"""A `noise.connection.NoiseConnection`, of which there are no types."""
+_EXTENSIONS = Schema("NoiseExtensions", Field(2, "stream_muxers", Kind.STRING, repeated=True))
+_PAYLOAD = Schema(
+    "NoiseHandshakePayload",
+    Field(1, "identity_key", Kind.BYTES),
+    Field(2, "identity_sig", Kind.BYTES),
+    Field(4, "extensions", _EXTENSIONS),
+)
 
 
 class NoiseStream:
@@ -53,13 +53,13 @@ class NoiseStream:
 
     __slots__ = ("_cutter", "_early", "_open", "_opened", "_seal", "_sealed", "_stream", "_unsent", "muxers", "peer")
 
-    def __init__(self, reader: _Reader, state: _State, peer: PeerId, muxers: tuple[str, ...]) -> None:
+    def __init__(self, reader: _Reader, handshake: NoiseHandshake, peer: PeerId, muxers: tuple[str, ...]) -> None:
         self._stream = reader.stream
         self._cutter = reader
         self._early = reader.cut(b"")  # messages that came with the end of the handshake
-        # The library's ciphers take as long to get to this call as the call does for a small message.
-        self._seal = ChaCha20Poly1305(state.noise_protocol.cipher_state_encrypt.k).encrypt
-        self._open = ChaCha20Poly1305(state.noise_protocol.cipher_state_decrypt.k).decrypt
+        ours, theirs = handshake.split()
+        self._seal = ours.encrypt
+        self._open = theirs.decrypt
         self._sealed = self._opened = 0
         self._unsent = b""
         self.peer = peer
@@ -85,7 +85,7 @@ class NoiseStream:
             return b"".join([self._seal_all(data[start : start + _PLAINTEXT_BYTES_MAX]) for start in starts])
         if not data:
             return b""
-        sealed = self._seal(_NONCE.pack(self._sealed), data, None)
+        sealed = self._seal(NONCE.pack(self._sealed), data, None)
         self._sealed += 1
         return len(sealed).to_bytes(_PREFIX_BYTES, "big") + sealed
 
@@ -113,7 +113,7 @@ class NoiseStream:
         number = self._opened
         self._opened = number + 1
         try:
-            return self._open(_NONCE.pack(number), sealed, None)
+            return self._open(NONCE.pack(number), sealed, None)
         except InvalidTag:
             raise ClosedError("a message of noise was forged or damaged") from None
 
@@ -138,30 +138,22 @@ async def secure(
         RemoteProtocolError: The other side broke the protocol, proved nothing, or is somebody else.
         ClosedError: The stream ended.
     """
-    pattern = PatternXX(ID.from_base58(key.id), key.private, key.static)
-    state: _State = pattern.create_noise_state()
-    payload = pattern.make_handshake_payload(NoiseExtensions(stream_muxers=list(muxers))).serialize()
+    handshake = NoiseHandshake(key.static, is_initiator=is_initiator)
+    payload = _payload_of(key, muxers)
     reader = _Reader(stream)
     if is_initiator:
-        state.set_as_initiator()
-    else:
-        state.set_as_responder()
-    state.start_handshake()
-    # The library lets go of it with the last message.
-    handshake = state.noise_protocol.handshake_state
-    if is_initiator:
-        await _send(stream, state, b"")
-        found, theirs = _prove(pattern, handshake, await _receive(reader, state))
+        await _send(stream, handshake.write(b""))
+        found, theirs = _prove(handshake, handshake.read(await _receive(reader)))
         if peer is not None and found != peer:
             raise RemoteProtocolError(f"dialled {peer}, and {found} answered", peer=found)
-        await _send(stream, state, payload)
+        await _send(stream, handshake.write(payload))
     else:
-        await _receive(reader, state)
-        await _send(stream, state, payload)
-        found, theirs = _prove(pattern, handshake, await _receive(reader, state))
+        handshake.read(await _receive(reader))
+        await _send(stream, handshake.write(payload))
+        found, theirs = _prove(handshake, handshake.read(await _receive(reader)))
     while isinstance(reader.stream, Resumed) and reader.stream.rest is not reader.stream:
         reader.stream = reader.stream.rest
-    return NoiseStream(reader, state, found, theirs)
+    return NoiseStream(reader, handshake, found, theirs)
 
 
 class _Reader:
@@ -218,35 +210,33 @@ class _Reader:
             raise ClosedError("the stream ended within a message of noise")
 
 
-async def _send(stream: ByteStream, state: _State, payload: bytes) -> None:
-    try:
-        message = bytes(state.write_message(payload))
-    except ValueError as error:
-        raise RemoteProtocolError(f"no key of noise: {error}") from None
+async def _send(stream: ByteStream, message: bytes) -> None:
     await stream.send_all(len(message).to_bytes(_PREFIX_BYTES, "big") + message)
 
 
-async def _receive(reader: _Reader, state: _State) -> bytes:
+async def _receive(reader: _Reader) -> bytes:
     message = await reader.message()
     if message is None:
         raise ClosedError("the stream ended within the handshake of noise")
     if len(message) > _HANDSHAKE_BYTES_MAX:
         raise RemoteProtocolError(f"a handshake of {len(message)} bytes, at most {_HANDSHAKE_BYTES_MAX} are allowed")
-    try:
-        return bytes(state.read_message(message))
-    except Exception as error:  # the library checks little itself, so garbage comes to light as any type of error
-        raise RemoteProtocolError(f"no handshake of noise: {type(error).__name__}") from None
+    return message
 
 
-def _prove(pattern: PatternXX, handshake: Any, data: bytes) -> tuple[PeerId, tuple[str, ...]]:
+def _payload_of(key: PeerKey, muxers: tuple[str, ...]) -> bytes:
+    """Return what we say of ourselves within the handshake."""
+    signature = key.sign(_SIGNED_PREFIX + key.static.public_key().public_bytes_raw())
+    return _PAYLOAD.encode({"identity_key": key.public, "identity_sig": signature, "extensions": {"stream_muxers": list(muxers)}})
+
+
+def _prove(handshake: NoiseHandshake, data: bytes) -> tuple[PeerId, tuple[str, ...]]:
     """Check what the other side says of itself; return who it is and its muxers."""
     try:
-        payload = NoiseHandshakePayload.deserialize(data)
-        static = pattern._get_pubkey_from_noise_keypair(handshake.rs)
-        is_proved = verify_handshake_payload_sig(payload, static)
-    except Exception as error:  # as in `_receive`
+        payload = _PAYLOAD.decode(data)
+        public_key = read_public_key(payload["identity_key"])
+    except DecodeError as error:
         raise RemoteProtocolError(f"no payload of noise: {error}") from None
-    if not is_proved:
+    if not public_key.is_signature(payload["identity_sig"], _SIGNED_PREFIX + handshake.remote_static):
         raise RemoteProtocolError("the other side did not prove that the key is its own")
-    offered = payload.extensions.stream_muxers if payload.extensions is not None else []
-    return peer_of(payload.id_pubkey.serialize()), tuple(offered[:_MUXERS_MAX])
+    extensions = payload["extensions"]
+    return public_key.peer, tuple(extensions["stream_muxers"][:_MUXERS_MAX]) if extensions is not None else ()

@@ -15,7 +15,7 @@ from ...errors import DecodeError
 from ...pubsub.peer_id import peer_id_bytes, peer_id_text
 from ...pubsub.types import PeerId
 from .addresses import Address
-from .identity import PeerKey, peer_of, read_public_key
+from .identity import PeerKey, read_public_key
 
 __all__ = ["ADDRESSES_MAX", "RECORD_BYTES_MAX", "Record", "open_record", "read_addresses", "seal_record"]
 
@@ -84,15 +84,11 @@ def open_record(data: bytes) -> Record:
     if envelope["payload_type"] != _PAYLOAD_TYPE:
         raise DecodeError("an envelope of something else than a peer record")
     public_key = read_public_key(envelope["public_key"])
-    try:
-        is_signed = public_key.verify(_signed(envelope["payload"]), envelope["signature"])
-    except Exception:  # of the library's key types, some raise for a malformed signature
-        is_signed = False
-    if not is_signed:
+    if not public_key.is_signature(envelope["signature"], _signed(envelope["payload"])):
         raise DecodeError("a peer record with a bad signature")
     record = _RECORD.decode(envelope["payload"])
     peer = PeerId(peer_id_text(record["peer_id"]))
-    if peer != peer_of(envelope["public_key"]):
+    if peer != public_key.peer:
         raise DecodeError("a peer record signed by another peer")
     return Record(peer, record["seq"], read_addresses((each["multiaddr"] for each in record["addresses"]), peer))
 

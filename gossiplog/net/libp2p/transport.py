@@ -7,8 +7,8 @@ import ssl
 from dataclasses import replace
 from ipaddress import ip_address
 
+import ifaddr
 import trio
-from multiaddr.utils import get_network_addrs
 
 from ..transport.stream import ByteStream
 from ..transport.tcp import TcpStream, dial_tcp
@@ -65,8 +65,10 @@ def local_addresses(address: Address) -> list[Address]:
     """Return what an address stands for: itself, or with `0.0.0.0` and `::` the machine's addresses of that family."""
     if not address.is_unspecified:
         return [address]
-    version, loopback = (4, "127.0.0.1") if address.family == "ip4" else (6, "::1")
-    found = [*(str(host).partition("%")[0] for host in get_network_addrs(version)), loopback]
+    is_4, loopback = (True, "127.0.0.1") if address.family == "ip4" else (False, "::1")
+    # An IPv6 address is a tuple: the address, its flow and its scope.
+    texts = [str(ip.ip if ip.is_IPv4 else ip.ip[0]) for adapter in ifaddr.get_adapters() for ip in adapter.ips if ip.is_IPv4 is is_4]
+    found = [*(text for text in texts if not ip_address(text).is_loopback), loopback]
     return [replace(address, host=host) for host in dict.fromkeys(found) if not ip_address(host).is_link_local]
 
 

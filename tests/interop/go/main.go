@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p"
 	pubsub "github.com/libp2p/go-libp2p-pubsub"
 	pb "github.com/libp2p/go-libp2p-pubsub/pb"
+	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/event"
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/network"
@@ -34,6 +35,7 @@ type request struct {
 	Listen    []string `json:"listen"`
 	Protocols int      `json:"protocols"`
 	Tls       bool     `json:"tls"`
+	Key       string   `json:"key"`
 	Topic     string   `json:"topic"`
 	Sign      bool     `json:"sign"`
 	Address   string   `json:"address"`
@@ -108,7 +110,13 @@ func (n *node) start(r request) (any, error) {
 	if r.Tls {
 		security = libp2p.Security(tls.ID, tls.New)
 	}
+	kinds := map[string]int{"": crypto.Ed25519, "secp256k1": crypto.Secp256k1, "ecdsa": crypto.ECDSA, "rsa": crypto.RSA}
+	key, _, err := crypto.GenerateKeyPair(kinds[r.Key], 2048)
+	if err != nil {
+		return nil, err
+	}
 	h, err := libp2p.New(
+		libp2p.Identity(key),
 		libp2p.ListenAddrStrings(r.Listen...),
 		libp2p.Transport(tcp.NewTCPTransport),
 		security,

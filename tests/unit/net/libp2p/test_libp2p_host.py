@@ -209,14 +209,12 @@ async def test_the_wrong_peer_is_found_out_by_the_dialler():
 
 
 async def test_a_peer_that_cannot_prove_its_key_is_refused(monkeypatch):
-    real = noise_module.PatternXX.make_handshake_payload
+    real = noise_module._payload_of
 
-    def lie(self, extensions):
-        payload = real(self, extensions)
-        payload.id_pubkey = TWO.private.get_public_key() if self.libp2p_privkey is ONE.private else payload.id_pubkey
-        return payload
+    def lie(key, muxers):
+        return real(key, muxers).replace(ONE.public, TWO.public)
 
-    monkeypatch.setattr(noise_module.PatternXX, "make_handshake_payload", lie)
+    monkeypatch.setattr(noise_module, "_payload_of", lie)
     _, listener = await secured_pair()
     assert isinstance(listener, RemoteProtocolError)
     assert "did not prove" in str(listener)
