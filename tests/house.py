@@ -104,7 +104,6 @@ AT_HOME = {"libp2p": "net/libp2p", "pyspark": "spark", "aiosqlite": "store/sqlit
 PRIVATE_ALLOWED = {
     "store/sqlite/connection.py": "aiosqlite's queue and thread have no public name",
     "codec/link.py": "multiformats' CID has no public way to be made without checking twice",
-    "net/libp2p/noise.py": "libp2p's pattern has no public name for the key that the handshake proved",
     "testnet/nest.py": "the os has no public name for the end of a forked process that runs nothing of its parent's",
     "replica/care.py": "a replica copies from the store of another replica, of its own class",
 }

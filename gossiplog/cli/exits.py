@@ -90,8 +90,6 @@ _KINDS: tuple[tuple[type[BaseException], str, ExitCode], ...] = (
 
 _ARROW = {"pyarrow", "numpy"}
 """What the extra `arrow` brings."""
-_WEB = {"h11", "wsproto", "starlette", "prometheus_client"}
-"""What the extra `web` brings."""
 
 
 def describe(error: BaseException) -> Problem | None:
@@ -110,7 +108,7 @@ def describe(error: BaseException) -> Problem | None:
         return Problem("file", f"{place}{error.strerror or error}", None, ExitCode.FAILED)
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("gossiplog"):
         package = (error.name or "").partition(".")[0]
-        extra = "[web]" if package in _WEB else "[arrow]" if package in _ARROW else ""
+        extra = "[arrow]" if package in _ARROW else ""
         return Problem("dependency", f"{error}", f"install what is missing: `pip install 'gossiplog{extra}'`", ExitCode.FAILED)
     return None
 

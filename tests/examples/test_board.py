@@ -76,7 +76,7 @@ def install(folder: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, env=environment)
     python = str(folder / "bin" / "python")
-    packages = [f"{EXAMPLES.parent}[web]", "fastapi", "uvicorn"]
+    packages = [str(EXAMPLES.parent), "fastapi", "uvicorn"]
     subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True, env=environment, cwd=folder)
     return python
 

@@ -1,4 +1,4 @@
-"""The decoders of what libp2p peers say. Their modules load libp2p, which takes a second, so each is imported when it is run.
+"""The decoders of what libp2p peers say.
 
 Seeds are in hex: the multiaddrs, public key, record and messages of the peer whose Ed25519 seed is 32 zero bytes.
 """

@@ -73,17 +73,13 @@ class MeshOptions:
             tls: Checks the certificates of peers behind TLS.
 
         Raises:
-            Failure: A multiaddr cannot be used, or the key has no place, or libp2p is not installed.
+            Failure: A multiaddr cannot be used, or the key has no place.
             KeyFileError: The peer's key cannot be used.
             CannotListen: An address cannot be listened on.
         """
-        try:
-            from ...net.libp2p import PeerKey
-            from ...net.libp2p.host import CONNECTIONS_MAX
-            from ...net.mesh import MeshConfig, open_mesh
-        except ModuleNotFoundError as error:
-            hint = "install it with `pip install 'gossiplog[p2p]'`"
-            raise Failure(f"a mesh needs {error.name}, which is not installed", hint=hint, kind="dependency") from None
+        from ...net.libp2p import PeerKey
+        from ...net.libp2p.host import CONNECTIONS_MAX
+        from ...net.mesh import MeshConfig, open_mesh
 
         if self.key_file is None and isinstance(path, Location) and path.is_url:
             raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")

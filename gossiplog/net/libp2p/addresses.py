@@ -81,7 +81,7 @@ class Address:
         rest = iter(words)
         for name in rest:
             if name not in _CODES:
-                raise DecodeError(f"{text!r} is of a transport that is not spoken here: {name[:40]!r}")
+                raise DecodeError(f"{text!r} is not a TCP address that is spoken here: {name[:40]!r}")
             parts.append((name, "" if name in _FLAGS else next(rest, "")))
         return cls._of_parts(text, parts)
 
@@ -95,7 +95,7 @@ class Address:
             code, position = decode_varint(data, position)
             name = _NAMES.get(code)
             if name is None:
-                raise DecodeError(f"{data.hex()} is of a transport that is not spoken here: code {code}")
+                raise DecodeError(f"{data.hex()} is not a TCP address that is spoken here: code {code}")
             if name in _FLAGS:
                 size = 0
             elif name == "tcp" or name in _IP_BYTES:

@@ -1,8 +1,7 @@
 """Our end of a libp2p network: it listens, dials, shakes hands, and serves the connections.
 
-py-libp2p's own host, swarm and dialler are not used. What is left of them once the muxer, the routers, the guards and the reconnecting
-are ours is this file, and owning it spares their defects (see docs/spec/libp2p.md): handlers whose exceptions end the host, binds that fail
-silently, dials that are remembered as failed, 250 connections for all. Keys, peer ids, the handshake of noise are py-libp2p's.
+What a handler raises ends its stream alone, a bind that fails is an error, and connections are bounded by address and in all. See
+docs/spec/libp2p.md.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class NoiseHandshake:
 
     def _mix_secret(self, token: str) -> None:
         """Derive new keys from a Diffie-Hellman result. The token names the initiator's key first."""
-        ours, theirs = token if self._is_initiator else reversed(token)
+        ours, theirs = (token[0], token[1]) if self._is_initiator else (token[1], token[0])
         private = self._static if ours == "s" else self._ephemeral
         public = self.remote_static if theirs == "s" else self._remote_ephemeral
         try:
