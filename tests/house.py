@@ -36,7 +36,7 @@ ALLOWED: dict[str, str] = {
     "codec": "errors",
     "entry": "codec errors",
     "ethereum": "codec entry errors",
-    "glass": "broadcast entry errors pubsub pubsub/overlay sync",
+    "glass": "broadcast codec entry errors pubsub pubsub/overlay sync",
     "gossip_log": "entry errors ethereum log net net/hub replica store tasks web",
     "keyring": "entry errors",
     "kit": "codec entry errors log",
@@ -83,7 +83,9 @@ ALLOWED: dict[str, str] = {
     ),
     "tree": "errors plan",
     "web": "archive codec entry errors log net net/hub net/service net/transport plan pubsub replica sync tasks version web/glass",
-    "web/glass": ("codec entry errors glass graph log net/hub net/service net/transport plan pubsub replica sync tasks tree version web"),
+    "web/glass": (
+        "codec entry errors glass graph log net net/hub net/service net/transport plan pubsub replica sync tasks tree version web"
+    ),
 }
 """Which folder (or module at the top) imports which others; a new edge is a decision, made here."""
 

@@ -9,9 +9,10 @@ import json
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ..codec import plain_json
 from ..errors import DecodeError
 
-__all__ = ["KINDS", "TRACE_SCHEMA", "WAYS", "Fact", "Node"]
+__all__ = ["KINDS", "TEXT_CHARS_MAX", "TRACE_SCHEMA", "WAYS", "Fact", "Node"]
 
 Node: TypeAlias = int | str
 """A node's number in the simulator, a peer id in a live network."""
@@ -24,6 +25,9 @@ KINDS = frozenset(
 """All kinds; those of the first line are the simulator's as well."""
 WAYS = ("append", "gossip", "push", "sync", "reconcile", "http", "import")
 """How an entry came here."""
+
+TEXT_CHARS_MAX = 4_096
+"""Of each column."""
 
 TRACE_SCHEMA: tuple[tuple[str, str], ...] = (
     ("scenario", "string"),
@@ -107,6 +111,13 @@ class Fact:
                 record[name] = value
         return record
 
+    def weight(self) -> int:
+        """Return about how many bytes it takes, in memory or as JSON, whichever is more."""
+        texts = (self.scenario, self.kind, self.node, self.peer, self.type, self.message, self.way, self.rule, self.reason, self.router)
+        return _PLAIN_BYTES + sum(
+            len(text) if text.isascii() and text.isprintable() else _ESCAPED_BYTES * len(text) for text in texts if isinstance(text, str)
+        )
+
     def to_json(self) -> str:
         """Return one line without its end."""
         return json.dumps(self.record(), separators=(",", ":"))
@@ -125,7 +136,7 @@ class Fact:
                 raise DecodeError(f"a fact without {name}")
         for name in _COLUMNS & record.keys():
             if not _is_fit(name, record[name]):
-                raise DecodeError(f"a fact whose {name} is {type(record[name]).__name__}")
+                raise DecodeError(f"a fact whose {name} is {type(record[name]).__name__}, or too long")
         return Fact(**{name: record[name] for name in _COLUMNS & record.keys()})
 
     @staticmethod
@@ -135,20 +146,18 @@ class Fact:
         Raises:
             DecodeError: It is no fact.
         """
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DecodeError(f"a fact is a JSON object: {error}") from None
-        return Fact.from_record(record)
+        return Fact.from_record(plain_json.decode(line))
 
 
+_PLAIN_BYTES, _ESCAPED_BYTES = 150, 12
+"""Of the names and numbers of a fact, and at most of a character."""
 _REQUIRED = ("scenario", "router", "seq", "time_s", "kind", "node")
 _COLUMNS = frozenset(name for name, _ in TRACE_SCHEMA)
 _OPTIONAL = tuple(name for name, _ in TRACE_SCHEMA if name not in (*_REQUIRED, "seed"))
 
 
 def _is_fit(name: str, value: object) -> bool:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or (isinstance(value, str) and len(value) > TEXT_CHARS_MAX):
         return False
     if name in _INTEGERS:
         return isinstance(value, int)

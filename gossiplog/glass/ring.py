@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from .fact import Fact
 
-__all__ = ["FACTS_MAX", "Ring", "Since"]
+__all__ = ["BYTES_MAX", "FACTS_MAX", "Ring", "Since"]
 
 FACTS_MAX = 50_000
+BYTES_MAX = 32 * 2**20
+"""Facts of our own, of 300 bytes, take half of it."""
 
 
 class Since(NamedTuple):
@@ -30,35 +32,40 @@ class Ring:
 
     Args:
         size: How many are kept.
+        bytes_max: How much they may weigh together: what somebody else tells may be of any length. One is kept whatever it weighs.
+
+    Attributes:
+        first: The number of the oldest fact that is kept.
+        next: The number of the next one that comes.
     """
 
-    def __init__(self, size: int = FACTS_MAX) -> None:
+    def __init__(self, size: int = FACTS_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._size = size
-        self._facts: list[Fact] = []
+        self._bytes_max = bytes_max
+        self._facts: dict[int, Fact] = {}
+        self._weight = 0
         self._lines: dict[int, bytes] = {}
+        self.first = 0
         self.next = 0
 
     def __len__(self) -> int:
         return len(self._facts)
 
-    @property
-    def first(self) -> int:
-        """The number of the oldest fact that is kept."""
-        return self.next - len(self._facts)
-
     def add(self, fact: Fact) -> None:
-        """Take a fact, whose number is `next`; the oldest goes where there is no room."""
-        if len(self._facts) < self._size:
-            self._facts.append(fact)
-        else:
-            self._facts[self.next % self._size] = fact
-            if self._lines:
-                self._lines.pop(self.next - self._size, None)
+        """Take a fact, whose number is `next`; the oldest go where there is no room."""
+        self._facts[self.next] = fact
+        self._weight += fact.weight()
         self.next += 1
+        while len(self._facts) > self._size or (self._weight > self._bytes_max and len(self._facts) > 1):
+            self._weight -= self._facts.pop(self.first).weight()
+            self._lines.pop(self.first, None)
+            self.first += 1
 
-    def facts(self, first: int = 0) -> list[Fact]:
-        """Return what is kept, from a number on, the oldest first. O(what is returned)."""
-        return [self._facts[number % self._size] for number in range(max(first, self.first), self.next)]
+    def facts(self, first: int = 0, most: int | None = None) -> list[Fact]:
+        """Return what is kept, from a number on, the oldest first, at most so many. O(what is returned)."""
+        start = max(first, self.first)
+        end = self.next if most is None else min(self.next, start + most)
+        return [self._facts[number] for number in range(start, end)]
 
     def since(self, first: int, bytes_max: int = 65_536) -> Since:
         """Return what is kept from a number on, as JSON: at most so many bytes, but one fact at least where there is one."""
@@ -77,5 +84,5 @@ class Ring:
     def _line(self, number: int) -> bytes:
         line = self._lines.get(number)
         if line is None:
-            line = self._lines[number] = self._facts[number % self._size].to_json().encode()
+            line = self._lines[number] = self._facts[number].to_json().encode()
         return line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,9 +9,11 @@ from functools import partial
 import pytest
 import trio
 from glass_support import following, seen_log
-from network_support import PATIENCE_S, eventually, fetch, free_port, until_equal
+from loop_watch import watching_loop
+from network_support import PATIENCE_S, TOPIC, eventually, fetch, free_port, until_equal
 
 from gossiplog.glass import Fact, entry_way
+from gossiplog.glass.ring import BYTES_MAX
 from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service.registry import open_service
@@ -92,37 +93,110 @@ async def test_server_that_was_started_anew_is_a_gap() -> None:
         assert gap["node"] != seen.hello["node"]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
-        b"SSH-2.0-OpenSSH\r\n",
-        b"HTTP/1.1 200 OK\r\n\r\nevent: hello\ndata: 7\n\n",
-        b"HTTP/1.1 200 OK\r\n\r\nevent: facts\ndata: [" + b"[" * 10_000 + b"\n\n",
-        b'HTTP/1.1 200 OK\r\n\r\nevent: facts\ndata: [{"kind": 1}]\n\n',
-        b"HTTP/1.1 200 OK\r\n\r\n" + b"data: " + b"x" * 9_000_000,
-    ],
-)
-async def test_liar_harms_nobody_and_is_named(answer: bytes) -> None:
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+HELLO = b'event: hello\ndata: {"node":"n","topic":"' + TOPIC.encode() + b'","now":1}\n\n'
+
+
+def told(id: bytes = b"abc-1", **columns: str) -> bytes:
+    """An answer with one fact, some of whose columns are this text."""
+    record = {"scenario": f'"{TOPIC}"', "router": '"r"', "seq": "1", "time_s": "1.5", "kind": '"full"', "node": '"n"', **columns}
+    text = ",".join(f'"{name}":{value}' for name, value in record.items())
+    return OK + HELLO + b"id: " + id + b"\nevent: facts\ndata: [{" + text.encode() + b"}]\n\n"
+
+
+HUGE = "9" * 400
+LIES = {
+    "404": b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n",
+    "a redirect": b"HTTP/1.1 307 Elsewhere\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
+    "no HTTP": b"SSH-2.0-OpenSSH\r\n",
+    "a hello that is a number": OK + b"event: hello\ndata: 7\n\n",
+    "a hello with a number of 400 digits": OK + HELLO.replace(b":1}", f":{HUGE}}}".encode()),
+    "a hello with NaN": OK + HELLO.replace(b":1}", b":NaN}"),
+    "a hello with half a surrogate": OK + HELLO.replace(b'"n"', b'"\\ud800"'),
+    "a hello whose node is deep": OK + HELLO.replace(b'"n"', b"[" * 900 + b"]" * 900),
+    "a hello whose node is long": OK + HELLO.replace(b'"n"', b'"' + b"x" * 10_000 + b'"'),
+    "facts before a hello": OK + told().removeprefix(OK + HELLO),
+    "a gap before a hello": OK + b"event: gap\ndata: {}\n\n",
+    "deep facts": OK + HELLO + b"event: facts\ndata: [" + b"[" * 10_000 + b"\n\n",
+    "a kind that is a number": told(kind="1"),
+    "a time of 400 digits": told(time_s=HUGE),
+    "a time that is NaN": told(time_s="NaN"),
+    "a time that is infinite": told(time_s="1e999"),
+    "a count of 400 digits": told(kind='"root"', count=HUGE),
+    "half a surrogate": told(reason='"\\udc00"'),
+    "not UTF-8": told().replace(b'"full"', b'"\xff"'),
+    "an id with CR": told(b"abc\r-1"),
+    "an id that is not ASCII": told("ü-1".encode()),
+    "a long id": told(b"1" * 10_000),
+    "a fact of another server": told(node='"somebody"'),
+    "a fact of another topic": told(scenario='"other"'),
+    "a fact of 100 kB": told(reason='"' + "x" * 100_000 + '"'),
+    "an event of 9 MB": OK + b"data: " + b"x" * 9_000_000,
+    "a whole event of 9 MB": OK + HELLO + b"event: facts\ndata: [" + b" " * 9_000_000 + b"]\n\n",
+}
+
+
+@asynccontextmanager
+async def lying(*pieces: bytes) -> AsyncIterator[int]:
+    """Serve everybody the same bytes, piece by piece; give the port."""
+
     async def lie(stream: trio.SocketStream) -> None:
         async with stream:
             await stream.receive_some()
             try:
-                await stream.send_all(answer)
+                for piece in pieces:
+                    await stream.send_all(piece)
             except trio.BrokenResourceError:
                 return
 
     async with trio.open_nursery() as nursery:
         listeners = await nursery.start(partial(trio.serve_tcp, lie, 0, host="127.0.0.1"))
-        port = listeners[0].socket.getsockname()[1]
-        async with seen_log(1) as log, watching(log, f"ws://127.0.0.1:{port}/?token=secret") as (page, gather):
-            await eventually(lambda: gather.followed[0].error)
-            async with following(page, path="/api/glass/facts") as seen:
-                entry = await log.append("ours")
-                await seen.until_fact("publish", message=entry.id)
-            node = (await fetch(page, "/api/glass/nodes")).json[1]
-            assert node["error"] and "secret" not in json.dumps(node)
+        yield listeners[0].socket.getsockname()[1]
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("form", LIES)
+async def test_liar_harms_nobody_and_is_named(form: str) -> None:
+    async with (
+        lying(LIES[form]) as port,
+        seen_log(1) as log,
+        watching(log, f"ws://127.0.0.1:{port}/?token=secret") as (page, gather),
+    ):
+        await eventually(lambda: gather.followed[0].error)
+        async with following(page, path="/api/glass/facts") as seen:
+            entry = await log.append("ours")
+            await seen.until_fact("publish", message=entry.id)
+            assert not [fact for fact in seen.facts if fact["node"] != seen.hello["node"]]
+        for path in ("nodes", "links"):
+            answer = await fetch(page, f"/api/glass/{path}")
+            assert answer.status == 200 and b"secret" not in answer.body
+        error = (await fetch(page, "/api/glass/nodes")).json[1]["error"]
+        assert error and len(error) <= 300
+
+
+async def test_what_a_watched_server_says_is_read_in_turns_and_in_linear_time() -> None:
+    """Single bytes behind much of an event, chunks of one byte, and starts after as many connections as are remembered."""
+    pairs = [told(kind=f'"{kind}"', peer=f'"{n}"').removeprefix(OK + HELLO) for kind in ("connect", "start") for n in range(5_000)]
+    chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(HELLO), HELLO) + b"1\r\n:\r\n" * 40_000
+    answers = ([OK + HELLO + b"".join(pairs)], [chunked], [OK + HELLO + b"data: " + b"x" * 250_000, *[b"y"] * 1_500])
+    for pieces in answers:
+        async with seen_log(1) as log, lying(*pieces) as port:
+            with watching_loop() as held:
+                async with watching(log, f"ws://127.0.0.1:{port}") as (_, gather):
+                    await eventually(lambda: gather.followed[0].error)
+            assert held == []
+
+
+async def test_what_a_watched_server_says_takes_bounded_memory() -> None:
+    fact = told(reason='"' + "\\u2028" * 4_000 + '"').removeprefix(OK + HELLO)
+    async with (
+        seen_log(1) as log,
+        lying(OK + HELLO, *[fact * 20] * 100) as port,
+        watching(log, f"ws://127.0.0.1:{port}") as (_, gather),
+    ):
+        await eventually(lambda: gather.followed[0].error)
+        ring = gather.board(TOPIC).ring
+        assert 600 < len(ring) < 1_000 and sum(fact.weight() for fact in ring.facts()) <= BYTES_MAX
 
 
 async def test_alone_a_server_shows_itself() -> None:

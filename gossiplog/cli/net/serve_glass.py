@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+from ...errors import LocalProtocolError
 from ..exits import ExitCode, Failure
 from ..options import complete_key
 
@@ -45,6 +46,8 @@ class GlassOptions:
             KeyFileError: There is no key to sign with, or it is not said which.
             Failure: The file cannot be written.
         """
+        from ...net.hub.asking import parse_server_url
+
         if self.dashboard and not has_api:
             raise click.UsageError("--dashboard needs HTTP, which --no-api and a server that does not listen leave out")
         for option, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
@@ -54,10 +57,10 @@ class GlassOptions:
             raise click.UsageError("--key needs --dashboard-append or --connect: nothing else is signed here")
         self.signer()
         for url in self.watched:
-            if not url.startswith(("http://", "https://", "ws://", "wss://")):
-                raise click.UsageError(
-                    f"--dashboard-watch {url}: what `gossiplog serve` prints: ws://HOST:PORT, with /TOPIC of several logs"
-                )
+            try:
+                parse_server_url(url)
+            except LocalProtocolError as error:
+                raise click.UsageError(f"--dashboard-watch: {error}; {error.hint}") from None
         if self.facts_file is not None:
             try:
                 Path(self.facts_file).open("ab").close()

@@ -13,6 +13,7 @@ from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...errors import GossipLogError
 from ...glass import Fact, Witness
+from ...glass.fact import TEXT_CHARS_MAX
 from ...glass.witness import short, verdict_fact
 from ...log.requests import ReadCount
 from ...plan import Plan, ask
@@ -74,6 +75,8 @@ class Observer:
     ) -> None:
         """Take a fact. See `Tell`."""
         number, where = self.ring.next, (self._topic, self._router)
+        # It may name a file, whose name need not be Unicode.
+        reason = None if reason is None else reason[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
         self.board.add(Fact(*where, number, time.time(), kind, self.node, peer, type, message, count, size, None, way, rule, reason))
 
     # What the driver knows

@@ -1,23 +1,29 @@
 """A client of another server's `facts`: it reads them for ever, and goes on where it was when the connection is lost.
 
+That server is as much a stranger as any client: what it says is bounded by bytes, read in time that is linear in them and in turns with
+everything else, and believed of itself alone. What breaks the rules ends the connection, which is made again after a while.
+
 Source: docs/glass.md, "Following".
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import random
+import re
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import h11
 import trio
 
+from ...codec import plain_json
 from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from ...glass import Fact
-from ...net.hub.client import HubUrl, parse_url
+from ...net.hub.asking import parse_server_url
+from ...net.hub.client import HubUrl, tls_of
+from ...net.journal import note
 from ...net.transport.tcp import TcpStream, dial_tcp
 from ...sync.rate import Backoff
 
@@ -26,7 +32,12 @@ __all__ = ["Followed", "follow"]
 DIAL_S = 10.0
 SILENT_S = 40.0
 """A server says something every 15 s."""
-_EVENT_BYTES_MAX = 8 * 2**20
+EVENT_BYTES_MAX = 256 * 1024
+"""A server gathers up to 64 KiB of facts in an event."""
+_NAME_CHARS_MAX = 256
+_ERROR_CHARS_MAX = 300
+_PIECES_A_TURN, _FACTS_A_TURN = 256, 256
+_ID = re.compile(rb"[0-9A-Za-z-]{1,64}")
 RETRY_FIRST_S, RETRY_MOST_S = 0.25, 5.0
 
 
@@ -65,32 +76,35 @@ async def follow(
 
     Args:
         followed: Whom; kept up to date.
-        on_fact: Takes the facts.
+        on_fact: Takes the facts, all of which are of the server and the topic that it named first.
         tls: Checks its certificate; the system's authorities unless given.
         clock: Unix time.
 
     Raises:
         LocalProtocolError: The URL is none.
     """
-    scheme, separator, rest = followed.url.partition("://")
-    where = parse_url(f"{ {'http': 'ws', 'https': 'wss'}.get(scheme, scheme) }{separator}{rest}")
+    where = parse_server_url(followed.url)
     backoff = Backoff(random.Random(), first_s=RETRY_FIRST_S, most_s=RETRY_MOST_S)
     reader = _Reader(followed, on_fact, clock)
     while True:
         try:
             await _read(where, reader, tls)
-            followed.error = "the server ended the stream"
+            reason = "the server ended the stream"
         except (OSError, ClosedError, RemoteProtocolError, DecodeError, trio.TooSlowError) as error:
-            followed.error = str(error) or "it does not answer"
+            reason = str(error) or "it does not answer"
+        except Exception as error:
+            # Of ours, and yet no reason to end with everything else that this process does.
+            note("fault in following a server", level=logging.ERROR, error=error, server=where.url)
+            reason = "a fault of ours in reading what it says"
         if followed.is_alive:
             backoff.reset()
-        followed.is_alive = False
+        followed.is_alive, followed.error = False, reason[:_ERROR_CHARS_MAX]
         await trio.sleep(backoff.next())
 
 
 async def _read(where: HubUrl, reader: _Reader, tls: ssl.SSLContext | None) -> None:
     with trio.fail_after(DIAL_S):
-        stream = await dial_tcp(where.host, where.port, (tls or ssl.create_default_context()) if where.is_tls else None)
+        stream = await dial_tcp(where.host, where.port, tls_of(where, tls))
     try:
         headers = [("host", where.host_header), ("accept", "text/event-stream"), *where.headers]
         if reader.followed.last_id is not None:
@@ -105,7 +119,7 @@ async def _read(where: HubUrl, reader: _Reader, tls: ssl.SSLContext | None) -> N
 
 
 async def _read_answer(stream: TcpStream, parser: h11.Connection, reader: _Reader) -> None:
-    reader.begin()
+    events, pieces = _Events(), 0
     while True:
         try:
             event = parser.next_event()
@@ -118,64 +132,93 @@ async def _read_answer(stream: TcpStream, parser: h11.Connection, reader: _Reade
             if event.status_code != 200:
                 raise RemoteProtocolError(f"answered {event.status_code}")
         elif isinstance(event, h11.Data):
-            reader.feed(bytes(event.data))
+            for fields in events.feed(event.data):
+                await reader.take(fields)
         elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
             return
+        pieces += 1
+        if pieces % _PIECES_A_TURN == 0:
+            await trio.lowlevel.checkpoint()
+
+
+class _Events:
+    """Takes server-sent events apart, looking at each byte once however they are cut."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        # So much of it has no end of an event, except that its last byte may be half of one.
+        self._looked = 0
+
+    def feed(self, data: bytes | bytearray) -> Iterator[Mapping[bytes, bytes]]:
+        """Take what came; give the fields of each event that is whole.
+
+        Raises:
+            DecodeError: An event is too long.
+        """
+        self._buffer += data
+        while (end := self._buffer.find(b"\n\n", max(0, self._looked - 1))) >= 0:
+            event = bytes(self._buffer[:end])
+            del self._buffer[: end + 2]
+            self._looked = 0
+            if len(event) > EVENT_BYTES_MAX:
+                break
+            yield dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
+        self._looked = len(self._buffer)
+        if self._looked > EVENT_BYTES_MAX or end > EVENT_BYTES_MAX:
+            raise DecodeError(f"an event of more than {EVENT_BYTES_MAX} bytes")
 
 
 class _Reader:
-    """Takes server-sent events apart."""
+    """Makes facts of events."""
 
     def __init__(self, followed: Followed, on_fact: Callable[[Fact], None], clock: Callable[[], float]) -> None:
         self.followed = followed
         self._on_fact = on_fact
         self._clock = clock
-        self._buffer = b""
 
-    def begin(self) -> None:
-        """A new stream begins."""
-        self._buffer = b""
-
-    def feed(self, data: bytes) -> None:
-        """Take what came.
+    async def take(self, fields: Mapping[bytes, bytes]) -> None:
+        """Take one event.
 
         Raises:
-            DecodeError: It is no stream of facts.
+            DecodeError: It is none that a server of facts sends.
         """
-        *events, self._buffer = (self._buffer + data).split(b"\n\n")
-        if len(self._buffer) > _EVENT_BYTES_MAX:
-            raise DecodeError("an event is too long")
-        for event in events:
-            fields = dict(line.split(b": ", 1) for line in event.split(b"\n") if b": " in line)
-            self._on_event(fields.get(b"event"), fields.get(b"id"), fields.get(b"data", b""))
-
-    def _on_event(self, event: bytes | None, id: bytes | None, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
         followed = self.followed
+        event, id, data = fields.get(b"event"), fields.get(b"id"), fields.get(b"data", b"")
         if event == b"hello":
-            hello = _json(data)
-            if not isinstance(hello, dict):
-                raise DecodeError("a hello is an object")
-            followed.node, followed.topic = str(hello.get("node", "")), str(hello.get("topic", ""))
-            now = hello.get("now")
-            followed.skew_s = float(now) - self._clock() if isinstance(now, int | float) else 0.0
-            followed.is_alive, followed.error = True, None
+            self._greet(plain_json.decode(data))
+        elif not followed.is_alive and event in (b"gap", b"facts"):
+            raise DecodeError("facts before a hello")
         elif event == b"gap":
             self._on_fact(Fact(followed.topic, "", 0, self._clock(), "fault", followed.node, type="gap", reason="facts were lost"))
         elif event == b"facts":
-            records = _json(data)
+            if id is not None and not _ID.fullmatch(id):
+                raise DecodeError("an event whose id is none")
+            records = plain_json.decode(data)
             if not isinstance(records, list):
                 raise DecodeError("facts are a list")
-            for record in records:
-                fact = Fact.from_record(record)
-                if fact.kind == "root":
-                    followed.root, followed.entries = str(fact.message), fact.count
-                self._on_fact(fact)
+            for number, record in enumerate(records, 1):
+                self._tell(Fact.from_record(record))
+                if number % _FACTS_A_TURN == 0:
+                    await trio.lowlevel.checkpoint()
             if id is not None:
-                followed.last_id = id.decode("ascii", "replace")
+                followed.last_id = id.decode("ascii")
 
+    def _greet(self, hello: object) -> None:
+        if not isinstance(hello, dict):
+            raise DecodeError("a hello is an object")
+        node, topic, now = hello.get("node"), hello.get("topic"), hello.get("now")
+        if not (isinstance(node, str) and isinstance(topic, str) and max(len(node), len(topic)) <= _NAME_CHARS_MAX):
+            raise DecodeError("a hello without node and topic")
+        followed = self.followed
+        followed.node, followed.topic = node, topic
+        followed.skew_s = float(now) - self._clock() if isinstance(now, int | float) else 0.0
+        followed.is_alive, followed.error = True, None
 
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(f"no JSON: {error}") from None
+    def _tell(self, fact: Fact) -> None:
+        followed = self.followed
+        if (fact.node, fact.scenario) != (followed.node, followed.topic):
+            raise DecodeError("a fact of another server or topic than it named")
+        if fact.kind == "root":
+            followed.root, followed.entries = str(fact.message), fact.count
+        self._on_fact(fact)

@@ -1,6 +1,6 @@
 """The facts of several servers in one stream: GET glass/facts, glass/nodes and glass/links.
 
-A server that is not told to watch others shows itself. What others tell is checked to be facts, and not believed any further.
+A server that is not told to watch others shows itself. What others tell is checked to be facts of theirs, and not believed any further.
 
 Source: docs/glass.md, "Several servers".
 """
@@ -27,6 +27,8 @@ from .facts import hello_of, observer_of, stream
 from .following import Followed, follow
 
 __all__ = ["Gather", "GatherApi"]
+
+_FACTS_A_TURN = 256
 
 
 class Gather:
@@ -87,10 +89,12 @@ class Gather:
     async def _follow_own(self, observer: Observer, add: Callable[[Fact], None]) -> None:
         seq = observer.ring.first
         while True:
+            # A turn for the others after each of them.
             await observer.board.wait(seq)
-            for fact in observer.ring.facts(seq):
+            facts = observer.ring.facts(seq, _FACTS_A_TURN)
+            seq = max(seq, observer.ring.first) + len(facts)
+            for fact in facts:
                 add(fact)
-            seq = observer.ring.next
 
 
 class GatherApi:
@@ -125,7 +129,10 @@ class GatherApi:
     async def links(self, request: Request) -> Response:
         """GET glass/links."""
         check_parameters(request)
-        return JSONResponse([] if self._gather is None else self._gather.peerings(self._service.topic).records())
+        if self._gather is None:
+            return JSONResponse([])
+        # Whoever is followed may tell of tens of thousands.
+        return await trio.to_thread.run_sync(JSONResponse, self._gather.peerings(self._service.topic).records())
 
 
 def _node_record(followed: Followed) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from gossiplog.errors import DecodeError
 from gossiplog.glass.fact import Fact
 
-LIVE = Fact("app.example", "gossipsub", 7, 12.5, "deliver", "me", "you", message="0" * 32, way="gossip", reason="\ud800 <b>\n")
+LIVE = Fact("app.example", "gossipsub", 7, 12.5, "deliver", "me", "you", message="0" * 32, way="gossip", reason="\u2028\x00 <b>\n")
 SIMULATED = Fact("mesh", "episub", 1, 0.25, "send", 3, 4, "ihave", None, 2, 44, None, seed=9)
 
 
@@ -31,7 +31,9 @@ def test_columns_of_a_later_version_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["", "[]", "null", "{", "{}", "[" * 100_000, '{"scenario":1}', LIVE.to_json().replace('"seq":7', '"seq":true'), LIVE.to_json() + "x"],
+    ["", "[]", "null", "{", "{}", "[" * 100_000, '{"scenario":1}', LIVE.to_json().replace('"seq":7', '"seq":true'), LIVE.to_json() + "x"]
+    + [LIVE.to_json().replace(old, new) for old, new in (("12.5", "1e999"), ("12.5", "NaN"), ('"seq":7', '"seq":' + "9" * 400))]
+    + [LIVE.to_json().replace('"you"', text) for text in ('"\\ud800"', '"' + "x" * 4_097 + '"')],
 )
 def test_what_is_no_fact_is_a_decode_error(line: str) -> None:
     with pytest.raises(DecodeError):

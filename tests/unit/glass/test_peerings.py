@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from gossiplog.glass import Fact, Peerings
 from gossiplog.glass.peerings import PAIRS_MAX
 
@@ -30,3 +32,18 @@ def test_what_ended_is_gone_also_with_a_node_that_was_killed_and_starts_again() 
 def test_a_node_that_tells_of_ever_more_peers_fills_no_memory() -> None:
     peerings = told(*(("connect", "a", str(number)) for number in range(PAIRS_MAX + 10)))
     assert len(peerings.records()) == PAIRS_MAX
+
+
+def test_starts_of_nodes_that_are_in_no_pair_cost_nothing_however_many_pairs_there_are() -> None:
+    peerings = told(*(("connect", "a", str(number)) for number in range(PAIRS_MAX)))
+    began = time.thread_time()
+    for number in range(PAIRS_MAX):
+        peerings.take(Fact("t", "gossipsub", 0, 0.0, "start", f"other {number}"))
+    assert time.thread_time() - began < 5, "looks at every pair for each of them"
+    assert len(peerings.records()) == PAIRS_MAX
+    peerings.take(Fact("t", "gossipsub", 0, 0.0, "stop", "a"))
+    assert peerings.records() == [] and not peerings._others
+
+
+def test_names_of_any_length_fill_no_memory() -> None:
+    assert told(("connect", "a", "x" * 257), ("connect", "a", "b")).records() == [{"nodes": ["a", "b"], "peering": "none"}]

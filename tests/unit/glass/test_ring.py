@@ -50,3 +50,14 @@ def test_one_reading_is_bounded_but_never_empty() -> None:
     assert read == list(range(10))
     assert all(b - a == 1 for a, b in pairwise(read))
     assert len(ring.since(0, bytes_max=1).lines) == 1
+
+
+def test_ring_is_bounded_by_bytes_as_well_and_keeps_one_whatever_its_length() -> None:
+    ring = Ring(100, bytes_max=10_000)
+    for text in ("x" * 4_000, "\u2028" * 300, "\x00" * 300):
+        for _ in range(50):
+            ring.add(Fact("t", "r", ring.next, 0.0, "fault", "n", reason=text))
+            assert sum(map(len, ring.since(0, 10**9).lines)) <= 10_000
+        assert 1 < len(ring) < 5 and ring.first == ring.next - len(ring)
+    ring.add(Fact("t", "r", ring.next, 0.0, "fault", "n", reason="x" * 20_000))
+    assert len(ring) == 1 and len(ring.facts()) == 1
