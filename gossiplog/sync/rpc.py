@@ -65,9 +65,13 @@ class GetChildren(NamedTuple):
 
 
 class GetValues(NamedTuple):
-    """Ask for the VALUEs of at most `KEYS_MAX` keys of 20 bytes."""
+    """Ask for the VALUEs of at most `KEYS_MAX` keys of 20 bytes.
+
+    `has_more`, of a decoded one: more keys were asked for, and are left out. The reference asks for all that it lacks of a node at once.
+    """
 
     keys: list[bytes]
+    has_more: bool = False
 
 
 class RootResponse(NamedTuple):

@@ -10,6 +10,7 @@ from ..plan import Plan, ask
 from ..tree.node import KEY_BYTES, LEVEL_MAX, Node, ReadNodes, ReadRoot, ReadRuns
 from .limits import ServerLimits
 from .rpc import (
+    KEYS_MAX,
     ChildrenResponse,
     GetChildren,
     GetNode,
@@ -40,6 +41,7 @@ class Reply:
         values: Entries in them.
         fault: Why the next request after those was not answered and the stream has to end; None if it just was not its turn yet.
         is_violation: Whether that fault is the peer's.
+        is_short: The last answer holds only the first of the values that were asked for, and no further request may be answered.
     """
 
     frames: list[bytes] = field(default_factory=list)
@@ -47,6 +49,12 @@ class Reply:
     values: int = 0
     fault: str | None = None
     is_violation: bool = False
+    is_short: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further request is answered, in this run or another."""
+        return self.fault is not None or self.is_short
 
     def add(self, framed: bytes) -> None:
         """Add the next answer."""
@@ -66,7 +74,7 @@ def answer(requests: Sequence[Request], limits: ServerLimits, *, in_parts: bool 
     Neighbouring getChildren of one level are read in one request to the store, which is most of a sync's traffic.
     """
     reply = Reply()
-    while len(reply.frames) < len(requests) and reply.fault is None and (not reply.frames or reply.size < limits.run_bytes):
+    while len(reply.frames) < len(requests) and not reply.is_over and (not reply.frames or reply.size < limits.run_bytes):
         request = requests[len(reply.frames)]
         match request:
             case GetRoot():
@@ -78,7 +86,7 @@ def answer(requests: Sequence[Request], limits: ServerLimits, *, in_parts: bool 
                 run = _run_of(requests, len(reply.frames), limits.run_children)
                 yield from _answer_children(reply, run, limits, in_parts=in_parts)
             case GetValues():
-                yield from _answer_values(reply, request, limits)
+                yield from _answer_values(reply, request, limits, in_parts=in_parts)
     return reply
 
 
@@ -132,28 +140,48 @@ def _answer_children(reply: Reply, run: Sequence[GetChildren], limits: ServerLim
         reply.add(framed[request.key])
 
 
-def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits) -> Plan[None]:
-    """A missing key or too large an answer ends the stream without blame: the client then asks for less."""
-    values: list[bytes] = []
-    size = 0
-    chunk = limits.value_chunk
-    while len(values) < len(request.keys):
-        keys = request.keys[len(values) : len(values) + chunk]
-        found: dict[bytes, bytes] = yield from ask(ReadValues(keys))
-        if sum(map(len, found.values())) >= PAGE_BYTES_MAX:
-            reply.fail(f"more than {FRAME_BYTES_MAX} bytes of values in one answer", is_violation=False)
-            return
-        for key in keys:
-            value = found.get(key)
-            if value is None:
-                reply.fail(f"getValues of {key.hex()}, which is not in the log", is_violation=False)
-                return
-            size += len(value) + _VALUE_OVERHEAD
-            values.append(value)
-        if size + _VALUE_OVERHEAD > FRAME_BYTES_MAX:
-            reply.fail(f"more than {FRAME_BYTES_MAX} bytes of values in one answer", is_violation=False)
-            return
-        # As many at a time as may be expected to make the usual size.
-        chunk = max(limits.value_chunk, min(len(request.keys), limits.run_bytes * len(values) // (2 * max(size, 1))))
+def _answer_values(reply: Reply, request: GetValues, limits: ServerLimits, *, in_parts: bool) -> Plan[None]:
+    """A missing key ends the stream without blame, and so does too large an answer in a session in parts: the client then asks for less.
+
+    The reference's client cannot ask for less: it wants all that it lacks of a node at once. So it gets the first values, as many as fit.
+    """
+    if request.has_more and in_parts:
+        reply.fail(f"getValues of more than {KEYS_MAX} keys", is_violation=True)
+        return
+    values, missing = yield from _read_values(request.keys, limits)
+    if missing is not None:
+        reply.fail(f"getValues of {missing.hex()}, which is not in the log", is_violation=False)
+        return
+    reply.is_short = request.has_more or len(values) < len(request.keys)
+    if reply.is_short and in_parts:
+        reply.is_short = False
+        reply.fail(f"more than {FRAME_BYTES_MAX} bytes of values in one answer", is_violation=False)
+        return
     reply.add(encode_frame(encode_response(ValuesResponse(values))))
     reply.values += len(values)
+
+
+def _read_values(wanted: Sequence[bytes], limits: ServerLimits) -> Plan[tuple[list[bytes], bytes | None]]:
+    """Read values until they fill a frame; return them, and a key among theirs that is not in the log, if there is one."""
+    values: list[bytes] = []
+    size, chunk = _VALUE_OVERHEAD, limits.value_chunk
+    while len(values) < len(wanted):
+        keys = wanted[len(values) : len(values) + chunk]
+        found: dict[bytes, bytes] = yield from ask(ReadValues(keys))
+        is_cut = sum(map(len, found.values())) >= PAGE_BYTES_MAX
+        for key in keys:
+            value = found.get(key)
+            if value is None and not is_cut:
+                return values, key
+            if value is None and not values:
+                # The others took its place in the page.
+                chunk = 1
+                break
+            if value is None or size + len(value) + _VALUE_OVERHEAD > FRAME_BYTES_MAX:
+                return values, None
+            size += len(value) + _VALUE_OVERHEAD
+            values.append(value)
+        else:
+            # As many at a time as may be expected to make the usual size.
+            chunk = max(limits.value_chunk, min(len(wanted), limits.run_bytes * len(values) // (2 * size)))
+    return values, None

@@ -44,6 +44,8 @@ class SyncServer:
         bytes_received: Bytes read.
         bytes_sent: Bytes written.
         is_aborted: The session was ended with an abort, from which the client resumes where it is, in a session of its own.
+        is_short: An answer held but the first of the values asked for: the client has to come again for the others.
+        fault: Why it was ended without an answer, if it was, and by no fault of the client's.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class SyncServer:
         self.bytes_received = 0
         self.bytes_sent = 0
         self.is_aborted = False
+        self.is_short = False
+        self.fault = ""
 
     @property
     def is_done(self) -> bool:
@@ -125,6 +129,7 @@ class SyncServer:
             self._queue.popleft()
         self.requests += len(reply.frames)
         self.values += reply.values
+        self.is_short = reply.is_short
         actions: list[ServerAction] = [self._send(b"".join(reply.frames))] if reply.frames else []
         if reply.fault is not None:
             actions.append(self._reset(reply.fault, is_violation=reply.is_violation))
@@ -133,7 +138,8 @@ class SyncServer:
     def _next(self, now: float) -> list[ServerAction]:
         """Choose what comes next: the end of the session, a pause, a run of requests, or nothing until more arrives."""
         self._decode()
-        if now >= self._started + self._limits.share_s:
+        if now >= self._started + self._limits.share_s or (self.is_short and self._queue):
+            # What it would ask of the tree from here on follows upon what it has not got.
             return self.abort()
         if not self._queue:
             if self._fault is not None:
@@ -169,4 +175,5 @@ class SyncServer:
 
     def _reset(self, reason: str, *, is_violation: bool) -> Reset:
         self._is_done = True
+        self.fault = "" if is_violation else reason
         return Reset(reason, is_violation)

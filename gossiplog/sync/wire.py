@@ -101,7 +101,7 @@ def decode_event(data: bytes) -> Event:
     """
     number, pos, end = _only_member(data, 2)
     if number == 2:
-        return Update(_keys(data, pos, end, HEADS_MAX, "heads"))
+        return Update(_checked_keys(_all_byte_strings(data, pos, end, HEADS_MAX, "heads"), "heads"))
     key = value = None
     for field, start, stop in _sections(data, pos, end, {1: _LEN, 2: _LEN}):
         if field == 1 and key is None:
@@ -118,14 +118,15 @@ def decode_event(data: bytes) -> Event:
 
 
 def decode_request(data: bytes) -> Request:
-    """Decode a Request; keys are 20 bytes (None or empty for an anchor), at most `KEYS_MAX` of them, levels any uint32.
+    """Decode a Request; keys are 20 bytes (None or empty for an anchor), levels any uint32. Beyond `KEYS_MAX` keys nothing is read.
 
     Raises:
         DecodeError: The bytes are anything else.
     """
     number, pos, end = _only_member(data, 4)
     if number == 4:
-        return GetValues(_keys(data, pos, end, KEYS_MAX, "keys"))
+        keys, has_more = _byte_strings(data, pos, end, KEYS_MAX)
+        return GetValues(_checked_keys(keys, "keys"), has_more)
     if number == 1:
         for _ in _sections(data, pos, end, {}):
             raise AssertionError("no field of an empty message is known")
@@ -147,7 +148,7 @@ def decode_response(data: bytes) -> Response:
     if number == 3:
         return _decode_children(data, pos, end)
     if number == 4:
-        return ValuesResponse(_byte_strings(data, pos, end, KEYS_MAX, "values"))
+        return ValuesResponse(_all_byte_strings(data, pos, end, KEYS_MAX, "values"))
     if number == 5:
         return AbortResponse(_single_uint32(data, pos, end))
     inner = list(_sections(data, pos, end, {1: _LEN}))
@@ -280,12 +281,19 @@ def _single_uint32(data: bytes, pos: int, end: int) -> int:
     return numbers[0] if numbers else 0
 
 
-def _byte_strings(data: bytes, pos: int, end: int, count_max: int, what: str) -> list[bytes]:
-    """Field 1, repeated."""
+def _all_byte_strings(data: bytes, pos: int, end: int, count_max: int, what: str) -> list[bytes]:
+    items, has_more = _byte_strings(data, pos, end, count_max)
+    if has_more:
+        raise DecodeError(f"more than {count_max} {what}")
+    return items
+
+
+def _byte_strings(data: bytes, pos: int, end: int, count_max: int) -> tuple[list[bytes], bool]:
+    """Field 1, repeated, and whether there is more of it than was read."""
     items: list[bytes] = []
     while pos < end:
         if len(items) == count_max and data[pos] == 0x0A:
-            raise DecodeError(f"more than {count_max} {what}")
+            return items, True
         if data[pos] == 0x0A and pos + 1 < end and data[pos + 1] < 0x80:
             start = pos + 2
             stop = start + data[pos + 1]
@@ -296,18 +304,17 @@ def _byte_strings(data: bytes, pos: int, end: int, count_max: int, what: str) ->
             # Some field that we do not know, or field 1 in an odd form: leave the rest to the general reader.
             for _, start, stop in _sections(data, pos, end, {1: _LEN}):
                 if len(items) == count_max:
-                    raise DecodeError(f"more than {count_max} {what}")
+                    return items, True
                 items.append(data[start:stop])
-            return items
+            return items, False
         if stop > end:
             raise DecodeError(f"field 1 ends {stop - end} bytes after its message")
         items.append(data[start:stop])
         pos = stop
-    return items
+    return items, False
 
 
-def _keys(data: bytes, pos: int, end: int, count_max: int, what: str) -> list[bytes]:
-    keys = _byte_strings(data, pos, end, count_max, what)
+def _checked_keys(keys: list[bytes], what: str) -> list[bytes]:
     for key in keys:
         if len(key) != KEY_BYTES:
             raise DecodeError(f"{what} with one of {len(key)} bytes, expected {KEY_BYTES}")

@@ -167,6 +167,27 @@ async def test_ten_thousand_entries_are_pulled_from_the_reference_through_its_ab
         assert await ours.root() == root
 
 
+async def test_more_than_a_frame_below_one_node_arrives_in_parts(node: Reference, caplog: pytest.LogCaptureFixture) -> None:
+    """The reference asks for all values of a node at once, which may be more than any answer may have."""
+    port = free_port()
+    async with our_log() as ours:
+        await ours.append_many({"n": n, "text": "x" * 64_700} for n in range(400))
+        _, digest = await root_of(ours)
+        async with ours.listen("127.0.0.1:0") as hub:
+            await open_theirs(node, "client", 1)
+            await node.ask("connect", log="client", url=hub.urls[0])
+            await until_pulled(node, "client", digest)
+            assert hub.links()[0].counts["syncs served"] > 1
+        # As a hub it pulls in the same way.
+        await open_theirs(node, "hub", 2)
+        await node.ask("listen", log="hub", port=port)
+        done = await exchange(ours, parse_url(f"ws://127.0.0.1:{port}"))
+        assert done.is_taken
+        assert done.is_equal
+        assert not done.unserved
+        assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 async def test_one_exchange_gives_the_reference_what_it_lacks(node: Reference) -> None:
     port = free_port()
     async with our_log() as ours:

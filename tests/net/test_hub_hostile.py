@@ -339,13 +339,19 @@ async def test_a_hundred_sync_streams_that_break_the_protocol_are_an_offence_and
         assert sum(record.levelno >= logging.WARNING for record in caplog.records) == 1
 
 
-async def test_keys_beyond_a_request_end_that_stream_alone() -> None:
+async def test_keys_that_are_not_there_end_that_stream_alone_and_are_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
     async with memory_log(1) as hub_log, hub_of(hub_log) as hub, muxed(hub) as connection:
         stream = await connection.open_stream([SYNC])
         await stream.send_all(encode_frame(encode_request(GetValues([bytes(20)] * 1025))))
         with trio.fail_after(PATIENCE_S), pytest.raises(StreamReset):
             while await stream.receive_some():
                 pass
+        again = await connection.open_stream([SYNC])
+        await again.send_all(encode_frame(encode_request(GetValues([bytes(20)]))))
+        with trio.fail_after(PATIENCE_S), pytest.raises(StreamReset):
+            while await again.receive_some():
+                pass
+        assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == ["sync ended without an answer"]
         again = await connection.open_stream([SYNC])
         await again.send_all(encode_frame(encode_request(GetRoot())))
         with trio.fail_after(PATIENCE_S):

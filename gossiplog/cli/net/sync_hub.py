@@ -88,6 +88,8 @@ async def sync_hub(
     out.fields(record, shown)
     if done.is_taken is False:
         hint = "run it again to go on; if it stays so, the hub refuses an entry of this log: `gossiplog verify` looks for damage"
+        if done.unserved:
+            hint = f"what it asked for cannot be answered: {done.unserved}"
         raise Failure(f"{hub.url} did not take all entries", hint=hint, code=ExitCode.INCOMPLETE, kind="sync-aborted")
     return done
 

@@ -79,6 +79,7 @@ class Exchange:
         root: The hub's, at the end.
         is_equal: It is ours, too.
         is_taken: The hub has all that we have; None if we were not to give.
+        unserved: Why one of the hub's sessions was ended without an answer, if one was.
         is_reconciled: One reconciliation did it all.
         rehearsal: What one would have done, where it was not to.
     """
@@ -93,6 +94,7 @@ class Exchange:
     root: Node | None = None
     is_equal: bool = False
     is_taken: bool | None = None
+    unserved: str = ""
     is_reconciled: bool = False
     rehearsal: Reconciled | None = None
 
@@ -176,6 +178,7 @@ class _Session:
         self._bucket = new_bucket(trio.current_time())
         self._turns = Turns()
         self._serving = 0
+        self._heads: tuple[Stream, bytes] | None = None
         self._moved = trio.Event()
 
     @asynccontextmanager
@@ -256,7 +259,9 @@ class _Session:
             return True
         moved = self._moved
         stream = await self._open(self._push_protocol)
-        await stream.send_all(encode_frame(encode_event(Update(heads[:HEADS_MAX]))))
+        update = encode_frame(encode_event(Update(heads[:HEADS_MAX])))
+        self._heads = stream, update
+        await stream.send_all(update)
         async with open_service_nursery() as nursery:
             nursery.start_soon(_ignore, stream)
             is_taken = await self._wait_until_taken(lacking, moved)
@@ -338,7 +343,11 @@ class _Session:
                 session = ServeSession(snapshot, stream, self._bucket, self._turns)
                 try:
                     await session.run()
+                    if session.server.is_short and not session.server.is_aborted and self._heads is not None:
+                        # It thinks that it has all: told again, it comes for the rest.
+                        await self._heads[0].send_all(self._heads[1])
                 finally:
+                    self.result.unserved = session.server.fault or self.result.unserved
                     self.result.sessions += 1
                     self.result.requests += session.server.requests
                     self.result.pushed += session.server.values

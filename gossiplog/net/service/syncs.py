@@ -141,9 +141,11 @@ class Syncs:
             finally:
                 peer.count("syncs served")
                 peer.count("sync requests", session.server.requests)
+        if session.server.fault:
+            peer.note_once("sync unanswered", "sync ended without an answer", level=logging.WARNING, reason=session.server.fault)
         if session.server.is_aborted:
             return True
-        if await self._service.log.root() != root:
+        if session.server.is_short or await self._service.log.root() != root:
             self._service.tell(SyncServed(peer.id))
         return False
 

@@ -103,10 +103,29 @@ def test_children_of_a_node_that_is_not_there_reset_the_stream(request_):
 
 
 def test_request_for_more_keys_than_allowed_is_a_violation():
-    driver = ServerDriver(LOG)
+    driver = ServerDriver(LOG, in_parts=True)
     assert len(driver.ask(GetValues(KEYS[:KEYS_MAX]))[0].values) == KEYS_MAX
     driver.ask(GetValues(KEYS[: KEYS_MAX + 1]))
     assert isinstance(driver.end, Reset) and driver.end.is_violation
+
+
+def test_reference_gets_the_first_values_of_too_many_and_comes_again():
+    driver = ServerDriver(LOG)
+    (answer,) = driver.ask(GetValues(KEYS[: KEYS_MAX + 1]))
+    assert answer == ValuesResponse([LOG.values[key] for key in KEYS[:KEYS_MAX]])
+    assert driver.ask(GetRoot()) == [AbortResponse(0)]
+    assert driver.end == Finish() and driver.server.is_short and driver.server.is_aborted
+    # One that asks for nothing more thinks that it is done, and is told our heads again by whoever sees this.
+    driver = ServerDriver(LOG)
+    driver.ask(GetValues(KEYS[: KEYS_MAX + 1]))
+    driver.give(Closed(""))
+    assert driver.end == Finish() and driver.server.is_short and not driver.server.is_aborted
+
+
+def test_requests_behind_a_short_answer_are_answered_by_an_abort_alone():
+    driver = ServerDriver(LOG)
+    answers = driver.ask(GetRoot(), GetValues(KEYS[: KEYS_MAX + 1]), GetRoot(), GetValues(KEYS[:3]))
+    assert [type(answer) for answer in answers] == [RootResponse, ValuesResponse, AbortResponse]
 
 
 def test_value_that_is_not_there_ends_the_stream_without_blame():
@@ -129,9 +148,12 @@ def test_answer_that_would_be_too_large_is_never_built():
 
             return run_plan(plan, reply)
 
-    driver = ServerDriver(Watched())
+    driver = ServerDriver(Watched(), in_parts=True)
     assert driver.ask(GetValues(sorted(entries))) == []
     assert isinstance(driver.end, Reset) and not driver.end.is_violation
+    assert driver.server.fault == "more than 4194304 bytes of values in one answer"
+    (short,) = ServerDriver(Watched()).ask(GetValues(sorted(entries)))
+    assert short.values == [entries[key] for key in sorted(entries)[:3]]
     assert sum(read) <= 16 * 2**20 + 16 * 100
 
 
@@ -140,8 +162,27 @@ def test_largest_answer_fits_a_frame():
     driver = ServerDriver(SmallLog(entries))
     (response,) = driver.ask(GetValues(sorted(entries)[:4]))
     assert len(response.values) == 4
-    assert driver.ask(GetValues(sorted(entries))) == []
-    assert isinstance(driver.end, Reset)
+    (short,) = driver.ask(GetValues(sorted(entries)))
+    assert short == response
+    assert FRAME_BYTES_MAX - 600 < driver.bytes_most <= FRAME_BYTES_MAX + 4
+
+
+def test_short_answer_holds_at_least_the_first_value_whatever_the_store_reads_first():
+    """A page of a store ends with 8 MiB, in an order of its own: the first key's value may not be in it."""
+    entries = dict(make_entry(bytes([index]) * (4 * 2**20 - 200)) for index in range(4))
+    keys = sorted(entries)
+    log = SmallLog(entries)
+
+    class Backwards:
+        def run(self, plan):
+            def reply(request):
+                found = log.answer(request)
+                return found if len(found) == 1 else {key: value for key, value in found.items() if key != keys[0]}
+
+            return run_plan(plan, reply)
+
+    (short,) = ServerDriver(Backwards()).ask(GetValues(keys))
+    assert short.values == [entries[keys[0]]]
 
 
 def test_same_values_asked_for_again_and_again_stay_within_the_bound():
