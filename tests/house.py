@@ -1,4 +1,4 @@
-"""The rules of the package's layout, asked of sources: which folder may import which, what is pure, how large a file may be.
+"""The rules of the package's layout, asked of sources: which room lies above which, what is pure, how large a file may be.
 
 Each rule is a function from a `House` to complaints, so that a violation can be planted in a copy without touching a file.
 """
@@ -12,82 +12,41 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-__all__ = ["ALLOWED", "PACKAGE", "PURE", "RULES", "House", "planted"]
+__all__ = ["FLOORS", "PACKAGE", "PURE", "RULES", "House", "planted"]
 
 PACKAGE = Path(__file__).parents[1] / "gossiplog"
 
-ALLOWED: dict[str, str] = {
-    "__init__": "codec entry errors gossip_log log store sync tree version",
-    "__main__": "cli",
-    "aio": "entry gossip_log plan portal replica store sync tasks",
-    "archive": "codec entry errors",
-    "arrow": "codec entry errors log plan tasks tree",
-    "blocking": "entry gossip_log plan portal replica store sync tasks",
-    "broadcast": "codec entry errors log plan pubsub sync",
-    "cli": "archive cli/log codec entry errors ethereum gossip_log keyring net/hub store/postgres tasks version",
-    "cli/log": "archive arrow cli codec entry errors gossip_log graph keyring log plan replica store store/sqlite tasks",
-    "cli/net": (
-        "cli cli/log entry errors glass gossip_log keyring net net/hub net/libp2p net/service "
-        "plan pubsub sim store sync testnet tree version web web/glass"
-    ),
-    "cli/sim": "cli net/hub pubsub sim sim/check sim/experiments sim/measure sim/routing sim/simsub web/glass",
-    "cli/spark": "cli entry errors spark spark/jobs spark/source",
-    "cli/spark/submit": "cli",
-    "codec": "errors",
-    "entry": "codec errors",
-    "ethereum": "codec entry errors",
-    "glass": "broadcast codec entry errors pubsub pubsub/overlay sync",
-    "gossip_log": "entry errors ethereum log net net/hub replica store tasks web",
-    "keyring": "entry errors",
-    "kit": "codec entry errors log",
-    "log": "codec entry errors plan sketch tree",
-    "net": "broadcast codec entry errors net/discovery net/libp2p net/service net/transport pubsub pubsub/wire replica sync tasks",
-    "net/discovery": "codec errors net net/libp2p net/service net/transport pubsub sync",
-    "net/hub": "broadcast codec entry errors log net net/service net/transport plan pubsub reconcile replica sync tasks tree",
-    "net/libp2p": "codec entry errors net net/transport pubsub sync tasks version",
-    "net/service": (
-        "broadcast codec entry errors glass log net net/transport plan pubsub pubsub/wire reconcile replica store sync tasks tree"
-    ),
-    "net/transport": "codec errors net/transport/yamux pubsub tasks",
-    "net/transport/yamux": "errors",
-    "portal": "errors gossip_log log net/hub net/service replica",
-    "pubsub": "codec entry errors pubsub/overlay",
-    "pubsub/gossip": "pubsub",
-    "pubsub/overlay": "pubsub",
-    "pubsub/routers": "pubsub pubsub/gossip pubsub/overlay",
-    "pubsub/wire": "codec errors pubsub pubsub/overlay",
-    "reconcile": "codec entry errors log plan sketch sync tree",
-    "replica": "arrow codec entry errors log plan reconcile sketch store sync tasks tree",
-    "sim": "errors sim/experiments",
-    "sim/experiments": "pubsub pubsub/routers",
-    "sim/check": "broadcast codec entry errors log plan pubsub pubsub/overlay reconcile replica sim sketch store/memory sync tree",
-    "sim/measure": "errors glass pubsub pubsub/overlay sim sim/experiments sim/routing",
-    "sim/routing": "errors pubsub pubsub/overlay sim sim/experiments sim/measure",
-    "sim/simsub": "errors sim sim/routing",
-    "sketch": "errors tree",
-    "spark": "errors spark/source spark/tables",
-    "spark/autoload": "spark/source",
-    "spark/jobs": "arrow entry errors log plan sim/measure spark/source spark/tables store/postgres tree version",
-    "spark/source": "archive arrow codec entry errors gossip_log log plan spark/tables store store/postgres store/sqlite tasks tree",
-    "spark/tables": "arrow codec entry errors ethereum glass sim/measure spark/jobs spark/source tree",
-    "store": "entry errors log plan store/memory store/postgres store/sqlite tree",
-    "store/memory": "entry errors log plan store tree",
-    "store/postgres": "entry errors log plan store tasks tree version",
-    "store/sqlite": "entry errors log plan store tree version",
-    "sync": "codec entry errors log plan tree",
-    "tasks": "errors",
-    "testing": "codec entry errors log store",
-    "testnet": (
-        "archive codec entry errors glass gossip_log net/hub net/libp2p net/service net/transport pubsub pubsub/wire "
-        "sim sim/measure sim/routing sync tasks version web web/glass"
-    ),
-    "tree": "errors plan",
-    "web": "archive codec entry errors log net net/hub net/service net/transport plan pubsub replica sync tasks version web/glass",
-    "web/glass": (
-        "codec entry errors glass graph log net net/hub net/service net/transport plan pubsub replica sync tasks tree version web"
-    ),
+FLOORS = (
+    "errors",
+    "graph plan tasks version",
+    "codec tree",
+    "entry sketch",
+    "archive ethereum keyring log pubsub",
+    "arrow kit store sync",
+    "broadcast reconcile testing",
+    "glass replica",
+    "net sim",
+    "web",
+    "gossip_log",
+    "__init__ portal spark testnet",
+    "aio blocking cli",
+    "__main__",
+)
+"""The rooms, which are the folders and modules at the top, from the ground up. A room may import those of lower floors, and no others."""
+KNOTS = {
+    "net net/discovery": "net/mesh.py is the roof, and the ground lies beside it",
+    "net net/libp2p": "as above",
+    "net net/service": "as above",
+    "pubsub pubsub/overlay": "an RPC has episub's messages among its parts",
+    "sim/measure sim/routing": "counters know the sizes that the wire has",
+    "spark/jobs spark/tables": "tables are staged by jobs",
+    "spark/source spark/tables": "tasks read tables as the source does",
+    "store store/memory": "store/open.py opens each store, and they share store/base.py",
+    "store store/postgres": "as above",
+    "store store/sqlite": "as above",
+    "web web/glass": "one application answers for both",
 }
-"""Which folder (or module at the top) imports which others; a new edge is a decision, made here."""
+"""Folders of one room that import each other both ways, and why. A new one is a defect."""
 
 PURE = frozenset(
     {"errors", "plan", "codec", "entry", "tree", "sketch", "log", "pubsub", "sync", "reconcile", "broadcast", "glass"}
@@ -101,7 +60,7 @@ IMPURE = frozenset(
 FILES = frozenset({"os", "io", "tempfile", "secrets", "shutil", "pathlib"})
 FILES_ALLOWED = frozenset({"entry/signing.py"})
 """Pure but for the keys' files, which it reads and writes where it is told to."""
-AT_HOME = {"libp2p": "net/libp2p", "pyspark": "spark", "aiosqlite": "store/sqlite", "asyncpg": "store/postgres"}
+AT_HOME = {"pyspark": "spark", "aiosqlite": "store/sqlite", "asyncpg": "store/postgres"}
 """Packages that only one folder may know."""
 PRIVATE_ALLOWED = {
     "store/sqlite/connection.py": "aiosqlite's queue and thread have no public name",
@@ -216,6 +175,11 @@ def area_of(path: str) -> str:
     return folder or name.removesuffix(".py")
 
 
+def room_of(path: str) -> str:
+    """The room of a file: the first part of its path."""
+    return area_of(path).partition("/")[0]
+
+
 def is_pure(path: str) -> bool:
     """Whether a file belongs to the pure part of the package."""
     area = area_of(path)
@@ -270,20 +234,25 @@ def facts_of(path: str, source: str) -> Facts:
     )
 
 
-def forbidden_edges(house: House) -> list[str]:
-    """Imports from folders that a folder may not import."""
-    return [
-        f"{path} imports {other}: {area_of(path)} may not import {area_of(other)}"
+def upward_imports(house: House) -> list[str]:
+    """Imports of a room on the same floor or a higher one, and rooms without a floor."""
+    floors = {room: number for number, rooms in enumerate(FLOORS) for room in rooms.split()}
+    wrong = [f"{room} is on no floor" for room in sorted({room_of(path) for path in house.sources} - floors.keys())]
+    return wrong + [
+        f"{path} imports {other}: {room_of(other)} is not below {room_of(path)}"
         for path, others in house.imports.items()
         for other in sorted(others)
-        if area_of(other) not in {area_of(path), *ALLOWED.get(area_of(path), "").split()}
+        if room_of(other) != room_of(path) and floors.get(room_of(other), -1) >= floors.get(room_of(path), -1)
     ]
 
 
-def unused_edges(house: House) -> list[str]:
-    """Edges that are allowed and that nobody uses any more."""
-    used = {(area_of(path), area_of(other)) for path, others in house.imports.items() for other in others}
-    return [f"{area} → {other}" for area, others in ALLOWED.items() for other in others.split() if (area, other) not in used]
+def knots(house: House) -> list[str]:
+    """Folders that import each other both ways without a reason, and reasons that are needed no longer."""
+    edges = {(area_of(path), area_of(other)) for path, others in house.imports.items() for other in others}
+    found = {f"{one} {other}" for one, other in edges if one < other and (other, one) in edges}
+    return [f"{each} import each other" for each in sorted(found - KNOTS.keys())] + [
+        f"{each} are untied" for each in sorted(KNOTS.keys() - found)
+    ]
 
 
 def circles(house: House) -> list[str]:
@@ -396,8 +365,8 @@ def without_words(house: House) -> list[str]:
 
 
 RULES = (
-    forbidden_edges,
-    unused_edges,
+    upward_imports,
+    knots,
     circles,
     impure,
     random_of_its_own,

@@ -47,7 +47,7 @@ COMMANDS = {
     "testnet": "net.testnet:testnet",
     "sim": "sim.group:sim",
     "spark": "spark.group:spark",
-    "demo": "demo:demo",
+    "demo": "log.demo:demo",
     "bench": "bench:bench",
 }
 """Every command with the module of this folder it is in, in the order in which `--help` lists them."""

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .entries import ID_CHARACTERS
-from .exits import ExitCode, Failure
-from .log.graph import graph_lines, graph_nodes
-from .log.verify import Finding, Pool, verify_log
-from .options import output_options
-from .output import Output, clean
-from .session import opened, run
+from ..entries import ID_CHARACTERS
+from ..exits import ExitCode, Failure
+from ..options import output_options
+from ..output import Output, clean
+from ..session import opened, run
+from .graph import graph_lines, graph_nodes
+from .verify import Finding, Pool, verify_log
 
 if TYPE_CHECKING:
-    from ..entry.signing import Ed25519Signer
+    from ...entry.signing import Ed25519Signer
 
 __all__ = ["demo"]
 
@@ -79,7 +79,7 @@ def _place(folder: str | None, keep: bool) -> Iterator[Path]:
 
 
 async def _play(place: Path, out: Output) -> dict[str, Any]:
-    from ..entry.signing import Ed25519Signer
+    from ...entry.signing import Ed25519Signer
 
     # Not secret: with keys that follow from their names every run prints the same, and can be compared with the README.
     signers = {name: Ed25519Signer.from_seed(hashlib.sha256(f"gossiplog demo, {name}".encode()).digest()) for name in _APART}
