@@ -9,6 +9,7 @@ __all__ = ["add_foreign", "describe_foreign"]
 _BYTES_MAX = 64 * 1024
 """Nobody reads more to learn what it is not; the library takes up to a second for a mebibyte."""
 _KEYS_SHOWN = 4
+_KEY_CHARS_MAX = 64
 
 
 def describe_foreign(data: bytes) -> str | None:
@@ -27,7 +28,7 @@ def describe_foreign(data: bytes) -> str | None:
         return None
     match found:
         case dict():
-            keys = ", ".join(f'"{key}"' for key in list(found)[:_KEYS_SHOWN])
+            keys = ", ".join(f'"{key[:_KEY_CHARS_MAX]}"' for key in list(found)[:_KEYS_SHOWN])
             more = f" and {len(found) - _KEYS_SHOWN} more" if len(found) > _KEYS_SHOWN else ""
             return f"a dag-cbor map with the keys {keys}{more}" if found else "an empty dag-cbor map"
         case list():

@@ -146,7 +146,9 @@ def signed_bytes(codec: str, topic: str, clock: int, parent_keys: Sequence[bytes
         parents = [encode_base32hex(key) for key in parent_keys]
         # The text of a link needs its bytes only.
         decoded = pcf.decode_shared(payload)
-        return dag_json.encode({"clock": clock, "parents": parents, "payload": decoded, "topic": topic})
+        message = {"clock": clock, "parents": parents, "payload": decoded, "topic": topic}
+        # The message is one level more than its payload.
+        return dag_json.encode(message, depth_max=NESTING_MAX + 1)
     return b"%b%b\x65topic%b\x67parents%b%b\x67payload%b" % (
         b"\xa4\x65clock",
         item_header(0, clock),

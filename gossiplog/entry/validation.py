@@ -46,6 +46,7 @@ __all__ = ["CODECS", "LATER", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judg
 VerifyApart: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], bytes | None]"
 """Verifies Ed25519 signatures in another place: of each it gets the public key, and the signature with what it is over. Returns a byte for
 each, 1 for a valid one and 0 for one to look at here; None if all are to be verified here."""
+_ERROR_CHARS_MAX = 120
 UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.SCHEME, Rule.UNWELCOME})
 """Rules that an entry may break which is good elsewhere."""
 LATER = frozenset({Rule.STORAGE, Rule.QUOTA})
@@ -182,7 +183,11 @@ def _accept(claim: _Claim) -> Verdict:
 def _verify(claim: _Claim) -> Verdict:
     """[REJECT] signature, or [IGNORE] scheme where its scheme cannot say."""
     entry, verify_signed, public_key, signed = claim
-    is_valid = verify_signed(public_key, signed)
+    try:
+        is_valid = verify_signed(public_key, signed)
+    except Exception as error:  # a scheme may be anybody's code, and its fault with one entry must not be one of its neighbours
+        reason = f"codec {entry.signature.codec[:32]} could not be verified: {type(error).__name__}: {str(error)[:_ERROR_CHARS_MAX]}"
+        return Verdict(Outcome.IGNORE, Rule.SCHEME, reason, entry)
     if is_valid:
         return _accept(claim)
     if is_valid is None:
