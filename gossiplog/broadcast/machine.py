@@ -13,7 +13,7 @@ Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from random import Random
 from typing import assert_never
@@ -341,8 +341,8 @@ class Broadcast:
         if pending is None or pending.is_spread or len(event.entry.value) > PUBLISHED_BYTES_MAX - 64:
             # A large one may have to travel by heads, which are those of the log as it is stored.
             return
-        self._pending.note_spread(event.token)
-        self._spread(pending, event.entry)
+        self._pending.note_spread(event.token, self._pushes.opened)
+        self._spread(pending, event.entry, self._pending.sources(event.entry.key))
         if pending.message_id is not None and pending.is_usual:
             self._route(Validated(pending.message_id, PubsubOutcome.ACCEPT))
 
@@ -360,11 +360,13 @@ class Broadcast:
                 peer.brought += 1
             if verdict.is_new and verdict.entry is not None:
                 arrival = self._pending.take_arrival(verdict.entry.key)
-                if arrival is not None and arrival.is_spread and not pending.is_spread:
+                if pending.spread_at is not None:
+                    self._pushes.on_stored(pending.spread_at)
+                elif arrival is not None and arrival.is_spread:
                     # An earlier insert of it failed after it was passed on.
-                    self._pushes.heads_to_all_but(pending.source)
-                elif not pending.is_spread:
-                    self._spread(pending, verdict.entry)
+                    self._pushes.heads_to_all_but(*arrival.sources)
+                else:
+                    self._spread(pending, verdict.entry, () if arrival is None else arrival.sources)
         elif verdict.outcome is Outcome.REJECT:
             self._on_rejected(pending, verdict)
         elif verdict.rule == Rule.PARENTS or verdict.rule in LATER:
@@ -376,16 +378,17 @@ class Broadcast:
             self._route(Validated(pending.message_id, outcome))
         self.orphans.on_decided(pending.key, is_stored=verdict.accepted)
 
-    def _spread(self, pending: Pending, entry: Entry) -> None:
-        """Pass on a new entry by the ways that the router does not serve by itself."""
+    def _spread(self, pending: Pending, entry: Entry, sources: Collection[PeerId]) -> None:
+        """Pass on a new entry by the ways that the router does not serve by itself, to nobody who brought it."""
+        owners = (pending.source, *sources)
         self._pushes.on_change(1)
         is_routed = pending.message_id is not None and pending.is_usual
-        if is_routed and not self._pushes.others(pending.source, kinds=BY_PUSH):
+        if is_routed and not self._pushes.others(*owners, kinds=BY_PUSH):
             return
         data = encode_event(Insert(entry.key, entry.value))
         if not is_routed:
-            self._publish(data, pending.source)
-        self._pushes.insert(data, BY_PUSH, pending.source)
+            self._publish(data, *owners)
+        self._pushes.insert(data, BY_PUSH, *owners)
 
     def _on_rejected(self, pending: Pending, verdict: Verdict) -> None:
         self.rejected.add(pending.digest)

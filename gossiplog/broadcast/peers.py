@@ -26,6 +26,7 @@ class Peer:
         is_outbound: We dialled.
         address: As in `Connected`.
         is_push_open: A push stream stands.
+        opened_at: The value of `Pushes.opened` since then.
         opens_push: It is ours to open.
         reopen_at: When we try again to open it; None while there is nothing to wait for.
         reopening: How long we wait for that.
@@ -50,6 +51,7 @@ class Peer:
         "is_outbound",
         "is_push_open",
         "kind",
+        "opened_at",
         "opens_push",
         "origin",
         "pushed",
@@ -69,6 +71,7 @@ class Peer:
         self.is_origin_shared = event.is_origin_shared
         self.brought = 0
         self.is_push_open = False
+        self.opened_at = 0
         self.opens_push = event.has_push and (event.kind is PeerKind.HUB or (event.kind is PeerKind.MESH and event.is_outbound))
         self.reopen_at: float | None = None
         self.reopening = Backoff(random)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ class Pending(NamedTuple):
         message_id: The router's name for that message; None when the entry was pushed.
         pusher: The peer that pushed it; None when the router brought it.
         is_usual: The message is the one that we would have published for this entry.
-        is_spread: The entry was passed on before it was stored.
+        spread_at: The value of `Pushes.opened` when the entry was passed on before it was stored; None if it was not.
         is_retried: It came before its parents, and is tried again.
     """
 
@@ -40,8 +40,13 @@ class Pending(NamedTuple):
     message_id: MessageId | None = None
     pusher: Peer | None = None
     is_usual: bool = True
-    is_spread: bool = False
+    spread_at: int | None = None
     is_retried: bool = False
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the entry was passed on before it was stored."""
+        return self.spread_at is not None
 
 
 @dataclass(slots=True)
@@ -100,11 +105,16 @@ class PendingInserts:
         """Note that an insert has ended, and return what it was; None if it had ended before."""
         return self._pending.pop(token, None)
 
-    def note_spread(self, token: int) -> None:
-        """Note that an entry was passed on before it is stored."""
-        self._pending[token] = pending = self._pending[token]._replace(is_spread=True)
+    def note_spread(self, token: int, opened: int) -> None:
+        """Note that an entry is passed on before it is stored; see `Pending.spread_at`."""
+        self._pending[token] = pending = self._pending[token]._replace(spread_at=opened)
         if (arrival := self._arrivals.get(pending.key)) is not None:
             arrival.is_spread = True
+
+    def sources(self, key: bytes) -> Collection[PeerId]:
+        """Return who brought an entry that is not stored yet."""
+        arrival = self._arrivals.get(key)
+        return () if arrival is None else arrival.sources
 
     def take_arrival(self, key: bytes) -> Arrival | None:
         """Say how an entry came that is stored now, and forget it; None if nobody brought it. Keys are as they were claimed."""

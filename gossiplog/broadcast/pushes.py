@@ -58,6 +58,7 @@ class Pushes:
     Attributes:
         now: Seconds; the caller sets it before any call.
         changes: How many entries have been spread; `on_change` counts them.
+        opened: How many push streams have been opened.
 
     Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
     """
@@ -75,7 +76,7 @@ class Pushes:
         self._again_at: float | None = None
         self._again_s = self._again_s_min = tell_again_s
         self.now = 0.0
-        self.changes = 0
+        self.changes = self.opened = 0
 
     def on_change(self, entries: int) -> None:
         """Count new entries, and tell everybody our heads in a while."""
@@ -154,12 +155,19 @@ class Pushes:
     def on_opened(self, peer: Peer) -> None:
         """Tell the peer our heads; it does the same."""
         peer.is_push_open, peer.reopen_at = True, None
+        self.opened += 1
+        peer.opened_at = self.opened
         peer.told_at = self.changes
         self.heads([peer.id])
         self.on_change(0)
         if peer.kind is PeerKind.MESH:
             peer.settles_at = self.now + SETTLE_S
             self._set_timer()
+
+    def on_stored(self, since: int) -> None:
+        """Something is stored that was passed on when so many streams had been opened: on later ones heads were told that lack it."""
+        if self.opened > since:
+            self.heads([peer.id for peer in self._peers.values() if peer.is_push_open and peer.opened_at > since])
 
     def on_closed(self, peer: Peer) -> None:
         """Stop writing; open it again in a while if it was ours to open, each time after a longer one."""

@@ -155,7 +155,7 @@ def push_back_to_source(insert: Any) -> Any:
     return lambda self, data, kinds, *owners: insert(self, data, kinds)
 
 
-def keep_pushes_of_clients(self: Any, pending: Any, entry: Any) -> None:
+def keep_pushes_of_clients(self: Any, pending: Any, entry: Any, sources: Any) -> None:
     data = encode_event(Insert(entry.key, entry.value))
     if pending.message_id is not None:
         self._pushes.changes += 1

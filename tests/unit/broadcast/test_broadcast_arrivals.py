@@ -103,13 +103,15 @@ def test_entry_that_was_passed_on_and_not_stored_is_told_by_our_heads_once_it_is
     assert hub.pushed() == {"b": [entry.key], "source": [entry.key]}
     assert decide(hub, token, entry, FULL) == {}
     if by_sync:
+        # Peers that have it start nothing.
         assert sync(hub, entry) == {"a": [[entry.key]], "b": [[entry.key]]}
         return
     hub.push("b", entry)
     token = inserting(hub)
     hub.log.insert(entry)
     hub.holds = False
-    assert decide(hub, token, entry, NEW) == {"a": [[entry.key]], "source": [[entry.key]]}
+    # Both others brought it.
+    assert decide(hub, token, entry, NEW) == {"source": [[entry.key]]}
 
 
 def test_arrivals_are_bounded_and_so_are_their_sources() -> None:
@@ -122,3 +124,25 @@ def test_arrivals_are_bounded_and_so_are_their_sources() -> None:
     for number in range(ARRIVALS_MAX + 10):
         pending.insert(Insert(number.to_bytes(20, "big"), b""), Pending("p", number.to_bytes(20, "big"), b""))
     assert pending.arrivals == ARRIVALS_MAX and pending.take_arrival(bytes(20)) is None
+
+
+def test_stream_that_was_opened_between_passing_on_and_storing_is_told_our_heads_again(hub: Harness) -> None:
+    (entry,) = chain(1)
+    hub.holds = True
+    hub.push("a", entry)
+    token = inserting(hub)
+    hub.tell(Foreseen(token, entry))
+    hub.holds = False
+    hub.connect("late", PeerKind.CLIENT)
+    assert hub.pushed() == {"late": [[]]}
+    hub.log.insert(entry)
+    assert decide(hub, token, entry, NEW) == {"late": [[entry.key]]}
+
+
+def test_orphan_goes_to_nobody_who_brought_it_when_it_is_tried_again(hub: Harness) -> None:
+    parent, child = chain(2)
+    hub.push("a", child)
+    hub.push("b", child)
+    hub.log.insert(parent)
+    hub.tell(Appended([parent]))
+    assert hub.pushed() == {"a": [parent.key], "b": [parent.key], "source": [parent.key, child.key]}
