@@ -21,7 +21,7 @@ from ...codec import pcf_encode
 from ...pubsub import params as pubsub_params
 from ...pubsub.registry import make_router
 from .byzantine import Byzantine, Vice
-from .disk import Crash
+from .disk import Crash, Trouble
 from .invariants import Invariants, Violation
 from .log_on_disk import Validator
 from .plan import draw_params, draw_plan, draw_spec
@@ -45,6 +45,9 @@ PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 LARGE_BYTES = 500
 """Enough for IDONTWANT to be said of an entry."""
 ANSWERS_MAX = 40
+TROUBLE_S, LATE_S = 4.0, 2.0
+"""How long a disk is in trouble, and how late it is, at most."""
+ELSEWHERE_MAX = 8
 POISON_SHARE = 0.3
 """Of answers: their authors' own applications raise about them."""
 VISIT_S = 6.0
@@ -166,6 +169,8 @@ class _Run:
             elif number < total:
                 evil = Byzantine(self.world, spec, new_router, validator, self.watch, seed)
                 vices = rng.sample(list(Vice), rng.randint(1, 3))
+                if plan.is_long and not self.byzantine:
+                    vices = [Vice.REPLAY]
                 evil.corrupt(vices, self.watch.lied.add)
                 plan.notes.append("+".join(vice.value for vice in vices))
                 self.byzantine.append(evil)
@@ -186,6 +191,8 @@ class _Run:
         self._plan_appends()
         self._plan_answers()
         self._plan_faults()
+        self._plan_trouble()
+        self._plan_other_processes()
         while world.now < plan.active_s:
             self._step()
         self._heal()
@@ -309,6 +316,32 @@ class _Run:
                 world.at(at_s, world.divide, sides)
                 world.at(at_s + 1.0 + 6.0 * rng.random(), world.divide, {})
 
+    def _plan_trouble(self) -> None:
+        """Have some disks refuse transactions now and then, fill up for a while, or be late."""
+        if not self.plan.has_disk_trouble:
+            return
+        rng, world = random.Random(f"trouble {self.seed}"), self.world
+        for replica in rng.sample(self.replicas, rng.randint(1, max(1, len(self.replicas) // 2))):
+            for _ in range(rng.randint(1, 3)):
+                trouble = Trouble(rng.choice((0.1, 0.5, 1.0)), rng.choice((0.0, 0.0, LATE_S)))
+                at_s = 1.0 + (self.plan.active_s - 1.0) * rng.random()
+                world.at(at_s, self._trouble, replica, trouble)
+                world.at(at_s + TROUBLE_S * rng.random(), self._trouble, replica, Trouble())
+
+    @staticmethod
+    def _trouble(replica: Replica, trouble: Trouble) -> None:
+        replica.disk.trouble = trouble
+
+    def _plan_other_processes(self) -> None:
+        """Have other processes append to the logs of some replicas, without their applications."""
+        if not self.plan.is_shared:
+            return
+        rng = random.Random(f"elsewhere {self.seed}")
+        for replica in rng.sample(self.replicas, rng.randint(1, len(self.replicas))):
+            for _ in range(rng.randint(1, ELSEWHERE_MAX)):
+                payloads = [pcf_encode.encode({"elsewhere": rng.random()}) for _ in range(rng.randint(1, 3))]
+                self.world.at(0.5 + (self.plan.active_s - 0.5) * rng.random(), replica.append_elsewhere, payloads)
+
     def _spoil_links(self, faults: LinkFaults) -> None:
         self.world.faults = faults
 
@@ -344,6 +377,8 @@ class _Run:
         world = self.world
         world.faults = LinkFaults()
         world.divide({})
+        for replica in self.replicas:
+            self._trouble(replica, Trouble())
         for evil in self.byzantine:
             evil.leave()
         for replica in self.replicas:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from ...plan import Request
 from .tables import StateWithTable
 
-__all__ = ["Crash", "Disk"]
+__all__ = ["Crash", "Disk", "Trouble"]
 
 
 class Crash(Enum):
@@ -22,13 +23,30 @@ class Crash(Enum):
     """The machine loses power; what was not synced is lost from some point on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What a disk has with transactions.
+
+    Attributes:
+        refused: The share of them that it refuses; 1.0 is a full disk.
+        late_s: They take up to so much longer.
+    """
+
+    refused: float = 0.0
+    late_s: float = 0.0
+
+
 class Disk:
     """One replica's transactions in the order in which they were written, and how many of them are synced.
 
     A transaction survives whole or not at all, and none survives without all before it: what a write-ahead log gives.
+
+    Attributes:
+        trouble: What it has with transactions; may be changed at any time.
     """
 
     def __init__(self) -> None:
+        self.trouble = Trouble()
         self._transactions: list[Sequence[Request[Any]]] = []
         self._synced = 0
         self._in_flight: Sequence[Request[Any]] | None = None
@@ -41,6 +59,10 @@ class Disk:
         """The transaction that was begun has been handed over whole."""
         assert self._in_flight is not None
         self._transactions.append(self._in_flight)
+        self._in_flight = None
+
+    def refuse(self) -> None:
+        """The transaction that was begun is undone."""
         self._in_flight = None
 
     def sync(self) -> None:

@@ -12,7 +12,11 @@
 | queues and caches within their limits | samples |
 | at most 4 syncs, one per peer; no push stream opened to a WebSocket client; an entry goes back to nobody who brought it | every action |
 | no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
-| a lie in a sync is noticed | the end of each sync |
+| a lie in a sync is noticed; correct replicas find their difference by symbols, if they look for it so | the end of each sync |
+| what is new is published and pushed at once, to each peer once (`spreading`) | every verdict, acknowledgement and sync; samples |
+| orphans' parents are looked for, and no orphan waits for what is decided (`waiting`) | samples |
+| who brings what is invalid is banned, for as long as that lasts; no correct peer has a bad score (`reputation`) | verdicts; samples |
+| what is accepted or acknowledged is stored, and what a disk refused is synced for | every verdict and acknowledgement; samples |
 | who announces what does not exist is synced with less and less | every sync |
 | membership does not depend on `apply`: what cannot be applied is in the log, set aside, and hinders nothing | every recovery, the end |
 | what the access rule refuses is in no log, and nobody is blamed for it | every commit, verdict, sync and ban, samples |
@@ -29,11 +33,12 @@ from typing import NoReturn
 
 from ...broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
 from ...entry.message import Entry
-from ...entry.validation import Outcome, Rule, Verdict
+from ...entry.validation import LATER, Outcome, Rule, Verdict
 from ...log.requests import ReadCount, ReadHeads
 from ...pubsub.actions import SendRpc
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId
+from ...reconcile import Reconciled
 from ...sync.result import Ending, SyncResult
 from ...sync.rpc import HEADS_MAX, Insert, Update
 from ...sync.wire import decode_event
@@ -42,8 +47,11 @@ from ...tree.node import Node, leaf_hash
 from .law_invariants import LawInvariants
 from .observer import Stream, Violation
 from .replica import Replica
+from .reputation import ReputationInvariants
 from .router_invariants import RouterInvariants
+from .spreading import SpreadingInvariants
 from .telling import TellingInvariants
+from .waiting import WaitingInvariants
 
 __all__ = ["Invariants", "Violation"]
 
@@ -53,6 +61,8 @@ FRUITLESS_S = 10.0
 then they are put off by 1, 2, 4 and 8 seconds, which makes six at most. Those during which others brought something do not count: they
 may have been faster with what this was for.
 """
+REFUSED = ("the store failed",)
+"""Why a reconciliation between correct replicas may be left to the merkle sync: their logs only grow, and a sketch is large enough."""
 
 
 class Invariants:
@@ -81,6 +91,9 @@ class Invariants:
         self.routers = RouterInvariants(self.correct, self._fail)
         self._law = LawInvariants(self.genuine, self._fail)
         self._telling = TellingInvariants(self.correct, self._fail)
+        self._spreading = SpreadingInvariants(self._fail)
+        self._waiting = WaitingInvariants(self._fail)
+        self._reputation = ReputationInvariants(self._is_blameless, self._fail)
 
     def _fail(self, invariant: str, replica: Replica, detail: str) -> NoReturn:
         raise Violation(invariant, replica.id, replica.world.now, detail)
@@ -108,6 +121,7 @@ class Invariants:
         """See `Observer`."""
         if replica.id in self.correct:
             self._law.on_refused(replica, entries)
+            self._waiting.on_refused(replica, entries)
 
     def _is_blameless(self, peer: str) -> bool:
         return peer in self.correct or peer in self.strangers
@@ -123,8 +137,14 @@ class Invariants:
 
     def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
         """See `Observer`."""
-        if replica.id in self.correct and replica.spec.is_durable:
+        if replica.id not in self.correct:
+            return
+        if not self._keys[replica.id].issuperset(entry.key for entry in entries):
+            self._fail("what is acknowledged is stored", replica, f"of {len(entries)} entries some are not")
+        if replica.spec.is_durable:
             self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
+        self._spreading.on_new(replica, entries, self._brought[replica.id], self._telling.version(replica))
+        self._spreading.on_unpublished(replica, entries)
 
     def on_recovered(self, replica: Replica) -> None:
         """See `Observer`."""
@@ -144,6 +164,9 @@ class Invariants:
         self._keys[replica.id] = keys
         self._law.learn(entries)
         self._telling.on_recovered(replica, entries)
+        self._spreading.on_recovered(replica)
+        self._waiting.on_recovered(replica)
+        self._reputation.on_recovered(replica)
         self.routers.on_recovered(replica)
         for key in kept:
             if key not in keys:
@@ -157,6 +180,7 @@ class Invariants:
         if replica.id not in self.correct:
             return
         self.routers.on_action(replica, action)
+        self._spreading.on_action(replica, action)
         kind = type(action)
         if kind is SendRpc:
             assert isinstance(action, SendRpc)
@@ -173,8 +197,10 @@ class Invariants:
             wire = replica.wires.get(action.peer)
             if wire is not None and wire.kind_for(replica) is PeerKind.CLIENT:
                 self._fail("no push stream to a client", replica, f"asked for one to {action.peer}")
-        elif isinstance(action, Ban) and self._is_blameless(action.peer):
-            self._fail("no correct replica banned", replica, f"{action.peer}: {action.reason}")
+        elif isinstance(action, Ban):
+            if self._is_blameless(action.peer):
+                self._fail("no correct replica banned", replica, f"{action.peer}: {action.reason}")
+            self._reputation.on_banned(replica, action.peer, action.until)
 
     def _check_committed(self, replica: Replica, data: bytes) -> bytes:
         event = decode_event(data)
@@ -189,7 +215,7 @@ class Invariants:
             keys = self._keys[replica.id]
             if len(event.heads) > HEADS_MAX or event.heads != sorted(event.heads) or not keys.issuperset(event.heads):
                 self._fail("heads are our own", replica, f"{len(event.heads)} heads pushed, not all of them committed or in order")
-            self._telling.on_told(replica, push.peers, event.heads)
+            self._spreading.on_told(replica, push.peers, self._telling.on_told(replica, push.peers, event.heads))
             return
         key = self._check_committed(replica, push.data)
         if not self._brought[replica.id].get(key, set()).isdisjoint(push.peers):
@@ -210,9 +236,20 @@ class Invariants:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
-        if verdict.accepted and verdict.entry is not None:
+        self._waiting.on_verdict(replica, verdict)
+        if verdict.entry is not None and verdict.outcome is not Outcome.REJECT:
             self._brought[replica.id].setdefault(verdict.entry.key, set()).add(source)
-        if verdict.rule == Rule.PARENTS and verdict.entry is not None and source in replica.wires:
+            self._spreading.on_brought(replica, source, verdict.entry.key)
+        if verdict.accepted and verdict.entry is not None:
+            if verdict.entry.key not in self._keys[replica.id]:
+                self._fail("what is accepted is stored", replica, verdict.entry.id)
+            if verdict.is_new:
+                self._spreading.on_new(replica, [verdict.entry], self._brought[replica.id], self._telling.version(replica))
+                if source in replica.wires and replica.wires[source].kind_for(replica) is not PeerKind.MESH:
+                    self._spreading.on_unpublished(replica, [verdict.entry])
+        elif verdict.outcome is Outcome.REJECT:
+            self._reputation.on_rejected(replica, source)
+        if (verdict.rule == Rule.PARENTS or verdict.rule in LATER) and verdict.entry is not None and source in replica.wires:
             self._telling.on_announced(replica, source, [verdict.entry.key], self._keys[replica.id])
         if self._is_blameless(source) and verdict.outcome is Outcome.REJECT:
             self._fail("correct replicas send what is valid", replica, f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
@@ -232,11 +269,13 @@ class Invariants:
     def on_connected(self, replica: Replica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
+            self._reputation.on_connected(replica, peer)
             self.routers.on_connected(replica, peer)
 
     def on_rpc(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
+            self._reputation.on_heard(replica, peer)
             self.routers.on_rpc(replica, peer, rpc)
 
     def on_refused(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
@@ -253,11 +292,13 @@ class Invariants:
         """See `Observer`."""
         if replica.id in self.correct:
             self._telling.on_push_opened(replica, peer)
+            self._spreading.on_push_opened(replica, peer)
 
     def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._telling.on_push_closed(replica, peer)
+            self._spreading.on_push_closed(replica, peer)
 
     def on_pushed(self, replica: Replica, peer: PeerId, data: bytes) -> None:
         """See `Observer`."""
@@ -269,18 +310,25 @@ class Invariants:
         """See `Observer`."""
         if replica.id in self.correct:
             self._telling.on_looked_up(replica, keys)
+            self._waiting.on_looked_up(replica, keys)
 
     def on_closed(self, replica: Replica, peer: PeerId) -> None:
         """A connection is gone, and the sync on it ends."""
         if replica.id in self.correct:
             self._syncing[replica.id].pop(peer, None)
             self._telling.on_closed(replica, peer)
+            self._spreading.on_push_closed(replica, peer)
             self.routers.on_closed(replica, peer)
 
     def on_parted(self, replica: Replica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_parted(replica, peer)
+
+    def on_reconciled(self, replica: Replica, peer: PeerId, outcome: Reconciled) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct and self._is_blameless(peer) and outcome.fallback and outcome.fallback not in REFUSED:
+            self._fail("correct replicas find their difference", replica, f"with {peer}, by the tree instead: {outcome.fallback}")
 
     def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """See `Observer`."""
@@ -291,6 +339,10 @@ class Invariants:
         if peer in running and running[peer][0] == token:
             count_before = running.pop(peer)[1]
         self._telling.on_synced(replica, peer, result, token)
+        brought = {entry.key: {peer, *self._brought[replica.id].get(entry.key, ())} for entry in result.spreads}
+        self._spreading.on_new(replica, result.spreads, brought, self._telling.version(replica))
+        if result.rejected or result.ending is Ending.VIOLATION:
+            self._reputation.on_rejected(replica, peer, result.rejected or 1)
         pair = (replica.id, peer)
         if result.entries:
             self._fruitless.pop(pair, None)
@@ -333,6 +385,10 @@ class Invariants:
             for name, size in sizes.items():
                 if size > sizes_max[name]:
                     self._fail("queues and caches within their limits", replica, f"{name} has {size}, at most {sizes_max[name]}")
+        is_idle = replica.log.is_idle and not replica.spec.answer_s
+        left = [name for name in ("pending", "pushed_per_peer", "asked") if is_idle and state.sizes[name]]
+        if left or (state.sizes["orphan_bytes"] and not state.sizes["orphans"]):
+            self._fail("what is over is forgotten", replica, f"nothing is under way, and {left or 'orphan_bytes'} are {state.sizes}")
 
     def sample(self) -> None:
         """Look at all correct replicas, at a moment when none of them is in the middle of something."""
@@ -341,6 +397,9 @@ class Invariants:
             if not replica.is_up:
                 continue
             self._telling.sample(replica, self._keys[replica.id])
+            self._spreading.sample(replica)
+            self._waiting.sample(replica, self._keys[replica.id], is_syncing=bool(self._syncing[replica.id]))
+            self._reputation.sample(replica)
             running = self._syncing[replica.id]
             if len(running) > replica.machine.state().sizes["syncs"]:
                 self._fail("a sync is over when it is over", replica, f"with {sorted(running)}: of some it does not know that they run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -48,7 +49,8 @@ class LogOnDisk:
     """The state that readers see, and the writer that changes it.
 
     What comes in while a transaction is under way becomes the next one. Nothing of a transaction is seen, acknowledged or
-    forwarded before it is written and, if the log is durable, synced.
+    forwarded before it is written and, if the log is durable, synced. A disk that refuses a transaction refuses all of it: what
+    was to be inserted has to come again, and of an append no more is heard.
 
     Args:
         disk: What it starts from and writes to.
@@ -59,11 +61,13 @@ class LogOnDisk:
         on_signed: Told of entries of our own before they are committed.
         on_commit: Told of the new entries of each transaction.
         on_refused: Told of what the access rule refused itself.
+        late: Draws which transactions a disk in trouble refuses, and how late it is.
         application: What is applied to its tables with each transaction; None: it runs without one.
         rule: The access rule; None allows everything.
 
     Attributes:
         state: What is committed.
+        is_behind: Another process has stored entries since the last transaction here, which applications have not seen.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class LogOnDisk:
         on_signed: Callable[[Sequence[Entry]], None],
         on_commit: Callable[[Sequence[tuple[int, Entry]]], None],
         on_refused: Callable[[Sequence[Entry]], None],
+        late: random.Random,
         application: Application | None = None,
         rule: AccessRule | None = None,
     ) -> None:
@@ -89,12 +94,14 @@ class LogOnDisk:
         self._on_signed = on_signed
         self._on_commit = on_commit
         self._on_refused = on_refused
+        self._late = late
         self.application = application
         self._applications = Applications([] if application is None else [application])
         self.rule = rule
         self._void = Void()
         self._work: deque[tuple[AppendPayloads | InsertEntries, Then]] = deque()
         self._is_writing = False
+        self.is_behind = False
         self._open()
 
     @property
@@ -147,8 +154,14 @@ class LogOnDisk:
                 self._on_signed([verdict.entry for verdict in outcome if verdict.entry is not None])
         if writes:
             self._disk.begin(writes)
-        thens = [then for _, then in group]
-        self._later(self._commit_s if writes else 0.0, lambda: self._on_written(committed, writes, thens))
+        trouble = self._disk.trouble
+        commit_s = self._commit_s + (trouble.late_s * self._late.random() if trouble.late_s else 0.0)
+        is_refused = bool(trouble.refused) and self._late.random() < trouble.refused
+        if writes and is_refused:
+            self._later(commit_s, lambda: self._on_not_written(committed, group))
+        else:
+            thens = [then for _, then in group]
+            self._later(commit_s if writes else 0.0, lambda: self._on_written(committed, writes, thens))
 
     def _open(self) -> None:
         """Apply what was stored without the application, a page a transaction."""
@@ -161,8 +174,11 @@ class LogOnDisk:
     def _write_now(self, plan: Plan[Any]) -> None:
         transaction = Transaction(self.state)
         transaction.run(plan)
-        self._disk.begin(transaction.writes)
-        for request in transaction.writes:
+        self._write(transaction.writes)
+
+    def _write(self, writes: Sequence[Request[Any]]) -> None:
+        self._disk.begin(writes)
+        for request in writes:
             self.state.write(request)
         self._disk.write()
         self._disk.sync()
@@ -182,9 +198,32 @@ class LogOnDisk:
             self._on_refused([entry for entry, _ in self._void.take_news()])
             return committed, transaction.writes
 
+    def append_elsewhere(self, payloads: Sequence[bytes], signer: Signer) -> list[tuple[int, Entry]]:
+        """Append payloads as another process would, which has none of the applications; nothing while a transaction is under way."""
+        if self._is_writing:
+            return []
+        transaction = Transaction(self.state)
+        committed = transaction.run(commit([AppendPayloads(payloads, signer)], topic=TOPIC, now=0.0))
+        self._on_signed([entry for _, entry in committed.entries])
+        transaction.run(Applications([]).note_commit(committed))
+        self._write(transaction.writes)
+        self.is_behind = True
+        self._on_commit(committed.entries)
+        return committed.entries
+
+    def _on_not_written(self, committed: Committed, group: Sequence[tuple[AppendPayloads | InsertEntries, Then]]) -> None:
+        self._disk.refuse()
+        self._is_writing = False
+        for (work, then), outcome in zip(group, committed.outcomes, strict=True):
+            if isinstance(work, InsertEntries) and isinstance(outcome, list):
+                then([Verdict(Outcome.IGNORE, Rule.STORAGE, "the disk refuses", verdict.entry) for verdict in outcome])
+        self._write_next()
+
     def _on_written(self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Then]) -> None:
         for request in writes:
             self.state.write(request)
+        if committed.entries:
+            self.is_behind = False
         if writes:
             self._disk.write()
             if self._is_durable:

@@ -10,6 +10,7 @@ from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId
+from ...reconcile import Reconciled
 from ...sync.result import SyncResult
 
 __all__ = ["Observer", "Stream", "Violation"]
@@ -93,6 +94,9 @@ class Observer(Protocol[R_contra]):
 
     def on_parted(self, replica: R_contra, peer: PeerId) -> None:
         """The machine was told that the connection is gone."""
+
+    def on_reconciled(self, replica: R_contra, peer: PeerId, outcome: Reconciled) -> None:
+        """A session of the replica's by symbols is over; if `outcome` has a fallback, one by the tree begins."""
 
     def on_synced(self, replica: R_contra, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """A session of the replica's is over, and the machine is about to be told, which may be a while after its end."""

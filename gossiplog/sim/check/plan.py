@@ -19,8 +19,12 @@ ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
 SMALL_MESH: dict[str, Any] = {"D": 3, "D_lo": 2, "D_hi": 4, "D_out": 1, "D_score": 2, "prune_backoff_s": 4.0}
 WORK = 4_000
 """Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
-KINDS, STRANGER_SEED, RECONCILE_SEED = 10, 6, 2
-"""Of ten seeds, the sixth has an access rule and a stranger, and in the second replicas reconcile; others do not depend on it."""
+KINDS, STRANGER_SEED, RECONCILE_SEED, LONG_SEED, SHARED_SEED, TROUBLE_SEED = 10, 6, 2, 3, 7, 8
+"""Of ten seeds, the sixth has an access rule and a stranger, in the second replicas reconcile, the third has a long history in which old
+messages come again, in the seventh other processes write to logs, and in the eighth disks refuse transactions, fill up, or are late.
+"""
+LONG_S = 40.0
+"""What a long history takes, at least: longer than anything that is kept for some heartbeats."""
 
 
 @dataclass(slots=True)
@@ -39,6 +43,9 @@ class Plan:
     has_guest: bool
     has_stranger: bool
     has_reconciliation: bool
+    is_long: bool
+    is_shared: bool
+    has_disk_trouble: bool
     faults: LinkFaults
     has_link_faults: bool
     notes: list[str] = field(default_factory=list)
@@ -55,6 +62,9 @@ class Plan:
             "a guest" if self.has_guest else "",
             "a stranger" if self.has_stranger else "",
             "reconciliation" if self.has_reconciliation else "",
+            "a long history" if self.is_long else "",
+            "other processes" if self.is_shared else "",
+            "disks in trouble" if self.has_disk_trouble else "",
             "bad links" if self.has_link_faults else "",
             *self.notes,
         ]
@@ -63,9 +73,12 @@ class Plan:
 
 def draw_plan(seed: int, rng: random.Random) -> Plan:
     """Draw what a seed is like."""
+    kind = seed % KINDS
     total = 3 + int(18 * rng.random() ** 2)
-    is_calm = rng.random() < 0.15
+    is_calm = rng.random() < 0.15 and kind not in (LONG_SEED, TROUBLE_SEED)
     byzantine = rng.randint(1, max(1, (total - 1) // 3)) if not is_calm and rng.random() < 0.45 else 0
+    if kind == LONG_SEED:
+        byzantine = max(1, byzantine)
     correct = max(2, total - byzantine)
     clients = rng.randint(1, correct - 1) if rng.random() < 0.35 else 0
     entries = rng.randint(200, 1_000)
@@ -81,14 +94,17 @@ def draw_plan(seed: int, rng: random.Random) -> Plan:
         clients=clients,
         byzantine=byzantine,
         entries=entries,
-        active_s=6.0 + 10.0 * rng.random(),
+        active_s=6.0 + 10.0 * rng.random() + (LONG_S if kind == LONG_SEED else 0.0),
         router=rng.choices(("gossipsub", "floodsub", "meshsub", "randomsub", "choke", "episub"), (6, 1, 1, 1, 1, 4))[0],
         has_crashes=not is_calm and rng.random() < 0.45,
         has_partitions=not is_calm and rng.random() < 0.4,
         has_skew=rng.random() < 0.4,
         has_guest=not is_calm and rng.random() < 0.2,
-        has_stranger=seed % KINDS == STRANGER_SEED,
-        has_reconciliation=seed % KINDS == RECONCILE_SEED,
+        has_stranger=kind == STRANGER_SEED,
+        has_reconciliation=kind == RECONCILE_SEED,
+        is_long=kind == LONG_SEED,
+        is_shared=kind == SHARED_SEED,
+        has_disk_trouble=kind == TROUBLE_SEED,
         faults=faults,
         has_link_faults=has_link_faults,
         notes=["calm"] if is_calm else [],
@@ -104,7 +120,7 @@ def draw_params(name: str, rng: random.Random) -> CommonParams:
         "floodsub": pubsub_params.FloodsubParams(),
         "meshsub": pubsub_params.MeshsubParams(**mesh),
         "randomsub": pubsub_params.RandomsubParams(),
-        "choke": pubsub_params.ChokeParams(choke_threshold=2, choke_ticks=3, **mesh),
+        "choke": pubsub_params.ChokeParams(choke_threshold=2, choke_ticks=3, D_choke=1, **mesh),
         "episub": pubsub_params.EpisubParams(),
     }
     return params[name]
@@ -121,4 +137,5 @@ def draw_spec(plan: Plan, number: int, rng: random.Random) -> ReplicaSpec:
     is_durable, has_rule = rng.random() < 0.7, plan.has_stranger
     is_byzantine = 0 <= number - plan.servers - plan.clients < plan.byzantine
     reconciles = plan.has_reconciliation and not is_byzantine
-    return ReplicaSpec(number, is_durable, commit_s, rate, offset_s, limits, answer_s, ending_s, timer_s, has_rule, reconciles)
+    is_shared = plan.is_shared and not is_byzantine
+    return ReplicaSpec(number, is_durable, commit_s, rate, offset_s, limits, answer_s, ending_s, timer_s, has_rule, reconciles, is_shared)

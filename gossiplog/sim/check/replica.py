@@ -59,6 +59,12 @@ __all__ = ["Replica"]
 
 T = TypeVar("T")
 
+ELSEWHERE_AGAIN_S = 0.01
+HEARD_OF_S = 0.3
+"""Within what time a process hears of what another has stored in its log."""
+FORESEE_AGAIN_S = 1.0
+"""As in the live service (`net/service/cut_through.py`)."""
+
 
 class Replica:
     """One replica; a crash takes all that is not on its disk.
@@ -114,12 +120,12 @@ class Replica:
             on_signed=lambda entries: self._observer.on_signed(self, entries),
             on_commit=self._on_commit,
             on_refused=lambda entries: self._observer.on_refused_entries(self, entries),
+            late=random.Random(f"disk {self._seed} {self.spec.number} {self.epoch}"),
             application=make_application(self.signer.did, self.epoch),
             rule=RULE if self.spec.has_rule else None,
         )
         self._certain_entries = CertainEntries()
-        if not self.spec.has_rule:  # which may refuse what is new and has its parents here
-            self._certain_entries.learn(self.state.answer(ReadHeads()))
+        self._foresee()
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         # What must not be lost must not need to be told again just because time has passed.
         self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
@@ -130,7 +136,8 @@ class Replica:
         self._is_acting = False
         self._timers: dict[TimerToken, float] = {}
         self._push_streams: dict[PeerId, Stream] = {}
-        self.syncs = Syncs(self, self._late, self.make_server, partial(self._observer.on_synced, self))
+        observer = self._observer
+        self.syncs = Syncs(self, self._late, self.make_server, partial(observer.on_synced, self), partial(observer.on_reconciled, self))
         self._observer.on_recovered(self)
         self.tell(Start(self.id))
         if not self.spec.is_durable:
@@ -152,6 +159,14 @@ class Replica:
     def append(self, payloads: Sequence[bytes]) -> None:
         """Append payloads in PCF; acknowledged and published after the commit."""
         self.log.append(payloads, self.signer, self._on_appended)
+
+    def append_elsewhere(self, payloads: Sequence[bytes]) -> None:
+        """Append payloads in another process, as soon as no transaction is under way here; this one hears of it a little later."""
+        if self.is_up and not (entries := self.log.append_elsewhere(payloads, self.signer)):
+            self.world.after(ELSEWHERE_AGAIN_S, self._wake, self.epoch, partial(self.append_elsewhere, payloads))
+        elif self.is_up:
+            appended = Appended([entry for _, entry in entries])
+            self.world.after(HEARD_OF_S * self._late.random(), self._wake, self.epoch, partial(self.tell, appended))
 
     @property
     def state(self) -> MemoryState:
@@ -330,6 +345,11 @@ class Replica:
             self._observer.on_looked_up(self, request.keys)
         return self.state.answer(request)
 
+    def _foresee(self) -> None:
+        """Begin to foresee, or begin again after the disk refused something; not where a rule or another process decides as well."""
+        if not (self.spec.has_rule or self.spec.is_shared):
+            self._certain_entries.learn(self.state.answer(ReadHeads()))
+
     def _on_insert_entry(self, action: InsertEntry) -> None:
         is_valid = False
 
@@ -337,7 +357,10 @@ class Replica:
             self._observer.on_verdict(self, action.source, verdicts[0])
             self.tell(Inserted(action.token, verdicts[0]))
             if is_valid:
+                was_blind = self._certain_entries.is_blind
                 self._certain_entries.on_decided(verdicts[0])
+                if self._certain_entries.is_blind and not was_blind:
+                    self.wake_at(self.local_now() + FORESEE_AGAIN_S, self._foresee)
 
         def foresee(entry: Entry) -> None:
             nonlocal is_valid

@@ -25,6 +25,7 @@ class ReplicaSpec:
         timer_s: Its timers fire up to so much too late.
         has_rule: It has the access rule.
         reconciles: It speaks the protocol of reconciliation, and tries it first.
+        is_shared: Another process writes to its log as well.
     """
 
     number: int
@@ -38,3 +39,4 @@ class ReplicaSpec:
     timer_s: float = 0.0
     has_rule: bool = False
     reconciles: bool = False
+    is_shared: bool = False

@@ -5,6 +5,7 @@
 | RPCs and routes lead to connected peers only | every RPC; samples |
 | GRAFT is answered by a link or a PRUNE; a PRUNE ends the link; nobody is grafted during a back-off | every such RPC |
 | a GRAFT or PRUNE that met a full queue is said again, as long as it holds | samples |
+| what is said of a link is so: GRAFT, PRUNE, CHOKE | every such RPC |
 | announced and unknown: asked for, by gossip at once, by the tree within `ASKED_S` | every IHAVE; samples |
 | announced and asked for: served, up to the limit | every IWANT, every GRAFT of a tree |
 | nothing goes back to its source, is sent too often, or is sent to who said IDONTWANT | every RPC |
@@ -60,15 +61,16 @@ class _Talk:
     """What one replica and one peer said to each other since they were connected.
 
     Attributes:
+        asked: How often what was asked for, on earlier connections too, as a router serves a peer so often and no more.
         unsaid: Whether what met a full queue and was not said again is a GRAFT or a PRUNE, and since when; None: neither.
     """
 
     __slots__ = ("announced", "asked", "brought", "copied", "sent", "unsaid", "unwanted", "wire")
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, asked: dict[MessageId, int]) -> None:
         self.wire = wire
         self.announced: dict[MessageId, float] = {}
-        self.asked: dict[MessageId, int] = {}
+        self.asked = asked
         self.brought: set[MessageId] = set()
         self.copied: set[MessageId] = set()
         self.sent: dict[MessageId, int] = {}
@@ -92,10 +94,11 @@ class _Turn:
 class _Node:
     """What is known of one replica since it started."""
 
-    __slots__ = ("backoffs", "delivered", "forwarding", "known", "lasting", "owing", "talks", "tree", "turn", "wanted")
+    __slots__ = ("asked", "backoffs", "delivered", "forwarding", "known", "lasting", "owing", "talks", "tree", "turn", "wanted")
 
     def __init__(self) -> None:
         self.talks: dict[PeerId, _Talk] = {}
+        self.asked: dict[PeerId, dict[MessageId, int]] = {}
         self.known: set[MessageId] = set()
         self.delivered: dict[MessageId, float] = {}
         self.backoffs: dict[PeerId, float] = {}
@@ -132,7 +135,8 @@ class RouterInvariants:
         """A connection stands."""
         wire = replica.wires[peer]
         if wire.kind_for(replica) is PeerKind.MESH:
-            self._nodes[replica.id].talks[peer] = _Talk(wire)
+            node = self._nodes[replica.id]
+            node.talks[peer] = _Talk(wire, node.asked.setdefault(peer, {}))
 
     def on_closed(self, replica: Replica, peer: PeerId) -> None:
         """A connection is gone; the machine does not know yet."""
@@ -289,6 +293,12 @@ class RouterInvariants:
         turn, now = node.turn, replica.world.now
         if control.graft or control.prune:
             talk.unsaid = None
+        if control.graft or control.prune or control.choke:
+            state = _only(replica.machine.router.state())
+            is_linked = peer in state.full_message
+            if (control.graft and not is_linked) or (control.prune and is_linked) or (control.choke and peer not in state.choked_by_us):
+                what = "GRAFT" if control.graft else "PRUNE" if control.prune else "CHOKE"
+                self._fail("what is said of a link is so", replica, f"{what} to {peer}")
         for ihave in control.ihave:
             talk.announced.update(dict.fromkeys(ihave.ids, now))
         if control.graft and replica.local_now() < node.backoffs.get(peer, 0.0):
@@ -406,7 +416,8 @@ class RouterInvariants:
             both = set(topic.choked) | set(topic.choked_by_us)
             if not both.issubset(links):
                 self._fail("who is choked is in the mesh", replica, str(sorted(both.difference(links))))
-            if len(links) - len(topic.choked_by_us) < min(_CHOKE.D_choke, len(links)):
+            spared = self.mesh.D_choke if isinstance(self.mesh, ChokeParams) else _CHOKE.D_choke
+            if len(links) - len(topic.choked_by_us) < min(spared, len(links)):
                 self._fail("some links are not choked", replica, f"{len(topic.choked_by_us)} of {len(links)} are")
 
     def _check_symmetry(self, replica: Replica, node: _Node, up: Mapping[PeerId, RouterState], links: tuple[PeerId, ...]) -> None:

@@ -41,6 +41,7 @@ NO_TOKEN = -1
 """Of a result that is of no session of ours."""
 
 OnSynced: TypeAlias = Callable[[PeerId, SyncResult, Stream, int], None]
+OnReconciled: TypeAlias = Callable[[PeerId, Reconciled], None]
 MakeServer: TypeAlias = Callable[[Wire, Stream, TokenBucket], Server]
 
 
@@ -84,13 +85,17 @@ class Syncs:
         late: Draws how late everything is.
         make_server: Makes who answers on a merkle sync's stream.
         on_synced: Told of each session of the owner's that is over, before its machine.
+        on_reconciled: Told of each that was by symbols, before that.
     """
 
-    def __init__(self, owner: Owner, late: random.Random, make_server: MakeServer, on_synced: OnSynced) -> None:
+    def __init__(
+        self, owner: Owner, late: random.Random, make_server: MakeServer, on_synced: OnSynced, on_reconciled: OnReconciled
+    ) -> None:
         self._owner = owner
         self._late = late
         self._make_server = make_server
         self._on_synced = on_synced
+        self._on_reconciled = on_reconciled
         self._sketch = Sketch()
         self._clients: dict[Stream, tuple[Wire, _Client]] = {}
         self._servers: dict[Stream, tuple[PeerId, Server]] = {}
@@ -148,8 +153,7 @@ class Syncs:
             del self._clients[stream]
             owner.world.send(wire, owner, stream, END)
             result = outcome.result
-            if outcome.is_doubtful:
-                self._on_synced(action.peer, SyncResult(Ending.VIOLATION, outcome.fallback), stream, NO_TOKEN)
+            self._on_reconciled(action.peer, outcome)
             if outcome.fallback:
                 source.on_fallback(now)
             elif session.has_heard:

@@ -88,14 +88,19 @@ class TellingInvariants:
         node.open.pop(peer, None)
         node.due.pop(peer, None)
 
-    def on_told(self, replica: Replica, peers: Iterable[PeerId], heads: Sequence[bytes]) -> None:
-        """Some peers are told heads."""
+    def on_told(self, replica: Replica, peers: Iterable[PeerId], heads: Sequence[bytes]) -> int:
+        """Some peers are told heads. Return of which version of the log; -1 if that is not known."""
         node = self._nodes[replica.id]
         version = node.versions.get(tuple(heads)) if len(heads) < HEADS_MAX else node.version
         for peer in peers:
             self._check_due(replica, node, peer)
             # A read for an earlier reason may bring older heads than those that are due by now, which have to follow.
             node.due[peer] = [due for due in node.due.get(peer, ()) if version is not None and due[0] > version]
+        return -1 if version is None else version
+
+    def version(self, replica: Replica) -> int:
+        """The number of a replica's latest commit since it started."""
+        return self._nodes[replica.id].version
 
     def _check_due(self, replica: Replica, node: _Node, peer: PeerId) -> None:
         late_s = replica.world.now - min((since for _, since in node.due.get(peer, ())), default=replica.world.now)

@@ -1,0 +1,83 @@
+"""What must hold of reputations: offences are counted and bans kept, and a correct peer's score does not fall.
+
+Source: docs/spec/limits.md, first row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from ...pubsub.types import PeerId
+from .replica import Replica
+from .router_invariants import Fail
+
+__all__ = ["ReputationInvariants"]
+
+OFFENCES_MAX = 5
+BAN_S = 600.0
+ROUNDING_S = 0.001
+
+
+class ReputationInvariants:
+    """Counts what correct replicas rejected, by who brought it.
+
+    Args:
+        is_blameless: Whether a peer may not be blamed.
+        fail: Raises.
+    """
+
+    def __init__(self, is_blameless: Callable[[PeerId], bool], fail: Fail) -> None:
+        self._is_blameless = is_blameless
+        self._fail = fail
+        self._offences: dict[PeerId, dict[PeerId, int]] = {}
+        self._banned: dict[PeerId, dict[PeerId, float]] = {}
+        self._met: dict[PeerId, Counter[PeerId]] = {}
+
+    def on_recovered(self, replica: Replica) -> None:
+        """A replica has started, and remembers nobody."""
+        self._offences[replica.id] = {}
+        self._banned[replica.id] = {}
+        self._met.setdefault(replica.id, Counter())
+
+    def on_connected(self, replica: Replica, peer: PeerId) -> None:
+        """A connection stands."""
+        self._met[replica.id][peer] += 1
+
+    def on_rejected(self, replica: Replica, source: PeerId, number: int = 1) -> None:
+        """What a peer brought is rejected, and the machine is about to be told."""
+        self._check(replica, source)
+        if source not in self._banned[replica.id]:
+            offences = self._offences[replica.id]
+            offences[source] = offences.get(source, 0) + number
+
+    def on_banned(self, replica: Replica, peer: PeerId, until: float) -> None:
+        """A machine bans a peer, on its clock."""
+        banned = self._banned[replica.id]
+        self._offences[replica.id].pop(peer, None)
+        expected = banned.get(peer, replica.local_now() + BAN_S)
+        if until < expected - ROUNDING_S:
+            self._fail("a ban lasts", replica, f"{peer} is banned until {until:.1f}, expected {expected:.1f}")
+        banned[peer] = until
+
+    def on_heard(self, replica: Replica, peer: PeerId) -> None:
+        """Something came from a peer, which the machine is about to be told of."""
+        if replica.local_now() < self._banned[replica.id].get(peer, 0.0):
+            self._fail("who is banned is not listened to", replica, peer)
+
+    def sample(self, replica: Replica) -> None:
+        """Look for offenders that should be banned by now, and at scores."""
+        for peer in self._offences[replica.id]:
+            self._check(replica, peer)
+        for state in replica.machine.router.state().peers:
+            if state.score is not None and self._is_blameless(state.peer) and state.peer in replica.wires:
+                wire = replica.wires[state.peer]
+                # What got lost on an earlier connection, or with a restart, may be what it does not heed.
+                is_first = self._met[replica.id][state.peer] == 1
+                if state.score.total < 0 and is_first and not (wire.has_lost or wire.has_dropped):
+                    self._fail("no correct peer has a bad score", replica, f"{state.peer}: {state.score}")
+
+    def _check(self, replica: Replica, peer: PeerId) -> None:
+        count = self._offences[replica.id].get(peer, 0)
+        if count >= OFFENCES_MAX:
+            self._fail("offenders are banned", replica, f"{peer} brought {count} invalid entries")

@@ -1,0 +1,125 @@
+"""What must hold of new entries: that they are passed on, in the turn in which they are decided, to all who are reached in no other way.
+
+Source: docs/spec/sync.md, "Reliable causal broadcast" and "Certain entries".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
+
+from ...broadcast import Action, PeerKind, Push
+from ...entry.message import Entry
+from ...pubsub.actions import Deliver, Published
+from ...pubsub.types import MessageId, PeerId
+from ...sync.rpc import Insert
+from ...sync.wire import decode_event, encode_event
+from .replica import Replica
+from .router_invariants import Fail
+
+__all__ = ["SpreadingInvariants"]
+
+BY_PUSH = (PeerKind.CLIENT, PeerKind.HUB)
+PASSED_ON_S = 0.8
+"""Within what time an entry is pushed, or heads are told in its place: the log may be read twice before, each time for up to 0.3 s."""
+
+
+class _Node:
+    """What is known of one replica since it started.
+
+    Attributes:
+        pushed: What each peer was pushed on its stream.
+        owed: What each is to be pushed, since when, and which version of the log has it.
+        published: What the router has sent to all whom it sends to.
+        unpublished: What it is to be told to publish.
+    """
+
+    __slots__ = ("owed", "published", "pushed", "unpublished")
+
+    def __init__(self) -> None:
+        self.pushed: dict[PeerId, set[bytes]] = {}
+        self.owed: dict[PeerId, dict[bytes, tuple[float, int]]] = {}
+        self.published: set[MessageId] = set()
+        self.unpublished: set[MessageId] = set()
+
+
+class SpreadingInvariants:
+    """Follows what correct replicas owe their neighbours.
+
+    Args:
+        fail: Raises.
+    """
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._nodes: dict[PeerId, _Node] = {}
+
+    def on_recovered(self, replica: Replica) -> None:
+        """A replica has started, and knows nobody."""
+        self._nodes[replica.id] = _Node()
+
+    def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
+        """A new stream, which begins with our heads."""
+        node = self._nodes[replica.id]
+        node.pushed[peer], node.owed[peer] = set(), {}
+
+    def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
+        """Nothing can be pushed on it any more."""
+        node = self._nodes[replica.id]
+        node.pushed.pop(peer, None)
+        node.owed.pop(peer, None)
+
+    def on_new(self, replica: Replica, entries: Sequence[Entry], brought: Mapping[bytes, Collection[PeerId]], version: int) -> None:
+        """Entries are decided upon that are new here, and the machine is about to be told; `version` is the log's by now."""
+        node = self._nodes[replica.id]
+        for peer, pushed in node.pushed.items():
+            if peer in replica.wires and replica.wires[peer].kind_for(replica) in BY_PUSH:
+                for entry in entries:
+                    if entry.key not in pushed and peer not in brought.get(entry.key, ()):
+                        node.owed[peer][entry.key] = replica.world.now, version
+
+    def on_brought(self, replica: Replica, peer: PeerId, key: bytes) -> None:
+        """A peer has brought an entry itself, which need not go back."""
+        self._nodes[replica.id].owed.get(peer, {}).pop(key, None)
+
+    def on_told(self, replica: Replica, peers: Sequence[PeerId], version: int) -> None:
+        """Peers are told heads of a version of the log, which stand for all that it has."""
+        owed = self._nodes[replica.id].owed
+        for peer in peers:
+            if owed.get(peer):
+                owed[peer] = {key: debt for key, debt in owed[peer].items() if debt[1] > version}
+
+    def on_action(self, replica: Replica, action: Action) -> None:
+        """The machine asks for something."""
+        node = self._nodes[replica.id]
+        if isinstance(action, Published | Deliver):
+            # What was ignored before, as an orphan, is forwarded to all as if it came now.
+            message_id = action.message_id if isinstance(action, Published) else action.message.id
+            node.published.add(message_id)
+            node.unpublished.discard(message_id)
+        elif isinstance(action, Push):
+            event = decode_event(action.data)
+            if not isinstance(event, Insert):
+                return
+            for peer in action.peers:
+                if event.key in node.pushed.get(peer, ()):
+                    self._fail("nothing is pushed twice", replica, f"{event.key.hex()} to {peer}")
+                node.pushed.get(peer, set()).add(event.key)
+                node.owed.get(peer, {}).pop(event.key, None)
+
+    def on_unpublished(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """The machine is about to be told of entries that are new here and did not come by pubsub."""
+        node = self._nodes[replica.id]
+        if any(wire.kind_for(replica) is PeerKind.MESH for wire in replica.wires.values()):
+            messages = (MessageId(sha256(encode_event(Insert(entry.key, entry.value))).digest()) for entry in entries)
+            node.unpublished.update(message for message in messages if message not in node.published)
+
+    def sample(self, replica: Replica) -> None:
+        """Look for what should have been passed on by now."""
+        node = self._nodes[replica.id]
+        if node.unpublished:
+            self._fail("what is new is published", replica, f"message {min(node.unpublished).hex()} was not")
+        for peer, owed in node.owed.items():
+            for key, (since, _) in owed.items():
+                if replica.world.now - since > PASSED_ON_S:
+                    self._fail("what is new is passed on at once", replica, f"{key.hex()} was not pushed to {peer} since {since:.3f} s")

@@ -1,0 +1,111 @@
+"""Simulated disks that refuse and are late, and other processes that write to the same log."""
+
+from __future__ import annotations
+
+import pytest
+
+from gossiplog.broadcast import PeerKind
+from gossiplog.codec import pcf_encode
+from gossiplog.pubsub.params import FloodsubParams
+from gossiplog.pubsub.routers.floodsub import Floodsub
+from gossiplog.sim.check.disk import Trouble
+from gossiplog.sim.check.invariants import Invariants, Violation
+from gossiplog.sim.check.law import Role, role_of
+from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.replica import Replica
+from gossiplog.sim.check.replica_spec import ReplicaSpec
+from gossiplog.sim.check.world import LinkFaults, World
+
+
+class Network:
+    """Two linked replicas, the first with a right application; it has clients if `kinds` say so."""
+
+    def __init__(self, kinds: tuple[PeerKind, PeerKind] = (PeerKind.MESH, PeerKind.MESH), *, is_shared: bool = False) -> None:
+        self.watch, self.world, validator = Invariants(), World(1, LinkFaults()), Validator()
+
+        def make(number: int) -> Replica:
+            spec = ReplicaSpec(number, is_shared=is_shared)
+            return Replica(self.world, spec, lambda rng: Floodsub(FloodsubParams(), rng), validator, self.watch, 1)
+
+        self.first = next(replica for replica in map(make, range(100)) if role_of(replica.signer.did) is Role.WHOLE)
+        self.second = make(100)
+        for replica in (self.first, self.second):
+            self.watch.correct[replica.id] = replica
+            replica.start()
+        self.world.link(self.second, self.first, kinds)
+        self.run(5)
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.world.run(self.world.now + 1.0)
+            self.watch.sample()
+
+    def append(self, replica: Replica, payload: object) -> None:
+        replica.append([pcf_encode.encode(payload)])
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return len(self.first.state.values), len(self.second.state.values)
+
+
+@pytest.mark.parametrize("kinds", [(PeerKind.MESH, PeerKind.MESH), (PeerKind.HUB, PeerKind.CLIENT)])
+def test_what_a_full_disk_refused_is_fetched_when_there_is_room(kinds: tuple[PeerKind, PeerKind]) -> None:
+    network = Network(kinds)
+    network.first.disk.trouble = Trouble(refused=1.0)
+    network.append(network.second, "theirs")
+    network.append(network.first, "ours")
+    network.run(3)
+    # Of an append that failed nothing is kept, and nobody hears of it.
+    assert network.counts == (0, 1)
+    network.first.disk.trouble = Trouble()
+    network.run(20)
+    assert network.counts == (1, 1)
+    network.watch.check_end()
+
+
+def test_late_disk_answers_late() -> None:
+    network = Network()
+    network.first.disk.trouble = Trouble(late_s=1_000.0)
+    network.append(network.second, "theirs")
+    network.run(2)
+    assert network.counts == (0, 1) and not network.first.log.is_idle
+
+
+def test_application_catches_up_with_other_processes_within_a_commit() -> None:
+    network = Network(is_shared=True)
+    network.first.append_elsewhere([pcf_encode.encode(payload) for payload in ("a", "b")])
+    network.run(2)
+    assert network.counts == (2, 2)
+    assert network.first.log.is_behind and network.first.log.state.rows == []
+    network.watch.check_end()
+    network.append(network.first, "c")
+    network.run(2)
+    assert not network.first.log.is_behind and len(network.first.log.state.rows) == 3
+    network.watch.check_end()
+
+
+def test_other_process_waits_for_a_transaction() -> None:
+    network = Network(is_shared=True)
+    network.append(network.first, "ours")
+    assert not network.first.log.is_idle
+    network.first.append_elsewhere([pcf_encode.encode("theirs")])
+    assert network.counts == (0, 0)
+    network.run(2)
+    assert network.counts == (2, 2)
+
+
+def test_offender_that_is_not_banned_is_noticed() -> None:
+    network = Network()
+    reputation = network.watch._reputation
+    for _ in range(4):
+        reputation.on_rejected(network.first, "evil")
+    network.watch.sample()
+    reputation.on_rejected(network.first, "evil")
+    with pytest.raises(Violation, match="offenders are banned"):
+        network.watch.sample()
+    reputation.on_banned(network.first, "evil", network.first.local_now() + 600.0)
+    network.watch.sample()
+    with pytest.raises(Violation, match="listened to"):
+        reputation.on_heard(network.first, "evil")
+    with pytest.raises(Violation, match="a ban lasts"):
+        reputation.on_banned(network.first, "other", network.first.local_now() + 599.0)
