@@ -37,7 +37,16 @@ __all__ = [
     "StreamReset",
     "SyncAborted",
     "TopicMismatch",
+    "shortened",
 ]
+
+
+def shortened(text: str, chars_max: int) -> str:
+    """Cut the middle out of a text that is too long: what an error says may quote what others wrote."""
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2
+    return f"{text[:half]} … ({len(text) - 2 * half:,} characters left out) … {text[-half:]}"
 
 
 class GossipLogError(Exception):

@@ -1,4 +1,7 @@
-"""The log that a server writes, on stderr: a line an event, as text or as JSON."""
+"""The log that a server writes, on stderr: a line an event, as text or as JSON.
+
+Nothing that is said there is longer than `TEXT_CHARS_MAX`: errors name what others sent, and an application's may quote it.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ import logging
 import sys
 import time
 
+from ..errors import shortened
 from .output import clean, escaped, shown
 
-__all__ = ["LOG_FORMATS", "write_journal"]
+__all__ = ["LOG_FORMATS", "TEXT_CHARS_MAX", "write_journal"]
 
 LOG_FORMATS = ("text", "json")
+TEXT_CHARS_MAX = 4_096
+"""Of a message, of a field, and of a traceback."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fields"}
 
 
@@ -36,11 +42,11 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
-        message = record.getMessage()
+        message = shortened(record.getMessage(), TEXT_CHARS_MAX)
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         values = _extras(record) | getattr(record, "fields", {})
         fields = "".join(f"  {name}={_shown(value)}" for name, value in values.items() if str(value) not in message)
-        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        trace = f"\n{shortened(self.formatException(record.exc_info), TEXT_CHARS_MAX)}" if record.exc_info else ""
         return shown(f"{at} {level}{clean(message)}{fields}{trace}")
 
 
@@ -54,6 +60,7 @@ class _Json(logging.Formatter):
         values |= getattr(record, "fields", {})
         if record.exc_info:
             values["trace"] = self.formatException(record.exc_info)
+        values = {name: _bounded(value) for name, value in values.items()}
         return escaped(json.dumps(values, default=str))
 
 
@@ -62,6 +69,14 @@ def _extras(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
+def _bounded(value: object) -> object:
+    """Return a value as it is if it is short enough, else the ends of it as text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if len(text) <= TEXT_CHARS_MAX else shortened(text, TEXT_CHARS_MAX)
+
+
 def _shown(value: object) -> str:
-    text = str(value)
+    text = shortened(str(value), TEXT_CHARS_MAX)
     return json.dumps(text) if " " in text or not text.isprintable() else text

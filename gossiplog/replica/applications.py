@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from ..entry.message import Entry
-from ..errors import LocalProtocolError, NewerVersion
+from ..errors import LocalProtocolError, NewerVersion, shortened
 from ..log.application import Application, SyncTransaction, is_coroutine_function
 from ..log.applying import (
     Batch,
@@ -43,6 +43,8 @@ __all__ = ["Applications", "OwnFailure", "Rebuilt", "check_not_applying", "logge
 T = TypeVar("T")
 
 logger = logging.getLogger("gossiplog.application")
+_TOLD_CHARS_MAX = 2_000
+"""Of an application's error and its traceback."""
 _PACKAGE = str(Path(__file__).parent.parent)
 _PAGE = 1_000
 _IS_APPLYING: ContextVar[bool] = ContextVar("gossiplog_is_applying", default=False)
@@ -349,7 +351,8 @@ def _describe(error: Exception) -> str:
     while part is not None and part.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         part = part.tb_next
     lines = traceback.format_exception(type(error), error, part or error.__traceback__)
-    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], "".join(lines).rstrip())
+    # It may quote the entry, which anybody may have written.
+    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], shortened("".join(lines).rstrip(), _TOLD_CHARS_MAX))
 
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -5,7 +5,6 @@ Each page is a Chromium of its own, so that it can be killed as any other peer, 
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -24,9 +23,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from ..codec import plain_json
 from ..errors import CannotConnect, DecodeError, LocalProtocolError
 from ..glass import Fact
 from ..net.hub.server import Hub, ServeHttp, listen
+from ..web.body import reading
 from ..web.server import serve_app
 from .members import TOPIC, Member
 from .watching import Watching
@@ -173,13 +174,10 @@ class Browsers:
         return JSONResponse(order)
 
     async def _take(self, what: str, request: Request) -> Response:
-        page, body = self._page(request), bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _BODY_BYTES_MAX:
-                raise HTTPException(413)
+        page = self._page(request)
         try:
-            told = json.loads(body)
+            async with reading(request, _BODY_BYTES_MAX) as body:
+                told = plain_json.decode(body)
             if what == "facts":
                 for record in told:
                     self._tell(page, record)

@@ -8,21 +8,22 @@ GET  /api/glass/links   all links that are cut, slowed or used, and how the peer
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from ..codec import plain_json
 from ..errors import GossipLogError, LocalProtocolError
 from ..net.hub.server import Hub, ServeHttp
 from ..version import VERSION
+from ..web.body import reading
 from ..web.glass.facts import stream
 from ..web.glass.page_files import page_routes, show_page, wants_page
+from ..web.own_page import check_own_page
 from ..web.server import serve_app
 from .members import TOPIC
 from .testnet import Testnet
@@ -105,19 +106,13 @@ class Site:
 
     async def do(self, request: Request) -> Response:
         """POST glass/do."""
-        _check_origin(request)
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _BODY_BYTES_MAX:
-                raise HTTPException(413, f"a body has at most {_BODY_BYTES_MAX} bytes")
+        check_own_page(request)
         try:
-            order = json.loads(body)
+            async with reading(request, _BODY_BYTES_MAX) as body:
+                order = plain_json.decode(body)
             if not isinstance(order, dict):
                 raise LocalProtocolError("an order is an object")
             return JSONResponse({"done": order.get("action"), **await obey(self._testnet, order)})
-        except (ValueError, RecursionError) as error:
-            return JSONResponse({"error": f"the body is no JSON: {error}"}, 400)
         except GossipLogError as error:
             return JSONResponse({"error": str(error)}, 400)
 
@@ -164,13 +159,3 @@ def _number(order: dict[str, Any], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
         raise LocalProtocolError(f"{name}: {str(value)[:40]!r}, expected a number ≥ 0")
     return float(value)
-
-
-def _check_origin(request: Request) -> None:
-    """Refuse what a page of another origin had a browser send: no form sends JSON, and a script says where it is from."""
-    headers = request.headers
-    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "the content type is application/json")
-    origin = headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != headers.get("host"):
-        raise HTTPException(403, "only the page of this test network may ask for this")

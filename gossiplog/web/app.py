@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Mount, Route
 from ..net.hub.server import Hub
 from ..net.service.service import Service
 from ..version import VERSION
-from .client_memory import Memory
 from .doorkeeper import Door
 from .glass import NO_GLASS, DiagnosisApi, FactsApi, GatherApi, GlassSettings, PeersApi
 from .glass.page_files import page_routes, show_page, wants_page
@@ -45,7 +44,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
             return await show_page(request)
         return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
 
-    memory, metrics, access = Memory(), Metrics(hub), hub.admission.limits.access
+    metrics, access = Metrics(hub), hub.admission.limits.access
     figures = Door(access, hub.services, "/metrics", metrics.show, GET="watch")
     watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
     routes: list[BaseRoute] = [Route("/", index), *(page_routes() if glass.has_page else []), *watch]
@@ -53,14 +52,14 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
         guarded = [Middleware(Guard, health=service.health)]
         # Of whatever has a limit there is one, by whichever path somebody comes.
-        api = _api(service, hub, memory, glass)
+        api = _api(service, hub, glass)
         routes += [Mount(path, routes=api, middleware=guarded) for path in paths]
     return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
 
 
-def _api(service: Service, hub: Hub, memory: Memory, glass: GlassSettings) -> Sequence[BaseRoute]:
+def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute]:
     door = partial(Door, hub.admission.limits.access, [service.topic])
-    messages, watch = ReferenceApi(service, hub.intakes[service.topic], hub.admission, memory), OwnApi(service, memory.answers)
+    messages, watch = ReferenceApi(service, hub.intakes[service.topic], hub.admission), OwnApi(service)
     facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
     diagnosis, proving = DiagnosisApi(service), ProvingApi(service.topic, hub)
     return [

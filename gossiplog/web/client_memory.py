@@ -1,4 +1,8 @@
-"""Memory that clients may hold together, where each alone is within bounds: of too many, whoever has held some the longest gives way."""
+"""Memory that clients may hold together, where each alone is within bounds: of too many, whoever has held some the longest gives way.
+
+It is accounted for where answers are written (`exchange.py`) and where bodies are read (`body.py`), and so whatever an endpoint
+answers or takes is.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,15 @@ class Holder:
     """What one client holds.
 
     Attributes:
-        size: In bytes.
+        size: In bytes, beside what it shares.
+        shared: What others may hold as well.
     """
 
-    __slots__ = ("_budget", "_scope", "size")
+    __slots__ = ("_budget", "_scope", "shared", "size")
 
     def __init__(self, budget: Budget, scope: trio.CancelScope) -> None:
         self.size = 0
+        self.shared: bytes | None = None
         self._budget = budget
         self._scope = scope
 
@@ -56,10 +62,15 @@ class Budget:
         self._bytes_max = bytes_max
         # In the order in which they began to hold something.
         self._holders: OrderedDict[Holder, None] = OrderedDict()
+        # By the identity of what is shared, by how many.
+        self._sharers: dict[int, int] = {}
 
     @contextmanager
-    def hold(self) -> Iterator[Holder]:
+    def hold(self, shared: bytes | None = None) -> Iterator[Holder]:
         """Hold memory for the length of a block.
+
+        Args:
+            shared: What is held from the beginning; it counts once, however many hold it.
 
         Raises:
             GaveWay: The block was cancelled, for others needed the memory.
@@ -67,24 +78,46 @@ class Budget:
         with trio.CancelScope() as scope:
             holder = Holder(self, scope)
             try:
+                if shared is not None:
+                    self._share(holder, shared)
                 yield holder
             finally:
-                self._take(holder, 0)
+                self._let_go(holder)
         if scope.cancelled_caught:
             raise GaveWay("others needed the memory")
 
     def _take(self, holder: Holder, size: int) -> None:
         self.size += size - holder.size
         holder.size = size
-        if size == 0:
-            self._holders.pop(holder, None)
-            return
         self._holders.setdefault(holder)
+        self._make_room()
+
+    def _share(self, holder: Holder, shared: bytes) -> None:
+        holder.shared = shared
+        count = self._sharers.get(id(shared), 0)
+        self._sharers[id(shared)] = count + 1
+        self.size += 0 if count else len(shared)
+        self._holders.setdefault(holder)
+        self._make_room()
+
+    def _make_room(self) -> None:
         while self.size > self._bytes_max and len(self._holders) > 1:
             oldest = next(iter(self._holders))
             self.given_way += 1
             oldest._scope.cancel()
-            self._take(oldest, 0)
+            self._let_go(oldest)
+
+    def _let_go(self, holder: Holder) -> None:
+        self._holders.pop(holder, None)
+        self.size -= holder.size
+        holder.size = 0
+        shared, holder.shared = holder.shared, None
+        if shared is not None:
+            left = self._sharers.pop(id(shared)) - 1
+            if left:
+                self._sharers[id(shared)] = left
+            else:
+                self.size -= len(shared)
 
 
 class Memory:
@@ -92,9 +125,11 @@ class Memory:
 
     Attributes:
         bodies: Bodies of requests that have begun to arrive.
-        answers: Entries that were read for one client and wait to be sent.
+        answers: What waits to be sent.
+        decoding: One large body at a time, which takes twenty times its length.
     """
 
     def __init__(self) -> None:
         self.bodies = Budget(_BODIES_BYTES_MAX)
         self.answers = Budget(_ANSWERS_BYTES_MAX)
+        self.decoding = trio.CapacityLimiter(1)

@@ -20,6 +20,7 @@ from ..errors import ClosedError
 from ..net.journal import note
 from ..net.transport.http_head import Head
 from ..net.transport.tcp import TcpStream
+from .client_memory import Memory
 from .request_body import RequestBody
 
 __all__ = ["SEND_S", "Exchange"]
@@ -27,6 +28,8 @@ __all__ = ["SEND_S", "Exchange"]
 SEND_S = 20.0
 """How long a client may take to read a piece of an answer."""
 _PIECE_BYTES = 65_536
+_OWN_BYTES = 4_096
+"""Of a piece of an answer that are what a connection costs anyhow."""
 _ALWAYS = [(b"x-content-type-options", b"nosniff")]
 _FAULT = (500, b"a fault of this server\n")
 
@@ -38,12 +41,14 @@ class Exchange:
         stream: The connection, which begins with the request's body.
         head: The request.
         client: Whom it is from.
+        memory: What it may hold together with all others.
     """
 
-    def __init__(self, stream: TcpStream, head: Head, client: str) -> None:
+    def __init__(self, stream: TcpStream, head: Head, client: str, memory: Memory) -> None:
         self._stream = stream
         self._head = head
         self._body = RequestBody(stream, head.length)
+        self._answers = memory.answers
         self._is_told_complete = False
         self._answer: h11.Response | None = None
         self._is_bodyless = False
@@ -62,7 +67,7 @@ class Exchange:
             "headers": list(head.headers),
             "client": (client, 0),
             "server": stream.local_address(),
-            "state": {"token": head.token},
+            "state": {"token": head.token, "memory": memory},
             "extensions": {},
         }
 
@@ -135,14 +140,18 @@ class Exchange:
             parts += parser.send_with_data_passthrough(h11.Data(data=message["body"])) or []
         if not message.get("more_body", False):
             parts += parser.send_with_data_passthrough(h11.EndOfMessage()) or []
-        await self._write(parts)
+        if len(message.get("body") or b"") <= _OWN_BYTES:
+            await self._write(parts)
+        else:
+            # As what is sent here may be sent to others too, it is counted by what it is, and never copied as a whole.
+            with self._answers.hold(message["body"]):
+                await self._write(parts)
         self._is_whole = not message.get("more_body", False)
 
     async def _write(self, parts: list[bytes]) -> None:
-        if sum(map(len, parts)) <= _PIECE_BYTES:
+        if sum(map(len, parts)) <= _OWN_BYTES:
             parts = [b"".join(parts)]
         for part in parts:
-            # Large ones are shared between clients, and never copied.
             view = memoryview(part)
             for at in range(0, len(view), _PIECE_BYTES):
                 with trio.move_on_after(SEND_S) as timing:

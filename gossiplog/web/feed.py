@@ -22,7 +22,6 @@ from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..replica.log import Replica
 from ..replica.subscription import entries_after
-from .client_memory import Budget
 
 __all__ = ["Feed"]
 
@@ -50,12 +49,10 @@ class Feed:
 
     Args:
         log: Open, and subscribed to by whoever asks for events.
-        answers: For what is read for one follower alone.
     """
 
-    def __init__(self, log: Replica, answers: Budget) -> None:
+    def __init__(self, log: Replica) -> None:
         self._log = log
-        self._answers = answers
         self._reading = trio.Lock()
         # By the place in front of each, the newest last.
         self._kept: OrderedDict[int, Event] = OrderedDict()
@@ -114,9 +111,7 @@ class Feed:
             ClosedError: The block was cancelled, for it took too long.
         """
         if self._kept.get(event.before) is not event:
-            with self._answers.hold() as holder:
-                holder.take(len(event.data))
-                yield
+            yield
             return
         with trio.CancelScope() as scope:
             senders = self._sending.setdefault(event.before, set())

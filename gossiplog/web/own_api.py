@@ -19,7 +19,6 @@ from ..errors import ClosedError, LogReplaced
 from ..net.service.peers import PeerConnectionState
 from ..net.service.service import Service
 from ..pubsub.router import ScoreParts
-from .client_memory import Budget
 from .feed import Feed
 from .glass.introspection import score_record
 from .streamed import Streamed, Write
@@ -39,9 +38,9 @@ class OwnApi:
         answers: For what is read for one client alone.
     """
 
-    def __init__(self, service: Service, answers: Budget) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._feed = Feed(service.log, answers)
+        self._feed = Feed(service.log)
 
     async def heads(self, request: Request) -> Response:
         """GET heads."""

@@ -9,26 +9,25 @@ Source: docs/operations.md, "A did instead of a token".
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Any
 
-import trio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from ..errors import RemoteProtocolError
+from ..codec import plain_json
+from ..errors import DecodeError
 from ..net.hub.server import Hub
 from ..net.journal import note
 from ..net.proof import CHALLENGE_S, TOKEN_S, Proof
 from ..net.refusal import Refusal
+from .body import reading
 from .parameters import check_parameters
 
 __all__ = ["ProvingApi"]
 
 _BODY_BYTES_MAX = 4_096
-_BODY_S = 5.0
 _UNSTORED = {"Cache-Control": "no-store"}
 
 
@@ -55,7 +54,8 @@ class ProvingApi:
         """POST token."""
         check_parameters(request)
         self._check()
-        proof = _read_proof(await _read(request))
+        async with reading(request, _BODY_BYTES_MAX) as body:
+            proof = _read_proof(body)
         # What counts as our name is the connection's own address, and what the operator says: never what a header says.
         is_for_us = self._hub.goes_by(proof.host, request.scope["server"])
         answer = self._access.prove(self._topic, proof) if is_for_us else _not_ours(proof.host)
@@ -75,29 +75,13 @@ def _not_ours(host: str) -> Refusal:
     return Refusal(401, f"this was signed for {host}, which is no name of this server: {hint}")
 
 
-async def _read(request: Request) -> bytes:
-    body = bytearray()
-    with trio.move_on_after(_BODY_S):
-        try:
-            while (message := await request.receive())["type"] == "http.request":
-                body += message["body"]
-                if len(body) > _BODY_BYTES_MAX:
-                    raise HTTPException(413, f"a proof has at most {_BODY_BYTES_MAX} bytes")
-                if not message["more_body"]:
-                    return bytes(body)
-        except RemoteProtocolError as error:
-            raise HTTPException(400, f"the body is malformed: {error}") from None
-        raise HTTPException(400, "the body did not arrive whole")
-    raise HTTPException(408, f"the body did not arrive within {_BODY_S:g} s")
-
-
 def _read_proof(body: bytes) -> Proof:
     """Take a proof out of JSON, which has four strings and nothing else; no string may end a line of what is signed."""
     try:
-        found: Any = json.loads(body)
+        found: Any = plain_json.decode(body)
         did, host, challenge, signature = (found.pop(name) for name in ("did", "host", "challenge", "signature"))
         if found or not all(isinstance(each, str) and each.isascii() and each.isprintable() for each in (did, host, challenge)):
             raise ValueError
         return Proof(did, host, challenge, bytes.fromhex(signature))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, DecodeError):
         raise HTTPException(400, 'a proof is {"did": "…", "host": "…", "challenge": "…", "signature": "…"}') from None

@@ -14,14 +14,13 @@ Source: docs/spec/sync.md, "Mode A"; `@canvas-js/gossiplog` 0.13.14, `api.ts`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import trio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message
 
 from ..archive.jsonl import DEPTH_MAX, cbor_to_value, entry_to_line, record_to_value
 from ..codec import dag_json
@@ -29,7 +28,7 @@ from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id
 from ..entry.rules import Rule, next_clock
 from ..entry.validation import Verdict
-from ..errors import ClosedError, DecodeError, NotFound, RemoteProtocolError, StoreError
+from ..errors import ClosedError, DecodeError, NotFound, StoreError
 from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.admission import Admission
@@ -39,7 +38,7 @@ from ..net.service.service import Service
 from ..plan import ask
 from ..sync.rate import address_group
 from ..tasks.spans import span
-from .client_memory import GaveWay, Holder, Memory
+from .body import memory_of, reading
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
 from .streamed import Streamed, Write
 
@@ -47,8 +46,6 @@ __all__ = ["BODY_BYTES_MAX", "ReferenceApi"]
 
 BODY_BYTES_MAX = 6 * 2**20
 """An entry of 4 MiB, the most that goes over the network, as dag-json, in which bytes take a third more."""
-BODY_PIECE_BYTES, BODY_PIECE_S = 64 * 1024, 5.0
-"""A body brings this many bytes in this many seconds, or ends within them."""
 _INLINE_BYTES_MAX = 16 * 1024
 """A larger body is decoded in a thread, for the event loop would stand still for as long as that takes."""
 COUNTED_MAX = 100_000
@@ -58,9 +55,6 @@ _CHUNK_BYTES = 512 * 1024
 """Entries read and written at a time, unless the last ones were large: then one by one."""
 
 
-_TOO_LARGE = HTTPException(413, f"a body has at most {BODY_BYTES_MAX} bytes")
-
-
 class ReferenceApi:
     """Serves one log.
 
@@ -68,17 +62,14 @@ class ReferenceApi:
         service: Of the log.
         intake: Which entries are taken.
         admission: Who is let in.
-        memory: What bodies and pages may take of it.
     """
 
-    def __init__(self, service: Service, intake: Intake, admission: Admission, memory: Memory) -> None:
+    def __init__(self, service: Service, intake: Intake, admission: Admission) -> None:
         self._service = service
         self._log = service.log
         self._intake = intake
-        self._memory = memory
         self._admission = admission
         self._forgeries = admission.forgeries
-        self._decoding = trio.CapacityLimiter(1)
 
     async def clock(self, request: Request) -> Response:
         """GET clock."""
@@ -170,49 +161,54 @@ class ReferenceApi:
         return None if self._admission.is_exempt(address) else address_group(address)
 
     async def _write_page(self, wanted: Range, is_reverse: bool, limit: int, write: Write) -> None:
-        after, before = wanted
         separator = b"["
         chunk = 1
         while limit > 0:
             wanted_rows = min(limit, chunk)
-            rows = await self._log.run(ask(ReadPage(after, before, is_reverse, wanted_rows)))
-            leaves = await self._log.run(ask(ReadLeaves([key for key, _ in rows]))) if rows else {}
-            size = sum(len(value) for _, value in rows)
-            with self._memory.answers.hold() as holder:
-                holder.take(size)
-                for key, value in rows:
-                    await write(separator + _with_branch(Entry(key, value), leaves[key].branch))
-                    separator = b","
-            limit -= len(rows)
-            if is_last_page(rows, wanted_rows):
+            rows = await self._log.run(ask(ReadPage(*wanted, is_reverse, wanted_rows)))
+            is_last, size, limit = is_last_page(rows, wanted_rows), sum(len(value) for _, value in rows), limit - len(rows)
+            if rows:
+                wanted = wanted._replace(**{"before" if is_reverse else "after": rows[-1][0]})
+                body = await self._to_lines(rows, separator)
+                # What waits to be sent is the answer alone.
+                del rows
+                await write(body)
+                separator = b","
+            if is_last:
                 break
             chunk = _CHUNK if size <= _CHUNK_BYTES else 1
-            if is_reverse:
-                before = rows[-1][0]
-            else:
-                after = rows[-1][0]
         await write(b"[]" if separator == b"[" else b"]")
+
+    async def _to_lines(self, rows: Sequence[tuple[bytes, bytes]], separator: bytes) -> bytes:
+        leaves = await self._log.run(ask(ReadLeaves([key for key, _ in rows])))
+        parts = []
+        for key, value in rows:
+            parts += [separator, _with_branch(Entry(key, value), leaves[key].branch)]
+            separator = b","
+            if len(value) > _INLINE_BYTES_MAX:
+                await trio.lowlevel.checkpoint()
+        return b"".join(parts)
 
     async def _read_value(self, request: Request) -> bytes:
         """Read a body and build the VALUE that it describes. What others need the memory for is let go at once."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in _DECODERS:
             raise HTTPException(400, "the content type is application/json for dag-json, or application/cbor for dag-cbor")
-        if int(request.headers.get("content-length", "0")) > BODY_BYTES_MAX:
-            raise _TOO_LARGE
-        try:
-            with self._memory.bodies.hold() as holder:
-                body = await _read_body(request, holder)
-                if len(body) <= _INLINE_BYTES_MAX:
-                    return _decode_body(kind, body)
-                try:
-                    return await trio.to_thread.run_sync(_decode_body, kind, body, limiter=self._decoding)
-                except HTTPException:
-                    # Seconds of work for nothing: as dear as a forgery.
-                    self._forgeries.count(request.scope["client"][0])
-                    raise
-        except GaveWay:
-            raise HTTPException(503, "more bodies arrive than there is room for", headers={"Retry-After": "5"}) from None
+        is_large = False
+        async with reading(request, BODY_BYTES_MAX) as body:
+            is_large = len(body) > _INLINE_BYTES_MAX
+            found = (
+                await trio.to_thread.run_sync(_decode_body, kind, body, limiter=memory_of(request).decoding)
+                if is_large
+                else _decode_body(kind, body)
+            )
+            del body
+        if isinstance(found, bytes):
+            return found
+        if is_large:
+            # Seconds of work for nothing: as dear as a forgery.
+            self._forgeries.count(request.scope["client"][0])
+        raise HTTPException(400, f"the body is no entry: {found}")
 
     async def _count(self, wanted: Range) -> int:
         after, before = wanted
@@ -230,38 +226,13 @@ def _with_branch(entry: Entry, branch: int) -> bytes:
     return b'{"branch":%d,' % branch + entry_to_line(entry)[1:]
 
 
-async def _read_body(request: Request, holder: Holder) -> bytes:
-    body = bytearray()
-    with trio.move_on_after(BODY_PIECE_S) as timing:
-        wanted = BODY_PIECE_BYTES
-        # Not by `request.stream`, a generator that nobody would close.
-        while (message := await _receive(request))["type"] == "http.request":
-            body += message["body"]
-            holder.take(len(body))
-            if len(body) > BODY_BYTES_MAX:
-                raise _TOO_LARGE
-            if not message["more_body"]:
-                return bytes(body)
-            if len(body) >= wanted:
-                wanted = len(body) + BODY_PIECE_BYTES
-                timing.deadline = trio.current_time() + BODY_PIECE_S
-    if timing.cancelled_caught:
-        raise HTTPException(408, f"of the body less than {BODY_PIECE_BYTES // 1024} KiB arrived within {BODY_PIECE_S:g} s")
-    raise HTTPException(400, "the body did not arrive whole")
-
-
-async def _receive(request: Request) -> Message:
-    try:
-        return await request.receive()
-    except RemoteProtocolError as error:
-        raise HTTPException(400, f"the body is malformed: {error}") from None
-
-
-def _decode_body(kind: str, body: bytes) -> bytes:
+def _decode_body(kind: str, body: bytes) -> bytes | str:
+    """Return the VALUE, or why it is none. No error leaves this frame: with its traceback it would keep all that the body became until
+    the next full garbage collection, which nothing but many small objects brings about."""
     try:
         return _DECODERS[kind](body)
     except DecodeError as error:
-        raise HTTPException(400, f"the body is no entry: {error}") from None
+        return str(error)
 
 
 _DECODERS: Mapping[str, Callable[[bytes], bytes]] = {

@@ -13,6 +13,7 @@ from ..net.hub.server import Hub, ServeHttp
 from ..net.transport.http_head import Head, read_head
 from ..net.transport.tcp import TcpStream
 from .app import make_app
+from .client_memory import Memory
 from .exchange import Exchange
 from .glass import NO_GLASS, GlassSettings
 
@@ -29,10 +30,10 @@ def make_http(hub: Hub, glass: GlassSettings = NO_GLASS) -> ServeHttp:
 
 def serve_app(app: ASGIApp, hub: Hub) -> ServeHttp:
     """Make what serves an application on a hub's port."""
-    head_bytes_max = hub.admission.limits.head_bytes_max
+    head_bytes_max, memory = hub.admission.limits.head_bytes_max, Memory()
 
     async def serve(connection: TcpStream, head: Head, client: str) -> Head | None:
-        exchange = Exchange(connection, head, client)
+        exchange = Exchange(connection, head, client, memory)
         await exchange.run(app)
         if not exchange.is_over:
             with trio.move_on_after(KEEP_ALIVE_S):

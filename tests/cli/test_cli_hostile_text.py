@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_support import Run
 
-from gossiplog.cli.journal import write_journal
+from gossiplog.cli.journal import TEXT_CHARS_MAX, write_journal
 from gossiplog.cli.output import escaped, shown
 from gossiplog.net.journal import note
 
@@ -116,6 +116,27 @@ def test_servers_log_is_escaped(log_format: str, capsys: pytest.CaptureFixture[s
     err = capsys.readouterr().err
     assert "owned" in err
     assert is_clean(err)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_servers_log_says_nothing_at_length(
+    log_format: str, capsys: pytest.CaptureFixture[str], restore_logging: Callable[[], None]
+) -> None:
+    write_journal(log_format)
+    long = "x" * 1_000_000
+    logging.getLogger("gossiplog.application").warning("application %s: %s", "app", f"{long} the end")
+    note("refused", reason=f"{long} the end", many=[long] * 3, few=[1, "a"], number=7)
+    try:
+        raise ValueError(f"{long} the end")
+    except ValueError as error:
+        note("fault", level=logging.ERROR, error=error)
+    lines = capsys.readouterr().err.splitlines()
+    assert max(map(len, lines)) < 3 * TEXT_CHARS_MAX
+    assert all(
+        any(line.rstrip('"}').endswith("the end") or "the end" in line for line in lines if word in line) for word in ("app", "refused")
+    )
+    if log_format == "json":
+        assert json.loads(lines[1])["few"] == [1, "a"] and json.loads(lines[1])["number"] == 7
 
 
 @pytest.fixture

@@ -111,13 +111,13 @@ class Server:
 
 
 @contextmanager
-def running_server(folder: Path, *options: str, entries: int = 300) -> Iterator[Server]:
+def running_server(folder: Path, *options: str, entries: int = 300, bulk: str = "") -> Iterator[Server]:
     """Start a hub whose log has some entries; it trusts `X-Forwarded-For`, so that attackers can come from any address."""
     path = folder / "served.db"
 
     async def fill() -> None:
         async with gossiplog.open(path, topic=TOPIC, signer=Ed25519Signer.from_seed(b"\7" * 32), durability="off") as log:
-            await log.append_many({"n": n} for n in range(entries))
+            await log.append_many({"n": n, "bulk": bulk} for n in range(entries))
 
     trio.run(fill)
     report = folder / "held.jsonl"

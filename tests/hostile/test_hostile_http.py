@@ -128,3 +128,40 @@ async def test_forger_by_post_has_to_wait_and_nobody_else(server: Server) -> Non
         assert statuses == [400] * 5 + [429] * 3
         assert await post(server, entry_of(7), "10.3.0.1") == 429
         assert await post(server, entry_of(7), "10.3.0.2") == 201
+
+
+READERS = 100
+UNREAD = ("/api/graph?text=1", "/api/messages?limit=64", "/api/facts?past=50000")
+
+
+def test_answers_that_nobody_reads_take_a_bounded_share_of_memory(tmp_path: Path) -> None:
+    with running_server(tmp_path, "--dashboard", entries=3_000, bulk="x" * 4_000) as server:
+        trio.run(leave_unread, server)
+
+
+async def leave_unread(server: Server) -> None:
+    async with honest_peers(server, memory_mib=120), AsyncExitStack() as stack:
+        for path in UNREAD:
+            for n in range(READERS):
+                stream = await stack.enter_async_context(await server.tcp())
+                # What the sockets hold is the system's, and not the server's.
+                stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, 4_096)
+                await stream.send_all(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 10.5.{n}.1\r\n\r\n".encode())
+            # Behind all that were asked for before, which are made one by one.
+            with trio.fail_after(PATIENCE_S):
+                assert (await server.get("/api/graph?text=1"))[0] == 200
+
+
+def test_large_bodies_that_are_no_entry_are_not_kept(tmp_path: Path) -> None:
+    """What one of them becomes takes 60 MB, of which Python keeps some to be used again; eight take no more than one."""
+    body = b"[" + b'"ab",' * 780_000 + b"1]"
+
+    async def attack(server: Server) -> None:
+        before = server.memory_mib()
+        for n in range(8):
+            fields = f"x-forwarded-for: 10.6.{n}.1\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+            assert (await server.http((HEAD + fields).encode() + body))[0] == 400
+        assert server.memory_mib("VmHWM") - before < 110
+
+    with running_server(tmp_path) as server:
+        trio.run(attack, server)

@@ -51,6 +51,16 @@ async def do(place: tuple[str, int], action: str, **order: Any) -> Any:
     return await ask_json(place, "/api/glass/do", json.dumps({"action": action, **order}).encode())
 
 
+async def status_for_a_page(place: tuple[str, int], **fields: str) -> int:
+    """Ask for what harms nobody as a browser would for some page."""
+    body = b'{"action": "heal"}'
+    fields = {"host": f"{place[0]}:{place[1]}", "content_type": "application/json", "content_length": str(len(body)), **fields}
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+    async with await trio.open_tcp_stream(*place) as stream:
+        await stream.send_all(f"POST /api/glass/do HTTP/1.1\r\n{head}\r\n".encode() + body)
+        return int((await stream.receive_some()).split()[1])
+
+
 async def test_cut_peers_part_and_meet_again_and_a_killed_one_comes_back(tmp_path: Path) -> None:
     async with open_testnet(scenario(3, testnet=CastSpec(clients=1)), tmp_path) as network, served(network) as place:
         zero, one, client = network.members
@@ -81,6 +91,12 @@ async def test_cut_peers_part_and_meet_again_and_a_killed_one_comes_back(tmp_pat
             await do(place, "explode", nodes=[alone.name, other.name])
         with pytest.raises(Refused, match="no JSON"):
             await ask(place, "/api/glass/do", b"{")
+        own = f"http://{place[0]}:{place[1]}"
+        assert await status_for_a_page(place, origin=own, sec_fetch_site="same-origin") == 200
+        for site in ("cross-site", "same-site", "none"):
+            assert await status_for_a_page(place, sec_fetch_site=site) == 403
+        assert await status_for_a_page(place, origin="https://evil.example") == 403
+        assert await status_for_a_page(place, origin=own, content_type="text/plain") == 415
         pids = list(network.processes.pids.values())
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
     assert not tmp_path.exists()

@@ -72,6 +72,8 @@ class LogGraph:
 
     def __init__(self, log: Replica) -> None:
         self._log = log
+        # One answer at a time: before it is written, nobody but us can say what it holds.
+        self._making = trio.Lock()
         self._threads = trio.CapacityLimiter(1)
 
     async def show(self, request: Request) -> Response:
@@ -82,6 +84,11 @@ class LogGraph:
         _, last = await self._log.run(ask(ReadCount(counted=False)))
         until = min(last, read_number(request, "until", last))
         has_text = request.query_params.get("text") == "1"
+        async with self._making:
+            body = await self._make(after, until, last, limit, has_text=has_text)
+        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+    async def _make(self, after: int, until: int, last: int, limit: int, *, has_text: bool) -> bytes:
         columns = _Columns()
         place = after
         while place < until and len(columns.seq) < limit:
@@ -90,10 +97,8 @@ class LogGraph:
                 break
             await trio.to_thread.run_sync(_add, columns, rows, leaves, until, has_text, limiter=self._threads)
             place = reached
-        body = await trio.to_thread.run_sync(
-            lambda: columns.to_json(last, is_more=bool(columns.seq) and place < until), limiter=self._threads
-        )
-        return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
+        is_more = bool(columns.seq) and place < until
+        return await trio.to_thread.run_sync(lambda: columns.to_json(last, is_more=is_more), limiter=self._threads)
 
 
 def _read(after: int, limit: int) -> Plan[tuple[int, list[tuple[int, Entry]], dict[bytes, Leaf]]]:

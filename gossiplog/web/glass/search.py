@@ -7,19 +7,18 @@ An answer comes after a bounded part of the log; `next` is where to go on, and n
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ...codec import dag_json
+from ...codec import dag_json, plain_json
 from ...entry.message import Entry
 from ...entry.message_id import ID_CHARS, decode_id
 from ...errors import DecodeError
@@ -38,6 +37,8 @@ _ANSWER_S = 0.25
 """Of reading and looking through, after which an answer is sent with what was found."""
 _TERM_CHARACTERS_MAX = 200
 _ABSENT = object()
+_Found: TypeAlias = tuple[bytes, dict[str, Any]]
+"""The key of an entry, and what is told of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Search:
 
     async def _look(self, wanted: _Wanted, low: bytes | None, high: bytes, limit: int) -> tuple[list[dict[str, Any]], str | None]:
         until = time.monotonic() + _ANSWER_S
-        found: list[Entry] = []
+        found: list[_Found] = []
         place: str | None = None
         while True:
             page = await self._log.run(ask(ReadPage(low, high, True, _PAGE)))
@@ -124,17 +125,16 @@ class Search:
             if len(found) >= limit or time.monotonic() > until:
                 place = Entry(last, b"").id
                 break
-        leaves = await self._log.run(ask(ReadLeaves([entry.key for entry in found]))) if found else {}
-        records = await trio.to_thread.run_sync(_records, found, leaves, limiter=self._threads)
-        return records, place
+        leaves = await self._log.run(ask(ReadLeaves([key for key, _ in found]))) if found else {}
+        return [{**record, "seq": leaves[key].seq} for key, record in found if key in leaves], place
 
 
 def _look_through(
     page: Sequence[tuple[bytes, bytes]], matches: Callable[[Entry], bool], limit: int, until: float
-) -> tuple[bytes | None, list[Entry]]:
-    """Return the key of the last entry that was looked at, and those that match."""
+) -> tuple[bytes | None, list[_Found]]:
+    """Return the key of the last entry that was looked at, and what is told of those that match, which does not keep the entries."""
     last: bytes | None = None
-    found: list[Entry] = []
+    found: list[_Found] = []
     for key, value in page:
         if last is not None and (len(found) >= limit or time.monotonic() > until):
             break
@@ -142,18 +142,10 @@ def _look_through(
         entry = Entry(key, value)
         try:
             if matches(entry):
-                found.append(entry)
+                found.append((key, {"id": entry.id, "clock": entry.clock, "author": entry.author, "text": excerpt(entry)}))
         except DecodeError:
             continue
     return last, found
-
-
-def _records(found: Sequence[Entry], leaves: dict[bytes, Any]) -> list[dict[str, Any]]:
-    return [
-        {"id": entry.id, "seq": leaves[entry.key].seq, "clock": entry.clock, "author": entry.author, "text": excerpt(entry)}
-        for entry in found
-        if entry.key in leaves
-    ]
 
 
 def _read_value(text: str | None) -> Any:
@@ -161,8 +153,8 @@ def _read_value(text: str | None) -> Any:
     if text is None or text == "":
         return _ABSENT
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return plain_json.decode(text)
+    except DecodeError:
         return text
 
 

@@ -335,6 +335,18 @@ async def test_entry_on_which_the_application_fails_does_not_keep_others_back(ca
     assert "raise ZeroDivisionError" in told.getMessage() and "applications.py" not in told.getMessage()
 
 
+async def test_what_an_application_quotes_of_an_entry_is_told_at_no_length(caplog: pytest.LogCaptureFixture) -> None:
+    async def apply(entries: object, transaction: object) -> None:
+        assert isinstance(entries, list)
+        raise ValueError(f"{entries[0].payload} is not for us")
+
+    async with memory_log(2) as author, gossiplog.open(":memory:", topic=TOPIC, apply=apply) as log:
+        entry = await author.append("x" * 50_000)
+        await log.insert_verified(await log.verify_many([entry.value]))
+    (told,) = [record.getMessage() for record in caplog.records if record.name == "gossiplog.application"]
+    assert len(told) < 3_000 and told.endswith("is not for us") and entry.id in told
+
+
 async def test_fault_in_one_stream_ends_that_stream_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async with memory_log(1) as log, open_service(log) as hub, stranger(hub) as client:
 
