@@ -1,5 +1,6 @@
 """Damage to a log's file: which page belongs to what, and pages, rows and pointers put wrong."""
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -109,3 +110,34 @@ def rows(path: Path, statement: str, parameters: Sequence[object] = ()) -> list[
     """What a statement returns, in a connection of its own."""
     with closing(sqlite3.connect(path)) as db:
         return db.execute(statement, parameters).fetchall()
+
+
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+
+
+def hot_journal(path: Path, names: Path | None, *, pages: int = 0, before: int | None = None) -> bytes:
+    """A journal that SQLite rolls back when it next opens the file for writing.
+
+    Args:
+        path: Of the file.
+        names: The super-journal that it names, which is deleted when that is done.
+        pages: How many pages, from the first on, it restores to what they are now.
+        before: How many pages the file had before the transaction; as many as now, if None.
+    """
+    data = path.read_bytes()
+    size = int.from_bytes(data[16:18])
+    count = len(data) // size if before is None else before
+    head = _JOURNAL_MAGIC + b"".join(number.to_bytes(4) for number in (pages, 7, count, 512, size))
+    records = b""
+    for number in range(pages):
+        page = data[number * size : (number + 1) * size]
+        checksum = (7 + sum(page[at] for at in range(size - 200, 0, -200))) & 0xFFFFFFFF
+        records += (number + 1).to_bytes(4) + page + checksum.to_bytes(4)
+    if names is None:
+        return head.ljust(512, b"\0") + records
+    # SQLite sums a name's bytes as signed ones.
+    name = os.fsencode(names)
+    total = sum(byte - 256 if byte > 127 else byte for byte in name) & 0xFFFFFFFF
+    lock_page = 0x40000000 // size + 1
+    tail = lock_page.to_bytes(4) + name + len(name).to_bytes(4) + total.to_bytes(4) + _JOURNAL_MAGIC
+    return head.ljust(512, b"\0") + records + tail

@@ -123,6 +123,12 @@ DAMAGES: dict[str, Damage] = {
     "a frame of the write-ahead log": overwrite(32 + 24, Random(4).randbytes(4096), "-wal"),
     "a checksum of the write-ahead log": overwrite(32 + 16, bytes(8), "-wal"),
     "half a write-ahead log": cut(0.5, "-wal"),
+    "an empty file with a write-ahead log": cut(0),
+    "the header of a file with a write-ahead log": cut(0.001),
+    "half a file with a write-ahead log": cut(0.5),
+    "noise for the header of a file with a write-ahead log": overwrite(0, Random(1).randbytes(100)),
+    "a journal of something else": lambda path: path.with_name(path.name + "-journal").write_bytes(Random(5).randbytes(5_000)),
+    "an index of nothing": lambda path: path.with_name(path.name + "-shm").write_bytes(Random(6).randbytes(5_000)),
 }
 FEW = [
     "noise for the root of entries",
@@ -136,7 +142,7 @@ FEW = [
     "the beginning of a file",
     "a file that lost some bytes",
 ]
-COMMANDS = [
+READING = [
     ["stat"],
     ["heads"],
     ["log"],
@@ -147,18 +153,21 @@ COMMANDS = [
     ["graph"],
     ["verify"],
     ["fsck"],
-    ["fsck", "--repair", "--dry-run"],
     ["replay"],
     ["export", "-o", "OUT.car"],
     ["copy", "TARGET"],
     ["sync", "--pull", "HEALTHY", "FIRST"],
     ["quarantine", "ls"],
     ["migrate", "--dry-run"],
+    ["salvage", "TARGET", "--topic", TOPIC],
+]
+"""LOG comes after the name; FIRST says that it comes last. None of them changes anything in LOG's folder."""
+WRITING = [
+    ["fsck", "--repair", "--dry-run"],
     ["append", "7"],
     ["quarantine", "retry"],
     ["fsck", "--repair"],
 ]
-"""LOG comes after the name; FIRST says that it comes last."""
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +224,7 @@ class Damaged:
             if (file := source.with_name(source.name + suffix)).exists() and suffix != "-lock":
                 self.path.with_name(self.path.name + suffix).write_bytes(file.read_bytes())
         DAMAGES[name](self.path)
+        self.lay = self.lies()
         self._files = {suffix: file.read_bytes() for suffix in FILES if (file := self._file(suffix)).exists()}
 
     def _file(self, suffix: str) -> Path:
@@ -224,6 +234,10 @@ class Damaged:
         remove_log(self.path)
         for suffix, data in self._files.items():
             self._file(suffix).write_bytes(data)
+
+    def lies(self) -> dict[str, bytes]:
+        """What lies at the log's path and beside it."""
+        return {file.name: file.read_bytes() for file in self._place.glob(f"{self.path.name}*")}
 
     def bytes(self) -> bytes:
         return b"".join(self._files.values())
@@ -241,19 +255,35 @@ class Damaged:
 
 
 def check_commands(damaged: Damaged, entry_id: str) -> None:
-    """Every command, each on the file as it was damaged."""
-    for name, *rest in COMMANDS:
+    """Every command, each on the file as it was damaged; those that read leave the folder as it was."""
+    for command in READING + WRITING:
         damaged.renew()
-        places = {"ID": entry_id, "OUT.car": "out.car", "TARGET": "target.db", "HEALTHY": "healthy.db"}
-        rest = [places.get(word, word) for word in rest]
-        if rest[-1:] == ["FIRST"]:
-            arguments = [name, *rest[:-1], str(damaged.path)]
-        elif name == "quarantine":
-            arguments = [name, *rest, str(damaged.path)]
-        else:
-            arguments = [name, str(damaged.path), *rest]
-        damaged.run(*arguments)
-        remove_log(damaged.path.with_name("target.db"))
+        run_one(damaged, entry_id, command)
+        if command in READING:
+            assert damaged.lies() == damaged.lay, (damaged.name, command)
+
+
+def run_one(damaged: Damaged, entry_id: str, command: list[str]) -> None:
+    name, *rest = command
+    places = {"ID": entry_id, "OUT.car": "out.car", "TARGET": "target.db", "HEALTHY": "healthy.db"}
+    rest = [places.get(word, word) for word in rest]
+    if rest[-1:] == ["FIRST"]:
+        arguments = [name, *rest[:-1], str(damaged.path)]
+    elif name == "quarantine":
+        arguments = [name, *rest, str(damaged.path)]
+    else:
+        arguments = [name, str(damaged.path), *rest]
+    damaged.run(*arguments)
+    remove_log(damaged.path.with_name("target.db"))
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_reading_a_damaged_file_leaves_its_folder_as_it_was(place, whole, truth, name) -> None:
+    damaged = Damaged(place, whole, name)
+    for command in (["stat"], ["log", "--limit", "1"]):
+        damaged.renew()
+        run_one(damaged, truth[100].id, command)
+        assert damaged.lies() == damaged.lay, command
 
 
 def check_salvage(damaged: Damaged, truth: list[Entry]) -> None:

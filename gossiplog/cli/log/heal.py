@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DamagedLog, ForeignFile, TopicMismatch
+from ...store.sqlite.beside import BESIDE, beside
 from ..exits import ExitCode, Failure
 from ..location import Location
 from ..output import Output, counted
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from ...gossip_log import GossipLog
 
 __all__ = ["Healing"]
-
-_BESIDE = ("", "-wal", "-shm", "-lock")
 
 
 @dataclass
@@ -110,7 +109,8 @@ class Healing:
         return report.problems > FINDINGS_MAX or any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings)
 
     async def _rebuild(self, topic: str | None) -> None:
-        from ...store.sqlite.file import WriterLock, has_mark
+        from ...store.sqlite.file import has_mark
+        from ...store.sqlite.lock import WriterLock
 
         path = Path(self.log)
         draft = Location.parse(f"{path}.healing")
@@ -136,15 +136,14 @@ def _swap(path: Path, draft: Path) -> Path:
     while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
     os.link(path, kept)
-    wal = path.with_name(path.name + "-wal")
-    if wal.exists():
-        # It would be taken for the new file's.
-        wal.replace(kept.with_name(kept.name + "-wal"))
-    path.with_name(path.name + "-shm").unlink(missing_ok=True)
+    # What lies beside it would be taken for the new file's.
+    for suffix in BESIDE:
+        if os.path.lexists(old := beside(path, suffix)):
+            old.replace(beside(kept, suffix))
     draft.replace(path)
     return kept
 
 
 def _remove(path: Path) -> None:
-    for suffix in _BESIDE:
+    for suffix in ("", "-lock", *BESIDE):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

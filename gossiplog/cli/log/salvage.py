@@ -52,7 +52,7 @@ def salvage(log: Location, target: Location, topic: str | None, out: Output) -> 
     """
     if log.is_same(target):
         raise click.UsageError("LOG and TARGET are the same", click.get_current_context())
-    if not log.is_url and not Path(log).is_file():
+    if not log.is_url and not Path(log).is_file() and not _has_wal_alone(Path(log)):
         raise Failure(f"no file {log}", kind="log-not-found")
     report = run(lambda: salvage_log(log, target, topic, out))
     shown_missing = [(f"  {id}", "") for id in report.missing[:_SHOWN]] if not out.is_json else []
@@ -113,6 +113,12 @@ async def _damaged(log: Location) -> AsyncIterator[Store | None]:
             if log.is_url:
                 raise
         yield store
+
+
+def _has_wal_alone(path: Path) -> bool:
+    from ...store.sqlite.beside import look
+
+    return not path.exists() and look(path).has_wal
 
 
 def _scan(log: Location) -> Iterator[bytes]:

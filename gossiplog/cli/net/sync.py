@@ -155,24 +155,30 @@ async def _with_log(wish: _Wish) -> int:
         async with opened(other) as theirs:
             topic = theirs.topic
         await healing.prepare(topic)
-    async with (
-        opened(log, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours,
-        opened(other, read_only=wish.is_dry or not wish.pushes, durability=wish.durability) as theirs,
-    ):
-        if ours.topic != theirs.topic:
-            raise TopicMismatch(f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint="only logs of one topic can be merged")
-        if wish.is_dry:
-            missing, extra = await _count_difference(ours, theirs)
-            counts = [missing if wish.pulls else None, extra if wish.pushes else None]
-            _report(out, counts[0], counts[1], await ours.root(), await theirs.root(), is_dry=True)
-            return ExitCode.DONE
-        if healing is not None:
-            await healing.finish(ours, partial(ours.sync, theirs))
-        pulled = await ours.sync(theirs) if wish.pulls else None
-        pushed = await theirs.sync(ours) if wish.pushes else None
-        counts = [None if result is None else result.entries for result in (pulled, pushed)]
-        left_out = {name: left_out_record(result) for name, result in (("pulled", pulled), ("pushed", pushed)) if result is not None}
-        roots = await ours.root(), await theirs.root()
+    pulled = pushed = None
+    async with opened(log, read_only=wish.is_dry or not wish.pulls, durability=wish.durability) as ours:
+        # It is written to only if there is something to give: a source of a sync may be a stranger's.
+        async with opened(other) as theirs:
+            if ours.topic != theirs.topic:
+                hint = "only logs of one topic can be merged"
+                raise TopicMismatch(f"{log} has topic {ours.topic}, {other} has {theirs.topic}", hint=hint)
+            if wish.is_dry:
+                missing, extra = await _count_difference(ours, theirs)
+                counts = [missing if wish.pulls else None, extra if wish.pushes else None]
+                _report(out, counts[0], counts[1], await ours.root(), await theirs.root(), is_dry=True)
+                return ExitCode.DONE
+            if healing is not None:
+                await healing.finish(ours, partial(ours.sync, theirs))
+            pulled = await ours.sync(theirs) if wish.pulls else None
+            roots = await ours.root(), await theirs.root()
+        if wish.pushes and roots[0] != roots[1]:
+            async with opened(other, read_only=False, durability=wish.durability) as theirs:
+                pushed = await theirs.sync(ours)
+                roots = await ours.root(), await theirs.root()
+        counts = [pulled.entries if pulled else None, pushed.entries if pushed else 0 if wish.pushes else None]
+        done = {"pulled": pulled, "pushed": pushed}
+        asked = {"pulled": wish.pulls, "pushed": wish.pushes}
+        left_out = {name: result and left_out_record(result) for name, result in done.items() if asked[name]}
         _report(out, counts[0], counts[1], *roots, is_dry=False, healed=_healed(healing), left_out=left_out)
     return wish.judged((pulled, other), (pushed, log))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -63,17 +62,10 @@ def opened_store(location: str, topic: str | None = None) -> Iterator[PlanRunner
             yield runner
         return
     from ...store.sqlite.answers import answer
-    from ...store.sqlite.errors import translate
-    from ...store.sqlite.file import check_file, check_log, connect
+    from ...store.sqlite.file import opened_reader
 
-    path = Path(location.removeprefix("file://"))
-    check_file(path, create=False, read_only=True)
-    try:
-        with contextlib.closing(connect(path, Durability.FULL, read_only=True)) as db:
-            check_log(db, path, topic, False)
-            yield partial(_run_on_sqlite, db, answer)
-    except sqlite3.Error as error:
-        raise translate(path, error) from error
+    with opened_reader(Path(location.removeprefix("file://")), topic) as db:
+        yield partial(_run_on_sqlite, db, answer)
 
 
 def last_seq(location: str, topic: str | None = None) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from .beside import beside
+
 __all__ = ["NODES_SURE", "BoundedConnection"]
 
 _TICK_STEPS = 100_000
@@ -59,5 +61,5 @@ class BoundedConnection(sqlite3.Connection):
 
     def _size(self) -> int:
         assert self._path is not None
-        files = (self._path, self._path.with_name(self._path.name + "-wal"))
+        files = (self._path, beside(self._path, "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())

@@ -19,6 +19,8 @@ def translate(path: Path, error: sqlite3.Error) -> StoreError:
     if code == sqlite3.SQLITE_FULL:
         return StorageFull(f"no space left for {path}")
     if code == sqlite3.SQLITE_READONLY:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_ROLLBACK:
+            return LogBusy(f"a transaction of another program in {path} is not over", hint="end that program, and try again")
         return ReadOnlyLog(f"{path} cannot be written to", hint="check the permissions of the file and of its folder, or open it read-only")
     if code == sqlite3.SQLITE_NOTADB:
         return ForeignFile(f"{path} is not a SQLite database")

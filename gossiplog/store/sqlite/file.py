@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from ...entry.rules import check_topic, is_topic
-from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogBusy, LogNotFound, NewerVersion, ReadOnlyLog, TopicMismatch
+from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogNotFound, NewerVersion, ReadOnlyLog, StoreError, TopicMismatch
 from ...version import VERSION
 from ..base import Durability
 from ..migrate import load_migrations, split_statements
+from .beside import beside, look
 from .bounds import BoundedConnection
-from .errors import translate, translate_os
+from .errors import Translating, translate_os
+from .lock import is_held_elsewhere
+from .reading import readable
 from .schema import check_schema, read_writer
 
 __all__ = [
     "BUSY_TIMEOUT_S",
     "READER_CACHE_KIB",
     "SESSION_CACHE_KIB",
-    "WriterLock",
     "check_file",
     "check_log",
     "connect",
@@ -30,6 +33,8 @@ __all__ = [
     "is_blank",
     "is_database",
     "migrate_log",
+    "opened_reader",
+    "place_to_read",
     "read_version",
 ]
 
@@ -58,7 +63,7 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
     """Check what can be told from outside, before SQLite may touch anything.
 
     Raises:
-        LogNotFound, ForeignFile, ReadOnlyLog: As `SqliteStore.open`.
+        LogNotFound, ForeignFile, DamagedLog, ReadOnlyLog: As `SqliteStore.open`.
     """
     if not path.exists():
         if not create:
@@ -67,11 +72,14 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
             raise LogNotFound(f"no folder {path.parent} for {path.name}", hint="create the folder first")
         if not os.access(path.parent, os.W_OK):
             raise ReadOnlyLog(f"folder {path.parent} cannot be written to")
+        _check_beside(path)
         return
     if not path.is_file():
         raise ForeignFile(f"{path} is not a file")
     try:
         is_foreign = not is_database(path, or_empty=True)
+        if not read_only and not is_foreign:
+            _check_beside(path)
     except OSError as error:
         raise translate_os(path, error, "read") from error
     if is_foreign:
@@ -80,10 +88,11 @@ def check_file(path: Path, *, create: bool, read_only: bool) -> None:
         raise ReadOnlyLog(f"{path} cannot be written to", hint="check its permissions, or open it read-only")
 
 
-_BUSY_HINT = (
-    "end it, or open the log read-only; to append beside a `gossiplog serve`, post to it with `gossiplog append URL`, and beside a "
-    "`sync --follow`, append to a log of your own and `gossiplog sync` that with the server"
-)
+def _check_beside(path: Path) -> None:
+    found = look(path)
+    # A process that is writing there may be just making what looks unfinished; the lock is asked for next.
+    if found.fault is not None and not is_held_elsewhere(path):
+        raise found.error
 
 
 def has_mark(path: Path) -> bool:
@@ -91,67 +100,6 @@ def has_mark(path: Path) -> bool:
     with path.open("rb") as file:
         header = file.read(72)
     return header[68:] == APPLICATION_ID.to_bytes(4)
-
-
-class WriterLock:
-    """The right to write to a file, held by one process at a time and given up by the kernel when it ends.
-
-    It lies on a file beside the log: closing any other descriptor of the log itself would drop the locks that SQLite holds on it.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        _HELD.add(self)
-
-    @classmethod
-    def acquire(cls, path: Path) -> WriterLock:
-        """Take the lock at once or raise LogBusy, naming the process that has it."""
-        import fcntl
-
-        try:
-            descriptor = os.open(path.with_name(path.name + "-lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise translate_os(path, error, "locked by a file beside it") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            if holder == str(os.getpid()):
-                hint = "use the log that is open, or open it read-only"
-                raise LogBusy(f"this process has {path} open for writing already", hint=hint) from error
-            raise LogBusy(f"process {holder} is writing to {path}", hint=_BUSY_HINT) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return cls(descriptor)
-
-    def release(self) -> None:
-        """Give the lock up, also for processes that have inherited it."""
-        import fcntl
-
-        if self._descriptor >= 0:
-            os.ftruncate(self._descriptor, 0)
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            self.forget()
-
-    def forget(self) -> None:
-        """Close the lock's file: in a forked child, which would hold the lock for as long as it lives, whatever becomes of its parent."""
-        os.close(self._descriptor)
-        self._descriptor = -1
-        _HELD.discard(self)
-
-
-_HELD: set[WriterLock] = set()
-"""The locks of this process."""
-
-
-def _forget_locks() -> None:
-    for lock in list(_HELD):
-        lock.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)
 
 
 def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedConnection:
@@ -162,7 +110,7 @@ def connect(path: Path, durability: Durability, *, read_only: bool) -> BoundedCo
         _configure(db, durability, read_only=read_only)
     except sqlite3.OperationalError as error:
         db.close()
-        wal = path.with_name(path.name + "-wal")
+        wal = beside(path, "-wal")
         # What is opened so never sees a later commit: it must not come of an error that passes, as where there are no descriptors left.
         code = error.sqlite_errorcode & 0xFF
         is_apart = code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) and not os.access(path.parent, os.W_OK)
@@ -233,14 +181,44 @@ def create_log(db: sqlite3.Connection, topic: str | None) -> None:
         raise
 
 
+@contextlib.contextmanager
+def place_to_read(path: Path) -> Iterator[Path]:
+    """Yield the file to open read-only in the place of a log: itself, or a copy in the present schema; see `readable`.
+
+    Raises:
+        StoreError: As `SqliteStore.open`.
+    """
+    with Translating(path), readable(path) as file:
+        if file != path:
+            # What else is wrong with it is said by whoever opens it.
+            with contextlib.suppress(sqlite3.Error, StoreError), contextlib.closing(connect(file, Durability.OFF, read_only=False)) as db:
+                if 0 < read_version(db) < len(load_migrations("sqlite")):
+                    check_log(db, path, None, True)
+        yield file
+
+
+@contextlib.contextmanager
+def opened_reader(path: Path, topic: str | None = None) -> Iterator[BoundedConnection]:
+    """Open a log read-only in this thread.
+
+    Raises:
+        StoreError: As `SqliteStore.open`.
+    """
+    check_file(path, create=False, read_only=True)
+    with place_to_read(path) as file, contextlib.closing(connect(file, Durability.FULL, read_only=True)) as db:
+        check_log(db, path, topic, False)
+        yield db
+
+
 def find_pending(path: Path) -> tuple[int, list[str]]:
     """Return a file's schema version and the names of the migrations that it lacks; see `pending_migrations`."""
     check_file(path, create=False, read_only=True)
-    try:
-        with contextlib.closing(connect(path, Durability.FULL, read_only=True)) as db:
-            version = read_version(db)
-    except sqlite3.Error as error:
-        raise translate(path, error) from error
+    with (
+        Translating(path),
+        readable(path, copies_older=False) as file,
+        contextlib.closing(connect(file, Durability.FULL, read_only=True)) as db,
+    ):
+        version = read_version(db)
     return version, [name for name, _ in load_migrations("sqlite")[version:]]
 
 

@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from .beside import beside, page_size, read_plain, wal_page_size
+
 __all__ = ["scan_values"]
 
 _TABLE_LEAF = 13
@@ -41,46 +43,44 @@ def scan_values(path: Path) -> Iterator[bytes]:
                     yield value
             # What no cell leads to: where the page's own header is damaged, in a page of another kind, or where bytes were lost before it,
             # so that it goes on in what is now the next page.
-            yield from (value for value in _carve(data, ahead) if value not in found)
+            yield from (value for value in _carve(pages, data, ahead) if value not in found)
 
 
 class _PageFile:
     """The pages of a file and of the write-ahead log beside it."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        header = os.pread(self._file, 100, 0)
-        size = int.from_bytes(header[16:18])
-        # 1 stands for 65,536; anything that is no size is damaged.
-        size = 65_536 if size == 1 else size
-        self.size = size if size >= 512 and size.bit_count() == 1 else _PAGE_BYTES_USUAL
+        wal = beside(path, "-wal")
+        header, wal_header = read_plain(path, 0, 100), read_plain(wal, 0, _WAL_HEADER_BYTES)
+        # Of a file that is empty or gone the write-ahead log says how large pages are.
+        self.size = page_size(header) or wal_page_size(wal_header) or _PAGE_BYTES_USUAL
         reserved = header[20] if len(header) > 20 else 0
         self.usable = self.size - reserved if self.size - reserved >= 480 else self.size
-        self.count = -(-os.fstat(self._file).st_size // self.size)
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if header or not wal_header else None
+        self.count = 0 if self._file is None else -(-os.fstat(self._file).st_size // self.size)
         # No page belongs to two rows; pages that lead back to each other must not be read without end.
-        self.overflow_left = 2 * self.count
+        self.overflow_left = 4 * self.count
         self._wal: int | None = None
         # The last frame of each page.
         self._frames: dict[int, int] = {}
-        wal = path.with_name(path.name + "-wal")
-        if wal.exists():
+        if wal_header:
             self._wal = os.open(wal, os.O_RDONLY | os.O_CLOEXEC)
             self._find_frames(self._wal)
-            self.overflow_left += 2 * len(self._frames)
+            self.overflow_left += 4 * len(self._frames)
 
     def __enter__(self) -> _PageFile:
         return self
 
     def __exit__(self, *rest: object) -> None:
-        os.close(self._file)
-        if self._wal is not None:
-            os.close(self._wal)
+        for descriptor in (self._file, self._wal):
+            if descriptor is not None:
+                os.close(descriptor)
 
     def all(self) -> Iterator[tuple[bytes, bytes, int]]:
         """Yield each page, the one after it, and where its own header begins; then the newest version of those in the write-ahead log."""
-        ahead = os.pread(self._file, self.size, 0)
+        ahead = self.read_file(1)
         for number in range(1, self.count + 1):
-            data, ahead = ahead, os.pread(self._file, self.size, number * self.size)
+            data, ahead = ahead, self.read_file(number + 1)
             yield data, ahead, 100 if number == 1 else 0
         for number in sorted(self._frames):
             yield self.read(number), b"", 100 if number == 1 else 0
@@ -90,7 +90,11 @@ class _PageFile:
         offset = self._frames.get(number)
         if offset is not None and self._wal is not None:
             return os.pread(self._wal, self.size, offset)
-        return os.pread(self._file, self.size, (number - 1) * self.size) if number > 0 else b""
+        return self.read_file(number)
+
+    def read_file(self, number: int) -> bytes:
+        """Read one page as the file itself has it."""
+        return os.pread(self._file, self.size, (number - 1) * self.size) if number > 0 and self._file is not None else b""
 
     def _find_frames(self, wal: int) -> None:
         frame = _FRAME_HEADER_BYTES + self.size
@@ -109,15 +113,32 @@ def _cells(data: bytes, offset: int) -> Iterator[int]:
             yield start
 
 
-def _carve(page: bytes, ahead: bytes) -> Iterator[bytes]:
-    """Find VALUEs that begin in a page by how they begin, and take them as long as their CBOR says."""
+def _carve(pages: _PageFile, page: bytes, ahead: bytes) -> Iterator[bytes]:
+    """Find VALUEs that begin in a page by how they begin.
+
+    Each is taken as long as its CBOR says, and as its row says where the bytes before it are those of one: a row that is larger goes on in
+    overflow pages. Neither is known to be whole, so that the search goes on at the next byte.
+    """
     data = page + ahead
     at = data.find(_VALUE_HEAD)
     while 0 <= at < len(page):
         end = _item_end(data, at)
         if end is not None:
             yield data[at:end]
-        at = data.find(_VALUE_HEAD, at + 1 if end is None else end)
+        yield from _spilled(pages, page, at)
+        at = data.find(_VALUE_HEAD, at + 1)
+
+
+def _spilled(pages: _PageFile, page: bytes, at: int) -> Iterator[bytes]:
+    """Put VALUEs together that begin here and go on elsewhere, by the header of their row: its length, a NULL, the length of bytes."""
+    for width in range(1, 5):
+        begin = at - width - 2
+        if begin < 0 or page[begin] != width + 2 or page[begin + 1] != 0:
+            continue
+        kind, end = _varint(page, at - width)
+        size = width + 2 + (kind - 12) // 2
+        if end == at and kind >= 12 and pages.usable - 35 < size <= _VALUE_BYTES_MAX:
+            yield _read_payload(pages, page, begin, size)[width + 2 :]
 
 
 def _item_end(data: bytes, at: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,10 +21,12 @@ from ..base import Durability, Reader, Transaction
 from ..statements import ApplicationTables
 from ..writer_cache import WriterCache
 from .answers import answer
+from .beside import beside
 from .bounds import BoundedConnection
 from .connection import TrioConnection
 from .errors import Translating
-from .file import BUSY_TIMEOUT_S, READER_CACHE_KIB, SESSION_CACHE_KIB, WriterLock, check_file, check_log, connect, create_log, is_blank
+from .file import BUSY_TIMEOUT_S, READER_CACHE_KIB, SESSION_CACHE_KIB, check_file, check_log, connect, create_log, is_blank, place_to_read
+from .lock import WriterLock
 from .transaction import begin, commit, in_transaction, rollback, write
 
 __all__ = ["SqliteStore"]
@@ -46,8 +49,10 @@ class SqliteStore:
     is_shared: bool
     poll_s = 0.2
 
-    def __init__(self, path: Path, topic: str, writer: TrioConnection | None, lock: WriterLock | None) -> None:
+    def __init__(self, path: Path, file: Path, topic: str, writer: TrioConnection | None, lock: WriterLock | None) -> None:
         self._path = path
+        # What readers open: the file at the path, or a copy of it.
+        self._file = file
         self._topic = topic
         self._writer = writer
         self._lock = lock
@@ -60,7 +65,7 @@ class SqliteStore:
         self._readers = trio.Semaphore(_READERS)
         self._snapshots = trio.Semaphore(_SNAPSHOTS)
         self._expirable: set[_Snapshot] = set()
-        self._wal = path.with_name(path.name + "-wal")
+        self._wal = beside(path, "-wal")
         self._wal_bytes_max = WAL_BYTES_MAX
         # Held while the write-ahead log is emptied: a snapshot that began meanwhile would prevent it.
         self._emptying = trio.Lock()
@@ -74,42 +79,45 @@ class SqliteStore:
         """Open a file, or create it, and close it at the end.
 
         Args:
-            path: Of the file. Beside it SQLite keeps `…-wal` and `…-shm`, and we `…-lock`.
+            path: Of the file. Beside it SQLite keeps `…-wal` and `…-shm`, and we `…-lock`; what else lies there is looked at first.
             topic: What the log's topic must be; None for whatever it is. Needed to create.
             create: Create the log if there is no file or an empty one.
-            read_only: Never write; any number of processes may, beside the one that writes.
+            read_only: Never write; any number of processes may, beside the one that writes. The folder is left as it was: what is not
+                whole, or has an earlier schema, is read in a copy of this moment.
             durability: For the commits of this process.
 
         Raises:
             LogNotFound: There is no such file, and `create` is false.
-            ForeignFile: The file is no log.
-            DamagedLog: It is one that cannot be read.
+            ForeignFile: The file is no log, or something beside it is none of SQLite's.
+            DamagedLog: It is one that cannot be read, or what lies beside it would be lost by writing.
             NewerVersion: A later version of this program wrote it.
             TopicMismatch: It has another topic.
             ReadOnlyLog: It cannot be written to, or needs a migration.
             LogBusy: Another process is writing to it.
         """
         check_file(path, create=create and not read_only, read_only=read_only)
-        lock = None if read_only else WriterLock.acquire(path)
-        store: SqliteStore | None = None
-        writer: TrioConnection | None = None
-        try:
-            if lock is not None:
-                writer = await _connect(path, durability, read_only=False)
-                if create and await _call(path, writer, is_blank):
-                    await _call(path, writer, create_log, topic)
-                found = await _call(path, writer, check_log, path, topic, True)
-                store = cls(path, found, writer, lock)
-            else:
-                reader = await _connect(path, durability, read_only=True)
+        if read_only:
+            async with _readable(path) as file:
+                reader = await _connect(path, file, durability, read_only=True)
+                store: SqliteStore | None = None
                 try:
                     found = await _call(path, reader, check_log, path, topic, False)
-                except BaseException:
+                    store = cls(path, file, found, None, None)
+                    store._idle.append(reader)
+                    yield store
+                finally:
                     with trio.CancelScope(shield=True):
-                        await reader.close()
-                    raise
-                store = cls(path, found, None, None)
-                store._idle.append(reader)
+                        await (reader.close() if store is None else store._close_readers())
+            return
+        lock = WriterLock.acquire(path)
+        writer: TrioConnection | None = None
+        store = None
+        try:
+            writer = await _connect(path, path, durability, read_only=False)
+            if create and await _call(path, writer, is_blank):
+                await _call(path, writer, create_log, topic)
+            found = await _call(path, writer, check_log, path, topic, True)
+            store = cls(path, path, found, writer, lock)
             yield store
         finally:
             # Each hop ends when its statement does, so this takes as long as what is running.
@@ -118,8 +126,7 @@ class SqliteStore:
                     await store._close_readers()
                 if writer is not None:
                     await writer.close()
-            if lock is not None:
-                lock.release()
+            lock.release()
 
     @property
     def topic(self) -> str:
@@ -215,7 +222,7 @@ class SqliteStore:
 
     async def size_bytes(self) -> int:
         """Return the size of the file and its write-ahead log."""
-        files = (self._path, self._path.with_name(self._path.name + "-wal"))
+        files = (self._path, self._wal)
         return sum(file.stat().st_size for file in files if file.exists())
 
     @asynccontextmanager
@@ -228,7 +235,7 @@ class SqliteStore:
             if self._idle:
                 reader = self._idle.pop()
             else:
-                reader = await _connect(self._path, Durability.FULL, read_only=True)
+                reader = await _connect(self._path, self._file, Durability.FULL, read_only=True)
             try:
                 yield reader
             finally:
@@ -348,8 +355,20 @@ async def _acquire(turn: trio.Semaphore) -> None:
         await turn.acquire()
 
 
-async def _connect(path: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
-    connection = TrioConnection(partial(connect, path, durability, read_only=read_only))
+@asynccontextmanager
+async def _readable(path: Path) -> AsyncIterator[Path]:
+    """See `place_to_read`; a copy is made in a thread, and removed even if this is cancelled."""
+    place = place_to_read(path)
+    file = await trio.to_thread.run_sync(place.__enter__)
+    try:
+        yield file
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(place.__exit__, None, None, None)
+
+
+async def _connect(path: Path, file: Path, durability: Durability, *, read_only: bool) -> TrioConnection:
+    connection = TrioConnection(partial(connect, file, durability, read_only=read_only))
     with Translating(path):
         await connection
     return connection
@@ -361,7 +380,15 @@ async def _call(path: Path, connection: TrioConnection, function: Callable[..., 
 
 
 def _run(db: BoundedConnection, plan: Plan[T]) -> T:
-    return run_plan(plan, partial(answer, db))
+    try:
+        return run_plan(plan, partial(answer, db))
+    except Exception as error:
+        # SQLite keeps a file open that is closed while a cursor is alive, and the frames of an error on its way are.
+        cause: BaseException | None = error
+        while cause is not None:
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__context__
+        raise
 
 
 def _query(db: BoundedConnection, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:

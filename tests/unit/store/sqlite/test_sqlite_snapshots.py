@@ -15,7 +15,7 @@ from gossiplog.errors import LogBusy, SnapshotExpired
 from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask
 from gossiplog.store.sqlite import store as sqlite
-from gossiplog.store.sqlite.file import WriterLock
+from gossiplog.store.sqlite.lock import WriterLock
 
 
 async def test_snapshots_that_are_held_keep_no_other_read_waiting(tmp_path):

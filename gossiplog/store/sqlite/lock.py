@@ -1,0 +1,120 @@
+"""The right to write to a file: a lock on a file beside the log, held by one process at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from ...errors import ForeignFile, LogBusy
+from .beside import beside
+from .errors import translate_os
+
+__all__ = ["WriterLock", "is_held_elsewhere"]
+
+_BUSY_HINT = (
+    "end it, or open the log read-only; to append beside a `gossiplog serve`, post to it with `gossiplog append URL`, and beside a "
+    "`sync --follow`, append to a log of your own and `gossiplog sync` that with the server"
+)
+_NOBLOCK = getattr(os, "O_NONBLOCK", 0)
+
+
+class WriterLock:
+    """The right to write to a file, held by one process at a time and given up by the kernel when it ends.
+
+    It lies on a file beside the log: closing any other descriptor of the log itself would drop the locks that SQLite holds on it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        _HELD.add(self)
+
+    @classmethod
+    def acquire(cls, path: Path) -> WriterLock:
+        """Take the lock at once or raise LogBusy, naming the process that has it.
+
+        Raises:
+            LogBusy: Another one is writing.
+            ForeignFile: What lies in the lock's place is none, and is left as it is.
+            ReadOnlyLog: No lock can be made there.
+        """
+        import fcntl
+
+        place = beside(path, "-lock")
+        try:
+            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | _NOBLOCK, 0o666)
+        except OSError as error:
+            if place.is_symlink() or place.is_dir():
+                raise _foreign(place) from error
+            raise translate_os(path, error, "locked by a file beside it") from error
+        # In it stands the number of a process: whatever holds anything else is not ours to empty.
+        is_plain = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") if is_plain else "a pipe"
+        if not re.fullmatch(r"(\d+\n)?", holder):
+            os.close(descriptor)
+            raise _foreign(place)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            holder = holder.strip() or "unknown"
+            if holder == str(os.getpid()):
+                hint = "use the log that is open, or open it read-only"
+                raise LogBusy(f"this process has {path} open for writing already", hint=hint) from error
+            raise LogBusy(f"process {holder} is writing to {path}", hint=_BUSY_HINT) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Give the lock up, also for processes that have inherited it."""
+        import fcntl
+
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self.forget()
+
+    def forget(self) -> None:
+        """Close the lock's file: in a forked child, which would hold the lock for as long as it lives, whatever becomes of its parent."""
+        os.close(self._descriptor)
+        self._descriptor = -1
+        _HELD.discard(self)
+
+
+def is_held_elsewhere(path: Path) -> bool:
+    """Whether another process, which is alive, is writing to a log."""
+    import fcntl
+
+    try:
+        descriptor = os.open(beside(path, "-lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | _NOBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(descriptor, 32, 0) != f"{os.getpid()}\n".encode()
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _foreign(place: Path) -> ForeignFile:
+    hint = "it was left as it is; move it away, or `gossiplog salvage LOG TARGET` takes the entries into a log of your own"
+    return ForeignFile(f"{place} is not the lock of a log", hint=hint)
+
+
+_HELD: set[WriterLock] = set()
+"""The locks of this process."""
+
+
+def _forget_locks() -> None:
+    for lock in list(_HELD):
+        lock.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
