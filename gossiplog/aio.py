@@ -197,6 +197,10 @@ class HubLink(LinkFacade):
         """Wait until it is not connected."""
         await call_of(self, self._inner.wait_disconnected).wait_in_asyncio()
 
+    async def wait_refused(self) -> None:
+        """Wait until the hub has not taken something; at once if that was so before."""
+        await call_of(self, self._inner.wait_refused).wait_in_asyncio()
+
 
 class Snapshot(Facade[Reader]):
     """A fixed state of the log, from which any number of plans can be answered."""

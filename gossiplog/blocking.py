@@ -200,6 +200,10 @@ class HubLink(LinkFacade):
         """Wait until it is not connected."""
         call_of(self, self._inner.wait_disconnected).wait()
 
+    def wait_refused(self) -> None:
+        """Wait until the hub has not taken something; at once if that was so before."""
+        call_of(self, self._inner.wait_refused).wait()
+
 
 class Snapshot(Facade[Reader]):
     """A fixed state of the log, from which any number of plans can be answered."""

@@ -16,6 +16,7 @@ __all__ = [
     "kad_protocol",
     "push_protocol",
     "reconcile_protocol",
+    "refusals_protocol",
     "sync_protocols",
 ]
 
@@ -46,6 +47,11 @@ def is_in_parts(protocol: str) -> bool:
 def reconcile_protocol(topic: str) -> str:
     """Return the id of reconciliations, which only we speak."""
     return f"/gossiplog/reconcile/1/{topic}"
+
+
+def refusals_protocol(topic: str) -> str:
+    """Return the id of streams on which a hub says what it does not take, which only we speak."""
+    return f"/gossiplog/refusals/1/{topic}"
 
 
 def kad_protocol(topic: str) -> str:

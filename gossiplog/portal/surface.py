@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..net.hub.client import HubLink
     from ..net.hub.server import Hub
     from ..net.service.peers import PeerConnectionState
+    from ..net.service.refusals import Refused
 
 __all__ = ["Facade", "HubFacade", "LinkFacade", "LogFacade", "SubscriptionFacade", "call_of", "inner_of", "like"]
 
@@ -147,6 +148,7 @@ class LinkFacade(Facade[Any]):
         url: The hub's.
         attempts: How often it was dialled.
         error: Why it is not connected, after an attempt or a loss; None before, and while it is.
+        refused: What the hub did not take of ours, and why, by the rule that it breaks. Only hubs of this package say so.
     """
 
     __slots__ = ()
@@ -171,6 +173,11 @@ class LinkFacade(Facade[Any]):
     def is_connected(self) -> bool:
         """Whether the connection stands now."""
         return self._inner.is_connected
+
+    @property
+    def refused(self) -> dict[str, Refused]:
+        """What the hub did not take of ours, and why, by the rule that it breaks. Only hubs of this package say so."""
+        return dict(self._inner.refused)
 
     @property
     def state(self) -> PeerConnectionState | None:

@@ -6,6 +6,7 @@ import signal
 import ssl
 from typing import TYPE_CHECKING, Any
 
+from ...entry.validation import Rule
 from ...errors import LocalProtocolError, ProtocolNotSupported
 from ..exits import ExitCode, Failure
 from ..output import Output, counted
@@ -90,8 +91,22 @@ async def sync_hub(
         hint = "run it again to go on; if it stays so, the hub refuses an entry of this log: `gossiplog verify` looks for damage"
         if done.unserved:
             hint = f"what it asked for cannot be answered: {done.unserved}"
-        raise Failure(f"{hub.url} did not take all entries", hint=hint, code=ExitCode.INCOMPLETE, kind="sync-aborted")
+        raise _refusal(hub, done) or Failure(
+            f"{hub.url} did not take all entries", hint=hint, code=ExitCode.INCOMPLETE, kind="sync-aborted"
+        )
     return done
+
+
+def _refusal(hub: HubUrl, done: Exchange) -> Failure | None:
+    """Say what the hub said that it does not take; None if it said nothing."""
+    refused = sorted(done.refused.values(), key=lambda each: (each.rule == Rule.QUOTA, -each.count))
+    if not refused:
+        return None
+    message = f"{hub.url} does not take {counted(refused[0].count, 'entry', 'entries')}: {refused[0].reason}"
+    if refused[0].rule == Rule.QUOTA:
+        return Failure(message, hint="run it again after that to go on", code=ExitCode.INCOMPLETE, kind="quota")
+    first = f"the first is {refused[0].ids[0]}" if refused[0].ids else None
+    return Failure(message, hint=first, code=ExitCode.UNAUTHORISED, kind="unauthorised")
 
 
 async def rehearse_hub(log: GossipLog, hub: HubUrl, *, pulls: bool, pushes: bool, tls: ssl.SSLContext | None, out: Output) -> int:

@@ -25,6 +25,7 @@ from ...sync.rate import Backoff
 from ...tasks.nursery import open_service_nursery
 from ..journal import note
 from ..service.peers import PeerConnection, PeerConnectionState
+from ..service.refusals import Refused
 from ..service.registry import open_service
 from ..service.service import Service
 from ..transport.http_head import take_token
@@ -40,6 +41,7 @@ STABLE_S = 10.0
 """A connection that lasted so long makes the next attempt begin with the shortest wait again."""
 RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 60.0
+_RULES_MAX = 32
 _PORTS = {"ws": 80, "wss": 443}
 
 
@@ -193,12 +195,14 @@ class HubLink:
         url: The hub's.
         attempts: How often it was dialled.
         error: Why it is not connected, after an attempt or a loss; None before, and while it is.
+        refused: What the hub did not take of ours, and why, by the rule that it breaks. Only hubs of this package say so.
     """
 
     def __init__(self, service: Service, hub: HubUrl, tls: ssl.SSLContext | None, origin: str | None) -> None:
         self.url = hub.url
         self.attempts = 0
         self.error: str | None = None
+        self.refused: dict[str, Refused] = {}
         self._service = service
         self._hub = hub
         self._tls = tls
@@ -229,6 +233,12 @@ class HubLink:
         while self._link is not None:
             await self._changed.wait()
 
+    async def wait_refused(self) -> None:
+        """Wait until the hub has not taken something; at once if that was so before."""
+        await trio.lowlevel.checkpoint()
+        while not self.refused:
+            await self._changed.wait()
+
     async def run(self) -> None:
         """Connect, and connect again, for ever."""
         while True:
@@ -246,6 +256,7 @@ class HubLink:
             self._service.troubles.on_reached(self.url, "hub")
             self.error = None
             self._set(link)
+            self._service.hear_refusals(link, self._on_refused)
             connected_at = trio.current_time()
             try:
                 end = await muxed.wait_ended()
@@ -256,8 +267,25 @@ class HubLink:
         self.error = end.reason
         note("hub lost", level=logging.WARNING, hub=self.url, reason=end.reason)
 
+    def _on_refused(self, refused: Refused) -> None:
+        """Take what the hub says: in the log once a rule, in facts each time."""
+        before = self.refused.get(refused.rule)
+        if before is None and len(self.refused) >= _RULES_MAX:
+            return
+        self.refused[refused.rule] = refused if before is None else before.then(refused)
+        first = next(iter(refused.ids), None)
+        if before is None:
+            note(
+                "hub does not take entries of ours", level=logging.WARNING, hub=self.url, rule=refused.rule, reason=refused.reason, id=first
+            )
+        self._service.observed("refused", self.url, message=first, count=refused.count, rule=refused.rule, reason=refused.reason)
+        self._tell_changed()
+
     def _set(self, link: PeerConnection | None) -> None:
         self._link = link
+        self._tell_changed()
+
+    def _tell_changed(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 
 import trio
 
@@ -40,10 +40,11 @@ from ...sync.source import Source
 from ...sync.wire import decode_response, encode_event, encode_request
 from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
-from ..protocol_ids import is_in_parts, push_protocol, reconcile_protocol, sync_protocols
+from ..protocol_ids import is_in_parts, push_protocol, reconcile_protocol, refusals_protocol, sync_protocols
 from ..service.peers import new_bucket
 from ..service.pull_session import PullSession
 from ..service.reconcile_session import ReconcileSession, sketch_in_time
+from ..service.refusals import Refused, read_refusals
 from ..service.serve_session import ServeSession, Turns
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Stream
@@ -58,6 +59,7 @@ FRUITLESS_MAX = 200
 PAUSE_S_MAX = 10.0
 """The longest pause that a hub may ask for; who wants more is left, with what was taken."""
 _SAID_S = 1.0
+_RULES_MAX = 32
 _STUCK_MAX = 3
 _ANSWERS_S = 10.0
 _LOOK_FIRST_S, _LOOK_MOST_S = 0.02, 1.0
@@ -79,6 +81,7 @@ class Exchange:
         root: The hub's, at the end.
         is_equal: It is ours, too.
         is_taken: The hub has all that we have; None if we were not to give.
+        refused: What the hub said that it did not take, and why, by the rule that it breaks.
         unserved: Why one of the hub's sessions was ended without an answer, if one was.
         is_reconciled: One reconciliation did it all.
         rehearsal: What one would have done, where it was not to.
@@ -94,6 +97,7 @@ class Exchange:
     root: Node | None = None
     is_equal: bool = False
     is_taken: bool | None = None
+    refused: dict[str, Refused] = field(default_factory=dict)
     unserved: str = ""
     is_reconciled: bool = False
     rehearsal: Reconciled | None = None
@@ -150,13 +154,16 @@ async def exchange(
                 if pulls:
                     session.result.pulled = await session.pull(begun)
                 if pushes:
-                    session.result.is_taken = await session.push()
+                    session.result.is_taken = Rule.QUOTA not in session.result.refused and await session.push()
                 root = (await session.ask([GetRoot()]))[0]
                 if isinstance(root, RootResponse):
                     session.result.root = root.root
                     session.result.is_equal = root.root == await log.root()
     except (StreamReset, ClosedError) as error:
         raise CannotConnect(f"{hub.url} went away: {error}", hint="what was taken is kept; run it again to go on") from None
+    if session.result.refused:
+        # It knows best: what it was given twice, or has left unread, is not counted.
+        session.result.pushed = max(refused.taken for refused in session.result.refused.values())
     session.result.seconds = time.monotonic() - started
     return session.result
 
@@ -178,6 +185,8 @@ class _Session:
         self._bucket = new_bucket(trio.current_time())
         self._turns = Turns()
         self._serving = 0
+        self._is_heard = False
+        self._heard = trio.Event()
         self._heads: tuple[Stream, bytes] | None = None
         self._moved = trio.Event()
 
@@ -188,10 +197,32 @@ class _Session:
         handlers = dict.fromkeys(self._sync_protocols, self._serve)
         async with open_muxed(websocket, is_client=True, peer=PeerId(self._hub.url), handlers=handlers) as self._connection:
             try:
-                yield
+                async with open_service_nursery() as self._nursery:
+                    self._nursery.start_soon(self._hear_refusals)
+                    yield
+                    self._nursery.cancel_scope.cancel()
             finally:
                 self.result.bytes_sent = self._connection.counters.bytes_out
                 self.result.bytes_received = self._connection.counters.bytes_in
+
+    async def _hear_refusals(self) -> None:
+        """Hear what the hub does not take, if it is one that says so."""
+        with suppress(GossipLogError):
+            stream = await self._connection.open_stream([refusals_protocol(self._log.topic)])
+            self._is_heard = True
+            await read_refusals(stream, self._on_refused)
+
+    def _on_refused(self, refused: Refused) -> None:
+        before = self.result.refused.get(refused.rule)
+        if before is not None or len(self.result.refused) < _RULES_MAX:
+            self.result.refused[refused.rule] = refused if before is None else before.then(refused)
+        self._heard.set()
+
+    async def _wait_heard(self) -> None:
+        """Give the hub a moment to say why it did not take something."""
+        if self._is_heard:
+            with trio.move_on_after(_SAID_S):
+                await self._heard.wait()
 
     async def reconcile(self, wishes: Wishes) -> SyncResult | None:
         """Reconcile; return what it came to, None if the hub does not speak it or the sketch is not ready."""
@@ -226,7 +257,12 @@ class _Session:
             if wishes.gives:
                 self.result.pushed = outcome.given - len(outcome.refused)
                 self.result.is_taken = outcome.root is not None and not outcome.refused
+                if outcome.refused:
+                    await self._wait_heard()
             self._on_progress(self.result.pushed)
+        elif outcome.fallback and outcome.given:
+            # It may be over a quota, in which case it says so.
+            await self._wait_heard()
         return result
 
     async def pull(self, begun: SyncResult | None) -> SyncResult:
@@ -284,6 +320,9 @@ class _Session:
             lacking = await self._lacking(lacking)
             if not lacking:
                 return True
+            if self.result.refused:
+                # It would come again after a while: whoever waits for that can do so without us.
+                return False
             if trio.current_time() - active_at > QUIET_S:
                 return False
 

@@ -19,10 +19,11 @@ from .own_appends import OwnAppends
 from .peers import Peer
 from .strangers import Strangers, note_refusal
 
-__all__ = ["Arrivals"]
+__all__ = ["MAY_NOT_PUSH", "Arrivals"]
 
 SLOWED_SYNCED = 10
 """Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
+MAY_NOT_PUSH = Verdict(Outcome.IGNORE, Rule.UNWELCOME, "this client may not push")
 _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 
 
@@ -84,7 +85,9 @@ class Arrivals:
         service = self._service
         if "push" not in peer.rights:
             # A reconciliation goes both ways, whatever a client may.
-            return [Verdict(Outcome.IGNORE, Rule.UNWELCOME, "this client may not push")] * len(entries)
+            for key, _ in entries:
+                peer.refusal_box.add(key, MAY_NOT_PUSH)
+            return [MAY_NOT_PUSH] * len(entries)
         await service.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
         admit: Callable[[Verdict], Verdict] | None = None
         if peer.bringer.intake is not None and not peer.bringer.intake.is_open:
@@ -93,6 +96,7 @@ class Arrivals:
         for (key, _), verdict in zip(entries, verdicts, strict=True):
             note_refusal(peer, key, verdict)
             _note_intake(peer, verdict)
+            peer.refusal_box.add(key, verdict)
             service.figures.count("sync", verdict)
             if admit is not None:
                 peer.bringer.settle(verdict)
@@ -132,6 +136,7 @@ class Arrivals:
             peer.settled.set()
             note_refusal(peer, action.key, verdict)
             _note_intake(peer, verdict)
+            peer.refusal_box.add(action.key, verdict)
             if verdict.accepted and verdict.is_new:
                 peer.count("entries new")
         service.tell(Inserted(action.token, verdict))

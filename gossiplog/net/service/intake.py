@@ -13,7 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import trio
@@ -51,6 +51,11 @@ class Wait(NamedTuple):
 
     verdict: Verdict
     seconds: int | None
+
+    @property
+    def in_words(self) -> Verdict:
+        """The verdict, with the time when it may go on."""
+        return self.verdict if self.seconds is None else replace(self.verdict, reason=f"{self.verdict.reason}; again in {self.seconds} s")
 
 
 class _Meter:
@@ -167,7 +172,7 @@ class Intake:
         if entry.key != key or entry.topic != self._log.topic or self.is_open:
             return None
         wait = self._find_wait(entry, address)
-        return None if wait is None else wait.verdict
+        return None if wait is None else wait.in_words
 
     def _find_wait(self, entry: Entry, address: str | None) -> Wait | None:
         """Say what an entry would have to wait for."""
@@ -187,7 +192,7 @@ class Intake:
     def judge(self, verdict: Verdict, address: str | None) -> Verdict:
         """The same as a verdict."""
         wait = self.admit(verdict, address)
-        return verdict if wait is None else wait.verdict
+        return verdict if wait is None else wait.in_words
 
     def settle(self, verdict: Verdict, address: str | None) -> None:
         """Refund an entry that `judge` let pass, and that was here already or could not be stored."""

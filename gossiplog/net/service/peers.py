@@ -21,6 +21,7 @@ from ..transport.stream import Connection
 from .intake import OUR_CHOICE, Bringer
 from .pubsub_stream import RpcSender
 from .push_stream import PushStream
+from .refusals import RefusalBox
 
 __all__ = ["Peer", "PeerConnection", "PeerConnectionState", "new_bucket"]
 
@@ -109,6 +110,8 @@ class Peer:
         counts: See `PeerConnectionState`.
         refusals: Why messages of its were refused, as far as that was logged.
         bringer: Under which rules it brings entries.
+        refusal_box: What it is told of those, if it is a client.
+        hearing: Of the stream on which it is told.
         rights: What it may, where it is a client.
         is_over: What it brought last was not taken: over a quota, or its writer's entries are not.
         told: What has been logged of it once, and is not again.
@@ -138,6 +141,8 @@ class Peer:
     refusals: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
     bringer: Bringer = OUR_CHOICE
+    refusal_box: RefusalBox = field(default_factory=RefusalBox)
+    hearing: trio.CancelScope = field(default_factory=trio.CancelScope)
     rights: Rights = ALL
     is_over: bool = False
 

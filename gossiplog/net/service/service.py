@@ -81,6 +81,7 @@ from .intake import Bringer, Intake, Intakes
 from .observer import Observer
 from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
+from .refusals import Refused
 from .strangers import Strangers
 from .streams import Streams
 from .timers import Timers
@@ -206,6 +207,10 @@ class Service:
                 self._streams.on_detached(link)
                 self.figures.on_detached(connection)
                 nursery.cancel_scope.cancel()
+
+    def hear_refusals(self, link: PeerConnection, on_refused: Callable[[Refused], None]) -> None:
+        """Have a function told what a hub does not take, for as long as the connection with it lives."""
+        link.start(partial(self._streams.hear_refusals, on_refused))
 
     @contextmanager
     def named(self, name: str) -> Iterator[PeerId]:

@@ -6,6 +6,7 @@ import logging
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +18,7 @@ from ...broadcast import (
     PushOpened,
     PushReceived,
 )
+from ...broadcast.wanted_syncs import missing
 from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...pubsub.events import RpcReceived
 from ...pubsub.protocol_ids import FEATURES, FLOODSUB, Feature
@@ -25,13 +27,18 @@ from ...pubsub.rpc import Control, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
 from ...sync.rate import Backoff
+from ...sync.rpc import Insert
+from ...sync.wire import decode_event
 from ..journal import note
-from ..protocol_ids import push_protocol, reconcile_protocol
+from ..protocol_ids import push_protocol, reconcile_protocol, refusals_protocol
 from ..transport.stream import Connection, Handler, PromptHandler, Stream
+from .arrivals import MAY_NOT_PUSH
+from .ask_log import ask_until_answered
 from .owner import OPEN_S, Owner
 from .peers import Peer, PeerConnection
 from .pubsub_stream import Copies, Encoder, RpcSender, read_rpcs
 from .push_stream import PushStream
+from .refusals import Refused, read_refusals, write_refusals
 from .syncs import Syncs
 
 __all__ = ["Streams"]
@@ -70,6 +77,7 @@ class Streams:
         self._attached = trio.Event()
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
         self._push_protocol = push_protocol(service.topic)
+        self._refusals_protocol = refusals_protocol(service.topic)
         self._syncs = Syncs(service, self._open)
         self.pull = self._syncs.pull
 
@@ -79,7 +87,8 @@ class Streams:
         of_sync = {protocol: self._handler(serve) for protocol, serve in self._syncs.served().items()}
         if (reconcile := reconcile_protocol(self._service.topic)) in of_sync:
             of_sync[reconcile] = PromptHandler(of_sync[reconcile])
-        return {self._push_protocol: self._handler(self._serve_push), **of_sync, **of_pubsub}
+        of_push = {self._push_protocol: self._handler(self._serve_push), self._refusals_protocol: self._handler(self._serve_refusals)}
+        return {**of_push, **of_sync, **of_pubsub}
 
     def on_attached(self, link: PeerConnection) -> None:
         """Serve a connection from now on."""
@@ -135,6 +144,12 @@ class Streams:
         if link.peer.kind is PeerKind.HUB:
             raise RemoteProtocolError("a server opened a push stream to its client", peer=link.peer.id)
         await self._run_push(link.peer, stream)
+
+    async def _serve_refusals(self, link: PeerConnection, stream: Stream) -> None:
+        """Tell a client what is not taken of it, on the stream that it opened last."""
+        link.peer.hearing.cancel()
+        with trio.CancelScope() as link.peer.hearing:
+            await write_refusals(stream, link.peer.refusal_box)
 
     async def _read_rpcs(self, link: PeerConnection, stream: Stream) -> None:
         if link.peer.pubsub_protocol is None:
@@ -249,9 +264,38 @@ class Streams:
             # Its heads too: what it has is of no use here.
             peer.note_once("push", "client may not push")
             peer.count("refused")
+            self._tell_may_not_push(peer, message)
             return
         peer.count("received")
         self._service.tell(PushReceived(peer.id, message))
+
+    def _tell_may_not_push(self, peer: Peer, message: bytes) -> None:
+        """Tell who may not push what is not taken: what was pushed, and, once, heads that we lack."""
+        with suppress(DecodeError):
+            event = decode_event(message)
+            if isinstance(event, Insert):
+                peer.refusal_box.add(event.key, MAY_NOT_PUSH)
+            elif "heads" not in peer.told and peer.links:
+                peer.told.add("heads")
+                peer.links[0].start(partial(self._tell_lacking, event.heads))
+
+    async def _tell_lacking(self, heads: Sequence[bytes], link: PeerConnection) -> None:
+        absent = await ask_until_answered(self._service.log, missing(heads))
+        for key in absent:
+            link.peer.refusal_box.add(key, MAY_NOT_PUSH)
+        if not absent:
+            link.peer.told.discard("heads")
+
+    async def hear_refusals(self, on_refused: Callable[[Refused], None], link: PeerConnection) -> None:
+        """Hear what a hub does not take, if it is one that says so."""
+        stream = None
+        with suppress(GossipLogError):
+            stream = await link.connection.open_stream([self._refusals_protocol])
+        if stream is not None:
+            try:
+                await read_refusals(stream, on_refused)
+            except DecodeError as error:
+                note("malformed refusals", level=logging.WARNING, peer=link.peer.id, reason=str(error))
 
     async def _wait_for_room(self, peer: Peer, inserting_max: int) -> None:
         while peer.inserting >= inserting_max:
