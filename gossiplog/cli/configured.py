@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -50,8 +48,10 @@ def read_config(command: click.Command, file: str | None) -> dict[str, Any]:
     """
     if file is None:
         return {}
+    from ..net.toml_file import read_toml
+
     try:
-        table = tomllib.loads(Path(file).read_text("utf-8"))
+        table = read_toml(file)
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or error
         raise Failure(f"--config {file}: {reason}", code=ExitCode.USAGE, kind="usage") from None

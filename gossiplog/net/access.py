@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import re
 import secrets
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -22,6 +21,7 @@ import trio
 from ..errors import LocalProtocolError
 from .proof import PROVEN, Proof, Proofs, is_own_name
 from .refusal import Refusal
+from .toml_file import read_toml
 
 __all__ = ["ALL", "Access", "LogAccess", "Quota", "Rights", "hash_token", "make_token"]
 
@@ -110,7 +110,7 @@ class Access:
             LocalProtocolError: It cannot be read, or says what cannot be meant.
         """
         try:
-            return cls.parse(tomllib.loads(Path(file).read_text("utf-8")), allow=allow)
+            return cls.parse(read_toml(file), allow=allow)
         except OSError as error:
             raise LocalProtocolError(f"{file}: {error.strerror or error}") from None
         except (ValueError, RecursionError, LocalProtocolError) as error:

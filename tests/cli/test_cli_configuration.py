@@ -215,6 +215,31 @@ def test_a_hangup_takes_all_that_the_files_say_or_nothing(folder: Path) -> None:
             assert asked(heads)["heads"]
 
 
+@pytest.mark.parametrize("name", ["access.toml", "serve.toml"])
+def test_a_hangup_waits_for_nothing_that_lies_where_a_file_was(folder: Path, name: str) -> None:
+    file, rules = folder / "serve.toml", folder / "access.toml"
+    file.write_text('logs = ["one.db"]\nlisten = ["127.0.0.1:0"]\naccess = "access.toml"\n')
+    rules.write_text('[default]\nanonymous = ["pull"]\n')
+    with serving("--config", str(file)) as (process, (said,)):
+        assert process.stderr is not None
+        heads, place = said["urls"][0].replace("ws://", "http://") + "/api/heads", folder / name
+        for kind in ("fifo", "folder", "device", "long"):
+            place.rename(folder / f"{name}.before-{kind}")
+            match kind:
+                case "fifo":
+                    os.mkfifo(place)
+                case "folder":
+                    place.mkdir()
+                case "device":
+                    place.symlink_to("/dev/zero")
+                case _:
+                    place.touch()
+                    os.truncate(place, 2**31)
+            process.send_signal(signal.SIGHUP)
+            assert "configuration not taken" in process.stderr.readline()
+            assert asked(heads)["heads"]
+
+
 def test_what_counts_more_than_the_file_counts_more_at_a_hangup_too(folder: Path) -> None:
     file = folder / "serve.toml"
     file.write_text('logs = ["two.db"]\n')

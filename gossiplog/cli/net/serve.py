@@ -209,12 +209,15 @@ def serve(
 
     async def reread(serving: Serving) -> None:
         """Take the files anew, at SIGHUP; what is wrong with one is logged, and nothing changes."""
+        import trio
+
         try:
-            said = read_config(context.command, config)
+            # In a thread: the disk that they lie on may not answer.
+            said = await trio.to_thread.run_sync(read_config, context.command, config, abandon_on_cancel=True)
             wanted = logs
             if "logs" in said and source_of(context, "logs") == "file" and not mesh.is_wanted:
                 wanted = tuple(map(Location.parse, said["logs"]))
-            plan.limits.access.replace(_read_access(access_file, allow))
+            plan.limits.access.replace(await trio.to_thread.run_sync(_read_access, access_file, allow, abandon_on_cancel=True))
             came, gone = await serving.change(wanted)
         except GossipLogError as error:
             note("configuration not taken", level=logging.ERROR, reason=str(error))
