@@ -78,8 +78,8 @@ from .wanted_syncs import SYNC_TIMER, WantedSyncs
 
 __all__ = ["Broadcast"]
 
-PUBLISHED_BYTES_MAX = 2**16 - 256
-"""The largest message that is published: with its topic it fits an RPC of 64 KiB, and some implementations take no more in one."""
+PUBLISHED_BYTES_MAX = 56 * 1024 - 256
+"""The largest message that is published: with its topic it fits a frame that every implementation takes (`WireLimits.out_bytes_max`)."""
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 

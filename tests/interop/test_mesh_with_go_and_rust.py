@@ -24,7 +24,7 @@ from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.router import PeerState
 from gossiplog.pubsub.rpc import Extensions, Message, Rpc
 from gossiplog.pubsub.types import PeerId, Topic
-from gossiplog.pubsub.wire.rpc_codec import WireLimits
+from gossiplog.pubsub.wire.rpc_codec import Wire, WireLimits
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 
@@ -121,13 +121,13 @@ def event(entry: Entry) -> bytes:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 async def test_application_that_starts_pubsub_after_connecting_takes_part(program: str, direction: str) -> None:
-    entries = chain([pcf_encode.encode("x" * 60_000), b"\x01"])
+    entries = chain([pcf_encode.encode("x" * 56_000), b"\x01"])
     async with our_peer() as (log, mesh), run_program(program) as theirs:
         peer = await join(mesh, theirs, direction)
         first = await log.append({"from": "here"})
         await until(lambda: has(theirs, [event(first)]))
-        # Up to what a frame of rust-libp2p holds, both ways.
-        large = await log.append("y" * 60_000)
+        # Up to what rust-libp2p takes whatever comes behind it, both ways.
+        large = await log.append("y" * 56_000)
         await until(lambda: has(theirs, [event(large)]))
         for entry in entries[:2]:
             await theirs.ask("publish", topic=TOPIC, data=event(entry).hex())
@@ -230,6 +230,51 @@ async def test_pubsub_stream_that_rust_closed_on_a_large_frame_is_opened_again(r
         await until(lambda: returned(mesh.service.links()[0].counts.get("pubsub streams lost")))
         await until(lambda: heard_again(log, theirs))
         assert len(mesh.service.links()) == 1
+
+
+async def test_frames_as_large_as_we_send_cost_no_stream_whatever_follows_them(rust_program: str) -> None:
+    """rust-libp2p counts with a frame what it has read behind it: 8 KiB at most, 64 KiB in all."""
+    limit = WireLimits().out_bytes_max
+    wire = Wire()
+    large = [message_of(bytes([n]) * (limit - 200)) for n in range(100)]
+    size = limit - len(wire.encode(Rpc((large[0],)))[0])
+    large = [message_of(bytes([n]) * (limit - 200 + size - 1)) for n in range(100)]
+    assert limit - 4 <= len(wire.encode(Rpc((large[0],)))[0]) <= limit
+    small = [message_of(b"small %d" % n) for n in range(100)]
+    async with our_peer() as (_, mesh), run_program(rust_program) as theirs:
+        peer = await join(mesh, theirs, "it dials")
+        for pair in zip(large, small, strict=True):
+            for message in pair:
+                mesh.service._act(SendRpc((peer,), Rpc((message,)), False))
+        await until(lambda: has(theirs, [message.data for message in large + small]))
+        assert "pubsub streams lost" not in mesh.service.links()[0].counts
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+async def test_rust_that_switched_its_pubsub_off_is_dialled_anew(
+    rust_program: str, direction: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its handler counts streams and is deaf and mute from the fifth on, for as long as the connection lasts."""
+    wide = WireLimits(out_bytes_max=2**20)
+    async with our_peer(wire=wide) as (log, mesh), run_program(rust_program) as theirs:
+        peer = await join(mesh, theirs, direction)
+        first = mesh.host.connection_with(peer)
+
+        async def is_lost(times: int) -> bool:
+            """Whether so many streams were lost on the connection, or it was given up for that."""
+            return mesh.host.connection_with(peer) is not first or mesh.service.links()[0].counts.get("pubsub streams lost", 0) >= times
+
+        for lost in range(1, 5):
+            mesh.service._act(SendRpc((peer,), Rpc((message_of(bytes([lost]) * 70_000),)), False))
+            await until(lambda lost=lost: is_lost(lost))
+        await until(lambda: returned(mesh.host.connection_with(peer) not in (None, first)))
+        await until(lambda: knows(mesh, theirs, peer))
+        assert await heard_again(log, theirs)
+        entry = chain([b"\x01"])[0]
+        await theirs.ask("publish", topic=TOPIC, data=event(entry).hex())
+        await until(lambda: log.has(entry.id))
+        warnings = [record for record in caplog.records if record.getMessage() == "pubsub ended on a connection that stays"]
+        assert len(warnings) == 1
 
 
 async def heard_again(log: GossipLog, theirs: Reference) -> bool:

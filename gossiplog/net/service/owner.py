@@ -9,6 +9,7 @@ from ...broadcast import BroadcastState, Event
 from ...entry.validation import Verdict
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
+from ..transport.stream import Connection
 from .figures import Figures
 from .peers import Peer
 from .strangers import Strangers
@@ -48,6 +49,10 @@ class Owner(Protocol):
 
     def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
         """Have the observer take a fact, if there is one."""
+        ...
+
+    def dial_anew(self, id: PeerId, connection: Connection) -> None:
+        """Close a connection, and dial its peer again."""
         ...
 
     def set_pubsub(self, id: PeerId, protocol: str | None) -> None:

@@ -62,6 +62,7 @@ class PeerConnection:
         since: Unix time, seconds.
         syncs_in_parts: The peer serves syncs by our own protocol, as far as we know.
         reconciles: The peer speaks our reconciliation; None while we do not know.
+        pubsub_streams: How many we have opened on it.
     """
 
     connection: Connection
@@ -70,6 +71,7 @@ class PeerConnection:
     since: float
     syncs_in_parts: bool = True
     reconciles: bool | None = None
+    pubsub_streams: int = 0
 
     def start(self, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
         """Start a task that ends with the connection at the latest; a fault in it ends nothing but itself."""

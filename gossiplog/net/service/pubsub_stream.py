@@ -45,7 +45,7 @@ class Encoder:
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self._frame_bytes_max = min(wire.limits.out_bytes_max, wire.limits.out_merged_bytes_max)
+        self._frame_bytes_max = wire.limits.out_bytes_max
         self._encoded: OrderedDict[int, _Encoded] = OrderedDict()
         self._bytes = 0
 

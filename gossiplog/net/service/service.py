@@ -93,6 +93,7 @@ MakeRouter: TypeAlias = Callable[[random.Random], Router]
 """Makes a router that validates, from its only source of chance."""
 
 _LOOK_S = 0.02
+_CLOSE_S = 5.0
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
 
@@ -268,6 +269,19 @@ class Service:
         """Have the observer take a fact, if there is one. See `Tell`."""
         if self.observer is not None:
             self.observer.tell(kind, peer, **columns)
+
+    def dial_anew(self, id: PeerId, connection: Connection) -> None:
+        """Close a connection, and dial its peer again, by its addresses as far as we know any; returns at once."""
+
+        async def begin() -> None:
+            with trio.move_on_after(_CLOSE_S, shield=True):
+                await connection.aclose()
+                while id in self.peers and any(link.connection is connection for link in self.peers[id].links):
+                    await trio.sleep(_LOOK_S)
+            if self.dialler is not None and id not in self.peers:
+                self.dialler.connect(id, None, None)
+
+        self._nursery.start_soon(begin)
 
     def is_heeded(self, peer: PeerId) -> bool:
         """Say whether the router reads what a peer sends; not if its score is below the graylist threshold."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import secrets
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -49,6 +50,11 @@ PUBLISHED_INSERTING_MAX = 256
 """The same for its pubsub stream. The router holds 8,192 of all peers together, and drops what is more."""
 _MESSAGES_A_TURN = 64
 ATTACH_S = 5.0
+STREAMS_MAX = 4
+"""Pubsub streams that we open on one connection. rust-libp2p counts them, and switches its pubsub off for good at the fifth."""
+ANEW_FIRST_S, ANEW_MOST_S = 60.0, 3_600.0
+"""How long after a connection was given up for its pubsub the next one with that peer may be; twice as long each time."""
+_ANEW_MAX = 1_024
 REOPEN_S_MAX = 60.0
 """The longest time between two tries to open a pubsub stream. A peer that closed one may not want it, and may want it later."""
 STEADY_S = 60.0
@@ -74,6 +80,7 @@ class Streams:
         self._encoder = Encoder(Wire(limits=limits))
         self._copies = Copies(self._encoder)
         self._links: dict[Connection, PeerConnection] = {}
+        self._anew: OrderedDict[PeerId, tuple[float, float]] = OrderedDict()
         self._attached = trio.Event()
         self._decoders = trio.CapacityLimiter(_DECODERS_MAX)
         self._push_protocol = push_protocol(service.topic)
@@ -304,19 +311,37 @@ class Streams:
             await peer.settled.wait()
 
     async def _write_rpcs(self, link: PeerConnection) -> None:
-        """Keep a pubsub stream to a peer for as long as the connection lives."""
+        """Keep a pubsub stream to a peer for as long as the connection lives, or close that: a new one may have what this one has lost."""
         peer = link.peer
         peer.rpcs_on = link
         backoff = Backoff(self._random, most_s=REOPEN_S_MAX)
         with peer.writing:
             while peer.pubsub_protocol is not None:
                 opened_at = trio.current_time()
+                has_had = link.pubsub_streams > 0
                 stream = await self._open(link, [peer.pubsub_protocol])
                 if stream is not None:
+                    link.pubsub_streams += 1
                     await self._run_rpcs(peer, stream)
+                if (has_had and stream is None) or link.pubsub_streams >= STREAMS_MAX:
+                    await self._begin_anew(link)
                 if trio.current_time() - opened_at > STEADY_S:
                     backoff.reset()
                 await trio.sleep(backoff.next())
+
+    async def _begin_anew(self, link: PeerConnection) -> None:
+        """Close a connection whose pubsub has ended, and dial its peer again; not where that was done a short while ago."""
+        peer, now = link.peer, trio.current_time()
+        due, pause_s = self._anew.get(peer.id, (now, ANEW_FIRST_S))
+        if now < due or link.connection.is_over:
+            return
+        self._anew[peer.id] = now + pause_s, min(2 * pause_s, ANEW_MOST_S)
+        self._anew.move_to_end(peer.id)
+        if len(self._anew) > _ANEW_MAX:
+            self._anew.popitem(last=False)
+        peer.count("connections closed for pubsub")
+        note("pubsub ended on a connection that stays", level=logging.WARNING, peer=peer.id, streams=link.pubsub_streams, then="dial anew")
+        self._service.dial_anew(peer.id, link.connection)
 
     async def _run_rpcs(self, peer: Peer, stream: Stream) -> None:
         introduction = self._introduction(peer) if peer.is_introduced else None

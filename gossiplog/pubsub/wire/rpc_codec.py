@@ -91,9 +91,8 @@ class WireLimits:
     """What a frame may hold.
 
     Attributes:
-        out_bytes_max: Of a frame that we send, its prefix included. rust-libp2p takes no more by default; go-libp2p takes 1 MiB.
-        out_merged_bytes_max: The same where a frame holds more than one message, or none: rust-libp2p 0.57 counts with a frame what it has
-            read of the next ones, up to 8 KiB, and resets the stream if both together are too long.
+        out_bytes_max: Of a frame that we send, its prefix included. rust-libp2p 0.57 counts with a frame what it has read of the next ones,
+            up to 8 KiB, and ends the stream if both together are more than 64 KiB; go-libp2p takes 1 MiB.
         out_control_bytes_max: Of the control in a frame that we send; subscriptions count, as they do with rust-libp2p.
         out_messages_max: Messages in a frame that we send.
         in_bytes_max: Of a frame that is read, without its prefix; checked before anything is decoded.
@@ -102,8 +101,7 @@ class WireLimits:
         record_bytes_max: Of a signed peer record.
     """
 
-    out_bytes_max: int = 64 * 1024
-    out_merged_bytes_max: int = 56 * 1024
+    out_bytes_max: int = 56 * 1024
     out_control_bytes_max: int = 16 * 1024
     out_messages_max: int = 500
     in_bytes_max: int = FRAME_BYTES_MAX
@@ -160,12 +158,11 @@ class Wire:
         """Cut an RPC into ones that are within the limits, in order, each as full as it gets."""
         limits = self.limits
         most = limits.out_bytes_max - _FRAME_PREFIX_MAX
-        merged = min(most, limits.out_merged_bytes_max - _FRAME_PREFIX_MAX)
-        return split(rpc, Room(most, merged, limits.out_control_bytes_max, limits.out_messages_max), _weigh)
+        return split(rpc, Room(most, limits.out_control_bytes_max, limits.out_messages_max), _weigh)
 
     def _is_within(self, rpc: Rpc, size: int) -> bool:
         limits = self.limits
-        if size + _FRAME_PREFIX_MAX > min(limits.out_bytes_max, limits.out_merged_bytes_max) or len(rpc.messages) > limits.out_messages_max:
+        if size + _FRAME_PREFIX_MAX > limits.out_bytes_max or len(rpc.messages) > limits.out_messages_max:
             return False
         if size <= limits.out_control_bytes_max or (rpc.control is None and not rpc.subscriptions):
             return True

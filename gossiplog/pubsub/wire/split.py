@@ -19,13 +19,11 @@ class Room:
 
     Attributes:
         bytes_max: All in all.
-        merged_bytes_max: All in all, where it could be less; ≤ `bytes_max`.
         control_bytes_max: Of control and subscriptions.
         messages_max: Messages.
     """
 
     bytes_max: int
-    merged_bytes_max: int
     control_bytes_max: int
     messages_max: int
 
@@ -48,9 +46,7 @@ def split(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
             continue
         control_size, count = size if part.control is not None or part.subscriptions else 0, len(part.messages)
         is_full = (
-            used + size > room.merged_bytes_max
-            or control_used + control_size > room.control_bytes_max
-            or messages + count > room.messages_max
+            used + size > room.bytes_max or control_used + control_size > room.control_bytes_max or messages + count > room.messages_max
         )
         if parts and is_full:
             yield _merge(parts)

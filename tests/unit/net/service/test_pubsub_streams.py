@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -15,14 +16,16 @@ from network_support import TOPIC, eventually, memory_log
 from gossiplog.broadcast import PeerKind
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
+from gossiplog.net.service import streams as streams_module
 from gossiplog.net.service.pubsub_stream import Copies, Encoder
 from gossiplog.net.service.registry import open_service
 from gossiplog.net.service.service import Service
-from gossiplog.net.service.streams import REOPEN_S_MAX
+from gossiplog.net.service.streams import ANEW_FIRST_S, REOPEN_S_MAX, STREAMS_MAX
+from gossiplog.net.transport.stream import Handler
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
-from gossiplog.pubsub.types import Topic
+from gossiplog.pubsub.types import PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire, WireLimits
 
 SUBSCRIBED = (Subscription(Topic(TOPIC), True),)
@@ -63,7 +66,10 @@ async def test_pubsub_stream_that_the_peer_ended_is_opened_again(ends: str) -> N
         assert service.links()[0].counts["pubsub streams lost"] == 1
 
 
-async def test_streams_that_a_peer_ends_are_opened_ever_less_often(autojump_clock: trio.testing.MockClock) -> None:
+async def test_streams_that_a_peer_ends_are_opened_ever_less_often(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams_module, "STREAMS_MAX", 1_000)
     opened: list[float] = []
 
     async def refuse(connection: Connection, stream: Stream) -> None:
@@ -81,6 +87,48 @@ async def test_streams_that_a_peer_ends_are_opened_ever_less_often(autojump_cloc
     assert [round(wait) for wait in waits[:3]] == [pytest.approx(each, rel=0.3) for each in (1, 2, 4)]
     assert max(waits) <= REOPEN_S_MAX + 1
     assert len(opened) < 20
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_connection_whose_pubsub_ended_is_closed_and_its_peer_dialled_anew_but_not_again_soon(
+    is_refused: bool, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """rust-libp2p switches its pubsub off at the fifth stream of a connection, and declines every further one."""
+    opened, dialled = 0, list[PeerId]()
+
+    async def end(connection: Connection, stream: Stream) -> None:
+        nonlocal opened
+        opened += 1
+        if is_refused:
+            del handlers[protocol]
+
+    class Mesh:
+        def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
+            assert peer not in service.peers
+            dialled.append(peer)
+
+    async with memory_log(1) as log, open_service(log) as service:
+        service.dialler = Mesh()  # type: ignore[assignment]
+        protocol = service.protocols[0]
+        for turn in range(3):
+            handlers: dict[str, Handler] = {protocol: end}
+            opened = 0
+            async with (
+                muxed_pair(handlers, service.handlers) as (_, ours),
+                service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol, has_push=False),
+            ):
+                if turn == 1:
+                    await trio.sleep(20)
+                    assert not ours.is_over
+                    continue
+                with trio.fail_after(200):
+                    await ours.wait_ended()
+                assert turn or opened == (1 if is_refused else STREAMS_MAX)
+            await eventually(lambda: dialled)
+            assert dialled.pop() == ours.peer
+        assert trio.current_time() > ANEW_FIRST_S
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.message for record in warnings].count("pubsub ended on a connection that stays") == 2
 
 
 async def test_message_that_fits_no_frame_is_counted_and_nothing_else_is_lost() -> None:
