@@ -15,8 +15,9 @@ from ..sync.rate import address_group
 from .access import Access
 from .forgeries import Forgeries
 
-__all__ = ["Admission", "HubLimits", "Place", "Refused", "Worth", "client_address"]
+__all__ = ["ANY_ORIGIN", "Admission", "HubLimits", "Place", "Refused", "Worth", "client_address"]
 
+ANY_ORIGIN = "*"
 _BANNED_MAX = 4_096
 _DELIVERED_MAX = 4_096
 _LEAVING_MAX = 64
@@ -36,8 +37,9 @@ class HubLimits:
         handshake_s: Seconds for that, TLS included.
         head_bytes_max: Bytes of a request before its body.
         proxies: Addresses of proxies, whose `X-Forwarded-For` names the client.
-        origins: Web pages that may connect, as browsers name them in `Origin`; None lets all pages open WebSockets, and none of them
-            read answers of plain HTTP. What is no browser sends none, and may.
+        origins: Web pages that may connect and read, as browsers name them in `Origin`; `*` for all. None: no page reads answers of
+            plain HTTP but our own, and pages may open WebSockets, on loopback those of this machine alone (`hub/http_names.py`). What is
+            no browser sends no `Origin`, and may.
         access: What clients may, by their token.
         hosts: Names that plain HTTP is answered under, beside addresses, `localhost`, and those of the origins; `*` for any.
 
@@ -54,9 +56,9 @@ class HubLimits:
     hosts: frozenset[str] = field(default_factory=frozenset)
     access: Access = field(default_factory=Access)
 
-    def allows_origin(self, origin: str | None) -> bool:
-        """Whether a request with this `Origin` may be served."""
-        return self.origins is None or origin is None or origin in self.origins
+    def names_origin(self, origin: str) -> bool:
+        """Whether pages from there are among those that may connect and read."""
+        return self.origins is not None and (origin in self.origins or ANY_ORIGIN in self.origins)
 
 
 class Refused(Exception):

@@ -94,7 +94,7 @@ async def test_tabs_see_each_other_through_our_hub_edit_offline_and_keep_their_s
         # The hub is away; both tabs go on, and it is back at the same place.
         for tab in (a, b):
             await tab.call("append", payload={"while": "the hub is away"})
-        async with log.listen(f"127.0.0.1:{port}", limits=origins) as hub:
+        async with log.listen(f"127.0.0.1:{port}") as hub:
             for tab in (a, b):
                 await tab.call("connect", url=url)
             await until_count(log, 36)

@@ -140,7 +140,7 @@ async def handshake(hub: Hub, *, origin: str, target: str = "/", subprotocols: l
 
 async def test_page_brings_its_token_as_a_subprotocol_and_reads_why_not() -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=limits()) as hub:
-        origin = "https://app.example.com"
+        origin = "http://localhost:5173"
         accepted, goodbye = await handshake(hub, origin=origin, subprotocols=["gossiplog", f"bearer.{READER}"])
         assert (accepted.subprotocol, goodbye) == ("gossiplog", None)
         for options, code in (({}, 4401), ({"subprotocols": ["bearer.wrong"]}, 4401), ({"target": f"/?token={WATCHER}"}, 4403)):

@@ -10,6 +10,7 @@ from network_support import PATIENCE_S, client_tls, fetch, make_certificate, mem
 
 from gossiplog.net import HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
+from gossiplog.net.hub.server import Hub
 
 ORIGIN = "https://app.example.com"
 ORIGINS = HubLimits(origins=frozenset({ORIGIN}))
@@ -90,6 +91,77 @@ async def test_pages_read_nothing_unless_their_origin_is_named() -> None:
         assert (await fetch(hub, "/api/messages", headers={"origin": "null"})).status == 403
         own = f"127.0.0.1:{hub.port}"
         assert (await fetch(hub, "/api/messages", headers={"origin": f"http://{own}", "host": own})).status == 200
+
+
+HERE = (
+    "http://localhost",
+    "http://localhost:5173",
+    "https://app.localhost:8443",
+    "http://127.0.0.1:3000",
+    "http://127.8.8.8",
+    "http://[::1]:9",
+)
+ELSEWHERE = (
+    *(
+        "https://evil.example",
+        "https://localhost.evil.example",
+        "https://127.0.0.1.evil.example",
+        "null",
+        "",
+        "file://",
+        "http://192.168.1.5",
+    ),
+    *("http://localhost@evil.example", "https://evil.example/#localhost", "http://evil.localhost.example", "localhost"),
+)
+NAMED = HubLimits(hosts=frozenset({"hub.example.com"}))
+PROXIED = HubLimits(proxies=frozenset({"127.0.0.1"}))
+FORWARDED = {"x-forwarded-for": "203.0.113.7"}
+UPGRADE = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
+
+
+async def status(hub: Hub, path: str = "/", **fields: str) -> int:
+    """Ask with these fields; return the status of what is answered first."""
+    async with await open_stream(hub) as stream:
+        head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+        with trio.fail_after(PATIENCE_S):
+            await stream.send_all(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+            return int((await stream.receive_some()).split()[1])
+
+
+async def test_pages_of_this_machine_alone_are_let_in_on_loopback_where_none_is_named() -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
+        for host in (f"localhost:{hub.port}", f"127.0.0.1:{hub.port}"):
+            for origin in HERE:
+                assert await status(hub, host=host, origin=origin, **UPGRADE) == 101, origin
+                assert await status(hub, "/api/clock", host=host, origin=origin) == 200, origin
+            for origin in ELSEWHERE:
+                assert await status(hub, host=host, origin=origin, **UPGRADE) == 403, origin
+                assert await status(hub, "/api/clock", host=host, origin=origin) == 403, origin
+        # A page whose name points here is of the origin that it asks for.
+        assert await status(hub, host=f"evil.example:{hub.port}", origin=f"http://evil.example:{hub.port}", **UPGRADE) == 403
+        assert await status(hub, host="localhost", **UPGRADE) == 101
+
+
+@pytest.mark.parametrize(
+    ("limits", "host", "more", "is_let_in"),
+    [
+        (NAMED, "hub.example.com", {}, True),
+        (NAMED, "localhost", {}, False),
+        (PROXIED, "hub.example.com", FORWARDED, True),
+        (PROXIED, "hub.example.com", {}, False),
+        (HubLimits(), "hub.example.com", FORWARDED, False),
+        (HubLimits(hosts=frozenset({"*"})), "hub.example.com", {}, True),
+        (HubLimits(hosts=frozenset({"*"})), "localhost", {}, False),
+        (HubLimits(origins=frozenset({"*"})), "localhost", {}, True),
+        (ORIGINS, "localhost", {}, True),
+        (NAMED, "hub.example.com", {"origin": "null"}, True),
+    ],
+)
+async def test_pages_from_elsewhere_are_let_in_on_loopback_where_it_is_reached_from_elsewhere(
+    limits: HubLimits, host: str, more: dict[str, str], is_let_in: bool
+) -> None:
+    async with memory_log(1) as log, log.listen("127.0.0.1:0", limits=limits) as hub:
+        assert (await status(hub, **{"host": host, "origin": ORIGIN, **more}, **UPGRADE) == 101) == is_let_in
 
 
 async def test_websockets_are_open_to_what_is_no_browser_under_any_name() -> None:

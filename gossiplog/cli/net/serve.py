@@ -48,7 +48,7 @@ def _read_origins(context: click.Context, option: click.Parameter, values: tuple
     origins = tuple(value.lower().removesuffix("/") for value in values)
     for value, origin in zip(values, origins, strict=True):
         scheme, _, authority = origin.partition("://")
-        if origin != "null" and (not scheme or not authority or "/" in authority):
+        if origin not in ("null", "*") and (not scheme or not authority or "/" in authority):
             raise click.BadParameter(f"{value!r} is no origin, which has a scheme and a host, and no path: https://app.example.com")
     return origins
 
@@ -75,7 +75,7 @@ def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[s
     metavar="URL",
     multiple=True,
     callback=_read_origins,
-    help="Let pages from here connect and read, and no others; repeatable. Otherwise all may open WebSockets, and none read HTTP.",
+    help="Let pages from here connect and read, and no others; repeatable, '*' is any. Else: on loopback pages of this machine.",
 )
 @click.option(
     "--host",

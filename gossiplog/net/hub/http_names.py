@@ -40,22 +40,45 @@ class Names:
         self._own = frozenset(_name(name) for name in (listens if is_named else None, *limits.hosts) if name)
         self._port = 443 if is_tls else 80
 
-    def refusal(self, head: Head) -> tuple[int, str] | None:
-        """Say with what status and why a request is not answered; None if it is."""
-        origin = head.first(b"origin")
-        is_own = origin is not None and head.host is not None and _authority(origin) == head.host.lower()
+    def refusal(self, head: Head, local: str, *, is_proxied: bool) -> tuple[int, str] | None:
+        """Say with what status and why a request is not answered; None if it is.
+
+        Args:
+            head: Of the request.
+            local: Our own address on the connection.
+            is_proxied: It came from a proxy that is trusted.
+        """
         # A browser's WebSocket always says where its page is from, and what is no browser cannot be led astray.
         if not head.is_upgrade and head.host is not None and not self.answers_to(head.host):
             hint = f"use its address, or have it served with --host {_name(head.host)}"
             return _MISDIRECTED, f"this server does not go by the name {head.host}: {hint}"
-        if not self._limits.allows_origin(origin) and (head.is_upgrade or not is_own):
+        origin = head.first(b"origin")
+        if origin is not None and not self._lets_in(origin, head, local, is_proxied=is_proxied):
             return _FORBIDDEN, f"pages from there may not connect to this server: it has to be served with --origin {origin}"
         return None
+
+    def _lets_in(self, origin: str, head: Head, local: str, *, is_proxied: bool) -> bool:
+        """Whether a page from there may ask for something.
+
+        What listens on loopback is for this machine, and yet any page of the Internet can have the browser connect to it. So where nobody
+        said which pages may, only those of this machine do, unless a proxy, or a name of the operator's, shows that it is reached from
+        elsewhere. An origin that is no place, `null`, is that of a file, and of a frame that any page may make.
+        """
+        if self._limits.names_origin(origin):
+            return True
+        is_own = head.host is not None and _authority(origin) == head.host.lower() and self.answers_to(head.host)
+        if self._limits.origins is not None:
+            return is_own and not head.is_upgrade
+        if is_own or _is_loopback(_name(_authority(origin))):
+            return True
+        host = None if head.host is None else _name(head.host)
+        is_named = host is not None and not _is_loopback(host) and (host in self._own or ANY_NAME in self._limits.hosts)
+        return is_proxied or is_named or not _is_loopback(local)
 
     def answers_to(self, host: str) -> bool:
         """Whether plain HTTP is answered under this `Host`."""
         name = _name(host)
-        return self._is_any or name in self._names or name == "localhost" or name.endswith(".localhost") or _is_address(name)
+        return self._is_any or name in self._names or _is_loopback(name) or _is_address(name)
 
     def are_ours(self, host: str, local: tuple[str, int]) -> bool:
         """Whether a client that dialled this host, with its port, means this server and no other, so that what it signed for it counts.
@@ -73,7 +96,7 @@ class Names:
         if _port(host, self._port) != local[1]:
             return False
         address = local[0].removeprefix("::ffff:")
-        return name == address or (name == "localhost" and ipaddress.ip_address(address).is_loopback)
+        return name == address or (name == "localhost" and _is_loopback(address))
 
 
 def _port(host: str, usual: int) -> int:
@@ -99,3 +122,10 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_loopback(name: str) -> bool:
+    """Whether a name or an address is this machine's for itself; RFC 6761, 6.3, keeps `localhost` and what ends with it for that."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    return _is_address(name) and ipaddress.ip_address(name.removeprefix("::ffff:")).is_loopback

@@ -185,7 +185,7 @@ class Hub:
             while head is not None:
                 forwarded = [name for value in head.all(b"x-forwarded-for") for name in value.decode("latin-1").split(",")]
                 client = client_address(remote, forwarded, self.admission.limits.proxies)
-                head = await self._serve_request(connection, head, client, port)
+                head = await self._serve_request(connection, head, client, (remote, port))
             await connection.finish()
         except RemoteProtocolError as error:
             # It was told, unless it did not listen.
@@ -206,12 +206,13 @@ class Hub:
             return await read_head(connection, self.admission.limits.head_bytes_max)
         return None
 
-    async def _serve_request(self, connection: TcpStream, head: Head, client: str, port: int) -> Head | None:
+    async def _serve_request(self, connection: TcpStream, head: Head, client: str, remote: tuple[str, int]) -> Head | None:
         """Serve one request; return the head of the next one on the connection, None if that is over."""
         service = self.service_at(head.path)
         try:
             with self.admission.connection(client) as place:
-                refusal = self._names.refusal(head)
+                is_proxied = remote[0] in self.admission.limits.proxies and bool(head.all(b"x-forwarded-for"))
+                refusal = self._names.refusal(head, connection.local_address()[0], is_proxied=is_proxied)
                 if refusal is not None:
                     note("request refused", address=client, host=head.host, origin=head.first(b"origin"), reason=refusal[1])
                     await refuse(connection, *refusal)
@@ -229,7 +230,7 @@ class Hub:
                 ):
                     await self._refuse_websocket(connection, head, service, client)
                 else:
-                    await self._serve_websocket(connection, head, service, client, port, place, rights)
+                    await self._serve_websocket(connection, head, service, client, remote[1], place, rights)
         except Refused as refusal:
             note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
             await refuse(connection, 503, str(refusal))

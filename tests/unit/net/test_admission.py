@@ -113,12 +113,12 @@ def test_client_behind_proxies_is_the_last_that_is_none(remote: str, forwarded: 
     assert client_address(remote, forwarded, {"10.0.0.1", "10.0.0.2"}) == client
 
 
-def test_origins_are_those_named_or_none() -> None:
+def test_origins_are_those_named() -> None:
     limits = HubLimits(origins=frozenset({"https://a.example"}))
-    assert limits.allows_origin(None)
-    assert limits.allows_origin("https://a.example")
-    assert not limits.allows_origin("https://b.example")
-    assert HubLimits().allows_origin("https://b.example")
+    assert limits.names_origin("https://a.example")
+    assert not limits.names_origin("https://b.example")
+    assert HubLimits(origins=frozenset({"*"})).names_origin("https://b.example")
+    assert not HubLimits().names_origin("https://b.example")
 
 
 async def test_idle_places_go_to_newcomers_and_useful_ones_stay(autojump_clock: trio.testing.MockClock) -> None:
