@@ -61,7 +61,7 @@ class Kind:
     LINK = "link"
     """An edge of the graph's index is missing, foreign or wrong."""
     CURSOR = "cursor"
-    """A follower's cursor is beyond the end of the log."""
+    """A follower's cursor is beyond the end of the log, or nowhere."""
     QUARANTINE = "quarantine"
     """A record of the quarantine is damaged, or of an entry that is in the log."""
     SKETCH = "sketch"
@@ -306,8 +306,10 @@ class Audit:
         """Look for cursors beyond the end."""
         _, last = yield from ask(ReadCount(counted=False))
         for name, seq in (yield from ask(ReadCursors())):
-            if seq > last:
-                self.note(Kind.CURSOR, name, f"stands at seq {seq}, and the last is {last}")
+            if seq is None:
+                self.note(Kind.CURSOR, str(name), "stands at what is no number")
+            elif seq > last:
+                self.note(Kind.CURSOR, str(name), f"stands at seq {seq}, and the last is {last}")
 
     def quarantine_page(self, after: bytes | None) -> Plan[bytes | None]:
         """Check a page of the quarantine."""

@@ -138,8 +138,8 @@ class ReadLinkPage(Request[list[BranchLink]]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadCursors(Request[list[tuple[str, int]]]):
-    """All cursors and where they stand, in order of their names."""
+class ReadCursors(Request[list[tuple[str, int | None]]]):
+    """All cursors and where they stand, in order of their names; None for what is no number any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ async def copy_store(source: Store, target: Store, insert_many: InsertMany, on_p
         on_progress: See `GossipLog.copy_from`.
     """
     report = CopyReport()
-    cursors = await source.read(ask(ReadCursors()))
+    # One that damage has put nowhere begins anew in the copy.
+    cursors = [(name, seq) for name, seq in await source.read(ask(ReadCursors())) if seq is not None]
     places = _Places(cursors)
     after = 0
     while rows := await source.read(ask(ReadTail(after, _PAGE))):

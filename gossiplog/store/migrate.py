@@ -6,7 +6,9 @@ import sqlite3
 from functools import cache
 from pathlib import Path
 
-__all__ = ["load_migrations", "split_statements"]
+from ..version import VERSION
+
+__all__ = ["load_migrations", "split_statements", "written_by"]
 
 
 @cache
@@ -28,3 +30,8 @@ def split_statements(script: str) -> list[str]:
             statements.append("\n".join(open_lines))
             open_lines = []
     return statements
+
+
+def written_by(writer: str) -> str:
+    """Say which version wrote a log of a later schema than this one's; a build between two releases may have this one's number."""
+    return f"and this gossiplog, also {VERSION}," if writer == VERSION else f"written by gossiplog {writer}; this one, {VERSION},"

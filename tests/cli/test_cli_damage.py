@@ -1,5 +1,8 @@
 """`fsck --repair` asks first, errors say what helps, and `quarantine retry`, `salvage` and `sync --heal` bring entries back."""
 
+import contextlib
+import sqlite3
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from damage_support import damage, rows
 from log_support import opened
 
 from gossiplog.entry import encode_id
+from gossiplog.errors import DamagedLog
 
 FIRST_GONE = "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 2"
 
@@ -155,3 +159,39 @@ def test_retrying_takes_a_page_of_memory(tmp_path) -> None:
 
     # 3,000 of these entries alone would be 2.5 MB of values, and as much again of what is made of them.
     assert trio.run(peak) < 2_500_000
+
+
+def test_a_cursor_that_stands_nowhere_is_told_of_and_begins_anew(cli, longer) -> None:
+    damage(Path(longer), "INSERT INTO gossiplog_cursors VALUES ('lost', 'here'), ('kept', 5)")
+    assert "no number" in cli("fsck", longer, "--table", code=3).out
+    assert cli("copy", longer, "copied.db", "--json").record["cursors"] == 1
+    cli("salvage", longer, "saved.db")
+
+    async def follow() -> None:
+        async with opened(Path(longer), topic=TOPIC) as log, log.subscribe(cursor="lost") as events:
+            await anext(events)
+
+    with pytest.raises(DamagedLog, match="cursor 'lost'"):
+        trio.run(follow)
+    assert cli("fsck", longer, "--repair", "--json").record["clean"]
+    assert rows(Path(longer), "SELECT * FROM gossiplog_cursors") == [("kept", 5)]
+    trio.run(follow)
+
+
+def test_heads_are_listed_without_reading_an_entry_where_ids_are_enough(cli, longer) -> None:
+    ids = cli("heads", longer, "-q").out
+    damage(Path(longer), "UPDATE gossiplog_entries SET value = x'00'")
+    assert cli("heads", longer, "-q").out == ids
+
+
+@pytest.mark.slow
+def test_a_row_of_50_mb_does_not_make_a_repair_endless(cli, app) -> None:
+    cli("append", app, "--lines", input="".join(f"{number}\n" for number in range(2_000)))
+    with contextlib.closing(sqlite3.connect(app)) as db:
+        db.execute("UPDATE gossiplog_entries SET value = ? WHERE seq = 2", [b"\x85" * 50_000_000])
+        db.commit()
+    began = time.process_time()
+    report = cli("fsck", app, "--repair", "--dry-run", "--json", code=3).record
+    assert report["setAside"] >= 2_000
+    # 1.6 s, and more than 30 s while the whole row went into the quarantine.
+    assert time.process_time() - began < 15

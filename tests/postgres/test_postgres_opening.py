@@ -1,6 +1,8 @@
 """What is said when a log cannot be opened, or not for writing."""
 
+import asyncio
 import secrets
+import socket
 
 import asyncpg
 import pytest
@@ -19,6 +21,7 @@ from gossiplog.errors import (
     StoreUnavailable,
     TopicMismatch,
 )
+from gossiplog.store.postgres.connection import connect
 from gossiplog.store.postgres.url import PostgresUrl
 
 
@@ -206,3 +209,18 @@ async def test_payloads_with_nul_and_any_bytes_come_back(postgres) -> None:
 
 def test_asyncpg_hands_over_what_we_count_on() -> None:
     assert hasattr(asyncpg.Connection, "is_in_transaction") and hasattr(asyncpg.Connection, "get_server_pid")
+
+
+async def test_the_keepalives_of_a_url_reach_the_socket(postgres) -> None:
+    """In the loop of a connection of its own."""
+    text = postgres.url("kept", keepalives_idle="23", keepalives_count="4")
+
+    async def look() -> int:
+        connection = await connect(PostgresUrl.parse(text))
+        try:
+            is_tcp = connection.place.family == socket.AF_INET
+            return connection.place.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) if is_tcp else 23
+        finally:
+            await connection.close()
+
+    assert await trio.to_thread.run_sync(asyncio.run, look()) == 23

@@ -1,10 +1,14 @@
 """URLs: what is understood, what is refused, and that nothing secret is ever shown."""
 
+import socket
+import time
+
 import pytest
 
 import gossiplog
 from gossiplog.cli.location import Location
-from gossiplog.errors import LocalProtocolError
+from gossiplog.errors import LocalProtocolError, StoreError
+from gossiplog.store.postgres.connection import _keep_alive
 from gossiplog.store.postgres.url import PostgresUrl, is_postgres_url, without_secrets
 
 SECRET = "hunter2"
@@ -108,3 +112,29 @@ async def test_what_cannot_be_a_host_in_the_environment_is_the_callers_mistake(h
     with pytest.raises(LocalProtocolError, match="neither a name nor the absolute path"):
         async with gossiplog.open("postgresql:///db?log=a"):
             pass
+
+
+def test_what_libpq_has_of_the_connection_itself_is_not_left_to_the_driver() -> None:
+    url = PostgresUrl.parse("postgresql://host/db?log=a&connect_timeout=3&keepalives=1&keepalives_idle=20&tcp_user_timeout=900")
+    assert url.dsn == "postgresql://host/db" and url.settings == frozenset()
+    assert url.connection == {"connect_timeout": 3, "keepalives": 1, "keepalives_idle": 20, "tcp_user_timeout": 900}
+    for wrong in ("", "3s", "1e3", "99999999999", "٣"):
+        with pytest.raises(LocalProtocolError, match="connect_timeout is not a whole number"):
+            PostgresUrl.parse(f"postgresql://host/db?log=a&connect_timeout={wrong}")
+
+
+async def test_connecting_takes_as_long_as_the_url_says() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        with pytest.raises(StoreError):
+            async with gossiplog.open(f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/db?log=a&connect_timeout=2&sslmode=disable"):
+                pass
+        assert 1 < time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [({}, (1, None)), ({"keepalives": 0}, (0, None)), ({"keepalives_idle": 21}, (1, 21))])
+def test_keepalives_are_on_unless_they_are_turned_off(chosen, expected) -> None:
+    with socket.socket() as place:
+        _keep_alive(place, chosen)
+        assert place.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == expected[0]
+        assert expected[1] is None or place.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == expected[1]

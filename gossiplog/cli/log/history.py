@@ -45,6 +45,9 @@ def heads(log: str, out: Output) -> None:
         async with opened(log) as opened_log:
             with Listing(out, ENTRY_COLUMNS, empty="no heads: the log is empty") as listing:
                 for id in await opened_log.heads():
+                    if out.is_quiet:
+                        listing.add({}, (id,), id=id)
+                        continue
                     entry = await opened_log.get(id)
                     record = {"id": id, "clock": entry.clock, "author": entry.signature.public_key}
                     listing.add(record, entry_cells(entry), id=id)

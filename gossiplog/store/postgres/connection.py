@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -31,6 +33,14 @@ _SETTINGS = {
 }
 
 
+class _PlacedConnection(asyncpg.Connection):  # type: ignore[misc]  # it has no types
+    """A connection that knows its socket."""
+
+    def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
+        super().__init__(protocol, transport, *rest)
+        self.place = transport.get_extra_info("socket")
+
+
 async def connect(url: PostgresUrl, *, is_pooled: bool = False) -> Connection:
     """Open a connection as the URL, the environment, a service file and a password file say.
 
@@ -47,11 +57,12 @@ async def connect(url: PostgresUrl, *, is_pooled: bool = False) -> Connection:
 
 
 async def _connect(url: PostgresUrl, is_pooled: bool) -> Connection:
-    return await asyncpg.connect(
+    connection = await asyncpg.connect(
         url.dsn,
+        connection_class=_PlacedConnection,
         # asyncpg reads PGSERVICE too late to make use of it.
         service=os.environ.get("PGSERVICE"),
-        timeout=_CONNECT_S,
+        timeout=_connect_s(url),
         # The server ends a statement that takes too long; this is for a server that is gone without a word.
         command_timeout=None if "statement_timeout" in url.settings else _STATEMENT_S + 5,
         statement_cache_size=0 if is_pooled else 256,
@@ -60,6 +71,41 @@ async def _connect(url: PostgresUrl, is_pooled: bool) -> Connection:
         if "application_name" in url.settings
         else {"application_name": f"gossiplog, process {os.getpid()} on {socket.gethostname()}"},
     )
+    _keep_alive(connection.place, url.connection)
+    return connection
+
+
+def _connect_s(url: PostgresUrl) -> float | None:
+    """How long connecting may take: as the URL or PGCONNECT_TIMEOUT says, where libpq has 0 and less for without end."""
+    text = str(url.connection.get("connect_timeout", os.environ.get("PGCONNECT_TIMEOUT", "")))
+    try:
+        chosen = int(text)
+    except ValueError:
+        return _CONNECT_S
+    # As libpq, which takes 1 for 2.
+    return max(chosen, 2) if chosen > 0 else None
+
+
+_KEEPALIVES = {
+    "keepalives_idle": "TCP_KEEPIDLE",
+    "keepalives_interval": "TCP_KEEPINTVL",
+    "keepalives_count": "TCP_KEEPCNT",
+    "tcp_user_timeout": "TCP_USER_TIMEOUT",
+}
+
+
+def _keep_alive(place: Any, chosen: Mapping[str, int]) -> None:
+    """Set what TCP does about a server that is gone without a word, as libpq does: keepalives are on unless 0 turns them off."""
+    if place is None or place.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    is_kept = chosen.get("keepalives", 1) != 0
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(is_kept))
+    for name, option in _KEEPALIVES.items():
+        number = chosen.get(name, 0)
+        # What a system does not have, libpq leaves out, too.
+        if number > 0 and hasattr(socket, option) and (is_kept or name == "tcp_user_timeout"):
+            with contextlib.suppress(OSError):
+                place.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), number)
 
 
 async def settings_for(connection: Connection, url: PostgresUrl, durability: Durability) -> dict[str, str]:

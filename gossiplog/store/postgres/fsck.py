@@ -108,7 +108,7 @@ async def _link_page(fetch: Any, request: ReadLinkPage) -> list[BranchLink]:
     ]
 
 
-async def _cursors(fetch: Any, request: ReadCursors) -> list[tuple[str, int]]:
+async def _cursors(fetch: Any, request: ReadCursors) -> list[tuple[str, int | None]]:
     return list(map(tuple, await fetch("SELECT name, seq FROM {log}.cursors ORDER BY name")))
 
 

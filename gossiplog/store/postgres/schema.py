@@ -17,7 +17,7 @@ import asyncpg
 from ...entry.rules import check_topic, is_topic
 from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogNotFound, NewerVersion, ReadOnlyLog, StoreError, TopicMismatch
 from ...version import VERSION
-from ..migrate import load_migrations
+from ..migrate import load_migrations, written_by
 from .connection import Connection
 from .transactions import WriterLocks, begin_writing
 from .url import PostgresUrl
@@ -149,7 +149,7 @@ async def check_log(connection: Connection, url: PostgresUrl, topic: str | None)
     found, writer = row
     latest = len(load_migrations("postgres"))
     if version > latest:
-        message = f"{url.location} has schema {version}, written by gossiplog {writer}; this is {VERSION} with schema {latest}"
+        message = f"{url.location} has schema {version}, {written_by(writer)} knows {latest}"
         raise NewerVersion(message, hint="upgrade gossiplog")
     if not is_topic(found):
         raise DamagedLog(f"{url.location} has {found!r} for its topic")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -25,12 +27,14 @@ class PostgresUrl:
         log: The log's name within its database.
         settings: The names of the server's settings that the user chose, which ours do not override.
         location: The URL as it may be shown and logged.
+        connection: libpq's parameters of the connection that asyncpg does not know, each a number: `connect_timeout` and TCP's keepalives.
     """
 
     dsn: str = field(repr=False)
     log: str
     settings: frozenset[str]
     location: str
+    connection: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, url: str) -> PostgresUrl:
@@ -49,7 +53,8 @@ class PostgresUrl:
         if any("/" in host and not host.startswith("/") for text in hosts for host in text.split(",")):
             hint = "write the path of the folder with the server's socket from the root, as in ?host=/run/postgresql"
             raise LocalProtocolError("the host is a relative path", hint=hint)
-        rest = [(name, value) for name, value in parameters if name != "log"]
+        connection = {name: _number(name, value) for name, value in parameters if name in _CONNECTION}
+        rest = [(name, value) for name, value in parameters if name != "log" and name not in _CONNECTION]
         netloc = parts.netloc
         if "," not in netloc and not parts.hostname and parts.port:
             # A port alone, which libpq takes, and asyncpg for a host without a name.
@@ -58,7 +63,7 @@ class PostgresUrl:
         # A lone slash would name the database that has no name, where PGDATABASE is what is meant.
         dsn = f"postgresql://{netloc}{parts.path.rstrip('/')}{'?' if rest else ''}{urlencode(rest)}"
         settings = frozenset(name for name, _ in rest if name not in _LIBPQ)
-        return cls(dsn, names[0], settings, _show(parts, parameters))
+        return cls(dsn, names[0], settings, _show(parts, parameters), connection)
 
     @property
     def schema(self) -> str:
@@ -78,6 +83,18 @@ _LIBPQ = frozenset(
         *("ssl_min_protocol_version", "ssl_max_protocol_version", "target_session_attrs", "krbsrvname", "gsslib"),
     )
 )
+
+
+_CONNECTION = ("connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout")
+_NUMBER_MAX = 2**31 - 1
+
+
+def _number(name: str, value: str) -> int:
+    """Take libpq's numbers, of which 0 and less stand for its default."""
+    text = value.strip()
+    if not re.fullmatch(r"[+-]?[0-9]{1,10}", text) or abs(int(text)) > _NUMBER_MAX:
+        raise LocalProtocolError(f"{name} is not a whole number", hint=f"write {name}=10, say")
+    return int(text)
 
 
 def is_postgres_url(text: str) -> bool:

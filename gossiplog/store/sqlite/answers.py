@@ -263,6 +263,8 @@ def _quarantine_count(db: BoundedConnection, request: ReadQuarantineCount) -> tu
 
 def _cursor(db: BoundedConnection, request: ReadCursor) -> int | None:
     row = db.execute("SELECT seq FROM gossiplog_cursors WHERE name = ?", (request.name,)).fetchone()
+    if row is not None and type(row[0]) is not int:
+        raise DamagedLog(f"the cursor {request.name!r} stands at what is no number")
     return None if row is None else row[0]
 
 

@@ -13,7 +13,7 @@ from ...entry.rules import check_topic, is_topic
 from ...errors import DamagedLog, ForeignFile, LocalProtocolError, LogNotFound, NewerVersion, ReadOnlyLog, StoreError, TopicMismatch
 from ...version import VERSION
 from ..base import Durability
-from ..migrate import load_migrations, split_statements
+from ..migrate import load_migrations, split_statements, written_by
 from .beside import beside, look
 from .bounds import BoundedConnection
 from .errors import Translating, translate_os
@@ -241,7 +241,7 @@ def check_log(db: sqlite3.Connection, path: Path, topic: str | None, may_migrate
         raise ForeignFile(f"{path} is a database of another program", hint="it was left as it is; give another path")
     version, latest = read_version(db), len(load_migrations("sqlite"))
     if version > latest:
-        message = f"{path} has schema {version}, written by gossiplog {read_writer(db)}; this is {VERSION} with schema {latest}"
+        message = f"{path} has schema {version}, {written_by(read_writer(db))} knows {latest}"
         raise NewerVersion(message, hint="upgrade gossiplog")
     check_schema(db, path, max(version, 0))
     if version < latest:

@@ -107,8 +107,9 @@ def _link_page(db: sqlite3.Connection, request: ReadLinkPage) -> list[BranchLink
     ]
 
 
-def _cursors(db: sqlite3.Connection, request: ReadCursors) -> list[tuple[str, int]]:
-    return db.execute("SELECT name, seq FROM gossiplog_cursors ORDER BY name").fetchall()
+def _cursors(db: sqlite3.Connection, request: ReadCursors) -> list[tuple[str, int | None]]:
+    rows = db.execute("SELECT name, seq FROM gossiplog_cursors ORDER BY name").fetchall()
+    return [(name, seq if type(seq) is int else None) for name, seq in rows]
 
 
 def _clear_derived(db: sqlite3.Connection, request: ClearDerived) -> None:

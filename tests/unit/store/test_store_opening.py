@@ -1,6 +1,8 @@
 """Opening a file: each thing that can be wrong with it is an error of its own."""
 
+import contextlib
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -22,6 +24,7 @@ from gossiplog.errors import (
     ReadOnlyLog,
     TopicMismatch,
 )
+from gossiplog.version import VERSION
 
 REPOSITORY = Path(__file__).parents[3]
 HOLD = """
@@ -345,3 +348,9 @@ async def test_an_interrupted_migration_or_a_missing_topic_is_reported(path) -> 
     db.commit()
     db.close()
     await fails(path, ForeignFile, "no topic")
+
+
+async def test_a_newer_file_of_a_build_with_our_own_number_is_not_called_later(path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 99")
+    await fails(path, NewerVersion, rf"schema 99, and this gossiplog, also {re.escape(VERSION)}, knows", read_only=True)
