@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -161,15 +160,16 @@ def check_address(context: click.Context, option: click.Parameter, value: Any) -
 
 
 def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
+    from ...net.toml_file import read_toml
     from ...pubsub.tables import overlaid
 
     if file is None:
         return MESH_PARAMS[router]
     try:
-        params = overlaid(MESH_PARAMS[router], tomllib.loads(Path(file).read_text("utf-8")), "")
+        params = overlaid(MESH_PARAMS[router], read_toml(file), "")
         if not params.is_validating:
             raise LocalProtocolError("is_validating: False, but a log validates what it passes on")
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, LocalProtocolError) as error:
+    except (OSError, ValueError, RecursionError, LocalProtocolError) as error:
         reason = getattr(error, "strerror", None) or error
         hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
         raise Failure(f"--mesh-params {file}: {reason}", hint=hint, code=ExitCode.USAGE, kind="usage") from None

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...codec import plain_json
 from ...errors import DecodeError
 from ...pubsub.types import PeerId
 from ..journal import note
@@ -27,7 +28,7 @@ def load_known(path: Path) -> dict[PeerId, list[Address]]:
     known: dict[PeerId, list[Address]] = {}
     try:
         with path.open("rb") as file:
-            found = json.loads(file.read(_FILE_BYTES_MAX))
+            found = plain_json.decode(file.read(_FILE_BYTES_MAX))
         for peer, texts in list(found.items())[:KNOWN_MAX]:
             addresses = [Address.parse(text) for text in texts[:_ADDRESSES_MAX]]
             if any(address.peer != peer for address in addresses):
@@ -35,7 +36,7 @@ def load_known(path: Path) -> dict[PeerId, list[Address]]:
             known[PeerId(peer)] = addresses
     except FileNotFoundError:
         pass
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError, DecodeError) as error:
+    except (OSError, AttributeError, TypeError, DecodeError) as error:
         note("known peers not read", level=logging.WARNING, file=str(path), reason=str(error))
     return known
 
