@@ -24,6 +24,7 @@ __all__ = [
     "accepted_schemes",
     "extra_of",
     "is_codec",
+    "is_ours",
     "register_scheme",
     "scheme_of",
     "verify_signature",
@@ -109,6 +110,11 @@ def is_codec(codec: str) -> bool:
 def extra_of(codec: str) -> tuple[str, str] | None:
     """Return the scheme and the extra of this package that brings a codec; None if none does."""
     return _EXTRAS.get(codec)
+
+
+def is_ours(scheme: str) -> bool:
+    """Say whether an extra of this package brings a scheme."""
+    return any(scheme == name for name, _ in _EXTRAS.values())
 
 
 def verify_signature(did: str, signature: bytes, signed_bytes: bytes) -> bool:

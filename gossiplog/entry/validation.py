@@ -39,7 +39,7 @@ from ..errors import DecodeError
 from .envelope import Envelope, parse_envelope, signature_and_signed_bytes
 from .message import Entry
 from .rules import VALUE_BYTES_LIMIT, InvalidEntry, Rule
-from .schemes import CODECS, ED25519, SignatureScheme, accepted_schemes, extra_of, is_codec, scheme_of
+from .schemes import CODECS, ED25519, SignatureScheme, accepted_schemes, extra_of, is_codec, is_ours, scheme_of
 
 __all__ = ["CODECS", "LATER", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judge", "validate", "validate_many"]
 
@@ -204,7 +204,7 @@ def _find_scheme(envelope: Envelope, schemes: Collection[str]) -> tuple[Signatur
     except DecodeError as error:
         raise InvalidEntry(Rule.SCHEME, str(error)) from None
     if scheme.name not in schemes:
-        raise InvalidEntry(Rule.SCHEME, f"signature scheme {scheme.name} is not accepted here")
+        raise InvalidEntry(Rule.SCHEME, f"signature scheme {scheme.name} is not accepted here{_how_to_accept(scheme.name)}")
     if len(envelope.signature) != scheme.signature_bytes:
         # Of a codec with a way of its own there may be other forms of a signature.
         rule = Rule.SIGNATURE if envelope.codec in CODECS else Rule.SCHEME
@@ -218,5 +218,10 @@ def _unsupported(codec: str, schemes: Collection[str]) -> str:
         return f"codec {codec[:32]!r} is not supported"
     scheme, package = extra
     if scheme not in schemes:
-        return f"codec {codec} is of signature scheme {scheme}, which is not accepted here"
+        return f"codec {codec} is of signature scheme {scheme}, which is not accepted here{_how_to_accept(scheme)}"
     return f"codec {codec} needs the extra gossiplog[{package}], which is not installed"
+
+
+def _how_to_accept(scheme: str) -> str:
+    """Name the variable, for a scheme that this package brings; others are the application's to accept."""
+    return f" (GOSSIPLOG_SCHEMES={scheme}, or `schemes` of gossiplog.open, accepts it)" if is_ours(scheme) else ""

@@ -14,7 +14,7 @@ from ..entry.envelope import build_value
 from ..entry.message import Entry
 from ..entry.message_id import KEY_BYTES, clock_of, encode_id, message_key
 from ..entry.rules import VALUE_BYTES_LIMIT
-from ..entry.validation import Verdict, validate
+from ..entry.validation import Outcome, Rule, Verdict, validate
 from ..errors import DecodeError
 from ..plan import Plan, ask
 from ..sketch.sketch import Sketch, element_of
@@ -101,6 +101,8 @@ class FsckReport:
         findings: The first 1,000 of both, in the order in which they were found.
         repaired: The report from before the repair, which made the repair necessary; None if none was made.
         set_aside: How many entries the repair moved to the quarantine.
+        unsupported: How many entries are of a signature scheme that is not accepted here: whole, and their signatures unverified.
+        unsupported_reason: Which scheme, extra or variable the first of them lacks.
     """
 
     entries: int
@@ -110,6 +112,8 @@ class FsckReport:
     findings: tuple[Finding, ...]
     repaired: FsckReport | None = None
     set_aside: int = 0
+    unsupported: int = 0
+    unsupported_reason: str | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -127,7 +131,8 @@ class Audit:
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._findings: list[Finding] = []
-        self._entries = self._valid = self._problems = self._duplicates = 0
+        self._entries = self._valid = self._problems = self._duplicates = self._unsupported = 0
+        self._unsupported_reason: str | None = None
         # The entries without children so far. Parents come first, so it is never much larger than it is in the end.
         self._sinks: set[bytes] = set()
         # What must be there, counted one by one, and how many rows there are.
@@ -144,7 +149,15 @@ class Audit:
 
     def report(self) -> FsckReport:
         """Return what was found up to now."""
-        return FsckReport(self._entries, self._valid, self._problems, self._duplicates, tuple(self._findings))
+        return FsckReport(
+            self._entries,
+            self._valid,
+            self._problems,
+            self._duplicates,
+            tuple(self._findings),
+            unsupported=self._unsupported,
+            unsupported_reason=self._unsupported_reason,
+        )
 
     def note(self, kind: str, where: str, detail: str) -> None:
         """Add a finding."""
@@ -158,13 +171,20 @@ class Audit:
     def check_entries(self, rows: Sequence[tuple[int, Verdict]]) -> Plan[None]:
         """Check a page of entries, in order of `seq`, each with the verdict of its validation, against the index."""
         self._entries += len(rows)
-        valid: list[tuple[int, Entry]] = []
+        whole: list[tuple[int, Entry]] = []
+        unverified: dict[int, Verdict] = {}
         for seq, verdict in rows:
-            if verdict.accepted and verdict.entry is not None:
-                valid.append((seq, verdict.entry))
+            is_unsupported = verdict.outcome is Outcome.IGNORE and verdict.rule == Rule.SCHEME
+            if verdict.entry is not None and (verdict.accepted or is_unsupported):
+                whole.append((seq, verdict.entry))
+                if is_unsupported:
+                    unverified[seq] = verdict
             else:
                 self.note(Kind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
-        self._valid += len(valid)
+        wanted = dict.fromkeys(key for _, entry in whole for key in (entry.key, *entry.parent_keys))
+        leaves = yield from ask(ReadLeaves(list(wanted)))
+        valid = [(seq, entry) for seq, entry in whole if seq not in unverified or self._is_vouched_for(seq, entry, leaves, unverified[seq])]
+        self._valid += sum(seq not in unverified for seq, _ in valid)
         for seq, entry in valid:
             if seq <= self._sketch_seq:
                 self._sketch_sum ^= element_of(entry.key)
@@ -172,8 +192,6 @@ class Audit:
         for _, entry in valid:
             self._sinks.difference_update(entry.parent_keys)
             self._sinks.add(entry.key)
-        wanted = dict.fromkeys(key for _, entry in valid for key in (entry.key, *entry.parent_keys))
-        leaves = yield from ask(ReadLeaves(list(wanted)))
         nodes = yield from ask(ReadNodes([(0, entry.key) for _, entry in valid]))
         places = [Position(leaves[entry.key].branch, entry.clock) for _, entry in valid if entry.key in leaves]
         positions = yield from ask(ReadPositionRows(places))
@@ -201,7 +219,7 @@ class Audit:
         for child, parent in between:
             if (child, parent) not in linked:
                 self.note(Kind.LINK, _edge(child, parent), "missing")
-        yield from self._check_duplicates([entry for _, entry in valid])
+        yield from self._check_duplicates([entry for seq, entry in valid if seq not in unverified])
 
     def begin(self) -> Plan[None]:
         """Read what the sums over the entries will be compared with."""
@@ -320,9 +338,19 @@ class Audit:
                 self.note(Kind.QUARANTINE, encode_id(record.key), "is in the log, too")
             if record.rule != "damaged":
                 verdict = validate(record.value, topic=self._topic, key=record.key, value_bytes_max=VALUE_BYTES_LIMIT)
-                if not verdict.accepted:
+                if not verdict.accepted and verdict.rule != Rule.SCHEME:
                     self.note(Kind.QUARANTINE, encode_id(record.key), f"{verdict.rule}: {verdict.reason}")
         return page[-1].key if page else None
+
+    def _is_vouched_for(self, seq: int, entry: Entry, leaves: dict[bytes, Leaf], verdict: Verdict) -> bool:
+        """Whether the index has the very bytes of an entry that cannot be verified here: then they are what was once accepted."""
+        leaf = leaves.get(entry.key)
+        if leaf is None or leaf.seq != seq:
+            self.note(Kind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
+            return False
+        self._unsupported += 1
+        self._unsupported_reason = self._unsupported_reason or verdict.reason
+        return True
 
     def _check_leaf(self, seq: int, entry: Entry, leaf: Leaf | None, node: Node | None) -> None:
         if leaf is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 
 from ..entry.message_id import decode_id
-from ..entry.validation import Verdict
+from ..entry.validation import Outcome, Verdict
 from ..errors import LocalProtocolError, ReadOnlyLog
 from ..log.fsck import FsckReport
 from ..log.requests import Quarantined, ReadQuarantine, WriteQuarantine
@@ -114,7 +114,7 @@ class LogCare(LogReader):
         """
         waiting = 0
         async for record in self.quarantine():
-            if record.rule == "damaged" and not (await self.verify_many([record.value]))[0].accepted:
+            if record.rule == "damaged" and (await self.verify_many([record.value]))[0].outcome is Outcome.REJECT:
                 await self._store.write(ask(WriteQuarantine([], [record.key])))
             elif record.rule in REPAIRED_RULES:
                 waiting += 1

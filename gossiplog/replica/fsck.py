@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 from ..entry.message_id import message_key
 from ..entry.rules import VALUE_BYTES_LIMIT
 from ..entry.validation import Outcome, Rule, Verdict
-from ..errors import CommitError, DamagedLog, DecodeError, RepairRefused
+from ..errors import CommitError, DamagedLog, DecodeError, LocalProtocolError, RepairRefused
 from ..log.applying import expire_tables
 from ..log.commit import restore
 from ..log.fsck import Audit, FsckReport, Kind
@@ -125,10 +125,15 @@ async def check_and_repair(
 
     Raises:
         RepairRefused, StoreError: As `repair`.
+        LocalProtocolError: Something is wrong, and entries of the log are of a signature scheme that is not accepted here.
     """
     before = await check(store, verify, on_progress)
     if before.is_clean:
         return before
+    if before.unsupported:
+        # What a damaged row is and what an entry of another scheme could no longer be told apart once the index is built anew.
+        count = f"{before.unsupported} of {before.entries} entries"
+        raise LocalProtocolError(f"nothing is repaired while {count} cannot be verified: {before.unsupported_reason}")
     if on_phase is not None:
         on_phase("rehearsing the repair" if is_rehearsal else "repairing")
     set_aside = await repair(store, verify, on_progress, aside_max=aside_max, is_rehearsal=is_rehearsal)

@@ -48,6 +48,8 @@ class SalvageReport:
         added: Entries that are new in the target.
         waiting: Valid entries in the target's quarantine, whose ancestors are missing.
         invalid: Rows of the damaged log that are no valid entries.
+        unsupported: Entries of a signature scheme that is not accepted here, which are left out.
+        unsupported_reason: Which scheme, extra or variable the first of them lacks.
         gaps: What of its tables could not be read.
         missing: Ids that its index or an entry names, and that were found nowhere; `MISSING_MAX` at most.
         is_equal: Whether the target has the root that the damaged log says it has.
@@ -57,6 +59,8 @@ class SalvageReport:
     added: int = 0
     waiting: int = 0
     invalid: int = 0
+    unsupported: int = 0
+    unsupported_reason: str | None = None
     gaps: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     is_equal: bool = False
@@ -65,7 +69,7 @@ class SalvageReport:
     @property
     def is_complete(self) -> bool:
         """Whether nothing is known to be missing, and the target is proved."""
-        return not self.missing and not self.waiting and self.target is not None and self.target.is_clean
+        return not self.missing and not self.waiting and not self.unsupported and self.target is not None and self.target.is_clean
 
 
 async def salvage_store(
@@ -122,6 +126,7 @@ class _Salvage:
     def __init__(self, target: Store, verify: Verify, insert: InsertVerified, on_progress: Callable[[int], None] | None) -> None:
         self.report = SalvageReport()
         self.missing: set[bytes] = set()
+        self._unsupported: set[bytes] = set()
         self._target = target
         self._verify = verify
         self._insert = insert
@@ -143,6 +148,7 @@ class _Salvage:
         fresh = {entry.key: entry.value for entry in entries if entry.key in unknown}
         verdicts = await self._insert(await verify_page(self._verify, list(fresh.values()))) if fresh else []
         self.report.added += sum(verdict.is_new for verdict in verdicts)
+        self._note_unsupported(verdicts)
         now = time.time()
         orphans = [_orphan(verdict, now) for verdict in verdicts if verdict.rule == Rule.PARENTS]
         if orphans:
@@ -151,6 +157,15 @@ class _Salvage:
         if self._on_progress is not None:
             self._on_progress(self._looked)
         return len(entries) - sum(verdict.outcome.value == "reject" for verdict in verdicts)
+
+    def _note_unsupported(self, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            if verdict.rule == Rule.SCHEME and verdict.entry is not None and verdict.entry.key not in self._unsupported:
+                # A row that the database gave is found again in its page.
+                if len(self._unsupported) < MISSING_MAX:
+                    self._unsupported.add(verdict.entry.key)
+                self.report.unsupported = len(self._unsupported)
+                self.report.unsupported_reason = self.report.unsupported_reason or verdict.reason
 
     async def take_quarantine(self, reader: Reader) -> None:
         """Take what the damaged log had set aside: as it was, if the application had refused it."""

@@ -79,6 +79,9 @@ def fsck(log: str, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
             aside = f"; {counted(report.set_aside, 'entry', 'entries')} set aside in quarantine" if report.set_aside else ""
             out.line(f"repaired: built again what follows from {counted(report.valid, 'valid entry', 'valid entries')}{aside}")
         _show(report, out)
+        if report.unsupported:
+            said = f"{counted(report.unsupported, 'entry', 'entries')} whole, their signatures unverified: {report.unsupported_reason}"
+            out.line(out.style(said, "yellow"))
         if dry_run and not report.is_clean:
             kept = report.entries - report.set_aside
             out.line(f"a repair would keep {counted(kept, 'entry', 'entries')} and set {report.set_aside:,} aside in quarantine")
@@ -104,7 +107,7 @@ def _advise(log: str, report: FsckReport, out: Output, *, is_repair: bool) -> No
         out.note(
             f"`gossiplog sync --heal {log} OTHER` makes it whole from another replica, `gossiplog salvage {log} TARGET` saves what is left"
         )
-    elif report.valid < report.entries:
+    elif report.valid + report.unsupported < report.entries:
         out.note(f"`gossiplog sync --heal {log} OTHER` fetches damaged entries from another replica; see also --repair --dry-run")
     elif not is_repair:
         out.note(f"`gossiplog fsck {log} --repair` builds again whatever follows from the entries")
@@ -116,6 +119,8 @@ def _record(report: FsckReport) -> dict[str, Any]:
         "clean": report.is_clean,
         "entries": report.entries,
         "valid": report.valid,
+        "unsupported": report.unsupported,
+        "unsupportedReason": report.unsupported_reason,
         "problems": report.problems,
         "duplicates": report.duplicates,
         "findings": findings,

@@ -118,6 +118,9 @@ class Healing:
         try:
             _remove(Path(draft))
             report = await salvage_log(self.log, draft, topic, self.out)
+            if report.unsupported:
+                what = f"{counted(report.unsupported, 'entry', 'entries')} of {path} cannot be verified: {report.unsupported_reason}"
+                raise Failure(what, hint="nothing was healed, as a log built anew would lack them", kind="unsupported")
             is_empty = report.target is None or report.target.entries + report.waiting == 0
             # What was no log of ours must not be replaced by one.
             if report.target is None or not report.target.is_clean or (is_empty and not has_mark(path)):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 import gossiplog
 from gossiplog import Ed25519Signer, Outcome
@@ -29,6 +32,7 @@ BOTH = frozenset({"ed25519", SCHEME})
 TOPIC = "eip712.example.com"
 KEY = bytes([9]) * 32
 WALLET = Wallet(bytes([7]) * 32)
+HOW = "(GOSSIPLOG_SCHEMES=eip712, or `schemes` of gossiplog.open, accepts it)"
 CONTEXT = {"timestamp": 1_700_000_000_000}
 
 
@@ -119,7 +123,7 @@ def test_session_is_authorised_by_its_wallet_and_nobody_else(kind: str) -> None:
 def test_log_says_which_schemes_it_accepts() -> None:
     refused = validate(signed(action()))
     assert (refused.outcome, refused.rule) == (Outcome.IGNORE, "scheme")
-    assert refused.reason == "signature scheme eip712 is not accepted here"
+    assert refused.reason == f"signature scheme eip712 is not accepted here {HOW}"
 
 
 def test_without_the_extra_entries_are_ignored_and_the_verdict_names_it() -> None:
@@ -139,7 +143,7 @@ trio.run(main)
     done = subprocess.run([sys.executable, "-c", script, signed(action()).hex()], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "ignore scheme codec canvas-action-eip712 needs the extra gossiplog[ethereum], which is not installed",
-        "ignore scheme codec canvas-action-eip712 is of signature scheme eip712, which is not accepted here",
+        f"ignore scheme codec canvas-action-eip712 is of signature scheme eip712, which is not accepted here {HOW}",
     ]
 
 
@@ -189,3 +193,74 @@ def test_command_line_accepts_what_the_environment_names(tmp_path: Path, warm_go
     code, said = verify("mine")
     assert code == 2
     assert "GOSSIPLOG_SCHEMES names mine" in said
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A log of three entries, of which two are of the scheme, closed."""
+
+    async def make() -> None:
+        async with gossiplog.open(tmp_path / "mixed.db", topic=TOPIC, schemes=BOTH) as log:
+            for number in range(3):
+                signer = Ed25519Signer.from_seed(KEY) if number == 1 else Eip712Signer(KEY)
+                await log.append(action(args=[str(number), number, True]), signer=signer)
+
+    trio.run(make)
+    return tmp_path / "mixed.db"
+
+
+async def test_entries_of_a_scheme_that_is_not_accepted_are_no_damage(mixed) -> None:
+    async with gossiplog.open(mixed) as log:
+        for repair in (False, True):
+            report = await log.fsck(repair=repair)
+            assert report.is_clean and (report.entries, report.valid, report.unsupported) == (3, 1, 2)
+            assert "GOSSIPLOG_SCHEMES=eip712" in (report.unsupported_reason or "")
+            assert (report.repaired, report.set_aside) == (None, 0)
+        assert await log.count() == 3
+    async with gossiplog.open(mixed, schemes=BOTH) as log:
+        report = await log.fsck()
+        assert (report.valid, report.unsupported, report.unsupported_reason) == (3, 0, None)
+
+
+async def test_nothing_is_repaired_while_entries_cannot_be_verified(mixed) -> None:
+    with contextlib.closing(sqlite3.connect(mixed)) as db:
+        db.execute("DELETE FROM gossiplog_heads")
+        db.commit()
+    async with gossiplog.open(mixed) as log:
+        assert not (await log.fsck()).is_clean
+        with pytest.raises(LocalProtocolError, match=r"2 of 3 entries cannot be verified.*GOSSIPLOG_SCHEMES=eip712"):
+            await log.fsck(repair=True)
+        assert [held async for held in log.quarantine()] == []
+    async with gossiplog.open(mixed, schemes=BOTH) as log:
+        assert (await log.fsck(repair=True)).is_clean
+        assert await log.count() == 3
+
+
+async def test_a_changed_byte_of_an_entry_that_cannot_be_verified_is_damage(mixed) -> None:
+    with contextlib.closing(sqlite3.connect(mixed)) as db:
+        (value,) = db.execute("SELECT value FROM gossiplog_entries WHERE seq = 3").fetchone()
+        db.execute("UPDATE gossiplog_entries SET value = ? WHERE seq = 3", [value.replace(b"post", b"pest")])
+        db.commit()
+    async with gossiplog.open(mixed) as log:
+        report = await log.fsck()
+        assert not report.is_clean and report.unsupported == 1
+        assert any(each.kind == "entry" and each.where == "seq 3" for each in report.findings)
+
+
+def test_commands_say_which_variable_is_missing_and_lose_nothing(mixed, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = mixed.read_bytes()
+
+    def run(*arguments: str) -> Any:
+        # A process of its own: what a command accepts is set once.
+        command = [sys.executable, "-m", "gossiplog", *arguments, "--json"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "GOSSIPLOG_SCHEMES": ""})
+
+    assert json.loads(run("fsck", "mixed.db").stdout)["unsupported"] == 2
+    saved = run("salvage", "mixed.db", "saved.db", "--topic", TOPIC)
+    assert saved.returncode == 3 and json.loads(saved.stdout)["unsupported"] == 2 and "GOSSIPLOG_SCHEMES=eip712" in saved.stdout
+    mixed.write_bytes(data[: len(data) // 2])
+    damaged = mixed.read_bytes()
+    (tmp_path / "other.db").write_bytes(data)
+    healed = run("sync", "--heal", "mixed.db", "other.db")
+    assert healed.returncode != 0 and mixed.read_bytes() == damaged
