@@ -140,7 +140,8 @@ class Mesh:
         """Log, once a peer, what it does not speak without which entries come from it late, or never."""
         if pubsub is not None and has_push:
             return
-        lacking = "this topic" if pubsub is not None else "our pubsub" if has_push else "our pubsub, nor this topic"
+        lacking = "push and sync of this topic" if not has_push else "our pubsub"
+        lacking += ", nor our pubsub" if not has_push and pubsub is None else ""
         peer.note_once("unspoken", "peer speaks less than we do", lacking=lacking, pubsub=pubsub)
         self.service.observed("ignored", peer.id, type=self._push_protocol, reason=f"it does not speak {lacking}")
 

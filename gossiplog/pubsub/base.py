@@ -32,7 +32,7 @@ from .hooks import Hooks
 from .params import CommonParams
 from .peers import Peer
 from .router import NO_EXTENSIONS, RouterState
-from .rpc import Control, IHave, Message, Rpc
+from .rpc import Control, IHave, Message, Rpc, Subscription
 from .seen import Held, Seen
 from .types import MessageId, PeerId, TimerToken, Topic
 
@@ -319,11 +319,14 @@ class PubSub(Hooks):
 
     def _on_rpc(self, peer: Peer, rpc: Rpc, *, is_first: bool) -> None:
         if self._gate is not None and not self._gate(peer):
+            # That it has left is worth knowing of anybody: it would stand among those of the topic for good.
+            if rpc.subscriptions:
+                self._on_subscriptions(peer, [each for each in rpc.subscriptions if not each.subscribe])
             return
         if peer.has_extensions and (is_first or peer.extensions is None or rpc.control is not None or rpc.is_test):
             self._on_extensions(peer, rpc, is_first=is_first or peer.extensions is None)
         if rpc.subscriptions:
-            self._on_subscriptions(peer, rpc)
+            self._on_subscriptions(peer, rpc.subscriptions)
         if rpc.messages:
             seen = self.seen
             if self.now >= seen.due:
@@ -352,8 +355,8 @@ class PubSub(Hooks):
             self._on_refused(peer, (), 1)
         peer.is_tested |= rpc.is_test and self.extensions.test
 
-    def _on_subscriptions(self, peer: Peer, rpc: Rpc) -> None:
-        for subscription in rpc.subscriptions:
+    def _on_subscriptions(self, peer: Peer, subscriptions: Sequence[Subscription]) -> None:
+        for subscription in subscriptions:
             topic = subscription.topic
             if subscription.subscribe:
                 if topic not in peer.topics:

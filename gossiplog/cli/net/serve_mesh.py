@@ -192,5 +192,7 @@ def _read(option: str, texts: tuple[str, ...]) -> tuple[Address, ...]:
     try:
         return tuple(Address.parse(text) for text in texts)
     except DecodeError as error:
-        hint = "such as /ip4/0.0.0.0/tcp/4001, /ip4/0.0.0.0/tcp/4001/ws or /dns4/peer.example.com/tcp/443/wss/p2p/12D3Koo…"
+        hint = "such as /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…, /ip4/203.0.113.7/tcp/4001/ws or /dns4/peer.example.com/tcp/443/wss"
+        if option == "--p2p":
+            hint = "such as /ip4/0.0.0.0/tcp/4001, or /ip4/0.0.0.0/tcp/4001/ws"
         raise Failure(f"{option}: {error}", hint=hint, code=ExitCode.USAGE, kind="usage") from None

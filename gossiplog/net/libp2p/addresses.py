@@ -36,6 +36,7 @@ _IP_BYTES = {"ip4": 4, "ip6": 16}
 _PORT_BYTES = 2
 _WEBSOCKETS = {("ws",): False, ("wss",): True, ("tls", "ws"): True}
 _PORT_MAX = 65_535
+_OTHER_TRANSPORTS = frozenset({"udp", "quic", "quic-v1", "webtransport", "webrtc", "webrtc-direct", "p2p-circuit", "unix"})
 _DOMAIN = re.compile(r"[^\s/\x00-\x20\x7f]{1,253}")
 _CID_PREFIX = b"\x01\x72"
 """Of a peer id as a CID: version 1, codec libp2p-key. Its text is that in base32 after a `b`, as peer ids are printed by some."""
@@ -80,6 +81,8 @@ class Address:
         parts: list[tuple[str, str]] = []
         rest = iter(words)
         for name in rest:
+            if name in _OTHER_TRANSPORTS:
+                raise DecodeError(f"{text!r} is of a transport that is not spoken here, {name}: TCP is, and WebSocket over it")
             if name not in _CODES:
                 raise DecodeError(f"{text!r} is not a TCP address that is spoken here: {name[:40]!r}")
             parts.append((name, "" if name in _FLAGS else next(rest, "")))

@@ -22,6 +22,9 @@ _ENCODED_BYTES_MAX = 16 * 1024 * 1024
 _WRITE_BYTES = 64 * 1024
 _COPIES_MAX = 256
 _FRAMES_A_TURN = 8
+_LEAVING_BYTES_MAX = 256
+"""What is decoded of a peer that is not heeded: a frame as short as one that says what it has left."""
+_SUBSCRIPTIONS_TAG = b"\x0a"
 _DECODED_AT_ONCE_BYTES = 4 * 1024
 """Longer frames are decoded in a thread: one of 4 MiB takes most of a second, in which others would have to wait."""
 
@@ -254,7 +257,9 @@ async def read_rpcs(
         while (body := frames.next() if left is None else left) is not None:
             left = None
             if not is_heeded():
-                pass
+                if len(body) <= _LEAVING_BYTES_MAX and body[:1] == _SUBSCRIPTIONS_TAG:
+                    # The router takes no more of it than that the peer has left.
+                    await on_rpc(wire.decode(body), False)
             elif len(body) <= _DECODED_AT_ONCE_BYTES:
                 await on_rpc(wire.decode(body), is_first)
             else:

@@ -22,7 +22,7 @@ import logging
 import random
 import secrets
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -93,6 +93,7 @@ MakeRouter: TypeAlias = Callable[[random.Random], Router]
 """Makes a router that validates, from its only source of chance."""
 
 _LOOK_S = 0.02
+_SAID_MAX = 4_096
 _CLOSE_S = 5.0
 PUBLISHED_MAX = 200
 """New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
@@ -130,6 +131,8 @@ class Service:
         self.hubs: set[str] = set()
         self.peers: dict[PeerId, Peer] = {}
         self._names: set[str] = set()
+        # What was logged of whom, once.
+        self._said: OrderedDict[PeerId, tuple[set[str], set[str]]] = OrderedDict()
         self.health = Health(log)
         self.figures = Figures()
         self.intakes = Intakes(log)
@@ -188,6 +191,12 @@ class Service:
                 peer = Peer(connection.peer, kind, pubsub_protocol, sender, new_bucket(trio.current_time()), origin)
                 peer.rights, peer.bringer = rights, Bringer(intake, origin if is_counted else None)
                 self.peers[peer.id] = peer
+            if kind is not PeerKind.CLIENT:
+                # Of those who come again by the same name, what was said once is not said again.
+                peer.told, peer.refusals = self._said.setdefault(peer.id, (peer.told, peer.refusals))
+                self._said.move_to_end(peer.id)
+                if len(self._said) > _SAID_MAX:
+                    self._said.popitem(last=False)
             link = PeerConnection(connection, peer, nursery, time.time())
             peer.links.append(link)
             self._streams.on_attached(link)

@@ -228,7 +228,7 @@ class Syncs:
             link.peer.pulling -= 1
             result = reduce(SyncResult.then, results) if results else SyncResult(reason="no stream could be opened")
             self._service.figures.syncs.add(trio.current_time() - began)
-            self._on_pulled(link.peer, result, "reconcile" if is_done else "merkle")
+            self._on_pulled(link.peer, result, "reconcile" if is_done else "merkle", is_begun=bool(results))
             self._service.tell(SyncFinished(action.peer, result, action.token))
             if link.peer.has_crossed:
                 # It was left with what our session gave, which began before some of what made it begin its own was here.
@@ -311,15 +311,20 @@ class Syncs:
         finally:
             link.start(partial(_close, session))
 
-    def _on_pulled(self, peer: Peer, result: SyncResult, type: str) -> None:
+    def _on_pulled(self, peer: Peer, result: SyncResult, type: str, *, is_begun: bool) -> None:
         peer.count("syncs")
         peer.count("entries pulled", result.entries)
         is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED, Ending.QUOTA)
         failure = None if result.ending is Ending.COMPLETE else result.reason or result.ending.value
         self._service.observed("sync", peer.id, type=type, count=result.entries, size=result.bytes_received, reason=failure)
+        level = logging.INFO if is_fine else logging.WARNING
+        if not is_begun:
+            # It may not serve this topic at all, and is tried again now and then.
+            level = logging.DEBUG if "no sync" in peer.told else level
+            peer.told.add("no sync")
         note(
             "synced" if result.ending is Ending.COMPLETE else "sync ended early",
-            level=logging.INFO if is_fine else logging.WARNING,
+            level=level,
             peer=peer.id,
             entries=result.entries,
             waits=result.waits,

@@ -18,7 +18,7 @@ class Backoff:
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
-        self._topics: dict[Topic, dict[PeerId, tuple[float, float]]] = {}
+        self._topics: dict[Topic, dict[PeerId, float]] = {}
 
     def __len__(self) -> int:
         """The size of the fullest topic."""
@@ -27,28 +27,31 @@ class Backoff:
     def add(self, topic: Topic, peer: PeerId, seconds: float, now: float) -> None:
         """Begin or refresh a backoff; it is never shortened."""
         peers = self._topics.setdefault(topic, {})
-        until, _ = peers.pop(peer, (now, now))
+        until = peers.pop(peer, now)
         if len(peers) >= self._size_max:
             del peers[next(iter(peers))]
-        peers[peer] = (max(until, now + seconds), now)
+        peers[peer] = max(until, now + seconds)
 
     def until(self, peer: PeerId) -> float | None:
         """Until when a peer is not grafted, in whatever topic the longest; None where nothing is known. O(topics)."""
-        return max((peers[peer][0] for peers in self._topics.values() if peer in peers), default=None)
+        return max((peers[peer] for peers in self._topics.values() if peer in peers), default=None)
 
     def is_active(self, topic: Topic, peer: PeerId, now: float) -> bool:
         """Whether a graft would come too early."""
         peers = self._topics.get(topic)
-        return peers is not None and peer in peers and now < peers[peer][0]
+        return peers is not None and peer in peers and now < peers[peer]
 
-    def is_flood(self, topic: Topic, peer: PeerId, now: float, threshold_s: float) -> bool:
-        """Whether the backoff, which must be active, was begun or refreshed within the threshold."""
-        return now < self._topics[topic][peer][1] + threshold_s
+    def is_flood(self, topic: Topic, peer: PeerId, now: float, threshold_s: float, whole_s: float) -> bool:
+        """Whether the backoff, which must be active, has longer to last than a whole one has after the threshold.
+
+        So a graft in a short one, as after leaving the topic, is no flood. Source: go-libp2p-pubsub, `handleGraft`; rust-libp2p has it too.
+        """
+        return now < self._topics[topic][peer] - whole_s + threshold_s
 
     def expire(self, now: float) -> None:
         """Forget what is over. O(size)."""
         for topic in list(self._topics):
-            peers = {peer: entry for peer, entry in self._topics[topic].items() if now < entry[0]}
+            peers = {peer: until for peer, until in self._topics[topic].items() if now < until}
             if peers:
                 self._topics[topic] = peers
             else:

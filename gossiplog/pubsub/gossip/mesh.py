@@ -81,7 +81,7 @@ class Mesh:
             if peer.is_direct:
                 self._refuse(topic, peer, with_px=False)
             elif self.backoff.is_active(topic, peer.id, core.now):
-                is_flood = self.backoff.is_flood(topic, peer.id, core.now, params.graft_flood_threshold_s)
+                is_flood = self.backoff.is_flood(topic, peer.id, core.now, params.graft_flood_threshold_s, params.prune_backoff_s)
                 self._scoring.penalise(peer.id, 2 if is_flood else 1)
                 self._refuse(topic, peer, with_px=False)
             elif self._scoring.of(peer.id) < 0:

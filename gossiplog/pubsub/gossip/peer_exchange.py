@@ -47,10 +47,10 @@ class PeerExchange:
         self._records.pop(peer, None)
 
     def offer(self, topic: Topic, pruned: Peer) -> tuple[PeerRecord, ...]:
-        """Draw peers of the topic with a score that is not negative."""
-        if not self._is_offering:
-            return ()
+        """Draw peers of the topic with a score that is not negative; for one whose own is, none."""
         score = self._scoring.of
+        if not self._is_offering or score(pruned.id) < 0:
+            return ()
         others = [
             peer.id
             for peer in self._core.topics.get(topic, {}).values()

@@ -12,7 +12,7 @@ from gossiplog.pubsub.actions import Connect, SendRpc
 from gossiplog.pubsub.events import PeerConnected, Publish, RpcReceived, Subscribe, Validated
 from gossiplog.pubsub.gossip.score import PeerScores
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.rpc import IHave, PeerRecord, Prune, Rpc
+from gossiplog.pubsub.rpc import IHave, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.wire.rpc_codec import RPC, Wire
 
 WITH_P3 = ScoreParams(default_topic=TopicScoreParams(mesh_deliveries_weight=-1, mesh_deliveries_activation_s=1))
@@ -114,6 +114,16 @@ def test_graylisted_peer_is_not_heeded_unless_it_is_direct():
         solo.tell(PeerConnected(peer, "/meshsub/1.1.0", False))
         solo.tell(RpcReceived(peer, Rpc(), offences=100))
     assert [solo.router.is_heeded(peer) for peer in ("friend", "bad", "stranger")] == [True, False, True]
+
+
+def test_graylisted_peer_that_leaves_is_let_go_and_nothing_else_of_it_is_heeded():
+    driver = joined("bad", score=ScoreParams())
+    driver.tell(RpcReceived("bad", Rpc(), offences=100))
+    other = Topic("other")
+    driver.tell(RpcReceived("bad", Rpc(subscriptions=(Subscription(T, False), Subscription(other, True)))))
+    (peer,) = driver.router.state().peers
+    assert peer.topics == ()
+    assert driver.mesh() == ()
 
 
 def test_whoever_invents_thousands_of_ids_is_not_asked_again():

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from unit.pubsub.gossipsub_driver import FLOODSUB, MESHSUB_1_0, SCORED, joined, solo
 from unit.pubsub.network import Network, T, controls, message, names, said
 
@@ -224,6 +225,25 @@ def test_graft_during_backoff_counts_once_after_the_flood_window_and_twice_withi
     assert driver.score("peer") == 0
     driver.control("peer", graft=(T,))
     assert driver.score("peer") == -1.0
+
+
+@pytest.mark.parametrize("seconds", [10, 49])
+def test_graft_in_a_short_backoff_counts_once(seconds: int):
+    driver = joined("peer", score=ScoreParams(behaviour_weight=-1.0))
+    driver.control("peer", prune=(Prune(T, (), seconds),))
+    driver.control("peer", graft=(T,))
+    assert driver.score("peer") == -1.0
+
+
+def test_peer_with_a_negative_score_is_offered_nobody_when_we_leave():
+    driver = joined("good", "better", "bad", score=SCORED, px_enabled=True)
+    assert set(driver.mesh()) == {"good", "better", "bad"}
+    driver.tell(AppScored("bad", -0.5))
+    actions = driver.tell(Unsubscribe(T))
+    offered = {
+        peer: [record.peer for prune in controls(actions, "prune", peer) for record in prune.peers] for peer in ("good", "better", "bad")
+    }
+    assert offered == {"good": ["better"], "better": ["good"], "bad": []}
 
 
 def test_graft_with_a_negative_score_is_pruned_and_backed_off():

@@ -13,7 +13,7 @@ import trio.testing
 from muxer_support import muxed_pair
 from network_support import TOPIC, eventually, memory_log
 
-from gossiplog.broadcast import PeerKind
+from gossiplog.broadcast import PeerKind, StartSync
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
 from gossiplog.net.service import streams as streams_module
@@ -27,6 +27,7 @@ from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.pubsub.types import PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire, WireLimits
+from gossiplog.sync.source import Source
 
 SUBSCRIBED = (Subscription(Topic(TOPIC), True),)
 
@@ -183,3 +184,42 @@ def test_message_that_was_read_is_passed_on_in_the_same_bytes_unless_they_are_to
         # With anything beside it, it is another RPC.
         both = Rpc(rpc.messages, SUBSCRIBED)
         assert encoder.encode(both)[0] == b"".join(encoder.wire.encode(both))
+
+
+async def test_peer_without_sync_is_warned_of_once_however_often_it_is_tried_and_comes_back(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As go and rust peers that speak pubsub alone."""
+    async with memory_log(1) as log, open_service(log) as service:
+        for _ in range(2):
+            async with (
+                muxed_pair({}, service.handlers) as (_, ours),
+                service.attached(ours, PeerKind.MESH, has_push=False),
+            ):
+                for _ in range(3):
+                    before = service.peers[ours.peer].counts["syncs"]
+                    service._act(StartSync(ours.peer, Source(), -1))
+                    await eventually(lambda: service.peers[ours.peer].counts["syncs"] > before)
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == ["protocol not served there", "sync ended early"]
+
+
+async def test_peer_that_is_not_heeded_is_heard_to_leave_and_in_nothing_else() -> None:
+    async with memory_log(1) as log, open_service(log) as service:
+        protocol = service.protocols[0]
+
+        async def drop(connection: Connection, stream: Stream) -> None:
+            while await stream.receive_some():
+                pass
+
+        async with (
+            muxed_pair({protocol: drop}, service.handlers) as (theirs, ours),
+            service.attached(ours, PeerKind.MESH, pubsub_protocol=protocol, has_push=False),
+        ):
+            stream = await theirs.open_stream([protocol])
+            await stream.send_all(b"".join(Wire().encode(Rpc(subscriptions=SUBSCRIBED))))
+            await eventually(lambda: service.state().router.peers[0].topics)
+            service.machine.router._gate = lambda peer: False  # type: ignore[attr-defined]
+            other = Rpc(subscriptions=(Subscription(Topic("other"), True), Subscription(Topic(TOPIC), False)))
+            await stream.send_all(b"".join(Wire().encode(other)))
+            await eventually(lambda: not service.state().router.peers[0].topics)
