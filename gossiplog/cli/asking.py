@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import CannotConnect, DecodeError, RemoteProtocolError
 from .output import clean
-from .tokens import unreached_hint
 
 if TYPE_CHECKING:
     import ssl
@@ -47,6 +46,7 @@ def ask_server(
     import trio
 
     from ..errors import ClosedError
+    from ..glass.advice import advice_on
     from ..net.hub.asking import ask
     from ..net.hub.client import in_words
 
@@ -61,7 +61,8 @@ def ask_server(
     except trio.TooSlowError:
         raise CannotConnect(f"{server.url} did not answer within {seconds:.0f} s", hint="is the server overloaded, or no server?") from None
     except (OSError, ClosedError) as error:
-        raise CannotConnect(f"cannot ask {server.url}: {in_words(error)}", hint=unreached_hint(error)) from None
+        reason = in_words(error)
+        raise CannotConnect(f"cannot ask {server.url}: {reason}", hint=advice_on(reason)) from None
     except RemoteProtocolError as error:
         hint = "is that a server of logs? The URL of one with TLS begins with wss://"
         raise RemoteProtocolError(clean(str(error)), hint=hint) from None

@@ -17,7 +17,12 @@ ID_CHARACTERS = 16
 """How much of an id a table shows: at least 56 bits of it are hash as long as clocks are below 128, and 40 up to 2 million."""
 _PREVIEW_CHARACTERS = 400
 
-ENTRY_COLUMNS = (Column("id", style="yellow"), Column("clock", is_right=True), Column("author", style="cyan"), Column("payload"))
+ENTRY_COLUMNS = (
+    Column("id", style="yellow"),
+    Column("clock", is_right=True),
+    Column("author", style="cyan"),
+    Column("payload", is_cut=True),
+)
 
 
 def short_did(did: str) -> str:
@@ -32,9 +37,10 @@ def payload_text(entry: Entry, limit: int | None = _PREVIEW_CHARACTERS) -> str:
     return clean(dag_json.encode(entry.message.payload).decode()[:limit])
 
 
-def entry_cells(entry: Entry) -> tuple[str, str, str, str]:
+def entry_cells(entry: Entry, out: Output) -> tuple[str, str, str, str]:
     """An entry as a row under `ENTRY_COLUMNS`."""
-    return entry.id[:ID_CHARACTERS], str(entry.clock), short_did(entry.signature.public_key), payload_text(entry)
+    limit = None if out.width is None else _PREVIEW_CHARACTERS
+    return entry.id[:ID_CHARACTERS], str(entry.clock), short_did(entry.signature.public_key), payload_text(entry, limit)
 
 
 def add_entry(listing: Listing, out: Output, entry: Entry) -> bool:
@@ -57,4 +63,4 @@ def _add_entry(listing: Listing, out: Output, entry: Entry) -> None:
     elif out.is_json:
         listing.add(entry_to_line(entry), ())
     else:
-        listing.add(b"", entry_cells(entry))
+        listing.add(b"", entry_cells(entry, out))

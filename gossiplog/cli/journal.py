@@ -18,7 +18,7 @@ __all__ = ["LOG_FORMATS", "TEXT_CHARS_MAX", "write_journal"]
 LOG_FORMATS = ("text", "json")
 TEXT_CHARS_MAX = 4_096
 """Of a message, of a field, and of a traceback."""
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fields"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "event", "fields"}
 
 
 def write_journal(log_format: str, *, is_quiet: bool = False, is_verbose: bool = False) -> None:
@@ -42,7 +42,7 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(record.created))
-        message = shortened(record.getMessage(), TEXT_CHARS_MAX)
+        message = shortened(_event(record), TEXT_CHARS_MAX)
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         values = _extras(record) | getattr(record, "fields", {})
         fields = "".join(f"  {name}={_shown(value)}" for name, value in values.items() if str(value) not in message)
@@ -55,13 +55,19 @@ class _Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-        values: dict[str, object] = {"time": at, "level": record.levelname.lower(), "event": record.getMessage()}
+        values: dict[str, object] = {"time": at, "level": record.levelname.lower(), "event": _event(record)}
         values |= _extras(record)
         values |= getattr(record, "fields", {})
         if record.exc_info:
             values["trace"] = self.formatException(record.exc_info)
         values = {name: _bounded(value) for name, value in values.items()}
         return escaped(json.dumps(values, default=str))
+
+
+def _event(record: logging.LogRecord) -> str:
+    """What happened, without the fields, which come behind it."""
+    event = getattr(record, "event", None)
+    return event if isinstance(event, str) else record.getMessage()
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:

@@ -17,11 +17,12 @@ from typing import Any, TextIO
 
 import click
 
-__all__ = ["Column", "Listing", "Output", "clean", "counted", "cut", "escaped", "has_colour", "is_unicode", "say", "shown"]
+__all__ = ["Column", "Listing", "Output", "clean", "counted", "cut", "escaped", "has_colour", "is_unicode", "say", "shown", "wrap"]
 
 _MEASURED_ROWS = 200
 """A table's columns are as wide as the first rows ask for; later rows go out as they come."""
-_COLUMNS_PIPED = 120
+_WRAPPED_MIN = 30
+"""Columns that a text is wrapped to; where fewer are left beside the others, it gets lines of its own."""
 _OURS = re.compile(r"(\x1b\[(?:0|1|3[0-7]|9[0-7])m|[\n\t])")
 """Control characters that we send ourselves: colours, the ends of lines, and tabs."""
 _LINES = re.compile(r"([\n\t])")
@@ -80,13 +81,38 @@ def counted(number: int, one: str, several: str) -> str:
 
 def cut(text: str, width: int) -> str:
     """Cut text to `width` columns of a terminal, an ellipsis at its end if anything is left out; wide characters count two."""
-    if len(text) <= width and text.isascii():
+    if _columns(text) <= width:
         return text
-    from rich.cells import cell_len, set_cell_size
+    from rich.cells import set_cell_size
 
-    if cell_len(text) <= width:
-        return text
     return set_cell_size(text, max(0, width - 1)).rstrip() + "…" if width > 0 else ""
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Break text into lines of at most `width` columns of a terminal, between words where they are no longer than that."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split(" "):
+        longer = f"{line} {word}" if line else word
+        if _columns(longer) <= width:
+            line = longer
+            continue
+        lines += [line] if line else []
+        line = word
+        if _columns(word) > width:
+            from rich.cells import chop_cells
+
+            *whole, line = chop_cells(word, width)
+            lines += whole
+    return [*lines, line]
+
+
+def _columns(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +123,15 @@ class Column:
         title: Its heading.
         is_right: Whether it is aligned to the right, as numbers are.
         style: A colour's name for its cells.
+        styles: The same for each of the texts that a cell may have.
+        is_cut: Whether the last one is cut where it is longer than the line, as a payload of any length is; others are wrapped.
     """
 
     title: str
     is_right: bool = False
     style: str | None = None
+    styles: Mapping[str, str] = field(default_factory=dict)
+    is_cut: bool = False
 
 
 @dataclass(slots=True)
@@ -128,9 +158,9 @@ class Output:
         return cls(is_json=not sys.stdout.isatty() if as_json is None else as_json, is_strict=as_json is True, is_quiet=is_quiet)
 
     @property
-    def width(self) -> int:
-        """Columns of the terminal, 120 where there is none."""
-        return shutil.get_terminal_size((_COLUMNS_PIPED, 24)).columns if sys.stdout.isatty() else _COLUMNS_PIPED
+    def width(self) -> int | None:
+        """Columns of the terminal; None where there is none, and a line is as long as it has to be."""
+        return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
     def style(self, text: str, colour: str | None = None, *, bold: bool = False) -> str:
         """Colour text if stdout takes colours."""
@@ -176,6 +206,8 @@ class Output:
 
 class Listing:
     """Rows that go out as they come: JSON lines, ids alone, or a table whose last column takes the rest of the line.
+
+    On a terminal the last column is wrapped, or cut if it is a payload; into a pipe or a file it goes whole, on its line.
 
     A context manager; rows that wait for the columns' widths go out at its end.
 
@@ -228,7 +260,7 @@ class Listing:
         waiting, self._waiting = self._waiting or [], None
         if waiting and not self._widths:
             titles = [column.title for column in self._columns]
-            self._widths = [max(len(row[index]) for row in [titles, *waiting]) for index in range(len(titles))]
+            self._widths = [max(_columns(row[index]) for row in [titles, *waiting]) for index in range(len(titles))]
             self._write(titles, is_heading=True)
         for cells in waiting:
             self._write(cells)
@@ -236,13 +268,31 @@ class Listing:
 
     def _write(self, cells: Sequence[str], *, is_heading: bool = False) -> None:
         if not self._widths:
-            self._widths = [max(len(column.title), len(cell)) for column, cell in zip(self._columns, cells, strict=True)]
+            self._widths = [max(_columns(column.title), _columns(cell)) for column, cell in zip(self._columns, cells, strict=True)]
             self._write([column.title for column in self._columns], is_heading=True)
+        *columns, last = self._columns
+        *beside, text = cells
         out: list[str] = []
-        left = self._output.width
-        last = len(cells) - 1
-        for index, (column, cell, width) in enumerate(zip(self._columns, cells, self._widths, strict=True)):
-            text = cut(cell, max(8, left)) if index == last else cell.rjust(width) if column.is_right else cell.ljust(width)
-            left -= len(text) + 2
-            out.append(self._output.style(text, "bright_black" if is_heading else column.style, bold=False))
-        self._output.line("  ".join(out).rstrip())
+        used = 0
+        for column, cell, width in zip(columns, beside, self._widths[:-1], strict=True):
+            # Measured before it is coloured, which takes no column.
+            gap = " " * (width - _columns(cell))
+            style = "bright_black" if is_heading else column.styles.get(cell, column.style)
+            out.append(self._output.style(gap + cell if column.is_right else cell + gap, style))
+            used += _columns(cell) + len(gap) + 2
+        first, *more = [text] if is_heading else self._fit(text, last, used)
+        out.append(self._output.style(first, "bright_black" if is_heading else last.style))
+        for line in ("  ".join(out).rstrip(), *more):
+            self._output.line(line)
+
+    def _fit(self, text: str, column: Column, used: int) -> list[str]:
+        """Bring the last cell into what `used` columns leave of the terminal; further lines come with what is before them."""
+        width = self._output.width
+        if width is None:
+            return [text]
+        if column.is_cut:
+            return [cut(text, max(8, width - used))]
+        if width - used >= min(_WRAPPED_MIN, _columns(text)):
+            first, *more = wrap(text, width - used)
+            return [first, *(" " * used + line for line in more)]
+        return ["", *(f"    {line}" for line in wrap(text, max(8, width - 4)))]

@@ -16,7 +16,7 @@ from .options import complete_key
 if TYPE_CHECKING:
     from ..entry.signing import Signer
 
-__all__ = ["client_tls", "identity_option", "read_identity", "read_token", "token_option", "unreached_hint"]
+__all__ = ["client_tls", "identity_option", "read_identity", "read_token", "token_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TOKEN_BYTES_MAX = 4_096
@@ -86,13 +86,3 @@ def client_tls(authority: str | None) -> ssl.SSLContext | None:
         raise Failure(
             f"cannot use the authority {authority}: {reason}", hint="a certificate in PEM", code=ExitCode.USAGE, kind="tls"
         ) from None
-
-
-def unreached_hint(reason: object) -> str:
-    """Say what helps where a server could not be asked, by the error or, where it has one, its `reason`."""
-    reason = getattr(reason, "reason", reason)
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return "trust its CA with --tls-ca FILE"
-    if isinstance(reason, ssl.SSLError | ConnectionResetError):
-        return "does the server speak TLS there? wss:// is with it, ws:// without"
-    return "is the server running?"

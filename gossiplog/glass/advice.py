@@ -8,7 +8,11 @@ _ADVICE = (
     ((" 401", " 403"), "it lets nobody in without a token that it knows: look at --token-file, or ask whoever runs it for a token"),
     ((" 404",), "it does not serve this log's topic: look at the end of its URL, /TOPIC where it serves several"),
     ((" 429", " 503"), "it has enough connections, or none to spare for this address: it is tried again by itself"),
-    (("certificate", "tls", "ssl"), "is that the name on its certificate, and is its CA trusted here (--tls-ca FILE)?"),
+    (("mismatch", "not valid for"), "its certificate is for another name: write that in the URL"),
+    (("has expired",), "its certificate has expired: whoever runs it has to renew it"),
+    (("certificate",), "trust its CA with --tls-ca FILE (in Python, tls=ssl.create_default_context(cafile=FILE))"),
+    (("tls", "ssl"), "does it speak TLS there? A URL with wss:// is with it, one with ws:// without"),
+    (("the handshake", "not speak", "reset", " 400"), "is that a hub, and does it speak TLS there? Then its URL begins with wss://"),
     (("our own peer id",), "take it off --bootstrap if it is this server; else every server needs a key of its own: remove the copy there"),
     (("no answer", "not answer", "timed out", "unreachable"), "is the machine on, is that its address, and does a firewall stand between?"),
 )
@@ -18,7 +22,9 @@ _ADVICE = (
 def advice_on(reason: str) -> str:
     """Say what helps."""
     said = reason.lower()
-    return next((advice for words, advice in _ADVICE if any(word in said for word in words)), "is it running, and is that its address?")
+    return next(
+        (advice for words, advice in _ADVICE if any(word in said for word in words)), "is the server running, and is that its address?"
+    )
 
 
 def bare_reason(address: str, reason: str) -> str:

@@ -1,14 +1,20 @@
-"""What the network tells whoever runs it: one record an event, with fields, through the standard library's logging."""
+"""What the network tells whoever runs it: one record an event, with fields, through the standard library's logging.
+
+A record's message has the fields behind the event, so that any formatter shows them; its attributes `event` and `fields` have them apart.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
-__all__ = ["FIELDS", "logger", "note"]
+from ..errors import shortened
 
-FIELDS = "fields"
-"""The attribute of a `logging.LogRecord` that holds the event's fields, a dict; a formatter prints them after the message."""
+__all__ = ["logger", "note"]
+
+_FIELD_CHARS_MAX = 1_024
+"""Of a field in a record's message: it may be what a peer sent."""
 
 logger = logging.getLogger("gossiplog.net")
 
@@ -25,4 +31,10 @@ def note(event: str, *, level: int = logging.INFO, error: BaseException | None =
     if logger.isEnabledFor(level):
         kept = {name: value for name, value in fields.items() if value is not None}
         exception = None if error is None else (type(error), error, error.__traceback__)
-        logger.log(level, event, exc_info=exception, extra={FIELDS: kept})
+        text = "  ".join([event, *(f"{name}={_shown(value)}" for name, value in kept.items())])
+        logger.log(level, text, exc_info=exception, extra={"event": event, "fields": kept})
+
+
+def _shown(value: object) -> str:
+    text = shortened(str(value), _FIELD_CHARS_MAX)
+    return json.dumps(text) if " " in text or not text.isprintable() else text

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from ..entry.message import Entry
-from ..errors import LocalProtocolError, NewerVersion, shortened
+from ..errors import LocalProtocolError, NewerVersion, Reject, shortened
 from ..log.application import Application, SyncTransaction, is_coroutine_function
 from ..log.applying import (
     Batch,
@@ -346,13 +346,22 @@ def _applying() -> Iterator[None]:
 
 
 def _describe(error: Exception) -> str:
-    """Return an exception with its traceback, without what is ours above the application's code, and what no terminal should get."""
+    """Return an exception with its traceback, without what is ours above the application's code, and what no terminal should get.
+
+    A `Reject` is no mistake, so its reason is enough.
+    """
+    if isinstance(error, Reject):
+        return _UNSAFE.sub(_escape, shortened(str(error), _TOLD_CHARS_MAX)).replace("\n", "\\n")
     part: TracebackType | None = error.__traceback__
     while part is not None and part.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         part = part.tb_next
     lines = traceback.format_exception(type(error), error, part or error.__traceback__)
     # It may quote the entry, which anybody may have written.
-    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], shortened("".join(lines).rstrip(), _TOLD_CHARS_MAX))
+    return _UNSAFE.sub(_escape, shortened("".join(lines).rstrip(), _TOLD_CHARS_MAX))
+
+
+def _escape(found: re.Match[str]) -> str:
+    return ascii(found[0])[1:-1]
 
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -300,7 +300,7 @@ async def test_messages_that_go_signs_are_refused_and_said_to_be_once(go_program
         await until(lambda: returned(mesh.service.counts.get("messages refused") == 3))
         assert await log.count() == 0
         assert mesh.service.state().offences == {}
-    warnings = [record.fields for record in caplog.records if record.getMessage() == "message refused"]
+    warnings = [record.fields for record in caplog.records if getattr(record, "event", "") == "message refused"]
     assert ["StrictNoSign" in str(fields["reason"]) for fields in warnings] == [True]
 
 
@@ -309,7 +309,7 @@ async def test_go_peer_that_speaks_tls_alone_is_said_to(go_program: str, caplog:
         await theirs.ask("start", listen=[LISTEN], tls=True)
         (address,) = await addresses(theirs)
         async with our_peer(bootstrap=(Address.parse(address),)):
-            await until(lambda: returned([record for record in caplog.records if record.getMessage() == "peer not reached"]))
-    (fields,) = (record.fields for record in caplog.records if record.getMessage() == "peer not reached")
+            await until(lambda: returned([record for record in caplog.records if getattr(record, "event", "") == "peer not reached"]))
+    (fields,) = (record.fields for record in caplog.records if getattr(record, "event", "") == "peer not reached")
     assert fields["address"] == address
     assert "does not speak noise" in fields["reason"]

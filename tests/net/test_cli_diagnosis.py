@@ -100,8 +100,8 @@ async def test_doctor_says_when_the_certificate_ends(tmp_path: Path) -> None:
         (("why", "ws://127.0.0.1:1", "0k5v"), 2, "all 32 characters"),
         (("why", "app.db", NOBODYS), 2, "not the URL of a server"),
         (("why", "ws://[", NOBODYS), 2, "not the URL of a server"),
-        (("why", "ws://127.0.0.1:1", NOBODYS), 4, "is the server running?"),
-        (("doctor", "ws://127.0.0.1:1"), 4, "is the server running?"),
+        (("why", "ws://127.0.0.1:1", NOBODYS), 4, "is the server running"),
+        (("doctor", "ws://127.0.0.1:1"), 4, "is the server running"),
         (("doctor", "nothing.db"), 1, "no log at nothing.db"),
     ],
 )

@@ -249,9 +249,12 @@ async def test_hub_that_is_away_is_said_to_be_once_and_to_be_there_again(
         async with log.listen(place):
             with trio.fail_after(PATIENCE_S):
                 await link.wait_connected()
-            await eventually(lambda: "hub reached after all" in caplog.messages)
+            await eventually(lambda: "hub reached after all" in caplog.text)
             # Once it is gone, it is said to be away anew.
-            said = [(record.getMessage(), record.levelno) for record in caplog.records if "reached" in record.getMessage()]
+            records = [record for record in caplog.records if "reached" in record.getMessage()]
+            said = [(record.event, record.levelno) for record in records]
+            # As any formatter shows it.
+            assert f"ws://{place}" in records[0].getMessage() and "Connection refused" in records[0].getMessage()
     assert said[0] == ("hub not reached", logging.WARNING)
     assert set(said[1:-1]) == {("hub not reached", logging.DEBUG)}
     assert said[-1] == ("hub reached after all", logging.INFO)

@@ -178,5 +178,5 @@ async def test_honest_clients_are_served_beside_hostile_ones_who_store_no_more_t
     print(f"p99: {quiet_s * 1_000:.0f} ms, beside {HOSTILE} hostile clients {beside_s * 1_000:.0f} ms")
     assert beside_s < SLOWER * max(quiet_s, 0.05)
     # A loop that they all share may keep the hub from its store for a while.
-    assert {record.message for record in caplog.records if record.levelno >= logging.ERROR} <= {"store away"}
+    assert {record.event for record in caplog.records if record.levelno >= logging.ERROR} <= {"store away"}
     caplog.clear()

@@ -74,7 +74,7 @@ async def test_every_answer_of_a_log_that_does_not_answer_is_503_within_a_second
         await eventually(lambda: service_of(log).health.trouble is None)
         assert await readiness(hub) == (200, "ready")
         assert (await fetch(hub, "/api/clock")).status == 200
-    assert {record.message for record in caplog.records if record.levelno >= logging.ERROR} == {"store away"}
+    assert {record.event for record in caplog.records if record.levelno >= logging.ERROR} == {"store away"}
     caplog.clear()
 
 

@@ -50,7 +50,7 @@ def heads(log: str, out: Output) -> None:
                         continue
                     entry = await opened_log.get(id)
                     record = {"id": id, "clock": entry.clock, "author": entry.signature.public_key}
-                    listing.add(record, entry_cells(entry), id=id)
+                    listing.add(record, entry_cells(entry, out), id=id)
 
     run(task)
 

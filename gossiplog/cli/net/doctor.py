@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["doctor"]
 
-_COLUMNS = (Column("severity"), Column("check"), Column("what is so, and what to do"))
 _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
+_COLUMNS = (Column("severity", styles=_COLOURS), Column("check"), Column("what is so, and what to do"))
 _HAS_EXPIRED = 10
 """OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED."""
 
@@ -58,8 +58,7 @@ def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) 
             if out.is_quiet and finding.severity in ("ok", "note"):
                 continue
             text = finding.text + (f"; {finding.advice}" if finding.advice else "")
-            severity = out.style(finding.severity, _COLOURS[finding.severity])
-            listing.add(finding.record(), (severity, clean(finding.check), clean(text)), id=clean(finding.check))
+            listing.add(finding.record(), (finding.severity, clean(finding.check), clean(text)), id=clean(finding.check))
     if any(finding.check == "tree" and finding.severity == "error" for finding in findings):
         return ExitCode.INTEGRITY
     return ExitCode.TROUBLE if any(finding.severity in ("warning", "error") for finding in findings) else ExitCode.DONE

@@ -19,6 +19,7 @@ import trio
 from ...broadcast import PeerKind
 from ...entry.signing import Signer
 from ...errors import CannotConnect, ClosedError, LocalProtocolError, RemoteProtocolError
+from ...glass.advice import advice_on
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ...sync.rate import Backoff
@@ -166,9 +167,11 @@ def _dialling(hub: HubUrl) -> Iterator[None]:
         try:
             yield
         except (OSError, ClosedError, RemoteProtocolError) as error:
-            raise CannotConnect(f"cannot connect to {hub.url}: {in_words(error)}") from None
+            reason = in_words(error)
+            raise CannotConnect(f"cannot connect to {hub.url}: {reason}", hint=advice_on(reason)) from None
     if timing.cancelled_caught:
-        raise CannotConnect(f"{hub.url} did not answer within {DIAL_S:g} s")
+        reason = f"{hub.url} did not answer within {DIAL_S:g} s"
+        raise CannotConnect(reason, hint=advice_on(reason))
 
 
 def tls_of(hub: HubUrl, tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
@@ -247,7 +250,7 @@ class HubLink:
                 await self._connect()
             except CannotConnect as error:
                 self.error = str(error)
-                self._service.troubles.on_listed_failed(self.url, self.error, "hub")
+                self._service.troubles.on_listed_failed(self.url, self.error, "hub", error.hint)
             await trio.sleep(self._backoff.next())
 
     async def _connect(self) -> None:

@@ -50,19 +50,20 @@ class Troubles:
         """Show what cannot be reached, the latest try last."""
         return list(self._failed.values())
 
-    def on_listed_failed(self, address: str, reason: str, what: str = "peer") -> None:
+    def on_listed_failed(self, address: str, reason: str, what: str = "peer", hint: str | None = None) -> None:
         """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG.
 
         Args:
             address: Which.
             reason: Why not.
             what: Is expected there: a peer or a hub.
+            hint: What to do about it, if anything is known.
         """
         known = self._reasons.setdefault(address, set())
         is_news = reason not in known and len(known) < _REASONS_MAX
         if is_news:
             known.add(reason)
-        note(f"{what} not reached", level=logging.WARNING if is_news else logging.DEBUG, address=address, reason=reason)
+        note(f"{what} not reached", level=logging.WARNING if is_news else logging.DEBUG, address=address, reason=reason, hint=hint)
         self.on_failed(address, reason)
 
     def on_failed(self, address: str, reason: str) -> None:

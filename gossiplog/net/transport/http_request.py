@@ -79,7 +79,10 @@ async def request(
     try:
         while not isinstance(event := connection.next_event(), h11.EndOfMessage | h11.ConnectionClosed):
             if event is h11.NEED_DATA:
-                connection.receive_data(bytes(await stream.receive_some()))
+                data = bytes(await stream.receive_some())
+                if not data and response is None:
+                    raise RemoteProtocolError(f"{host} closed the connection without an answer")
+                connection.receive_data(data)
             elif isinstance(event, h11.Response):
                 response = event
             elif isinstance(event, h11.Data):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,8 @@ _TURN_BYTES = 65_536
 _HAS_DESCRIPTORS = os.name == "posix"
 """Whether a socket can be read and written as a file."""
 _UNREAD_PIECES_MAX = 256
+_PYTHONS_OWN = re.compile(r"^\[[\w: ]+\] | \(_ssl\.c:\d+\)$")
+"""What tells nobody anything in an error of TLS: where in Python's source it comes from."""
 
 
 class TlsFailed(OSError):
@@ -30,7 +33,7 @@ class TlsFailed(OSError):
     """
 
     def __init__(self, reason: BaseException | None) -> None:
-        super().__init__(f"TLS failed: {reason}")
+        super().__init__(f"TLS failed: {_PYTHONS_OWN.sub('', str(reason))}")
         self.reason = reason
 
 

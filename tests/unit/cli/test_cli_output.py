@@ -1,11 +1,15 @@
 import json
+import re
+import sys
+from collections.abc import Callable
 
 import click
 import pytest
+from rich.cells import cell_len
 
 from gossiplog import errors
 from gossiplog.cli.exits import ExitCode, Failure, describe
-from gossiplog.cli.output import Column, Listing, Output, clean, counted, cut
+from gossiplog.cli.output import Column, Listing, Output, clean, counted, cut, wrap
 
 
 def test_clean_leaves_printable_text_alone_and_spells_out_the_rest() -> None:
@@ -34,7 +38,68 @@ def test_columns_are_as_wide_as_the_first_rows_and_numbers_right(capsys: pytest.
     assert heading == "id      n  text"
     assert first == "a       1  x"
     assert second.startswith("bbb  1000  yyy")
-    assert len(second) == 120
+    assert second.endswith("y" * 300), "there is no terminal to cut it for"
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Have stdout be a terminal of so many columns that takes colours."""
+
+    def make(columns: int) -> None:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    return make
+
+
+_ADVICE = (Column("severity", styles={"error": "red", "ok": "green"}), Column("check"), Column("what to do"))
+_TEXT = "the disk is full; make room: a log on a full disk takes nothing in, though what it has stays whole"
+
+
+def bare(text: str) -> list[str]:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_a_terminal_wraps_the_last_column_below_itself(columns: int, terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal(columns)
+    with Listing(Output(is_json=False), _ADVICE) as listing:
+        listing.add({}, ("error", "disk", _TEXT))
+        listing.add({}, ("ok", "日本", "fine"))
+    out = capsys.readouterr().out
+    assert "\x1b[31merror" in out
+    heading, *lines = bare(out)
+    start = heading.index("what to do")
+    assert all(len(line) <= columns for line in lines) and "…" not in out
+    assert " ".join(line[start:] for line in lines[:-1]) == _TEXT
+    assert all(line[:start].strip() == "" for line in lines[1:-1])
+    assert lines[-1] == "ok        日本   fine", "a wide character takes two columns, and a colour none"
+
+
+def test_a_narrow_terminal_gives_a_text_its_own_lines(terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal(40)
+    with Listing(Output(is_json=False), _ADVICE) as listing:
+        listing.add({}, ("error", "disk", _TEXT))
+    _, first, *lines = bare(capsys.readouterr().out)
+    assert first == "error     disk"
+    assert " ".join(line.removeprefix("    ") for line in lines) == _TEXT and all(len(line) <= 40 for line in lines)
+
+
+def test_a_payload_is_cut_on_a_terminal(terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal(30)
+    with Listing(Output(is_json=False), (Column("id"), Column("payload", is_cut=True))) as listing:
+        listing.add({}, ("a", "x" * 300))
+    assert bare(capsys.readouterr().out)[1] == "a   " + "x" * 25 + "…"
+
+
+@pytest.mark.parametrize("width", range(1, 30))
+def test_wrapping_loses_nothing(width: int) -> None:
+    for text in ("", "a", "a b  c", "a-very-long-word-without-a-space and more", "日本語日本語 日本", " leading", "trailing "):
+        lines = wrap(text, max(width, 2))
+        assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+        assert all(cell_len(line) <= max(width, 2) for line in lines)
 
 
 def test_rows_beyond_the_first_go_out_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:

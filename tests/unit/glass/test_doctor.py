@@ -115,7 +115,13 @@ def test_findings_survive_json_and_an_answer_that_is_none_gives_none() -> None:
         ("certificate verify failed: self-signed certificate", "--tls-ca"),
         ("it has our own peer id: it is this server itself, or one with a copy of its key", "a key of its own"),
         ("no answer within 10 s", "firewall"),
-        ("Connection refused", "is it running"),
+        ("Connection refused", "is the server running"),
+        ("TLS failed: certificate verify failed: IP address mismatch, certificate is not valid for '127.0.0.1'.", "another name"),
+        ("TLS failed: certificate verify failed: certificate has expired", "renew"),
+        ("TLS failed: wrong version number", "ws:// without"),
+        ("the server closed the connection within the handshake", "wss://"),
+        ("the server does not speak WebSocket: bad", "wss://"),
+        ("the server refused with HTTP status 400", "wss://"),
     ],
 )
 def test_advice_on_an_address_that_cannot_be_reached_fits_the_reason(reason: str, word: str) -> None:

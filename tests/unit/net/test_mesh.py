@@ -122,7 +122,7 @@ async def test_a_banned_peer_is_let_go_and_not_taken_back_and_its_redials_are_sa
                 await connection.wait_ended()
             await eventually(lambda: one.host.peers == other.host.peers == [])
         assert one.service.links() == []
-    refusals = [record for record in caplog.records if record.getMessage() == "refused a connection"]
+    refusals = [record for record in caplog.records if getattr(record, "event", "") == "refused a connection"]
     assert [record.fields["reason"] for record in refusals] == ["the peer is banned"]
 
 

@@ -26,7 +26,7 @@ OTHER = PeerKey(b"\2" * 32).id
 
 
 def said(caplog: pytest.LogCaptureFixture, event: str, level: int = logging.WARNING) -> list[dict[str, object]]:
-    return [record.fields for record in caplog.records if record.getMessage() == event and record.levelno == level]
+    return [record.fields for record in caplog.records if getattr(record, "event", "") == event and record.levelno == level]
 
 
 @asynccontextmanager

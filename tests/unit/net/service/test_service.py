@@ -347,6 +347,18 @@ async def test_what_an_application_quotes_of_an_entry_is_told_at_no_length(caplo
     assert len(told) < 3_000 and told.endswith("is not for us") and entry.id in told
 
 
+async def test_a_reject_is_told_by_its_reason_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    def apply(entries, tx) -> None:
+        for entry in entries:
+            raise gossiplog.Reject("unknown operation\n\x1b[31mforged line", id=entry.id)
+
+    async with memory_log(3) as other, gossiplog.open(":memory:", topic=TOPIC, apply=apply) as log:
+        bad = await other.append("bad")
+        await log.insert(bad.value)
+    (told,) = [record.getMessage() for record in caplog.records if record.name == "gossiplog.application"]
+    assert told.endswith(r"aside: unknown operation\n\x1b[31mforged line") and "Traceback" not in told
+
+
 async def test_fault_in_one_stream_ends_that_stream_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async with memory_log(1) as log, open_service(log) as hub, stranger(hub) as client:
 
@@ -485,7 +497,7 @@ async def test_log_that_is_closed_takes_no_more_which_is_no_fault(caplog: pytest
             stream = await client.open_stream([PUSH])
             await stream.send_all(b"".join(encode_frame(encode_event(Insert(entry.key, entry.value))) for entry in entries))
             await eventually(lambda: hub.counts.get("entries ignored", 0) == 2)
-    (said,) = {record.levelname for record in caplog.records if record.message == "entries not stored"}
+    (said,) = {record.levelname for record in caplog.records if record.message.startswith("entries not stored")}
     assert said == "DEBUG"
 
 
