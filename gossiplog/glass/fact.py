@@ -149,7 +149,7 @@ class Fact:
         return Fact.from_record(plain_json.decode(line))
 
 
-_PLAIN_BYTES, _ESCAPED_BYTES = 150, 12
+_PLAIN_BYTES, _ESCAPED_BYTES = 400, 12
 """Of the names and numbers of a fact, and at most of a character."""
 _REQUIRED = ("scenario", "router", "seq", "time_s", "kind", "node")
 _COLUMNS = frozenset(name for name, _ in TRACE_SCHEMA)

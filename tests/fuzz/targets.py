@@ -5,12 +5,13 @@ it is in canonical form, so encoding it gives the same bytes, or the same value 
 """
 
 import io
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gossiplog.archive.jsonl import entry_to_line
 from gossiplog.archive.source import ArchiveFormat, read_archive
-from gossiplog.codec import dag_json, pcf
+from gossiplog.codec import dag_json, pcf, plain_json
 from gossiplog.codec.base32hex import decode_base32hex, encode_base32hex
 from gossiplog.codec.clock import decode_clock, encode_clock
 from gossiplog.codec.did import decode_did
@@ -21,6 +22,7 @@ from gossiplog.codec.varint import decode_varint, encode_varint
 from gossiplog.entry import Ed25519Signer, Entry, Outcome, Rule, decode_id, encode_id, sign_entry, validate, verify_signature
 from gossiplog.entry.ed25519 import verify_fully
 from gossiplog.errors import DecodeError, EncodeError, KeyFileError, ProtocolNotSupported, RemoteProtocolError
+from gossiplog.glass import Fact
 from gossiplog.net.transport.multistream import MULTISTREAM, Offer, Proposal, encode_line
 from gossiplog.net.transport.websocket_frames import BINARY, CLOSE, PING, FrameReader, decode_close, encode_close
 from gossiplog.net.transport.websocket_frames import encode_frame as encode_websocket_frame
@@ -172,6 +174,24 @@ def fuzz_dag_json(data: bytes) -> None:
         # Keys in another order can make a map that is misread when it is sorted.
         return
     assert dag_json.encode(dag_json.decode(text)) == text
+
+
+def fuzz_plain_json(data: bytes) -> None:
+    try:
+        value = plain_json.decode(data)
+    except DecodeError:
+        return
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8")
+    assert json.dumps(plain_json.decode(text)) == json.dumps(value)
+
+
+def fuzz_fact(data: bytes) -> None:
+    try:
+        fact = Fact.from_json(data.decode("utf-8", "replace"))
+    except DecodeError:
+        return
+    assert Fact.from_json(fact.to_json()) == fact
+    assert len(fact.to_json()) <= fact.weight()
 
 
 def fuzz_protobuf(data: bytes) -> None:
@@ -355,6 +375,7 @@ def fuzz_multistream(data: bytes) -> None:
         assert side.protocol is not None or len(rest) <= 1024 + 256
 
 
+FACT = Fact("t", "r", 7, 12.5, "deliver", "me", "you", "push", "0" * 32, 1, 2, 3, "gossip", "rule", "\u2028\x00 <b>", 9)
 JSON_SEEDS = tuple(dag_json.encode(pcf.decode(payload)) for payload in PAYLOADS)
 TREE_VALUES = {
     "nodes": [{"level": 1, "key": b"k", "hash": b"h"}, {"level": 2**32 - 1, "key": None, "hash": b""}],
@@ -434,6 +455,8 @@ TARGETS = (
     Target("link-text", fuzz_link_text, tuple(link_text(cid).encode() for cid in LINKS)),
     Target("pcf", fuzz_pcf, PAYLOADS),
     Target("dag-json", fuzz_dag_json, JSON_SEEDS),
+    Target("plain-json", fuzz_plain_json, JSON_SEEDS),
+    Target("fact", fuzz_fact, (FACT.to_json().encode(),)),
     Target("protobuf", fuzz_protobuf, (TREE.encode(TREE_VALUES),)),
     Target("frames", fuzz_frames, (b"".join(map(encode_frame, (b"", b"a", b"b" * 200))),)),
     Target("yamux-header", fuzz_yamux_header, tuple(encode_header(kind, Flags.SYN, kind < 2, 7) for kind in FrameKind)),

@@ -9,6 +9,8 @@ from functools import partial
 import pytest
 import trio
 from glass_support import following, seen_log
+from hypothesis import given
+from hypothesis import strategies as st
 from loop_watch import watching_loop
 from network_support import PATIENCE_S, TOPIC, eventually, fetch, free_port, until_equal
 
@@ -19,6 +21,7 @@ from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service.registry import open_service
 from gossiplog.web import make_http
 from gossiplog.web.glass import Gather, GlassSettings
+from gossiplog.web.glass.following import _Events
 
 
 @asynccontextmanager
@@ -172,6 +175,15 @@ async def test_liar_harms_nobody_and_is_named(form: str) -> None:
             assert answer.status == 200 and b"secret" not in answer.body
         error = (await fetch(page, "/api/glass/nodes")).json[1]["error"]
         assert error and len(error) <= 300
+
+
+@given(st.lists(st.binary(max_size=20), max_size=8), st.integers(1, 30))
+def test_events_are_the_same_however_they_are_cut(parts: list[bytes], step: int) -> None:
+    data = b"\n\n".join([b"data: " + part for part in parts])
+    whole, cut = _Events(), _Events()
+    expected = list(whole.feed(data))
+    found = [event for at in range(0, len(data), step) for event in cut.feed(data[at : at + step])]
+    assert found == expected
 
 
 async def test_what_a_watched_server_says_is_read_in_turns_and_in_linear_time() -> None:
