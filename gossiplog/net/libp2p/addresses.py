@@ -82,7 +82,7 @@ class Address:
         rest = iter(words)
         for name in rest:
             if name in _OTHER_TRANSPORTS:
-                raise DecodeError(f"{text!r} is of a transport that is not spoken here, {name}: TCP is, and WebSocket over it")
+                raise DecodeError(f"{text!r} is not a TCP address: {name} is not spoken here, but TCP is, and WebSocket over it")
             if name not in _CODES:
                 raise DecodeError(f"{text!r} is not a TCP address that is spoken here: {name[:40]!r}")
             parts.append((name, "" if name in _FLAGS else next(rest, "")))
