@@ -273,7 +273,7 @@ async def test_rust_that_switched_its_pubsub_off_is_dialled_anew(
         entry = chain([b"\x01"])[0]
         await theirs.ask("publish", topic=TOPIC, data=event(entry).hex())
         await until(lambda: log.has(entry.id))
-        warnings = [record for record in caplog.records if record.getMessage() == "pubsub ended on a connection that stays"]
+        warnings = [record for record in caplog.records if getattr(record, "event", "") == "pubsub ended on a connection that stays"]
         assert len(warnings) == 1
 
 

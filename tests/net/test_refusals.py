@@ -70,7 +70,7 @@ async def test_client_hears_what_is_not_taken_whether_it_was_pushed_or_pulled(
                 facts = [fact for fact in service.observer.ring.facts() if fact.kind == "refused"]
                 assert {fact.rule for fact in facts} == {rule}
                 assert {fact.message for fact in facts} <= expected
-    warned = [record for record in caplog.records if record.message == "hub does not take entries of ours"]
+    warned = [record for record in caplog.records if getattr(record, "event", "") == "hub does not take entries of ours"]
     assert len(warned) == 1
 
 

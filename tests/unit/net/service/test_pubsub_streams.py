@@ -129,7 +129,7 @@ async def test_connection_whose_pubsub_ended_is_closed_and_its_peer_dialled_anew
             assert dialled.pop() == ours.peer
         assert trio.current_time() > ANEW_FIRST_S
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert [record.message for record in warnings].count("pubsub ended on a connection that stays") == 2
+    assert [record.event for record in warnings].count("pubsub ended on a connection that stays") == 2
 
 
 async def test_message_that_fits_no_frame_is_counted_and_nothing_else_is_lost() -> None:
@@ -200,7 +200,7 @@ async def test_peer_without_sync_is_warned_of_once_however_often_it_is_tried_and
                     before = service.peers[ours.peer].counts["syncs"]
                     service._act(StartSync(ours.peer, Source(), -1))
                     await eventually(lambda: service.peers[ours.peer].counts["syncs"] > before)
-    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [getattr(record, "event", record.message) for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == ["protocol not served there", "sync ended early"]
 
 
