@@ -103,6 +103,7 @@ class FsckReport:
         set_aside: How many entries the repair moved to the quarantine.
         unsupported: How many entries are of a signature scheme that is not accepted here: whole, and their signatures unverified.
         unsupported_reason: Which scheme, extra or variable the first of them lacks.
+        entries_topic: What all entries have for their topic, where that is not the log's: then it is the log's that is damaged.
     """
 
     entries: int
@@ -114,6 +115,7 @@ class FsckReport:
     set_aside: int = 0
     unsupported: int = 0
     unsupported_reason: str | None = None
+    entries_topic: str | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -133,6 +135,8 @@ class Audit:
         self._findings: list[Finding] = []
         self._entries = self._valid = self._problems = self._duplicates = self._unsupported = 0
         self._unsupported_reason: str | None = None
+        # Other topics than the log's that entries name; more than one are entries of others.
+        self._topics: set[str] = set()
         # The entries without children so far. Parents come first, so it is never much larger than it is in the end.
         self._sinks: set[bytes] = set()
         # What must be there, counted one by one, and how many rows there are.
@@ -157,6 +161,7 @@ class Audit:
             tuple(self._findings),
             unsupported=self._unsupported,
             unsupported_reason=self._unsupported_reason,
+            entries_topic=None if self._valid or self._unsupported or len(self._topics) != 1 else next(iter(self._topics)),
         )
 
     def note(self, kind: str, where: str, detail: str) -> None:
@@ -181,6 +186,8 @@ class Audit:
                     unverified[seq] = verdict
             else:
                 self.note(Kind.ENTRY, f"seq {seq}", f"{verdict.rule}: {verdict.reason}")
+                if verdict.rule == Rule.TOPIC and verdict.entry is not None and len(self._topics) < _TOPICS_MAX:
+                    self._topics.add(verdict.entry.envelope.topic)
         wanted = dict.fromkeys(key for _, entry in whole for key in (entry.key, *entry.parent_keys))
         leaves = yield from ask(ReadLeaves(list(wanted)))
         valid = [(seq, entry) for seq, entry in whole if seq not in unverified or self._is_vouched_for(seq, entry, leaves, unverified[seq])]
@@ -407,6 +414,7 @@ class Audit:
 _USUAL_DID = "did:key:z6Mk"
 _USUAL_DID_CHARS = 56
 _TWINS_MAX = 10_000
+_TOPICS_MAX = 2
 _DEFECTS_MAX = 100
 
 

@@ -170,17 +170,15 @@ class LogCare(LogReader):
         Valid entries whose ancestors are missing go to the quarantine, under the rule `parents`.
 
         Args:
-            source: The damaged log's store, open for reading; None if it does not open at all.
+            source: The damaged log's store, open for reading; None if it does not open at all. Its topic, too, may be damaged: what it has
+                of another one than this log's is left out.
             pages: What else may be VALUEs, as `store.sqlite_pages` finds them.
             on_progress: Called now and then with the number of rows that were looked at.
 
         Raises:
-            LocalProtocolError: The topics differ.
             ReadOnlyLog: This log is open read-only.
             StoreError: This log's store failed; what was salvaged before is kept.
         """
-        if source is not None and source.topic != self.topic:
-            raise LocalProtocolError(f"topic {source.topic!r}, expected {self.topic!r}")
         if self.read_only:
             raise ReadOnlyLog(f"{self.location} is open read-only")
         retry = partial(self.retrying, rules=REPAIRED_RULES)

@@ -125,11 +125,16 @@ async def check_and_repair(
 
     Raises:
         RepairRefused, StoreError: As `repair`.
+        DamagedLog: The log's topic is not that of its entries, all of which a repair would set aside.
         LocalProtocolError: Something is wrong, and entries of the log are of a signature scheme that is not accepted here.
     """
     before = await check(store, verify, on_progress)
     if before.is_clean:
         return before
+    if before.entries_topic is not None:
+        message = f"the topic {store.topic!r} of the log is damaged: its entries have {before.entries_topic!r}"
+        hint = "`gossiplog sync --heal` builds the log anew beside a replica, `gossiplog salvage` without one; both ask the entries"
+        raise DamagedLog(message, hint=hint)
     if before.unsupported:
         # What a damaged row is and what an entry of another scheme could no longer be told apart once the index is built anew.
         count = f"{before.unsupported} of {before.entries} entries"

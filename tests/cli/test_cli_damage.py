@@ -195,3 +195,29 @@ def test_a_row_of_50_mb_does_not_make_a_repair_endless(cli, app) -> None:
     assert report["setAside"] >= 2_000
     # 1.6 s, and more than 30 s while the whole row went into the quarantine.
     assert time.process_time() - began < 15
+
+
+CHANGED_TOPIC = "UPDATE gossiplog_log SET topic = 'clj.example'"
+
+
+def test_a_changed_byte_of_the_stored_topic_is_found_and_the_entries_are_asked(cli, longer, healthy) -> None:
+    damage(Path(longer), CHANGED_TOPIC)
+    assert TOPIC in cli("fsck", longer, "--table", code=3).err
+    refused = cli("fsck", longer, "--repair", "--yes", "--json", code=3).error
+    assert TOPIC in refused["message"] and "salvage" in refused["hint"]
+    assert rows(Path(longer), "SELECT count(*) FROM gossiplog_entries") == [(60,)]
+    report = cli("salvage", longer, "saved.db", "--json").record
+    assert (report["entries"], report["waiting"], report["missing"]) == (60, 0, [])
+    assert cli("stat", "saved.db", "--json").record["topic"] == TOPIC
+    assert "not other.example" in cli("salvage", longer, "third.db", "--topic", "other.example", code=1).err
+    assert cli("sync", longer, healthy, "--heal", "--json").record["healed"]["clean"]
+    assert cli("stat", longer, "--json").record["topic"] == TOPIC
+    assert cli("log", longer, "--json").out == cli("log", healthy, "--json").out
+
+
+def test_a_log_is_not_healed_from_one_of_another_topic(cli, longer) -> None:
+    cli("init", "foreign.db", "--topic", "other.example")
+    damage(Path(longer), CHANGED_TOPIC)
+    before = Path(longer).read_bytes()
+    assert "topic" in cli("sync", longer, "foreign.db", "--heal", code=1).err
+    assert Path(longer).read_bytes() == before

@@ -103,7 +103,12 @@ async def _count(log: GossipLog) -> int | None:
 def _advise(log: str, report: FsckReport, out: Output, *, is_repair: bool) -> None:
     from ...log.fsck import Kind
 
-    if any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings):
+    if report.entries_topic is not None:
+        topic = clean(report.entries_topic)
+        out.note(
+            f"the entries have topic {topic}: `gossiplog salvage {log} TARGET` and `gossiplog sync --heal` build the log anew under it"
+        )
+    elif any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings):
         out.note(
             f"`gossiplog sync --heal {log} OTHER` makes it whole from another replica, `gossiplog salvage {log} TARGET` saves what is left"
         )
@@ -121,6 +126,7 @@ def _record(report: FsckReport) -> dict[str, Any]:
         "valid": report.valid,
         "unsupported": report.unsupported,
         "unsupportedReason": report.unsupported_reason,
+        "entriesTopic": report.entries_topic,
         "problems": report.problems,
         "duplicates": report.duplicates,
         "findings": findings,

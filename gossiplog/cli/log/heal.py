@@ -106,7 +106,8 @@ class Healing:
 
         async with opened(self.log) as log:
             report = await log.fsck()
-        return report.problems > FINDINGS_MAX or any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings)
+        is_torn = any(each.kind in (Kind.FILE, Kind.UNREADABLE) for each in report.findings)
+        return is_torn or report.problems > FINDINGS_MAX or report.entries_topic is not None
 
     async def _rebuild(self, topic: str | None) -> None:
         from ...store.sqlite.file import has_mark

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,9 +94,7 @@ async def salvage_log(log: Location, target: Location, topic: str | None, out: O
         StoreError: The target failed.
     """
     async with _damaged(log) as source:
-        known = topic or (source.topic if source is not None else None) or _find_topic(log)
-        if source is not None and source.topic != known:
-            raise TopicMismatch(f"{log} has topic {source.topic!r}, not {known!r}")
+        known = _choose_topic(log, topic, None if source is None else source.topic, await _find_topics(source, log))
         async with opened(target, read_only=False, create=True, topic=known) as saved:
             with Progress("salvaging", is_shown=not out.is_strict) as progress:
                 return await saved.salvage_from(source, _scan(log), on_progress=progress.at)
@@ -130,19 +129,46 @@ def _scan(log: Location) -> Iterator[bytes]:
     return iter(()) if log.is_url else scan_values(Path(log))
 
 
-def _find_topic(log: Location) -> str:
-    """Ask the entries themselves, where the log cannot say what its topic is."""
+async def _find_topics(source: Store | None, log: Location) -> Counter[str]:
+    """Ask the entries themselves for their topic: it is under their signatures, and what the log says of it may be damaged."""
     from ...entry import validate
+    from ...replica.fsck import DAMAGE, as_bytes, read_around
 
-    verdicts = (validate(value) for value in _scan(log))
-    topics = Counter(
-        verdict.entry.envelope.topic
-        for verdict in itertools.islice((each for each in verdicts if each.accepted), _TOPIC_ENTRIES)
-        if verdict.entry is not None
-    )
+    topics: Counter[str] = Counter()
+
+    def ask(values: Iterable[bytes]) -> None:
+        verdicts = (validate(value) for value in values)
+        valid = (each.entry for each in verdicts if each.entry is not None and (each.accepted or each.rule == "scheme"))
+        topics.update(entry.envelope.topic for entry in itertools.islice(valid, _TOPIC_ENTRIES))
+
+    if source is not None:
+        with contextlib.suppress(*DAMAGE):
+            async with source.snapshot() as reader, contextlib.aclosing(read_around(reader)) as pages:
+                async for rows, _ in pages:
+                    ask([as_bytes(value) for _, value in rows[: 2 * _TOPIC_ENTRIES]])
+                    if topics:
+                        break
+    if not topics:
+        ask(_scan(log))
+    return topics
+
+
+def _choose_topic(log: Location, wanted: str | None, stored: str | None, topics: Counter[str]) -> str:
+    """Choose what the target's topic is.
+
+    Raises:
+        TopicMismatch: No entry has the one that is wanted.
+        Failure: Nobody knows the topic.
+    """
+    names = ", ".join(clean(name) for name in sorted(topics))
+    if wanted is not None:
+        if wanted not in (topics or (stored, None)) and (topics or stored is not None):
+            raise TopicMismatch(f"{log} has topic {names or stored}, not {wanted}")
+        return wanted
+    if stored is not None and (stored in topics or not topics):
+        return stored
     if not topics:
         raise Failure(f"there is no entry in {log}", code=ExitCode.INTEGRITY, kind="damaged-log")
     if len(topics) > 1:
-        names = ", ".join(clean(name) for name in sorted(topics))
         raise Failure(f"{log} has entries of several topics: {names}", hint="say which with --topic", code=ExitCode.USAGE, kind="usage")
     return next(iter(topics))
