@@ -152,12 +152,12 @@ def root() -> None:
 
 
 def _accept_schemes(names: str) -> None:
-    """Accept entries of further signature schemes in all that this process does: `eip712`."""
+    """Accept entries of further signature schemes in all that this process does: `eip712`, `canvas-snapshot`."""
     wanted = frozenset(names.replace(",", " ").split())
     if not wanted:
         return
-    if unknown := wanted - {"ed25519", "eip712"}:
-        raise click.UsageError(f"GOSSIPLOG_SCHEMES names {min(unknown)}, expected ed25519 or eip712")
+    if unknown := wanted - {"ed25519", "eip712", "canvas-snapshot"}:
+        raise click.UsageError(f"GOSSIPLOG_SCHEMES names {min(unknown)}, expected ed25519, eip712 or canvas-snapshot")
     from ..entry.schemes import DEFAULT_SCHEMES, accept_schemes
 
     if "eip712" in wanted:

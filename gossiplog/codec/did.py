@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from ..errors import DecodeError
 from .base58 import ALPHABET, decode_base58, encode_base58
-from .varint import encode_varint
+from .varint import decode_padded_varint, encode_varint
 
 __all__ = ["DID_CHARS_MAX", "ED25519_CODE", "decode_did", "encode_did"]
 
@@ -23,8 +23,6 @@ DID_CHARS_MAX = 512
 """Room for a varint as padded as the reference takes it (147 bytes) and a key of 200 bytes; base58 is quadratic, so there is a limit."""
 
 _DID = re.compile(f"did:key:z([{ALPHABET}]+)")
-_PADDED_VARINT_BYTES_MAX = 147
-"""The reference multiplies by 2 ** shift in floating point, which gives NaN from the 148th byte on."""
 
 
 def encode_did(code: int, public_key: bytes) -> str:
@@ -45,9 +43,8 @@ def decode_did(did: str) -> tuple[int, bytes]:
     if match is None:
         raise DecodeError(f"{did!r} is no did:key in base58btc")
     data = decode_base58(match[1])
-    code = 0
-    for index, byte in enumerate(data[:_PADDED_VARINT_BYTES_MAX]):
-        code |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return code, data[index + 1 :]
-    raise DecodeError(f"{did!r} holds no multicodec")
+    try:
+        code, end = decode_padded_varint(data)
+    except DecodeError:
+        raise DecodeError(f"{did!r} holds no multicodec") from None
+    return code, data[end:]

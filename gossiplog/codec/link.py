@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..errors import DecodeError
 from .base58 import decode_base58, encode_base58
 from .javascript import SAFE_INTEGER_MAX
-from .varint import decode_varint
+from .varint import decode_padded_varint, decode_varint
 
 if TYPE_CHECKING:
     from multiformats import CID
@@ -55,8 +55,8 @@ Link: TypeAlias = "CID | UnknownLink"
 def check_cid(cid: bytes) -> None:
     """Accept a CID that survives the reference's decoding and encoding, in dag-cbor and in dag-json.
 
-    Version 0 is `12 20` and 32 bytes. Version 1 is `01`, a codec up to 2^53 − 1, a hash function, a length and that many bytes, each a
-    minimal varint.
+    Version 0 is `12 20` and 32 bytes. Version 1 is `01`, a codec up to 2^53 − 1 as a minimal varint, a hash function, a length and that
+    many bytes. Those two varints stay as they come in the reference, so they may be longer than they need to be.
 
     Raises:
         DecodeError: It is none of the two.
@@ -70,8 +70,8 @@ def check_cid(cid: bytes) -> None:
     codec, offset = decode_varint(cid, 1)
     if codec > SAFE_INTEGER_MAX:
         raise DecodeError(f"the CID's codec {codec} is above 2^53 − 1")
-    _, offset = decode_varint(cid, offset)
-    size, offset = decode_varint(cid, offset)
+    _, offset = decode_padded_varint(cid, offset)
+    size, offset = decode_padded_varint(cid, offset)
     if len(cid) - offset != size:
         raise DecodeError(f"the CID has a digest of {len(cid) - offset} bytes and says {size}")
 
@@ -89,7 +89,7 @@ def link_from_bytes(cid: bytes) -> Link:
         version = 1
         codec, offset = decode_varint(cid, 1)
         multihash = cid[offset:]
-    names = _names_of(codec, decode_varint(multihash)[0])
+    names = _names_of(codec, decode_padded_varint(multihash, 0)[0])
     if names is None:
         return UnknownLink(cid)
     from multiformats import CID, multibase

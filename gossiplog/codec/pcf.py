@@ -26,7 +26,18 @@ from .javascript import SAFE_INTEGER_MAX, reserved_map
 from .link import UnknownLink, check_cid, link_from_bytes
 from .pcf_encode import APPEND_DEPTH_MAX, encode
 
-__all__ = ["APPEND_DEPTH_MAX", "DEPTH_MAX", "TooDeep", "check", "check_map", "decode", "decode_shared", "encode"]
+__all__ = [
+    "APPEND_DEPTH_MAX",
+    "DEPTH_MAX",
+    "NotPortable",
+    "TooDeep",
+    "check",
+    "check_map",
+    "check_readable",
+    "decode",
+    "decode_shared",
+    "encode",
+]
 
 DEPTH_MAX = 1024
 """Levels of arrays and maps in a payload; a stated deviation, the reference's limit is its stack."""
@@ -41,13 +52,18 @@ class TooDeep(DecodeError):
     """An item has more levels of arrays and maps than we read, and is no less portable for that."""
 
 
+class NotPortable(DecodeError):
+    """An item is dag-cbor that some version of the reference reads, and not all of them write back as it came."""
+
+
 def check(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> int:
     """Prove that one item in PCF begins at `start` and return the offset after it.
 
     Bytes after the item are the caller's business. About 0.3 µs an item.
 
     Raises:
-        DecodeError: The item is not in PCF, is cut short, or has more than `depth_max` levels of arrays and maps.
+        NotPortable: The item is not in PCF, though the reference reads it.
+        DecodeError: The item is not in PCF, is cut short, or has more than `depth_max` levels of arrays and maps (`TooDeep`).
     """
     try:
         end = _check(data, start, depth_max)
@@ -60,14 +76,32 @@ def check(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> int:
     return end
 
 
-def _check(data: bytes, start: int, depth_max: int) -> int:
-    """Do `check`'s work but for slices that reach beyond the end (the offset tells) and for reserved maps."""
+def check_readable(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> int:
+    """Prove that one item begins at `start` which the reference reads, whether it is in PCF or not; return the offset after it.
+
+    Raises:
+        DecodeError: It is cut short, is no dag-cbor, or has more than `depth_max` levels of arrays and maps.
+    """
+    try:
+        end = _check(data, start, depth_max, is_strict=False)
+    except IndexError:
+        raise DecodeError("the item is cut short") from None
+    if end > len(data):
+        raise DecodeError("the item is cut short")
+    return end
+
+
+def _check(data: bytes, start: int, depth_max: int, *, is_strict: bool = True) -> int:
+    """Do `check`'s work but for slices that reach beyond the end (the offset tells) and for reserved maps.
+
+    What is merely not portable passes unless `is_strict`.
+    """
     position = start
     enclosing: list[tuple[int, bytes | None]] = []
     # What is left to read of the innermost array or map; in a map, `key` is the last key read, with its header.
     left = 1
     key: bytes | None = None
-    hazard = _PROTO_KEY in data
+    hazard = is_strict and _PROTO_KEY in data
     while True:
         if left == 0:
             if not enclosing:
@@ -80,12 +114,12 @@ def _check(data: bytes, start: int, depth_max: int) -> int:
             after = position + byte - 0x5F if 0x60 <= byte < 0x78 else _key_end(data, position)
             previous, key = key, data[position:after]
             # A canonical header sorts shorter strings first, so headers and bytes compare as one.
-            if key <= previous:
-                _refuse(position, "map keys repeat or are out of order")
-            if not key.isascii():
+            if key <= previous and (is_strict or key == previous):
+                _refuse_key(key, previous, position)
+            if is_strict and not key.isascii():
                 _check_text(key[_header_bytes(byte) :], position)
             if hazard and key == _PROTO_KEY:
-                _refuse(position, "the map key `__proto__` loses its value in the reference")
+                _refuse(position, "the map key `__proto__` loses its value in the reference", NotPortable)
             position = after
         byte = data[position]
         if byte < 0x18 or 0x20 <= byte < 0x38 or 0xF4 <= byte <= 0xF6:
@@ -93,7 +127,7 @@ def _check(data: bytes, start: int, depth_max: int) -> int:
         elif 0x60 <= byte < 0x78:
             after = position + byte - 0x5F
             text = data[position + 1 : after]
-            if not text.isascii():
+            if is_strict and not text.isascii():
                 _check_text(text, position)
             position = after
         elif 0x40 <= byte < 0x58:
@@ -104,10 +138,10 @@ def _check(data: bytes, start: int, depth_max: int) -> int:
                 raise TooDeep(f"more than {depth_max} levels of nesting at byte {position}")
             position += 1
         elif byte == 0xFB:
-            _check_float(data, position)
+            _check_float(data, position, is_strict)
             position += 9
         elif byte == 0xD8:
-            position = _check_link(data, position)
+            position = _check_link(data, position, is_strict)
         elif byte < 0xC0:
             kind = byte >> 5
             argument, position = _argument(data, position)
@@ -121,13 +155,15 @@ def _check(data: bytes, start: int, depth_max: int) -> int:
                 key = b"" if kind == 5 else None
             elif kind == 3:
                 text = data[position : position + argument]
-                if not text.isascii():
+                if is_strict and not text.isascii():
                     _check_text(text, position)
                 position += argument
             elif kind == 2:
                 position += argument
+        elif byte in _UNPORTABLE and not is_strict:
+            position += _UNPORTABLE[byte]
         else:
-            _refuse(position, f"byte {byte:#04x} begins no item of PCF")
+            _refuse(position, f"byte {byte:#04x} begins no item of PCF", NotPortable if byte in _UNPORTABLE else DecodeError)
 
 
 def decode(
@@ -176,16 +212,16 @@ def check_map(data: bytes, start: int, check_value: Callable[[str, int], int]) -
             after = check(data, position)
             item = data[position:after]
             if item <= previous:
-                _refuse(position, "map keys repeat or are out of order")
+                _refuse_key(item, previous, position)
             previous, position = item, check_value(item[_header_bytes(item[0]) :].decode(), after)
     except IndexError:
         raise DecodeError("the item is cut short") from None
     return position
 
 
-def decode_shared(data: bytes, start: int = 0) -> Any:
+def decode_shared(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> Any:
     """Decode as `decode` does, for whoever changes nothing of it: all that is empty is one object, and links are `UnknownLink`."""
-    return decode(data, start, link=UnknownLink, empty=_SHARED)
+    return decode(data, start, depth_max, link=UnknownLink, empty=_SHARED)
 
 
 def _build(data: bytes, start: int, link: Callable[[bytes], Any], empty: Sequence[Callable[[], Any]]) -> Any:
@@ -290,22 +326,22 @@ def _check_text(text: bytes, position: int) -> None:
     try:
         text.decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(f"at byte {position}: a string is not UTF-8: {error.reason}") from None
+        raise NotPortable(f"at byte {position}: a string is not UTF-8: {error.reason}") from None
     if text.startswith(_BOM):
-        _refuse(position, "a string begins with U+FEFF")
+        _refuse(position, "a string begins with U+FEFF", NotPortable)
 
 
-def _check_float(data: bytes, position: int) -> None:
+def _check_float(data: bytes, position: int, is_strict: bool) -> None:
     if position + 9 > len(data):
         raise IndexError
     number: float = _FLOAT(data, position + 1)[0]
     if number - number != 0:
         _refuse(position, f"the float {number} is not finite")
-    if number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX:
-        _refuse(position, f"the float {number} is an integer in JavaScript")
+    if is_strict and number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX:
+        _refuse(position, f"the float {number} is an integer in JavaScript", NotPortable)
 
 
-def _check_link(data: bytes, position: int) -> int:
+def _check_link(data: bytes, position: int, is_strict: bool) -> int:
     """Check tag 42 and the CID in it; return the offset after."""
     if data[position + 1] != 42 or data[position + 2] >> 5 != 2:
         _refuse(position, "a tag other than 42 around bytes")
@@ -315,7 +351,11 @@ def _check_link(data: bytes, position: int) -> int:
         raise IndexError
     if size == 0 or data[begin] != 0:
         _refuse(position, "a link does not begin with 0")
-    check_cid(data[begin + 1 : end])
+    try:
+        check_cid(data[begin + 1 : end])
+    except DecodeError as error:
+        if is_strict:
+            raise NotPortable(f"at byte {position}: {error}") from None
     return end
 
 
@@ -331,15 +371,22 @@ def _check_reserved_maps(data: bytes, start: int, end: int) -> None:
             if "/" in value:
                 reason = reserved_map(value)
                 if reason is not None:
-                    _refuse(start, reason)
+                    _refuse(start, reason, NotPortable)
             value = value.values()
         if type(value) in _WITH_ITEMS:
             # Not the millions of scalars and empty arrays that there may be.
             waiting.extend([item for item in value if type(item) in _CONTAINERS and item])
 
 
-def _refuse(position: int, reason: str) -> NoReturn:
-    raise DecodeError(f"at byte {position}: {reason}")
+def _refuse(position: int, reason: str, kind: type[DecodeError] = DecodeError) -> NoReturn:
+    raise kind(f"at byte {position}: {reason}")
+
+
+def _refuse_key(key: bytes, previous: bytes, position: int) -> NoReturn:
+    """Refuse a map's key that is not above the one before it."""
+    if key == previous:
+        _refuse(position, "a map's key repeats")
+    _refuse(position, "map keys are out of order", NotPortable)
 
 
 _CONTAINERS = (list, dict)
@@ -349,3 +396,5 @@ _WITH_ITEMS: tuple[type, ...] = (list, type(_NO_KEYS.values()))
 _SHARED = (lambda: _NO_ITEMS, lambda: _NO_KEYS)
 _ARGUMENT_MIN = (24, 1 << 8, 1 << 16, 1 << 32)
 _SIMPLE = (False, True, None)
+_UNPORTABLE = {0xF7: 1, 0xF9: 3, 0xFA: 5}
+"""`undefined`, and floats of 16 and 32 bits, with their lengths: read by the reference, and not written back by all versions of it."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from ..errors import DecodeError
 
-__all__ = ["VARINT_BYTES_MAX", "decode_varint", "encode_varint"]
+__all__ = ["VARINT_BYTES_MAX", "decode_padded_varint", "decode_varint", "encode_varint"]
 
 VARINT_BYTES_MAX = 9
 """No varint of the specification is longer: 63 bits."""
+_PADDED_BYTES_MAX = 147
+"""The reference multiplies by 2 ** shift in floating point, which gives NaN from the 148th byte on."""
 
 
 def encode_varint(value: int) -> bytes:
@@ -42,3 +44,17 @@ def decode_varint(data: bytes, start: int = 0) -> tuple[int, int]:
                 raise DecodeError(f"the varint of {value} is longer than it needs to be")
             return value, start + index + 1
     raise DecodeError(f"the varint has more than {VARINT_BYTES_MAX} bytes")
+
+
+def decode_padded_varint(data: bytes, start: int = 0) -> tuple[int, int]:
+    """Decode the varint at `start` as the reference's reader takes it, padded to up to 147 bytes; return it and the offset after it.
+
+    Raises:
+        DecodeError: `data` ends within it, or it has more bytes.
+    """
+    value = 0
+    for index, byte in enumerate(data[start : start + _PADDED_BYTES_MAX]):
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, start + index + 1
+    raise DecodeError("the varint is cut short")

@@ -20,7 +20,18 @@ from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
 from ..codec.pcf_encode import item_header
 from ..errors import DecodeError
 from .message_id import KEY_BYTES, clock_of
-from .rules import CLOCK_MAX, NESTING_MAX, PARENTS_MAX, TOPIC_CHARS_MAX, VALUE_BYTES_LIMIT, InvalidEntry, Rule, is_topic, next_clock
+from .rules import (
+    CLOCK_MAX,
+    NESTING_MAX,
+    PARENTS_MAX,
+    SNAPSHOT_CODEC,
+    TOPIC_CHARS_MAX,
+    VALUE_BYTES_LIMIT,
+    InvalidEntry,
+    Rule,
+    is_topic,
+    next_clock,
+)
 
 __all__ = [
     "Envelope",
@@ -33,6 +44,8 @@ __all__ = [
 
 _USUAL_HEAD = b"\x85\x83\x68dag-cbor\x78\x38did:key:z6Mk"
 """A tuple of five, a signature tuple of three over dag-cbor, and the beginning of an Ed25519 did:key of 56 characters."""
+_TUPLES = b"\x85\x83"
+"""How every entry begins: a tuple of five whose first is one of three."""
 _DID_AT = 13
 _DID_END = 69
 _SIGNATURE_HEAD = b"\x58\x40"
@@ -48,7 +61,7 @@ class Envelope(NamedTuple):
         did: Who signed.
         signature: As long as the scheme makes it.
         topic: The log's name.
-        clock: At least 1.
+        clock: At least 1, or 0 of a snapshot.
         parent_keys: 20 bytes each, in the entry's order, duplicates included.
         topic_at: Where the topic's item begins in VALUE; the clock's follows it.
         parents_at: Where the array of parents begins.
@@ -75,7 +88,7 @@ def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT, *, tr
         trusted: Skip the check of the payload's form, for bytes that have passed it before.
 
     Raises:
-        InvalidEntry: It breaks one of the rules size, nesting, canonical, shape, topic (its form) or clock.
+        InvalidEntry: It breaks one of the rules size, nesting, canonical, portable, shape, topic (its form), clock, or scheme (clock 0).
     """
     limit = value_bytes_max if value_bytes_max < VALUE_BYTES_LIMIT else VALUE_BYTES_LIMIT
     if len(value) > limit:
@@ -87,7 +100,7 @@ def parse_envelope(value: bytes, value_bytes_max: int = VALUE_BYTES_LIMIT, *, tr
         try:
             end = pcf.check(value, envelope.payload_at)
         except DecodeError as error:
-            raise _not_canonical(error) from None
+            raise _not_canonical(value, error) from None
         if end != len(value):
             raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
     return envelope
@@ -240,7 +253,7 @@ def _parse_any(value: bytes) -> Envelope:
     try:
         end = pcf.check(value, 0, NESTING_MAX + 1)
     except DecodeError as error:
-        raise _not_canonical(error) from None
+        raise _not_canonical(value, error) from None
     if end != len(value):
         raise InvalidEntry(Rule.CANONICAL, f"{len(value) - end} bytes follow the entry")
     if value[0] != 0x85:
@@ -259,6 +272,11 @@ def _parse_any(value: bytes) -> Envelope:
         expected = next_clock(parent_keys)
     except DecodeError as error:
         raise InvalidEntry(Rule.CLOCK, f"a parent's key: {error}") from None
+    if clock == 0 and not parent_keys:
+        # 0.16.1 of the reference has such entries; `schemes` says of which a log may accept.
+        if (codec, did, signature) != (SNAPSHOT_CODEC, "", b"") or ":" not in topic:
+            _refuse(Rule.SCHEME, "clock 0, which is only for a snapshot without did and signature, in a topic with ':'")
+        expected = 0
     if clock != expected:
         _refuse(Rule.CLOCK, f"clock {clock}, expected {expected}")
     if clock > CLOCK_MAX:
@@ -289,7 +307,14 @@ def _parent_keys(item: bytes) -> tuple[bytes, ...]:
     return tuple(body[at + 1 : at + width] for at in range(0, len(body), width))
 
 
-def _not_canonical(error: DecodeError) -> InvalidEntry:
+def _not_canonical(value: bytes, error: DecodeError) -> InvalidEntry:
+    """Say which rule a VALUE breaks that is not in PCF. What a version of the reference may keep and pass on is nobody's fault."""
+    if isinstance(error, pcf.NotPortable):
+        try:
+            is_readable = value.startswith(_TUPLES) and pcf.check_readable(value, 0, NESTING_MAX + 1) == len(value)
+        except DecodeError:
+            is_readable = False
+        return InvalidEntry(Rule.PORTABLE if is_readable else Rule.CANONICAL, str(error))
     return InvalidEntry(Rule.NESTING if isinstance(error, pcf.TooDeep) else Rule.CANONICAL, str(error))
 
 

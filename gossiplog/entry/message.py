@@ -80,7 +80,7 @@ class Entry:
         """Check VALUE and compute its key. Everything is checked but the signature; `gossiplog.validate` checks that too.
 
         Raises:
-            DecodeError: VALUE breaks a rule, which the message begins with: size, canonical, shape, topic or clock.
+            DecodeError: VALUE breaks a rule, which the message begins with: size, canonical, portable, shape, topic or clock.
         """
         value = bytes(value)
         return cls.from_envelope(value, parse_envelope(value, value_bytes_max))

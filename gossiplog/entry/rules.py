@@ -22,6 +22,7 @@ __all__ = [
     "NESTING_DEFAULT",
     "NESTING_MAX",
     "PARENTS_MAX",
+    "SNAPSHOT_CODEC",
     "TOPIC_CHARS_MAX",
     "VALUE_BYTES_DEFAULT",
     "VALUE_BYTES_LIMIT",
@@ -42,8 +43,11 @@ NESTING_MAX = DEPTH_MAX
 NESTING_DEFAULT = APPEND_DEPTH_MAX
 """The same in an append of ours."""
 TOPIC_CHARS_MAX = 128
+SNAPSHOT_CODEC = "canvas-snapshot"
+"""Of entries that nobody signs: an application's state at the beginning of a log, as 0.16.1 of the reference makes it."""
 
-_TOPIC = re.compile(r"[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?")
+_TOPIC = re.compile(r"[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?|[a-zA-Z0-9:.-]+")
+"""What 0.13.14 takes, or what 0.16.1 does."""
 
 
 class Rule:
@@ -52,6 +56,7 @@ class Rule:
     SIZE = "size"
     NESTING = "nesting"
     CANONICAL = "canonical"
+    PORTABLE = "portable"
     SHAPE = "shape"
     TOPIC = "topic"
     CLOCK = "clock"
@@ -81,7 +86,10 @@ class InvalidEntry(DecodeError):
 
 
 def is_topic(topic: str) -> bool:
-    """Say whether a topic has the right form: `[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?`, at most 128 characters, not `.` or `..`."""
+    """Say whether a topic has the right form.
+
+    That is `[a-zA-Z0-9.-]+(#[a-zA-Z0-9]+)?` or `[a-zA-Z0-9:.-]+`, at most 128 characters, not `.` or `..`.
+    """
     return len(topic) <= TOPIC_CHARS_MAX and _TOPIC.fullmatch(topic) is not None and topic not in (".", "..")
 
 
@@ -93,7 +101,8 @@ def check_topic(topic: str) -> None:
     """
     if not is_topic(topic):
         shown = repr(topic[: TOPIC_CHARS_MAX + 1])
-        hint = f"use letters, digits, '.' and '-', and optionally '#' with letters and digits; at most {TOPIC_CHARS_MAX} characters"
+        rest = f"or without ':' one '#' and letters and digits after it; at most {TOPIC_CHARS_MAX} characters"
+        hint = f"use letters, digits, '.', '-' and ':', {rest}"
         raise LocalProtocolError(f"topic {shown} is not well formed", hint=hint)
 
 

@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from ..codec import pcf
 from ..codec.did import ED25519_CODE, decode_did
 from ..errors import DecodeError, LocalProtocolError
 from . import ed25519
+from .rules import SNAPSHOT_CODEC
 
 __all__ = [
     "CODECS",
     "DEFAULT_SCHEMES",
     "ED25519",
+    "SNAPSHOT",
     "SignatureScheme",
     "accept_schemes",
     "accepted_schemes",
@@ -55,13 +58,29 @@ class SignatureScheme:
     codecs: frozenset[str] = CODECS
 
 
+_NO_KEY = -1
+"""In the place of a multicodec where the did is empty."""
+
+
+def _is_snapshot(public_key: bytes, signed: bytes) -> bool:
+    """Whether a message under `SNAPSHOT_CODEC`, without did and signature, is a snapshot."""
+    message = pcf.decode_shared(signed, depth_max=pcf.DEPTH_MAX + 1)
+    payload = message["payload"]
+    return message["clock"] == 0 and ":" in message["topic"] and type(payload) is dict and payload.get("type") == "snapshot"
+
+
+SNAPSHOT = SignatureScheme("canvas-snapshot", _NO_KEY, _is_snapshot, 0, frozenset({SNAPSHOT_CODEC}))
+"""Vouches for nothing: it is the topic that names a snapshot's hash, and a log cannot check that."""
 ED25519 = SignatureScheme("ed25519", ED25519_CODE, ed25519.verify_signed, ed25519.SIGNATURE_BYTES)
 DEFAULT_SCHEMES: frozenset[str] = frozenset({ED25519.name})
 """What a log accepts unless it, or its process, says otherwise."""
 
 _accepted = DEFAULT_SCHEMES
 
-_SCHEMES: dict[tuple[int, str], SignatureScheme] = {(ED25519.code, codec): ED25519 for codec in CODECS}
+_SCHEMES: dict[tuple[int, str], SignatureScheme] = {
+    **{(ED25519.code, codec): ED25519 for codec in CODECS},
+    (SNAPSHOT.code, SNAPSHOT_CODEC): SNAPSHOT,
+}
 _EXTRAS = {"canvas-action-eip712": ("eip712", "ethereum"), "canvas-session-eip712": ("eip712", "ethereum")}
 
 
@@ -79,12 +98,12 @@ def register_scheme(scheme: SignatureScheme) -> None:
 
 
 def scheme_of(did: str, codec: str = "dag-cbor") -> tuple[SignatureScheme, bytes]:
-    """Return the scheme of a did:key under a codec, and the raw public key.
+    """Return the scheme of a did:key under a codec, and the raw public key; a snapshot has neither did nor key.
 
     Raises:
         DecodeError: The did is malformed, or its multicodec and the codec are no registered scheme's.
     """
-    code, public_key = decode_did(did)
+    code, public_key = (_NO_KEY, b"") if codec == SNAPSHOT_CODEC and not did else decode_did(did)
     scheme = _SCHEMES.get((code, codec))
     if scheme is None:
         raise DecodeError(f"no signature scheme is registered for multicodec {code:#x} and codec {codec[:32]}")
@@ -113,8 +132,8 @@ def extra_of(codec: str) -> tuple[str, str] | None:
 
 
 def is_ours(scheme: str) -> bool:
-    """Say whether an extra of this package brings a scheme."""
-    return any(scheme == name for name, _ in _EXTRAS.values())
+    """Say whether this package, or an extra of it, brings a scheme."""
+    return scheme == SNAPSHOT.name or any(scheme == name for name, _ in _EXTRAS.values())
 
 
 def verify_signature(did: str, signature: bytes, signed_bytes: bytes) -> bool:

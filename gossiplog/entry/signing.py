@@ -155,14 +155,14 @@ def sign_entry(
         signer: Whose entry it is.
         topic: A well-formed topic.
         clock: What `next_clock(parent_keys)` says; no replica accepts the entry with another.
-        parent_keys: 20 bytes each; written in the order given, so pass them ascending and unique.
+        parent_keys: 20 bytes each, in any order; written ascending, each once.
         payload: The payload's bytes in PCF, from `pcf.encode`.
         value_bytes_max: The size that VALUE may have.
 
     Raises:
         EncodeError: VALUE would be larger than `value_bytes_max`.
     """
-    codec = signer.codec
+    codec, parent_keys = signer.codec, sorted(set(parent_keys))
     signature = signer.sign(signed_bytes(codec, topic, clock, parent_keys, payload))
     value = build_value(codec, signer.did, signature, topic, clock, parent_keys, payload)
     if len(value) > value_bytes_max:

@@ -4,7 +4,8 @@
 |---|---|---|
 | size | [IGNORE] | VALUE has at most 4,194,294 bytes, which fill a frame, and 16,384 parents |
 | nesting | [IGNORE] | its payload has at most 1,024 levels of arrays and maps |
-| canonical | [REJECT] | VALUE is in PCF, to its last byte |
+| canonical | [REJECT] | VALUE is dag-cbor as the reference reads it, to its last byte |
+| portable | [IGNORE] | it is in PCF, so that every version of the reference writes it as it came; the parents' keys ascend |
 | shape | [REJECT] | `[[codec, did, signature], topic, clock, [keys of 20 bytes], payload]` |
 | topic | [REJECT] | the topic is well formed, and the log's own |
 | clock | [REJECT] | one more than the highest of the parents' clocks, and each of those is well formed |
@@ -32,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import compress
+from itertools import compress, pairwise
 from typing import NamedTuple, TypeAlias
 
 from ..errors import DecodeError
@@ -41,13 +42,13 @@ from .message import Entry
 from .rules import VALUE_BYTES_LIMIT, InvalidEntry, Rule
 from .schemes import CODECS, ED25519, SignatureScheme, accepted_schemes, extra_of, is_codec, is_ours, scheme_of
 
-__all__ = ["CODECS", "LATER", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judge", "validate", "validate_many"]
+__all__ = ["CODECS", "LATER", "UNSUPPORTED", "Outcome", "Rule", "Verdict", "judge", "kept", "validate", "validate_many"]
 
 VerifyApart: TypeAlias = "Callable[[Sequence[tuple[bytes, bytes]]], bytes | None]"
 """Verifies Ed25519 signatures in another place: of each it gets the public key, and the signature with what it is over. Returns a byte for
 each, 1 for a valid one and 0 for one to look at here; None if all are to be verified here."""
 _ERROR_CHARS_MAX = 120
-UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.SCHEME, Rule.UNWELCOME})
+UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.PORTABLE, Rule.SCHEME, Rule.UNWELCOME})
 """Rules that an entry may break which is good elsewhere."""
 LATER = frozenset({Rule.STORAGE, Rule.QUOTA})
 """Rules that an entry may break which is good here, and has to come again."""
@@ -141,11 +142,18 @@ def judge(
 
     Where the bytes hash to another key than theirs, that is what is said of them, whatever rule they break besides: they were changed.
     """
-    verdict = validate(value, topic=topic, schemes=schemes, value_bytes_max=value_bytes_max)
+    verdict = kept(validate(value, topic=topic, schemes=schemes, value_bytes_max=value_bytes_max))
     entry = verdict.entry
     if key is None or entry is None or entry.key == key:
         return verdict
     return Verdict(Outcome.REJECT, Rule.KEY, f"its bytes were changed: they hash to {entry.id}", entry)
+
+
+def kept(verdict: Verdict) -> Verdict:
+    """Decide about an entry that a log has held: one whose parents do not ascend came in before that was asked, and stays."""
+    if verdict.rule == Rule.PORTABLE and verdict.entry is not None:
+        return Verdict(Outcome.ACCEPT, entry=verdict.entry)
+    return verdict
 
 
 class _Claim(NamedTuple):
@@ -177,6 +185,13 @@ def _examine(value: bytes, topic: str | None, key: bytes | None, schemes: Collec
 
 
 def _accept(claim: _Claim) -> Verdict:
+    """Accept what is signed, but for the order of its parents: [IGNORE] portable.
+
+    0.16.1 of the reference takes strictly ascending parents alone, and no version's append makes others.
+    """
+    keys = claim.entry.parent_keys
+    if len(keys) > 1 and any(one >= other for one, other in pairwise(keys)):
+        return Verdict(Outcome.IGNORE, Rule.PORTABLE, "the parents' keys do not ascend, or repeat", claim.entry)
     return Verdict(Outcome.ACCEPT, None, None, claim.entry)
 
 

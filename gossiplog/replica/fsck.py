@@ -6,12 +6,11 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 from ..entry.message_id import message_key
 from ..entry.rules import VALUE_BYTES_LIMIT
-from ..entry.validation import Outcome, Rule, Verdict
+from ..entry.validation import Outcome, Rule, Verdict, kept
 from ..errors import CommitError, DamagedLog, DecodeError, LocalProtocolError, RepairRefused
 from ..log.applying import expire_tables
 from ..log.commit import restore
@@ -181,10 +180,10 @@ async def _check_entries(audit: Audit, reader: Reader, verify: Verify, on_progre
 
 
 async def verify_page(verify: Verify, values: Sequence[bytes]) -> list[Verdict]:
-    """Verify a page of VALUEs on all cores."""
+    """Verify a page of VALUEs that a log has held, on all cores."""
     chunks = [values[low : low + _CHUNK] for low in range(0, len(values), _CHUNK)]
     async with map_ordered(verify, chunks, ahead=len(chunks)) as verified:
-        return list(chain.from_iterable([chunk async for chunk in verified]))
+        return [kept(verdict) async for chunk in verified for verdict in chunk]
 
 
 async def _read_rows(reader: Reader, after: int) -> list[tuple[int, bytes]] | None:

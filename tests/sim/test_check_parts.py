@@ -264,7 +264,7 @@ def test_every_forgery_breaks_a_rule_and_all_kinds_of_them_do():
         verdict = Validator().decide(event.key, event.value)
         assert not verdict.accepted
         rules.add(verdict.rule)
-    assert rules == {"clock", "topic", "canonical", "key", "signature"}
+    assert rules == {"clock", "topic", "canonical", "portable", "key", "signature"}
 
 
 def test_validator_says_what_the_log_says():

@@ -77,10 +77,8 @@ def test_payloads_at_the_limit_of_nesting_in_codecs_of_their_own(codec: str, bey
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
 def test_other_bounds(codec: str, beyond: int) -> None:
     good, outcome = (Outcome.ACCEPT, None), beyond <= 0
-    key = encode_clock(1).ljust(20, b"k")
-    assert examined(value_of(codec, b"\x01", topic=TOPIC, clock=2, parents=(key,) * (PARENTS_MAX + beyond))) == (
-        good if outcome else (Outcome.IGNORE, "size")
-    )
+    parents = tuple(encode_clock(1) + number.to_bytes(19, "big") for number in range(PARENTS_MAX + beyond))
+    assert examined(value_of(codec, b"\x01", topic=TOPIC, clock=2, parents=parents)) == (good if outcome else (Outcome.IGNORE, "size"))
     highest = encode_clock(CLOCK_MAX - 1).ljust(20, b"k")
     clock = CLOCK_MAX + beyond
     # Only a clock right above its parent's is one.
