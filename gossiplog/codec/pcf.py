@@ -92,10 +92,7 @@ def check_readable(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> i
 
 
 def _check(data: bytes, start: int, depth_max: int, *, is_strict: bool = True) -> int:
-    """Do `check`'s work but for slices that reach beyond the end (the offset tells) and for reserved maps.
-
-    What is merely not portable passes unless `is_strict`.
-    """
+    """Do `check`'s work but for slices beyond the end (the offset tells) and reserved maps. Unless strict, what is not portable passes."""
     position = start
     enclosing: list[tuple[int, bytes | None]] = []
     # What is left to read of the innermost array or map; in a map, `key` is the last key read, with its header.
