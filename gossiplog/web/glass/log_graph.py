@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import trio
@@ -72,7 +73,7 @@ class LogGraph:
 
     def __init__(self, log: Replica) -> None:
         self._log = log
-        # One answer at a time: before it is written, nobody but us can say what it holds.
+        # One large answer at a time: before it is written, nobody but us can say what it holds.
         self._making = trio.Lock()
         self._threads = trio.CapacityLimiter(1)
 
@@ -84,7 +85,8 @@ class LogGraph:
         _, last = await self._log.run(ask(ReadCount(counted=False)))
         until = min(last, read_number(request, "until", last))
         has_text = request.query_params.get("text") == "1"
-        async with self._making:
+        # What a page asks for that follows the log is made at once, however many large ones wait.
+        async with nullcontext() if min(limit, until - after) <= _HOP else self._making:
             body = await self._make(after, until, last, limit, has_text=has_text)
         return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 
