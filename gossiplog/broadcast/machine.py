@@ -67,7 +67,7 @@ from .events import (
     SyncServed,
 )
 from .heads_check import HeadsCheck
-from .offences import Blame, RejectedIds
+from .offences import OFFENCES_MAX, Blame, RejectedIds
 from .orphans import ORPHANS_MAX, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
 from .pending import ARRIVALS_MAX, Pending, PendingInserts
@@ -322,7 +322,7 @@ class Broadcast:
             reason = f"malformed message: {error}"
             self._emit(Unwelcome(source, reason, is_blamed=True))
             self._blame(source, reason)
-            self._route(Validated(message.id, PubsubOutcome.REJECT))
+            self._reject(source, message.id, reason)
             return
         if isinstance(event, Update):
             # Heads have no place in pubsub; the reference ignores them there and so does not penalise their sender.
@@ -331,7 +331,7 @@ class Broadcast:
         if message.id in self.rejected or event.key in self.rejected:
             # Under the key of what was rejected there is either that again, in whatever wrapping, or something else under a false key.
             self._blame(source, "an entry that was rejected before")
-            self._route(Validated(message.id, PubsubOutcome.REJECT))
+            self._reject(source, message.id, "an entry that was rejected before")
             return
         is_usual = len(message.data) <= PUBLISHED_BYTES_MAX and encode_event(event) == message.data
         self._pending.insert(event, Pending(source, event.key, message.id, message.id, is_usual=is_usual))
@@ -375,7 +375,10 @@ class Broadcast:
         if pending.message_id is not None and not (pending.is_spread and pending.is_usual):
             # One entry can be wrapped in any number of ways, each with an id of its own; only one of them is worth forwarding.
             outcome = _OUTCOMES[verdict.outcome] if pending.is_usual or not verdict.accepted else PubsubOutcome.IGNORE
-            self._route(Validated(pending.message_id, outcome))
+            if outcome is PubsubOutcome.REJECT:
+                self._reject(pending.source, pending.message_id, f"{verdict.rule}: {verdict.reason}")
+            else:
+                self._route(Validated(pending.message_id, outcome))
         self.orphans.on_decided(pending.key, is_stored=verdict.accepted)
 
     def _spread(self, pending: Pending, entry: Entry, sources: Collection[PeerId]) -> None:
@@ -396,6 +399,12 @@ class Broadcast:
             # Under a wrong key the entry itself may be valid.
             self.rejected.add(verdict.entry.key)
         self._blame(pending.source, f"{verdict.rule}: {verdict.reason}")
+
+    def _reject(self, source: PeerId, message_id: MessageId, reason: str) -> None:
+        """Have the router penalise whoever brought a message. Once it reads nothing more of it, no more can be counted: that is a ban."""
+        self._route(Validated(message_id, PubsubOutcome.REJECT))
+        if source in self._peers and not self.router.is_heeded(source):
+            self._blame(source, reason, OFFENCES_MAX)
 
     def _on_orphan(self, pending: Pending, verdict: Verdict) -> None:
         if pending.message_id is not None:

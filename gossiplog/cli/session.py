@@ -90,7 +90,7 @@ async def resolve(log: GossipLog, prefix: str) -> str:
 
 
 def load_authorize(name: str) -> Any:
-    """Import the access rule that `MODULE:FUNCTION` names, the current folder searched first.
+    """Import the access rule that `MODULE:FUNCTION` names, the current folder searched last.
 
     Raises:
         Failure: There is no such module or function.
@@ -102,7 +102,7 @@ def load_authorize(name: str) -> Any:
 
 
 def load_application(name: str) -> Application:
-    """Import what `MODULE:NAME` names, an `Application` or a function that is to be one's `apply`, the current folder searched first.
+    """Import what `MODULE:NAME` names, an `Application` or a function that is to be one's `apply`, the current folder searched last.
 
     Raises:
         Failure: There is no such module or name, or it is neither.
@@ -124,7 +124,9 @@ def _import(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise Failure(f"{name!r} is not of the form MODULE:FUNCTION", code=ExitCode.USAGE, kind="usage")
-    sys.path.insert(0, "")
+    if "" not in sys.path:
+        # Last: a file there that is called as a module of the standard library would be run in its place.
+        sys.path.append("")
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:

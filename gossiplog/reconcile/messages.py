@@ -144,6 +144,11 @@ _RESULT = Schema(
 )
 
 
+MORE = b"\x03"
+SYMBOL_KINDS = (b"\x01", b"\x02", MORE, b"\x04")
+"""First bytes of frames after which symbols are decoded or made, or keys compared: what takes long where there are many of them."""
+
+
 def encode(message: Message) -> bytes:
     """Return a message in its frame."""
     match message:

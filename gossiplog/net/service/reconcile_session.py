@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from typing import Any, TypeVar, assert_never
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, assert_never
 
 import trio
 
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 CATCH_UP_S = 2.0
 """How long a session waits for the sketch; what was added by then is not added again."""
+_LONG_BYTES = 4 * 1024
 SEND_S = 60.0
 """How long a message may take to be written."""
 
@@ -44,6 +46,25 @@ async def refuse(stream: Stream, reason: str) -> None:
     with contextlib.suppress(StreamReset, ClosedError):
         await stream.send_all(messages.encode(messages.Refuse(reason)))
         stream.close_sending()
+
+
+@dataclass(frozen=True, slots=True)
+class _Over(Generic[T]):
+    """The session has ended."""
+
+    result: T
+
+
+def _advance(session: Generator[Step, Any, T], answer: Any) -> Step | _Over[T]:
+    try:
+        return session.send(answer)
+    except StopIteration as stop:
+        return _Over(stop.value)
+
+
+def _takes_long(answer: Any) -> bool:
+    """Whether a message has symbols to decode or asks for many, for which others should not have to wait: 11,000 differences take 0.3 s."""
+    return isinstance(answer, bytes) and answer[:1] in messages.SYMBOL_KINDS and (len(answer) > _LONG_BYTES or answer[:1] == messages.MORE)
 
 
 class ReconcileSession:
@@ -84,14 +105,16 @@ class ReconcileSession:
         answer: Any = None
         async with open_service_nursery() as self._nursery:
             while True:
-                try:
-                    step = session.send(answer)
-                except StopIteration as stop:
-                    result: T = stop.value
+                if _takes_long(answer):
+                    moved = await trio.to_thread.run_sync(_advance, session, answer)
+                else:
+                    moved = _advance(session, answer)
+                if isinstance(moved, _Over):
+                    result: T = moved.result
                     break
                 # The session has let go of the values by the time they are sent.
                 answer = None
-                answer = await self._take(step)
+                answer = await self._take(moved)
             self._nursery.cancel_scope.cancel()
         return result
 

@@ -1,11 +1,15 @@
 """Who has to answer for what is invalid: peers, and the places that they come from; and who has not."""
 
-import pytest
-from broadcast_support import Harness, chain, forged
+from random import Random
 
-from gossiplog.broadcast import Ban, Connected, Disconnected, Inserted, Misbehaved, PeerKind, PushOpened, Unwelcome
+import pytest
+from broadcast_support import TOPIC, Harness, chain, forged
+
+from gossiplog.broadcast import Ban, Broadcast, Connected, Disconnected, Inserted, Misbehaved, PeerKind, PushOpened, Start, Unwelcome
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.validation import Outcome, Verdict
+from gossiplog.pubsub.mesh_params import MESH_PARAMS
+from gossiplog.pubsub.registry import make_router
 from gossiplog.sync.result import Ending, SyncResult
 
 ORIGIN = "203.0.113.7"
@@ -34,6 +38,23 @@ def test_forgeries_count_over_connections_and_names_from_one_place(kind: PeerKin
     connect(node, "two", kind)
     (ban,) = forge_from(node, "two", 1, start=4)
     assert (ban.peer, ban.origin, ban.until) == ("two", ORIGIN, 600.0)
+
+
+def test_forger_by_pubsub_is_banned_once_nothing_more_of_it_is_read():
+    """Else what it sends from there on would not be counted, and it would stay until its score has faded."""
+    node = Harness()
+    node.machine = Broadcast(make_router("gossipsub", MESH_PARAMS["gossipsub"], Random(1)), TOPIC, Random(2))
+    node.tell(Start("me"))
+    for peer in ("forger", "honest"):
+        node.tell(Connected(peer, PeerKind.MESH, False, "/meshsub/1.1.0", None, origin=ORIGIN))
+    bans = list[Ban]()
+    for number, entry in enumerate(chain(5), 1):
+        node.receive("forger", forged(entry))
+        bans = node.of(Ban)
+        if bans:
+            break
+        assert node.machine.router.is_heeded("forger")
+    assert (number, [ban.peer for ban in bans], bans[0].origin) == (3, ["forger"], None)
 
 
 def test_leaving_before_the_verdict_saves_nobody():
