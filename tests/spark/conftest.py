@@ -165,7 +165,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     twin = make("twin of left", [root], SIGNERS[1])
     absent = make("absent", [left])
     orphan, both = make("orphan", [absent]), make("one of two", [absent, right])
-    other = make("other topic", topic="other.example.com")
+    other, nobodys = make("other topic", topic="other.example.com"), make("by nobody")
     forged = entry_to_line(left).replace(b'"left"', b'"Left"')
     unnamed = entry_to_line(right).partition(b",")[2]
     lines: list[tuple[bytes, str | None]] = [
@@ -180,7 +180,8 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
         (entry_to_line(other), None),
         (entry_to_line(left), None),
         (b"\xff\xfe\x00", "file"),
-        (entry_to_line(make("by nobody")).replace(b"did:key:z6Mk", b"did:key:z6Mz"), "key"),
+        (entry_to_line(nobodys).replace(b"did:key:z6Mk", b"did:key:z6Mz"), "key"),
+        (entry_to_line(make("on top of nobody's", [nobodys])), "parents"),
     ]
     path = tmp_path_factory.mktemp("foreign") / "foreign.jsonl"
     path.write_bytes(b"\n".join(line for line, _ in lines) + b"\n")

@@ -1,5 +1,8 @@
 """Verification: the same verdicts as the plain library's, whatever is wrong with the data and however it is cut."""
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -77,10 +80,20 @@ def test_foreign_data_gets_the_same_verdicts_however_it_lies(spark: Any, foreign
     assert {bytes(row["source"]) for row in rows if row["rule"] == "file"} == {b"{not json", b"\xff\xfe\x00"}
 
 
+@pytest.mark.parametrize("partitions", ["1", "4"])
+def test_a_file_gets_the_verdicts_of_verify(spark: Any, foreign: Foreign, partitions: str) -> None:
+    command = [sys.executable, "-m", "gossiplog", "verify", "--json", foreign.path]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    plain = Counter((record["accepted"], record.get("rule")) for record in map(json.loads, said.splitlines()))
+    assert plain.total() == len(foreign.rules)
+    rows = verify(read_entries(spark, foreign.path, INPUT_COLUMNS, {"partitions": partitions})).collect()
+    assert Counter((row["verdict"] == "accept", row["rule"]) for row in rows) == plain
+
+
 def test_topic_is_asked_for_and_other_entries_may_count_as_present(spark: Any, foreign: Foreign) -> None:
     entries = read_entries(spark, foreign.path, INPUT_COLUMNS)
     orphans = [bytes(row["source"]) for row in verify(entries).where("rule = 'parents'").collect()]
-    absent = gossiplog.Entry.decode(orphans[0]).parent_keys + gossiplog.Entry.decode(orphans[1]).parent_keys
+    absent = [key for orphan in orphans for key in gossiplog.Entry.decode(orphan).parent_keys]
     known = spark.createDataFrame([(key,) for key in absent], "key binary")
     counts = {(row["verdict"], row["rule"]): row["count"] for row in count_verdicts(verify(entries, topic="test.example.com", known=known))}
     assert counts[("reject", "topic")] == 1

@@ -36,10 +36,13 @@ _JUDGED = pa.schema(
         ("reason", pa.string()),
         ("place", pa.string()),
         ("source", pa.binary()),
+        ("present", pa.bool_()),
         ("parents", pa.int32()),
         ("unseen", pa.list_(pa.binary())),
     ]
 )
+_OF_A_LOG = "seq "
+"""How the places of a log's rows begin."""
 _SEEN_MAX = 200_000
 """Keys that a task remembers, about 20 MB. Nearly every parent is among those just before its child."""
 
@@ -106,14 +109,18 @@ def register_extras(schemes: Collection[str]) -> None:
 
 
 def _settle(judged: DataFrame, known: DataFrame | None) -> DataFrame:
-    """Turn down what was accepted and whose parents are not there."""
+    """Turn down what was accepted and whose parents are not there.
+
+    A parent is there if it was accepted itself, or if a log has a leaf for it, whatever became of its row: as `gossiplog verify` has it,
+    of a file and of a log.
+    """
     edges = judged.where(F.size("unseen") > 0).select(F.col("key").alias("child"), F.explode("unseen").alias("parent"))
     without_orphans = judged.withColumn("source", F.when(F.col("verdict") != _ACCEPT, F.col("source")))
     wanted, wanted_count = small(edges.select("parent").distinct())
     if wanted_count == 0:
         # Every parent was read by the task that read its child, before it.
         return without_orphans
-    keys = judged.select(F.col("key").alias("parent"))
+    keys = judged.where("present").select(F.col("key").alias("parent"))
     if known is not None:
         keys = keys.unionByName(known.select(F.col("key").alias("parent")))
     # The many keys stay where they are if the few parents fit into memory.
@@ -140,7 +147,7 @@ def _judge(
     register_extras(schemes)
     judge = _Judge(topic, value_bytes_max, frozenset(schemes))
     for batch in batches:
-        made = judge.decide(*[batch.column(name).to_pylist() for name in ("key", "value", "fault", "source")])
+        made = judge.decide(*[batch.column(name).to_pylist() for name in ("key", "value", "fault", "source", "place")])
         columns = {**made, "id": ids_of(made["key"]), "place": batch.column("place")}
         arrays = [pa.array(columns[field.name], field.type) for field in _JUDGED]
         yield pa.RecordBatch.from_arrays(arrays, schema=_JUDGED)
@@ -157,30 +164,39 @@ class _Judge:
         self._order: deque[bytes] = deque()
 
     def decide(
-        self, keys: list[bytes | None], values: list[bytes | None], faults: list[str | None], sources: list[bytes | None]
+        self,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        faults: list[str | None],
+        sources: list[bytes | None],
+        places: list[str | None],
     ) -> dict[str, list[Any]]:
         """Return columns of `_JUDGED`, all but id and place; nearly every row is accepted, so these are written as if all were."""
         size = len(keys)
         empty: dict[str, list[Any]] = {name: [None] * size for name in ("rule", "reason", "source", "unseen")}
-        made: dict[str, list[Any]] = {"key": keys, "verdict": [_ACCEPT] * size, "parents": [0] * size, **empty}
+        made: dict[str, list[Any]] = {
+            "key": keys, "verdict": [_ACCEPT] * size, "present": [True] * size, "parents": [0] * size, **empty
+        }  # fmt: skip
 
         def refuse(verdict: str, rule: str | None, reason: str | None, source: bytes | None) -> None:
             made["verdict"][at], made["rule"][at], made["reason"][at], made["source"][at] = verdict, rule, reason, source
+            is_kept = made["present"][at] = (places[at] or "").startswith(_OF_A_LOG)
+            if is_kept:
+                self._remember(keys[at])
 
         for at, value in enumerate(values):
             key = keys[at]
             if value is None:
                 refuse(_REJECT, "file", faults[at] or "there is no VALUE", sources[at])
-                self._remember(key)
                 continue
             verdict = judge(value, key, topic=self._topic, schemes=self._schemes, value_bytes_max=self._value_bytes_max)
             entry = verdict.entry
             if key is None and entry is not None:
                 key = keys[at] = entry.key
-            self._remember(key)
             if entry is None or not verdict.accepted:
                 refuse(verdict.outcome.value, verdict.rule, verdict.reason, value)
             else:
+                self._remember(key)
                 made["parents"][at] = len(entry.parent_keys)
                 if not self._seen.issuperset(entry.parent_keys):
                     # An orphan is quarantined with its VALUE, and it is not known yet whether this is one.
