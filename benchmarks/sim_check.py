@@ -33,11 +33,12 @@ def bugs() -> list[str]:
     """The planted bugs and a seed that catches each, from the list that the tests go through."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests/sim"))
     from planted_bugs import PLANTED_BUGS
+    from planted_later_bugs import LATER_BUGS, MISSED_BUGS
     from planted_law_bugs import LAW_BUGS
     from planted_reconcile_bugs import RECONCILE_BUGS
     from planted_router_bugs import ROUTER_BUGS
 
-    bugs = (*PLANTED_BUGS, *ROUTER_BUGS, *LAW_BUGS, *RECONCILE_BUGS)
+    bugs = (*PLANTED_BUGS, *ROUTER_BUGS, *LAW_BUGS, *RECONCILE_BUGS, *MISSED_BUGS, *LATER_BUGS)
     caught = sum(bug.seed is not None for bug in bugs)
     rows = [f"{'-' if bug.seed is None else bug.seed:>6}  {bug.name:<42}{bug.what}" for bug in bugs]
     return [f"{len(bugs)} planted bugs, {caught} caught; a seed that catches it", *rows]

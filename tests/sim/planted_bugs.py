@@ -219,7 +219,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(2, "no heads after sync", "what a sync brought is told to nobody", instead(Pushes, "heads_to_all_but", nothing)),
     PlantedBug(
-        9,
+        13,
         "no heads after a broken sync",
         "what a sync brought before its source left is told to nobody",
         around(Broadcast, "_on_sync_finished", tell_heads_only_while_source_is_here),
@@ -240,7 +240,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
     PlantedBug(46, "lies go unnoticed", "the children of a node are not checked", instead(checked_module, "check_children", nothing)),
     PlantedBug(0, "server without snapshot", "a session sees the log change", instead(MemoryState, "snapshot", lambda self: self)),
     PlantedBug(
-        63,
+        9,
         "claimed keys are remembered",
         "a forgery under an honest key keeps the honest entry out",
         around(Broadcast, "_on_rejected", remember_claimed_key),

@@ -141,7 +141,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(9, "the cache is emptied", "at each heartbeat", around(MessageCache, "shift", forget_on_shift)),
     PlantedBug(0, "messages go back", "to whom they came from", around(Meshsub, "_recipients", answer_nobody)),
     PlantedBug(0, "one peer is left out", "the first of the mesh is not forwarded to", around(Meshsub, "_recipients", forward_to_most)),
-    PlantedBug(34, "trees announce nothing", "lazy links carry nothing", instead(Tree, "flush", nothing)),
+    PlantedBug(13, "trees announce nothing", "lazy links carry nothing", instead(Tree, "flush", nothing)),
     PlantedBug(4, "the timer for missing messages fires once", "and is never set again", instead(Wake, "is_due", fire_once)),
     PlantedBug(
         11, "answers come for the gone", "a peer's questions outlive it", around(Broadcast, "_on_disconnected", keep_answers_for_the_gone)
@@ -150,7 +150,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(4, "tree prunes are not heeded", "duplicates go on", instead(Tree, "on_prune", nothing)),
     PlantedBug(9, "unwanted copies are sent", "IDONTWANT is not heeded", instead(Gossip, "on_idontwant", nothing)),
     PlantedBug(4, "neighbours are not dropped", "an overlay keeps who left", instead(View, "on_gone", nothing)),
-    PlantedBug(163, "what failed is not repeated", "a GRAFT that met a full queue is lost", instead(Draft, "add_failed", never)),
+    PlantedBug(33, "what failed is not repeated", "a GRAFT that met a full queue is lost", instead(Draft, "add_failed", never)),
     PlantedBug(
         14,
         "updates are missed",

@@ -20,7 +20,7 @@ from ...entry.rules import next_clock
 from ...entry.signing import Ed25519Signer, sign_entry
 from ...log.requests import ReadHeads
 from ...plan import Request
-from ...pubsub.rpc import Message, Rpc
+from ...pubsub.rpc import Control, Message, Prune, Rpc
 from ...pubsub.types import MessageId, PeerId, Topic
 from ...store.memory.state import MemoryState
 from ...sync.rate import TokenBucket
@@ -73,6 +73,8 @@ class Vice(Enum):
     """Send what was heard back to its sender, and to others, as if it were news."""
     SPAM = "spam"
     """Say what is well-formed and of no use: grafts, prunes, announcements, requests, ghosts."""
+    FICKLE = "fickle"
+    """End all links in a mesh again and again, for a second."""
 
 
 class Byzantine(Replica):
@@ -129,6 +131,9 @@ class Byzantine(Replica):
                 self._inject([self._evil.choice(peers)], data)
             case Vice.SPAM:
                 self._spam([peer for peer in peers if self.wires[peer].kind_for(self) is PeerKind.MESH])
+            case Vice.FICKLE:
+                for wire in [wire for wire in self.wires.values() if wire.kind_for(self) is PeerKind.MESH]:
+                    self.world.send_rpc(wire, self, Rpc(control=Control(prune=(Prune(Topic(TOPIC), (), 1),))))
             case Vice.ECHO | Vice.CENSOR | Vice.LIE | Vice.GAPS | Vice.MUTE:
                 pass
 

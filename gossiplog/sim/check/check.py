@@ -44,6 +44,8 @@ PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 """Routers that bring every message to every peer as long as no connection loses anything; the others need a new connection for that."""
 LARGE_BYTES = 500
 """Enough for IDONTWANT to be said of an entry."""
+DRAWN: list[Vice] = [vice for vice in Vice if vice is not Vice.FICKLE]
+"""The vices of all seeds; that one is for long histories."""
 ANSWERS_MAX = 40
 TROUBLE_S, LATE_S = 4.0, 2.0
 """How long a disk is in trouble, and how late it is, at most."""
@@ -151,7 +153,7 @@ class _Run:
         self.seed = seed
         self.world = World(seed, LinkFaults())
         validator = Validator()
-        params = draw_params(plan.router, rng)
+        params = draw_params(plan, rng)
         if isinstance(params, pubsub_params.MeshsubParams):
             self.watch.routers.mesh = params
         new_router = partial(make_router, plan.router, params)
@@ -168,9 +170,9 @@ class _Run:
                 self.watch.correct[replica.id] = replica
             elif number < total:
                 evil = Byzantine(self.world, spec, new_router, validator, self.watch, seed)
-                vices = rng.sample(list(Vice), rng.randint(1, 3))
+                vices = rng.sample(DRAWN, rng.randint(1, 3))
                 if plan.is_long and not self.byzantine:
-                    vices = [Vice.REPLAY]
+                    vices = [Vice.REPLAY, Vice.FICKLE]
                 evil.corrupt(vices, self.watch.lied.add)
                 plan.notes.append("+".join(vice.value for vice in vices))
                 self.byzantine.append(evil)

@@ -17,12 +17,16 @@ __all__ = ["Plan", "draw_params", "draw_plan", "draw_spec"]
 ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
 """How late a replica's log may answer it, how late it may notice that a sync is over, and its timers fire."""
 SMALL_MESH: dict[str, Any] = {"D": 3, "D_lo": 2, "D_hi": 4, "D_out": 1, "D_score": 2, "prune_backoff_s": 4.0}
+LARGE_MESH: dict[str, Any] = {"D": 20, "D_lo": 20, "D_hi": 24, "prune_backoff_s": 4.0}
 WORK = 4_000
 """Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
 KINDS, STRANGER_SEED, RECONCILE_SEED, LONG_SEED, SHARED_SEED, TROUBLE_SEED = 10, 6, 2, 3, 7, 8
 """Of ten seeds, the sixth has an access rule and a stranger, in the second replicas reconcile, the third has a long history in which old
-messages come again, in the seventh other processes write to logs, and in the eighth disks refuse transactions, fill up, or are late.
+messages come again and queues are full, in the seventh other processes write to logs, and in the eighth disks refuse transactions, fill
+up, or are late.
 """
+FULL = 0.3
+"""The share of RPCs and pushes that find a full queue there, at most."""
 LONG_S = 40.0
 """What a long history takes, at least: longer than anything that is kept for some heartbeats."""
 
@@ -89,6 +93,9 @@ def draw_plan(seed: int, rng: random.Random) -> Plan:
     if has_link_faults:
         shares = [share * rng.random() * rng.randrange(2) for share in (0.3, 0.2, 0.3, 0.05, 0.02, 0.005, 0.5, 0.5)]
         faults = LinkFaults(*shares)
+    if kind == LONG_SEED:
+        has_link_faults = True
+        faults.full = FULL * random.Random(f"full {seed}").random()
     return Plan(
         servers=correct - clients,
         clients=clients,
@@ -111,10 +118,15 @@ def draw_plan(seed: int, rng: random.Random) -> Plan:
     )
 
 
-def draw_params(name: str, rng: random.Random) -> CommonParams:
-    """Parameters of a router; half of the meshes are so small that they are pruned in networks of this size, and gossip matters."""
+def draw_params(plan: Plan, rng: random.Random) -> CommonParams:
+    """Parameters of a router; half of the meshes are so small that they are pruned in networks of this size, and gossip matters.
+
+    Those of long histories are never large enough, so that who ends a link is grafted again and again.
+    """
     score = pubsub_params.ScoreParams() if rng.random() < 0.5 else None
     mesh: dict[str, Any] = SMALL_MESH if rng.random() < 0.5 else {}
+    if plan.is_long:
+        mesh = LARGE_MESH
     params: dict[str, CommonParams] = {
         "gossipsub": pubsub_params.GossipsubParams(score=score, **mesh),
         "floodsub": pubsub_params.FloodsubParams(),
@@ -123,7 +135,7 @@ def draw_params(name: str, rng: random.Random) -> CommonParams:
         "choke": pubsub_params.ChokeParams(choke_threshold=2, choke_ticks=3, D_choke=1, **mesh),
         "episub": pubsub_params.EpisubParams(),
     }
-    return params[name]
+    return params[plan.router]
 
 
 def draw_spec(plan: Plan, number: int, rng: random.Random) -> ReplicaSpec:

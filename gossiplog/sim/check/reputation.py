@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+from ...pubsub.router import RouterState
 from ...pubsub.types import PeerId
 from .replica import Replica
 from .router_invariants import Fail
@@ -65,11 +66,11 @@ class ReputationInvariants:
         if replica.local_now() < self._banned[replica.id].get(peer, 0.0):
             self._fail("who is banned is not listened to", replica, peer)
 
-    def sample(self, replica: Replica) -> None:
-        """Look for offenders that should be banned by now, and at scores."""
+    def sample(self, replica: Replica, router: RouterState) -> None:
+        """Look for offenders that should be banned by now, and at the scores that a router shows."""
         for peer in self._offences[replica.id]:
             self._check(replica, peer)
-        for state in replica.machine.router.state().peers:
+        for state in router.peers:
             if state.score is not None and self._is_blameless(state.peer) and state.peer in replica.wires:
                 wire = replica.wires[state.peer]
                 # What got lost on an earlier connection, or with a restart, may be what it does not heed.

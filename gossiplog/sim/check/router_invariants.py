@@ -354,8 +354,8 @@ class RouterInvariants:
 
     # Samples
 
-    def sample(self) -> None:
-        """Look at all correct replicas, at a moment when none of them is in the middle of something."""
+    def sample(self) -> Mapping[PeerId, RouterState]:
+        """Look at all correct replicas, at a moment when none of them is in the middle of something; return the states of their routers."""
         up = {id: replica.machine.router.state() for id, replica in self._correct.items() if replica.is_up}
         for id, state in up.items():
             replica = self._correct[id]
@@ -369,6 +369,7 @@ class RouterInvariants:
                 self._check_symmetry(replica, node, up, links)
             if state.router == "episub":
                 self._check_overlay(replica, node, links)
+        return up
 
     def _lasts(self, replica: Replica, node: _Node, what: str, peer: PeerId, is_so: bool, limit_s: float = LASTS_S) -> bool:
         """Note that something is so or not, and say whether it has been for too long."""
