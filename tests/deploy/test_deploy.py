@@ -61,7 +61,7 @@ async def test_every_metric_that_the_dashboard_and_the_alerts_name_exists() -> N
     assert len(expressions) > 30
     for expression in expressions:
         assert names_in(expression) <= known, expression
-        assert names_in(expression) or "up{" in expression, expression
+        assert names_in(expression) or re.search(r"\bup\{|\bprobe_ssl_", expression), expression
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
@@ -69,9 +69,17 @@ def test_every_alert_has_a_paragraph_that_says_what_to_do() -> None:
     guide = GUIDE.read_text()
     assert len(alerts()) == (DEPLOY / "alerts.yml").read_text().count("- alert:") > 8
     for name in alerts():
-        (paragraph,) = re.findall(rf"^\*\*{name}\.\*\* (.+(?:\n.+)*)", guide, re.MULTILINE)
+        (paragraph,) = re.findall(rf"^### {name}\n\n(.+(?:\n.+)*)", guide, re.MULTILINE)
         assert len(paragraph) > 150, name
-    assert re.findall(r"^\*\*(Gossiplog\w+)\.\*\*", guide, re.MULTILINE) == list(alerts())
+    assert re.findall(r"^### (Gossiplog\w+)$", guide, re.MULTILINE) == list(alerts())
+
+
+def test_every_alert_has_a_description_and_a_runbook_that_is_its_section() -> None:
+    text = (DEPLOY / "alerts.yml").read_text()
+    rules = re.findall(r"- alert: (\w+)\n(?:(?!- alert).*\n)*?\s+description: \"(.+)\"\n\s+runbook_url: (\S+)\n", text)
+    assert [name for name, *_ in rules] == list(alerts())
+    for name, description, runbook in rules:
+        assert len(description) > 60 and runbook == f"https://docs.example.com/operations/#{name.lower()}"
 
 
 def test_files_of_the_server_say_what_serve_understands() -> None:
@@ -146,7 +154,7 @@ def tool(name: str) -> str:
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
     done = subprocess.run([tool("promtool"), "check", "rules", DEPLOY / "alerts.yml"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "11 rules found" in done.stdout
+    assert "14 rules found" in done.stdout
 
 
 @pytest.mark.slow
@@ -164,10 +172,43 @@ def test_backlog_of_commits_is_told_of_before_the_queue_is_full(tmp_path: Path) 
     """The writer's queue takes so much and no more; what waits to be verified is bounded by peer."""
     series = f"""{{series: 'gossiplog_queue_length{{queue="commit",topic="a"}}', values: "{_QUEUE_MAX - 1}x15"}}"""
     expected = """{eval_time: 10m, alertname: GossiplogBacklog, exp_alerts: [{exp_labels: {severity: ticket, queue: commit, topic: a},"""
-    expected += """ exp_annotations: {summary: "entries of a come faster than they are stored (commit)"}}]}"""
+    expected += """ exp_annotations: {summary: "entries of a come faster than they are stored (commit)","""
+    expected += (
+        f""" description: "{(_QUEUE_MAX - 1) / 1000}k wait in the queue commit. See which clients bring them with gossiplog peers.","""
+    )
+    expected += """ runbook_url: "https://docs.example.com/operations/#gossiplogbacklog"}}]}"""
     (tmp_path / "test.yml").write_text(
         f"rule_files: [{DEPLOY}/alerts.yml]\ntests:\n  - interval: 1m\n    input_series: [{series}]\n    alert_rule_test: [{expected}]\n"
     )
+    done = subprocess.run([tool("promtool"), "test", "rules", tmp_path / "test.yml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_rules_for_what_is_set_aside_quarantined_and_about_to_end_fire(tmp_path: Path) -> None:
+    aside = """gossiplog_set_aside_total{topic="a",application="app",error="%s"}"""
+    ends = """probe_ssl_earliest_cert_expiry{job="gossiplog-tls",instance="%s"}"""
+    series = {
+        aside % "ValueError": "0x10 1x50",
+        aside % "Reject": "0x10 9x50",
+        'gossiplog_quarantined_entries{topic="a"}': "2x60",
+        'gossiplog_quarantined_entries{topic="b"}': "0x60",
+        ends % "soon": f"{13 * 86_400}x60",
+        ends % "later": f"{15 * 86_400}x60",
+    }
+    fired = {
+        "GossiplogSetAside": ["{topic: a, application: app, error: ValueError, severity: ticket}"],
+        "GossiplogQuarantine": ["{topic: a, severity: ticket}"],
+        "GossiplogCertificateEnds": ["{job: gossiplog-tls, instance: soon, severity: ticket}"],
+    }
+    lines = [f"rule_files: [{DEPLOY}/alerts.yml]", "tests:", "  - interval: 1m", "    input_series:"]
+    lines += [f"      - {{series: '{name}', values: '{values}'}}" for name, values in series.items()]
+    lines += ["    promql_expr_test:"]
+    for name, labels in fired.items():
+        shown = ", ".join(f'{each.partition(": ")[0]}="{each.partition(": ")[2]}"' for each in labels[0][1:-1].split(", "))
+        sample = f'{{labels: \'ALERTS{{alertname="{name}", alertstate="firing", {shown}}}\', value: 1}}'
+        lines += [f'      - {{expr: \'ALERTS{{alertname="{name}",alertstate="firing"}}\', eval_time: 30m, exp_samples: [{sample}]}}']
+    (tmp_path / "test.yml").write_text("\n".join(lines) + "\n")
     done = subprocess.run([tool("promtool"), "test", "rules", tmp_path / "test.yml"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
