@@ -165,6 +165,30 @@ def test_what_was_followed_is_read_as_a_log_is(cli: Callable[..., Any], tmp_path
     assert cli("tree", str(tmp_path / "live"))["results"]["root"] == root_of(whole.path)
 
 
+def test_a_table_whose_checkpoint_is_gone_is_not_followed_into(cli: Callable[..., Any], tmp_path: Path, whole: Log) -> None:
+    live = tmp_path / "live"
+    cli("follow", whole.path, str(live), "--once")
+    (live / "checkpoint").rename(tmp_path / "elsewhere")
+    before = sorted(live.rglob("*.parquet"))
+    said = CliRunner().invoke(root, ["spark", "follow", whole.path, str(live), "--once"])
+    assert said.exit_code != 0
+    assert "a table and no checkpoint" in said.stderr
+    assert sorted(live.rglob("*.parquet")) == before
+    (tmp_path / "elsewhere").rename(live / "checkpoint")
+    assert cli("follow", whole.path, str(live), "--once")["entries"] == 0
+
+
+@pytest.mark.parametrize("out", ["s3a://bucket/exported", "viewfs://cluster/exported", "hdfs:///exported"])
+def test_an_export_to_another_file_system_is_refused_before_spark_starts(
+    tmp_path: Path, whole: Log, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(root, ["spark", "export", whole.path, out])
+    assert said.exit_code != 0
+    assert "grows in a folder on a disk" in said.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_spark_submit_is_given_runs_a_job(spark: Any, damaged: Log, capsys: pytest.CaptureFixture[str]) -> None:
     """As far as its own process goes; `test_job_runs_under_spark_submit` has Spark start it."""
     with pytest.raises(SystemExit) as left:

@@ -21,9 +21,17 @@ __all__ = ["export", "follow", "import_", "state", "stats", "sweep", "traces"]
 _FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
 
 
+def _on_a_disk(context: click.Context, parameter: click.Parameter, where: str) -> str:
+    """Refuse an export's OUT before Spark starts, if it is none."""
+    from ...spark.jobs.export import export_folder
+
+    export_folder(where)
+    return where
+
+
 @click.command()
 @click.argument("location", metavar="WHERE")
-@click.argument("where", metavar="OUT")
+@click.argument("where", metavar="OUT", callback=_on_a_disk)
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
 @click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans: 1,000,000 unless given.")
 @source_options
@@ -132,9 +140,11 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
                 progress = [each for each in query.recentProgress if each["batchId"] > seen]
                 for each in progress:
                     seen = each["batchId"]
-                    total += each["numInputRows"]
-                    if each["numInputRows"]:
-                        out.note(f"batch {seen}: {counted(each['numInputRows'], 'entry', 'entries')}, {total:,} in all")
+                    # Over Spark Connect a batch without entries has no number.
+                    count = each["numInputRows"] or 0
+                    total += count
+                    if count:
+                        out.note(f"batch {seen}: {counted(count, 'entry', 'entries')}, {total:,} in all")
                 if is_over:
                     break
         finally:

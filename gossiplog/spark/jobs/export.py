@@ -26,7 +26,7 @@ from ..source.columns import schema_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "last_place", "write_log"]
+__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "export_folder", "last_place", "write_log"]
 
 EXPORT_COLUMNS = (
     "key", "clock", "topic", "author", "parent_keys", "payload", "value", "seq", "branch", "place", "fault", "source",
@@ -37,13 +37,28 @@ _PLACE = "_place.json"
 _FOLDERS = ("kind", "of_topic", "clocks")
 
 
+def export_folder(out: str) -> Path:
+    """Return the folder of an export, which is renamed into place run by run and so lies on a disk.
+
+    Raises:
+        LocalProtocolError: It is the URL of another file system.
+    """
+    scheme, colon, path = out.partition("://")
+    if colon and scheme != "file":
+        raise LocalProtocolError(
+            f"an export grows in a folder on a disk, and {out[:200]} is none",
+            hint="export to a folder and upload its runs, or write `read_entries(…)` to the URL yourself",
+        )
+    return Path(path if colon else out).absolute()
+
+
 def last_place(out: str) -> LogPlace:
     """Return the place in the log up to which an export on a local disk holds it; number 0 if there is none.
 
     Raises:
         DecodeError: The file that says so is damaged.
     """
-    runs = [folder for folder in Path(out.removeprefix("file://"), "entries").glob("run=*-*") if folder.is_dir()]
+    runs = [folder for folder in (export_folder(out) / "entries").glob("run=*-*") if folder.is_dir()]
     ends = {folder: int(end) for folder in runs if (end := folder.name.rpartition("-")[2]).isdigit()}
     last = max(ends, key=ends.__getitem__, default=None)
     if last is None:
@@ -74,7 +89,7 @@ def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOL
     Raises:
         LocalProtocolError: The run is there already; files of entries, which have no insertion numbers, can be exported once.
     """
-    folder = Path(out.removeprefix("file://")).absolute()
+    folder = export_folder(out)
     for leftover in folder.glob("_draft-*"):
         shutil.rmtree(leftover)
     draft = folder / f"_draft-{uuid.uuid4().hex[:8]}"

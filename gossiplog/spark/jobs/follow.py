@@ -13,6 +13,7 @@ from ...arrow.columns import arrow_schema
 from ...entry.rules import VALUE_BYTES_LIMIT
 from ...entry.schemes import accepted_schemes
 from ...entry.validation import validate
+from ...errors import LocalProtocolError
 from ..source.columns import COLUMNS
 from ..tables.verify import register_extras
 
@@ -47,11 +48,16 @@ def follow(
         every: How often to look, `5 seconds` say; None to copy what is there now, and end.
         rows_max: Of a batch.
         start_seq: The first insertion number; only for a new stream.
+
+    Raises:
+        LocalProtocolError: The folder has a table and no checkpoint. A new stream would number its batches from 0, and the table passes
+            over numbers that it has, so their entries would be lost.
     """
     if "://" not in log:
         log = str(Path(log).absolute())
     if "://" not in out:
         out = str(Path(out).absolute())
+    _check_resumable(out)
     reader = spark.readStream.format("gossiplog").option("columns", ",".join(FOLLOW_COLUMNS)).option("startSeq", start_seq)
     if rows_max is not None:
         reader = reader.option("maxRowsPerBatch", rows_max)
@@ -60,6 +66,18 @@ def follow(
     )
     writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
     return writer.start(f"{out}/entries")
+
+
+def _check_resumable(out: str) -> None:
+    """Refuse a table whose checkpoint is gone. Of other file systems than this machine's, Spark's own checkpoint is all there is to ask."""
+    folder = Path(out.removeprefix("file://"))
+    if "://" in out.removeprefix("file://") or not (folder / "entries" / "_spark_metadata").exists():
+        return
+    if not (folder / "checkpoint" / "metadata").exists():
+        raise LocalProtocolError(
+            f"{folder} has a table and no checkpoint any more, so nobody knows where it ends",
+            hint="follow into another folder; or put the checkpoint back from a copy",
+        )
 
 
 def checked(entries: DataFrame, *, topic: str | None = None, value_bytes_max: int = VALUE_BYTES_LIMIT) -> DataFrame:
