@@ -178,10 +178,12 @@ def _examine(value: bytes, topic: str | None, key: bytes | None, schemes: Collec
         if key is not None and entry.key != key:
             raise InvalidEntry(Rule.KEY, f"key {key.hex()}, expected {entry.key.hex()}")
         scheme, public_key = _find_scheme(envelope, schemes)
+        return _Claim(entry, scheme.verify_signed, public_key, signature_and_signed_bytes(value, envelope))
     except InvalidEntry as refusal:
         outcome = Outcome.IGNORE if refusal.rule in UNSUPPORTED else Outcome.REJECT
         return Verdict(outcome, refusal.rule, refusal.reason, entry)
-    return _Claim(entry, scheme.verify_signed, public_key, signature_and_signed_bytes(value, envelope))
+    except Exception as error:  # a fault of ours with one entry must not be one of its neighbours
+        return _unverified(error, entry)
 
 
 def _accept(claim: _Claim) -> Verdict:
@@ -201,13 +203,18 @@ def _verify(claim: _Claim) -> Verdict:
     try:
         is_valid = verify_signed(public_key, signed)
     except Exception as error:  # a scheme may be anybody's code, and its fault with one entry must not be one of its neighbours
-        reason = f"codec {entry.signature.codec[:32]} could not be verified: {type(error).__name__}: {str(error)[:_ERROR_CHARS_MAX]}"
-        return Verdict(Outcome.IGNORE, Rule.SCHEME, reason, entry)
+        return _unverified(error, entry)
     if is_valid:
         return _accept(claim)
     if is_valid is None:
         return Verdict(Outcome.IGNORE, Rule.SCHEME, f"a payload that codec {entry.signature.codec} does not sign", entry)
     return Verdict(Outcome.REJECT, Rule.SIGNATURE, "it does not verify", entry)
+
+
+def _unverified(error: Exception, entry: Entry | None) -> Verdict:
+    """[IGNORE] scheme, of an entry at which our own code or a scheme's raised what it should not."""
+    reason = f"it could not be verified: {type(error).__name__}: {str(error)[:_ERROR_CHARS_MAX]}"
+    return Verdict(Outcome.IGNORE, Rule.SCHEME, reason, entry)
 
 
 def _find_scheme(envelope: Envelope, schemes: Collection[str]) -> tuple[SignatureScheme, bytes]:

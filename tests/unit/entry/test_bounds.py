@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from gossiplog.codec.base58 import encode_base58
 from gossiplog.codec.clock import encode_clock
 from gossiplog.codec.did import DID_CHARS_MAX
 from gossiplog.codec.pcf_encode import item_header
-from gossiplog.entry import Ed25519Signer, Outcome, validate, validate_many
+from gossiplog.entry import Ed25519Signer, Outcome, validate, validate_many, validation
 from gossiplog.entry import schemes as schemes_module
 from gossiplog.entry.envelope import build_value, signed_bytes
 from gossiplog.entry.rules import CLOCK_MAX, NESTING_MAX, PARENTS_MAX, TOPIC_CHARS_MAX, VALUE_BYTES_LIMIT
@@ -126,6 +127,26 @@ def test_a_scheme_that_raises_costs_its_own_entries_alone(monkeypatch: pytest.Mo
     assert third.accepted
     assert (second.outcome, second.rule) == (Outcome.IGNORE, "scheme")
     assert "ZeroDivisionError: of a scheme" in str(second.reason)
+
+
+@pytest.mark.parametrize("step", ["parse_envelope", "signature_and_signed_bytes"])
+def test_a_fault_of_ours_costs_the_entry_that_shows_it_alone(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = value_of("dag-cbor", b"\x01"), value_of("dag-cbor", b"\x02")
+    sound = getattr(validation, step)
+
+    def fail(value: bytes, *rest: Any) -> Any:
+        if value == bad:
+            raise gossiplog.errors.EncodeError("of a bound that is one off " + "x" * 1000)
+        return sound(value, *rest)
+
+    monkeypatch.setattr(validation, step, fail)
+    first, second, third = validate_many([good, bad, good], topic=TOPIC)
+    assert first.accepted
+    assert third.accepted
+    assert second == validate(bad, topic=TOPIC) == judge(bad, topic=TOPIC)
+    assert (second.outcome, second.rule) == (Outcome.IGNORE, "scheme")
+    assert "of a bound" in str(second.reason)
+    assert len(str(second.reason)) < 300
 
 
 @pytest.mark.parametrize(
