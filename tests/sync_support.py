@@ -90,7 +90,7 @@ class SmallLog:
         if isinstance(request, ReadValues):
             return {key: self.values[key] for key in request.keys if key in self.values and key not in self.unreadable}
         if isinstance(request, ReadQuarantined):
-            return {key: Aside("apply", "no", 0.0) for key in request.keys if key in self.quarantined}
+            return {key: Aside("parents", "no", 0.0) for key in request.keys if key in self.quarantined}
         return self.tree.answer(request)
 
     def run(self, plan: Plan[Any]) -> Any:

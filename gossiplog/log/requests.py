@@ -10,7 +10,7 @@ A page of VALUEs may have fewer rows than its limit although there are more: it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +54,7 @@ __all__ = [
     "WriteQuarantine",
     "WriteSetAside",
     "WriteSketch",
+    "not_wanted",
 ]
 
 
@@ -120,6 +121,20 @@ class Aside(NamedTuple):
     rule: str
     reason: str
     since: float
+
+    @property
+    def stays_out(self) -> bool:
+        """Whether the entry has no place in the log, though it comes again.
+
+        Not if an earlier version kept out what `apply` refused, and all that built on it: now such an entry is in the log, and set aside.
+        """
+        return self.rule not in ("apply", "ancestor")
+
+
+def not_wanted(asides: Mapping[bytes, Aside]) -> set[bytes]:
+    """Return which of these are not to be fetched: what builds on a damaged entry stays out until it is retried."""
+    is_of_apply = any(aside.rule == "apply" for aside in asides.values())
+    return {key for key, aside in asides.items() if aside.stays_out or not is_of_apply}
 
 
 class Applied(NamedTuple):
