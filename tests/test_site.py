@@ -17,7 +17,7 @@ _OF_STYLES = re.compile(r"""(?:url\(|@import\s+)["']?((?:https?:)?//[^"')\s]+)""
 @pytest.mark.slow
 def test_site_is_whole_without_the_internet_and_has_the_reference(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(site)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40
