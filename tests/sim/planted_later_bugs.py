@@ -253,13 +253,13 @@ LATER_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(None, "syncs without end", "more than four at a time", instead(schedule_module, "ACTIVE_MAX", 100)),
     PlantedBug(
-        5,
+        9,
         "offenders are suffered",
         "ten offences are too many, not five",
         around(Offences, "__init__", lambda init: lambda self: init(self, 10)),
     ),
-    PlantedBug(5, "bans are short", "one minute", around(Offences, "__init__", lambda init: lambda self: init(self, 5, 60.0))),
-    PlantedBug(5, "bans are for show", "who is banned may come again", instead(Offences, "banned_until", nothing)),
+    PlantedBug(9, "bans are short", "one minute", around(Offences, "__init__", lambda init: lambda self: init(self, 5, 60.0))),
+    PlantedBug(9, "bans are for show", "who is banned may come again", instead(Offences, "banned_until", nothing)),
     PlantedBug(9, "leaving wipes the slate", "offences end with a connection", around(Blame, "on_left", forget_who_leaves)),
     PlantedBug(9, "lies in syncs are free", "nobody is blamed", around(Broadcast, "_on_sync_finished", blame_nobody_for_syncs)),
     PlantedBug(
