@@ -384,7 +384,7 @@ class Audit:
             envelope = entry.envelope
             if envelope.did.startswith(_USUAL_DID) and len(envelope.did) == _USUAL_DID_CHARS:
                 continue
-            did = encode_did(*decode_did(envelope.did))
+            did = encode_did(*decode_did(envelope.did)) if envelope.did else ""
             if did == envelope.did:
                 continue
             parts = (envelope.codec, did, envelope.signature, envelope.topic, envelope.clock, envelope.parent_keys, entry.payload_bytes)

@@ -6,12 +6,14 @@ The vectors say of each whether 0.16.1 and 0.13.14 keep it and serve the same by
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import gossiplog
+import gossiplog.blocking
 from gossiplog.entry import Outcome, Verdict, is_topic, validate
 from gossiplog.entry.rules import NESTING_MAX, TOPIC_CHARS_MAX
 
@@ -107,3 +109,12 @@ async def test_a_log_with_a_snapshot_is_a_log_like_others(tmp_path: Path) -> Non
         assert [entry.id async for entry in one.iterate()] == [first.id, child.id, grandchild.id]
         result = await plain.sync(one)
         assert (result.entries, result.rejected, result.unsupported) == (0, 0, 1)
+
+
+def test_fsck_finds_a_snapshot_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gossiplog.blocking.open(tmp_path / "one.db", topic=TOPIC, schemes=frozenset(WITH_SNAPSHOTS)) as log:
+        assert log.insert(SNAPSHOTS["snapshot, Canvas verify"]).accepted
+    monkeypatch.setenv("GOSSIPLOG_SCHEMES", "canvas-snapshot")
+    command = [sys.executable, "-m", "gossiplog", "fsck", str(tmp_path / "one.db")]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout)["valid"] == 1
