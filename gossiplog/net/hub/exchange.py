@@ -185,7 +185,7 @@ class _Session:
         self._bucket = new_bucket(trio.current_time())
         self._turns = Turns()
         self._serving = 0
-        self._is_heard = False
+        self._is_hearing = False
         self._heard = trio.Event()
         self._heads: tuple[Stream, bytes] | None = None
         self._moved = trio.Event()
@@ -198,19 +198,24 @@ class _Session:
         async with open_muxed(websocket, is_client=True, peer=PeerId(self._hub.url), handlers=handlers) as self._connection:
             try:
                 async with open_service_nursery() as self._nursery:
-                    self._nursery.start_soon(self._hear_refusals)
                     yield
                     self._nursery.cancel_scope.cancel()
             finally:
                 self.result.bytes_sent = self._connection.counters.bytes_out
                 self.result.bytes_received = self._connection.counters.bytes_in
 
+    def _hear(self) -> None:
+        """Begin to hear what the hub does not take. It keeps that for us, so a session in which nothing is given need not ask."""
+        if not self._is_hearing:
+            self._is_hearing = True
+            self._nursery.start_soon(self._hear_refusals)
+
     async def _hear_refusals(self) -> None:
-        """Hear what the hub does not take, if it is one that says so."""
         with suppress(GossipLogError):
             stream = await self._connection.open_stream([refusals_protocol(self._log.topic)])
-            self._is_heard = True
             await read_refusals(stream, self._on_refused)
+        # It is one that does not say so, or has gone.
+        self._heard.set()
 
     def _on_refused(self, refused: Refused) -> None:
         before = self.result.refused.get(refused.rule)
@@ -220,9 +225,9 @@ class _Session:
 
     async def _wait_heard(self) -> None:
         """Give the hub a moment to say why it did not take something."""
-        if self._is_heard:
-            with trio.move_on_after(_SAID_S):
-                await self._heard.wait()
+        self._hear()
+        with trio.move_on_after(_SAID_S):
+            await self._heard.wait()
 
     async def reconcile(self, wishes: Wishes) -> SyncResult | None:
         """Reconcile; return what it came to, None if the hub does not speak it or the sketch is not ready."""
@@ -293,6 +298,7 @@ class _Session:
         lacking = await self._lacking(heads)
         if not lacking:
             return True
+        self._hear()
         moved = self._moved
         stream = await self._open(self._push_protocol)
         update = encode_frame(encode_event(Update(heads[:HEADS_MAX])))
