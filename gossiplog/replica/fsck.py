@@ -248,7 +248,7 @@ def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: f
         if verdict.accepted:
             kept += 1
             continue
-        # What cannot be read has no key; no entry has one that begins with the clock 0.
+        # What cannot be read has no key. A snapshot has one of this form, and another VALUE.
         key = message_key(0, value) if validated.entry is None else validated.entry.key
         rule = "parents" if verdict.rule == Rule.PARENTS else "damaged"
         kept_bytes = value if len(value) <= VALUE_BYTES_LIMIT else value[:_LARGE_KEPT_BYTES]
