@@ -6,13 +6,18 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from .. import errors
 
-__all__ = ["translated"]
+__all__ = ["silence", "translated"]
 
 _OURS = re.compile(r"^(?:[\w.]*: )*gossiplog\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+_NO_CLASS = re.compile(r"(?<=Class )[\w.$]+FileSystem(?= not found)|(?<=No FileSystem for scheme )\S+")
+_LINE_MAX = 500
 
 
 @contextlib.contextmanager
@@ -24,12 +29,29 @@ def translated() -> Iterator[None]:
     """
     try:
         yield
-    except PySparkException as error:
-        hint = "GOSSIPLOG_DEBUG=1 shows all that it says"
-        raise _told_by(error) or errors.GossipLogError(f"Spark: {str(error).splitlines()[0]}", hint=hint) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise _told_by(error) or _of_spark(str(error)) from error
 
 
-def _told_by(error: PySparkException) -> errors.GossipLogError | None:
+def silence() -> None:
+    """Keep PySpark from logging an error of a query as kilobytes of JSON before it raises it."""
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+
+
+def _of_spark(text: str) -> errors.GossipLogError:
+    """Say in a line what Spark says in many."""
+    missing = _NO_CLASS.search(text)
+    if missing is not None:
+        hint = (
+            "--conf spark.jars.packages=… brings what a file system needs; for s3a: org.apache.hadoop:hadoop-aws, of Spark's Hadoop version"
+        )
+        return errors.LocalProtocolError(f"Spark lacks {missing[0]}", hint=hint)
+    lines = text.splitlines() or [""]
+    line = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
+    return errors.GossipLogError(f"Spark: {line[:_LINE_MAX]}", hint="GOSSIPLOG_DEBUG=1 shows all that it says")
+
+
+def _told_by(error: Exception) -> errors.GossipLogError | None:
     for name, message in reversed(_OURS.findall(str(error))):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.StoreError | errors.LocalProtocolError | errors.DecodeError):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from ..errors import LocalProtocolError
 from .java import use_java
 from .source.source import register
 
@@ -30,6 +32,10 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 """What a session of ours is started with, unless `config` has it otherwise. Source: docs/spec/spark.md."""
 
 
+_MEMORY_MIN_MIB = 512
+"""Spark refuses to start with a heap of less than 450 MiB, of which a collector may keep some."""
+
+
 def session(
     master: str | None = None,
     *,
@@ -48,7 +54,7 @@ def session(
         config: Further settings.
 
     Raises:
-        LocalProtocolError: There is no Java to start Spark with.
+        LocalProtocolError: There is no Java to start Spark with, or `memory` is no size or less than Spark starts with.
     """
     remote = remote or os.environ.get("SPARK_REMOTE")
     builder: SparkSession.Builder = SparkSession.builder
@@ -81,6 +87,13 @@ def is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def _check_memory(memory: str) -> None:
+    found = re.fullmatch(r"(\d{1,9})([kmgt]?)b?", memory.lower())
+    mebibytes = int(found[1]) * {"k": 1 / 1024, "m": 1, "": 1, "g": 1024, "t": 1024 * 1024}[found[2]] if found else 0
+    if mebibytes < _MEMORY_MIN_MIB:
+        raise LocalProtocolError(f"memory {memory!r}, expected a size like 2g, of {_MEMORY_MIN_MIB}m or more")
+
+
 def _local(builder: SparkSession.Builder, master: str | None, memory: str | None) -> SparkSession.Builder:
     _use_this_machine()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -92,6 +105,7 @@ def _local(builder: SparkSession.Builder, master: str | None, memory: str | None
     if is_local:
         builder = builder.config("spark.sql.shuffle.partitions", str(max(4, 2 * cores)))
     if memory is not None:
+        _check_memory(memory)
         builder = builder.config("spark.driver.memory", memory)
     return builder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,17 +22,9 @@ __all__ = ["export", "follow", "import_", "state", "stats", "sweep", "traces"]
 _FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
 
 
-def _on_a_disk(context: click.Context, parameter: click.Parameter, where: str) -> str:
-    """Refuse an export's OUT before Spark starts, if it is none."""
-    from ...spark.jobs.export import export_folder
-
-    export_folder(where)
-    return where
-
-
 @click.command()
 @click.argument("location", metavar="WHERE")
-@click.argument("where", metavar="OUT", callback=_on_a_disk)
+@click.argument("where", metavar="OUT")
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
 @click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans: 1,000,000 unless given.")
 @source_options
@@ -49,6 +42,10 @@ def export(location: str, columns: str | None, clocks: int | None, run_job: RunJ
       gossiplog spark export app.db exported --columns key,value,payload
     """
     names = None if columns is None else [name.strip() for name in columns.split(",")]
+    with contextlib.suppress(ModuleNotFoundError):
+        from ...spark.source.columns import schema_of
+
+        schema_of(names or ())
     return run_job(lambda jobs, job: jobs.export_job(job, location, columns=names, clocks_a_folder=clocks))
 
 
@@ -90,6 +87,10 @@ def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> i
       gossiplog spark state app.db --by $.key -o state
       gossiplog spark state app.db --by "get_json_object(payload, '$.list') || '/' || author" -o state
     """
+    with contextlib.suppress(ModuleNotFoundError):
+        from ...spark.jobs.jobs import check_key
+
+        check_key(key)
     return run_job(lambda jobs, job: jobs.state_job(job, location, key, heads=list(heads) or None))
 
 

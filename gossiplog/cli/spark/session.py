@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -58,12 +59,18 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
     config = _pairs(settings, "--conf")
     if sys.stderr.isatty():
         config.setdefault("spark.ui.showConsoleProgress", "true")
+    if not os.environ.get("GOSSIPLOG_DEBUG"):
+        # What fails is said once, in a line of ours, and not before it in traces of the JVM's and lines of JSON.
+        config.setdefault("spark.log.level", "OFF")
     try:
         from ...spark.session import is_active, session
     except ModuleNotFoundError as error:
         hint = "pip install 'gossiplog[spark]'; `gossiplog spark doctor` says what is missing"
         raise Failure(f"Spark is not installed: {error}", hint=hint, kind="dependency") from error
-    from ...spark.faults import translated
+    from ...spark.faults import silence, translated
+
+    if not os.environ.get("GOSSIPLOG_DEBUG"):
+        silence()
 
     is_ours = not is_active()
     spark = session(master, remote=remote, memory=memory, config=config)
@@ -84,6 +91,8 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
             # Starting Spark takes 10 seconds, which nobody wants to spend on a misspelt name.
             for name in ("location", "a", "b", "known"):
                 _check_is_there(options.get(name))
+        for name in ("location", "a", "b", "known", "log"):
+            _check_is_readable(options.get(name))
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
 
     decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
@@ -99,6 +108,27 @@ def _check_is_there(location: str | None) -> None:
         return
     hint = "give a log, a .jsonl, .car or .hex file, a folder of those, a pattern, or the tables of an export"
     raise LogNotFound(f"nothing is at {location}", hint=hint)
+
+
+def _check_is_readable(location: str | None) -> None:
+    from ...spark.source.locations import check_readable
+
+    if location is not None:
+        check_readable(location)
+
+
+def _check_out(job: str | None, where: str | None) -> None:
+    """Find what is wrong with the place for the results, before Spark is started."""
+    from ...spark.source.locations import check_export_place, check_local, check_new
+
+    if where is None:
+        return
+    if job == "export":
+        check_export_place(where)
+        return
+    if job == "import":
+        check_local(where, "the list of what was not inserted")
+    check_new(where)
 
 
 def _note_plain(job: str | None, location: str | None, out: Output) -> None:
@@ -149,6 +179,7 @@ def runs_job(command: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(command)
     def run(*args: Any, where: str | None, start: Start, out: Output, options: dict[str, str] | None = None, **rest: Any) -> int:
         def run_job(work: Callable[[Any, Job], Report]) -> int:
+            _check_out(click.get_current_context().command.name, where)
             _note_plain(click.get_current_context().command.name, rest.get("location"), out)
             with start() as spark:
                 from ...spark.jobs import jobs

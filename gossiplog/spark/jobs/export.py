@@ -22,11 +22,12 @@ from pyspark.sql import functions as F
 from ...errors import DecodeError, LocalProtocolError
 from ...log.place import LogPlace
 from ..source.columns import schema_of
+from ..source.locations import check_local, is_remote, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "export_folder", "last_place", "write_log"]
+__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "last_place", "write_log"]
 
 EXPORT_COLUMNS = (
     "key", "clock", "topic", "author", "parent_keys", "payload", "value", "seq", "branch", "place", "fault", "source",
@@ -37,28 +38,13 @@ _PLACE = "_place.json"
 _FOLDERS = ("kind", "of_topic", "clocks")
 
 
-def export_folder(out: str) -> Path:
-    """Return the folder of an export, which is renamed into place run by run and so lies on a disk.
-
-    Raises:
-        LocalProtocolError: It is the URL of another file system.
-    """
-    scheme, colon, path = out.partition("://")
-    if colon and scheme != "file":
-        raise LocalProtocolError(
-            f"an export grows in a folder on a disk, and {out[:200]} is none",
-            hint="export to a folder and upload its runs, or write `read_entries(…)` to the URL yourself",
-        )
-    return Path(path if colon else out).absolute()
-
-
 def last_place(out: str) -> LogPlace:
     """Return the place in the log up to which an export on a local disk holds it; number 0 if there is none.
 
     Raises:
         DecodeError: The file that says so is damaged.
     """
-    runs = [folder for folder in (export_folder(out) / "entries").glob("run=*-*") if folder.is_dir()]
+    runs = [folder for folder in (local_path(out) / "entries").glob("run=*-*") if folder.is_dir()]
     ends = {folder: int(end) for folder in runs if (end := folder.name.rpartition("-")[2]).isdigit()}
     last = max(ends, key=ends.__getitem__, default=None)
     if last is None:
@@ -89,7 +75,7 @@ def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOL
     Raises:
         LocalProtocolError: The run is there already; files of entries, which have no insertion numbers, can be exported once.
     """
-    folder = export_folder(out)
+    folder = local_path(out)
     for leftover in folder.glob("_draft-*"):
         shutil.rmtree(leftover)
     draft = folder / f"_draft-{uuid.uuid4().hex[:8]}"
@@ -145,6 +131,8 @@ def write_log(entries: DataFrame, log: str, **options: str) -> None:
         log: A path or URL.
         **options: Of the data source.
     """
+    if is_remote(log):
+        check_local(log, "a log in a file")
     if "://" not in log:
         log = str(Path(log).absolute())
     columns = [name for name in ("value", "place", "fault") if name in entries.columns]

@@ -11,8 +11,10 @@ from pyspark.sql import functions as F
 
 from ...entry.rules import VALUE_BYTES_LIMIT
 from ...entry.schemes import accepted_schemes
+from ...errors import LocalProtocolError
 from ...plan import Plan, ask
 from ...store.postgres.url import is_postgres_url, without_secrets
+from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_remote
 from ..tables.entries import read_entries
 from .report import Report
 from .staging import published
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...tree.node import Node
 
-__all__ = ["Job", "diff_job", "export_job", "import_job", "state_job", "stats_job", "tree_job", "verify_job"]
+__all__ = ["Job", "check_key", "diff_job", "export_job", "import_job", "state_job", "stats_job", "tree_job", "verify_job"]
 
 
 _FEW = 5
@@ -53,6 +55,8 @@ class Job:
             yield report, None
             report.finish()
             return
+        if is_remote(self.out) and exists(self.spark, self.out):
+            raise LocalProtocolError(f"{self.out} exists", hint=NEW_FOLDER)
         with published(self.out) as draft:
             yield report, draft
             report.finish()
@@ -160,6 +164,7 @@ def export_job(job: Job, location: str, *, columns: Sequence[str] | None = None,
     from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, last_place
 
     assert job.out is not None
+    check_export_place(job.out)
     report = Report("export", [_shown(location)])
     begin, end = last_place(job.out), None
     since = begin.seq
@@ -189,6 +194,8 @@ def import_job(job: Job, location: str, log: str, *, topic: str | None = None, d
 
     from .export import write_log
 
+    if job.out is not None:
+        check_local(job.out, "the list of what was not inserted")
     with job.publishing("import", location, log) as (report, draft), tempfile.TemporaryDirectory() as folder:
         job.note(f"importing {_shown(location)} into {_shown(log)}")
         counts = Path(folder) / "counts.json"
@@ -209,16 +216,28 @@ def import_job(job: Job, location: str, log: str, *, topic: str | None = None, d
     return report
 
 
+def check_key(key: str) -> None:
+    """Look whether a path into the payload can be read; an SQL expression is Spark's to judge.
+
+    Raises:
+        LocalProtocolError: It cannot.
+    """
+    from ..tables.state import parse_path
+
+    if key.startswith("$"):
+        parse_path(key)
+
+
 def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None = None) -> Report:
     """Compute the state by a key; tables `state` and `quarantine`."""
     from ..source.columns import COLUMNS
-    from ..tables.state import PICK, STATE_COLUMNS, last_writers, parse_path, state
+    from ..tables.state import PICK, STATE_COLUMNS, last_writers, state
 
     with job.publishing("state", location) as (report, draft):
         job.note(f"computing the state of {_shown(location)} by {key}")
+        check_key(key)
         is_path = key.startswith("$")
         if is_path and not heads:
-            parse_path(key)
             found = last_writers(PICK.at(job.spark, location, key, options=job.options))
         else:
             columns = (*STATE_COLUMNS, "parent_keys") if is_path else tuple(COLUMNS)

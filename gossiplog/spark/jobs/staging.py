@@ -9,13 +9,13 @@ import shutil
 import socket
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from ...errors import LocalProtocolError
+from ..source.locations import check_new, is_remote, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,9 +29,11 @@ _BROADCAST_ROWS = 200_000
 def materialise(table: DataFrame, staging: str | None, name: str) -> DataFrame:
     """Compute a table now, so that several steps can read it: in a Parquet folder below `staging`, or else on the executors' disks.
 
+    Below a URL nothing is staged, as this process could not remove it there.
+
     What lies on the executors is lost with them, and removed when nothing refers to it any more.
     """
-    if staging is None:
+    if staging is None or is_remote(staging):
         return table.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
     path = f"{staging.rstrip('/')}/staging-{name}"
     table.write.parquet(path)
@@ -57,12 +59,11 @@ def published(out: str) -> Iterator[str]:
     Raises:
         LocalProtocolError: There is something at `out` already; or the server that wrote the tables has another disk than this process.
     """
-    if "://" in out and not out.startswith("file://"):
+    if is_remote(out):
         yield out
         return
-    place = Path(out.removeprefix("file://")).absolute()
-    if place.exists():
-        raise LocalProtocolError(f"{out} exists", hint="give the name of a folder that does not exist yet")
+    place = local_path(out)
+    check_new(out)
     place.parent.mkdir(parents=True, exist_ok=True)
     for leftover in place.parent.glob(f"{glob.escape(place.name)}.partial-*"):
         if _is_orphan(leftover.name):

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from ...arrow.columns import DEFAULT_COLUMNS
 from ..source.columns import COLUMNS
+from ..source.locations import check_readable, exists, is_remote
 from ..source.run_plan import is_log, is_url
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ def read_entries(
     if "://" not in location:
         # Tasks have folders of their own to be in.
         location = os.path.abspath(location)  # noqa: PTH100  (it may be a pattern)
+    check_readable(location)
     if is_table(location):
         # What `export` and `follow` write has the entries in a folder beside other things.
-        below = Path(location.removeprefix("file://"), "entries")
-        return with_columns(spark.read.parquet(str(below) if below.is_dir() else location), columns)
+        below = f"{location.rstrip('/')}/entries"
+        is_below = exists(spark, below) if is_remote(location) else Path(below.removeprefix("file://")).is_dir()
+        return with_columns(spark.read.parquet(below if is_below else location), columns)
     reader = spark.read.format("gossiplog").option("columns", ",".join(columns)).options(**(options or {}))
     return reader.option("url", location).load() if is_url(location) and is_log(location) else reader.load(location)
 

@@ -38,8 +38,9 @@ def sweep(spark: SparkSession, points: Sweep, *, tasks: int | None = None) -> Da
         tasks: How many tasks at most; one for each run otherwise, up to 10,000.
 
     Returns:
-        A row for each run, `number` in the grid's order: `keys` (what was set, JSON), a column `set.<key>` for each of them as text, the
-        figures of `gossiplog sim sweep`, `counters` (JSON); `failed` says why a run has no figures, null if it has.
+        A row for each run, `number` in the grid's order: `keys` (what was set, JSON), a column `set.<key>` for each of them (bigint,
+        double, boolean, or a text where the values are of several kinds), the figures of `gossiplog sim sweep`, `counters` (JSON);
+        `failed` says why a run has no figures, null if it has.
     """
     runs = [
         (number, json.dumps(point.keys, sort_keys=True), bytearray(pickle.dumps((point.scenario, point.seed))))
@@ -49,8 +50,19 @@ def sweep(spark: SparkSession, points: Sweep, *, tasks: int | None = None) -> Da
     # Neighbours cost about the same, so they are dealt out one by one.
     spread = table.repartitionByRange(max(1, min(tasks or len(runs), 10_000)), F.col("number"))
     results = spread.mapInArrow(_run, _DDL)
-    columns = [F.get_json_object("keys", f"$['{key}']").alias(f"set.{key}") for key in points.keys]
+    types = {key: _type_of([point.keys[key] for point in points.points if key in point.keys]) for key in points.keys}
+    columns = [F.get_json_object("keys", f"$['{key}']").cast(types[key]).alias(f"set.{key}") for key in points.keys]
     return results.select(*_INTEGERS, *_TEXTS[:-1], *columns, *FIGURES, "failed")
+
+
+def _type_of(values: Sequence[object]) -> str:
+    """Return the type of a column that holds all of these."""
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return "boolean"
+    if kinds == {int}:
+        return "bigint"
+    return "double" if kinds in ({float}, {int, float}) else "string"
 
 
 def pareto(results: DataFrame, keys: Sequence[str], x: str, y: str) -> list[dict[str, Any]]:

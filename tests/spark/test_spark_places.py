@@ -1,0 +1,98 @@
+"""Where results go and entries come from: URLs of Spark's file systems, folders of other jobs, checkpoints that are gone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from spark_support import Log
+
+from gossiplog.cli.app import root
+from gossiplog.cli.spark import session as cli_session
+from gossiplog.errors import LocalProtocolError
+from gossiplog.spark import session
+from gossiplog.spark.jobs.export import add_run, last_place, write_log
+from gossiplog.spark.jobs.jobs import Job, export_job, import_job, verify_job
+
+
+@pytest.fixture
+def mounted(spark: Any, tmp_path: Path) -> str:
+    """A URL whose files lie in `tmp_path / "mounted"`, in a file system that only Spark can open."""
+    (tmp_path / "mounted").mkdir()
+    name = tmp_path.name.replace("_", "-")
+    spark.sparkContext._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{name}.link./data", f"file://{tmp_path}/mounted")
+    return f"viewfs://{name}/data"
+
+
+def test_tables_are_read_from_a_url_and_written_to_one(spark: Any, mounted: str, whole: Log, tmp_path: Path) -> None:
+    export_job(Job(spark, str(tmp_path / "mounted" / "exported")), whole.path)
+    report = verify_job(Job(spark, f"{mounted}/checked"), f"{mounted}/exported")
+    assert (report.results["entries"], report.results["failed"]) == (400, 0)
+    # Nothing staged is left, and nothing lies in a local folder that is named like the URL.
+    assert sorted(path.name for path in (tmp_path / "mounted" / "checked").iterdir()) == ["quarantine", "report", "verdicts"]
+    assert not list(Path.cwd().glob("viewfs:*"))
+    with pytest.raises(LocalProtocolError, match="exists"):
+        verify_job(Job(spark, f"{mounted}/checked"), f"{mounted}/exported")
+
+
+def test_what_cannot_be_at_a_url_is_refused(spark: Any, mounted: str, whole: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    entries = spark.createDataFrame([], "value binary")
+    refused: list[Callable[[], object]] = [
+        lambda: export_job(Job(spark, f"{mounted}/exported"), whole.path),
+        lambda: add_run(entries, "s3a://bucket/exported"),
+        lambda: last_place("s3a://bucket/exported"),
+        lambda: write_log(entries, f"{mounted}/a.db"),
+        lambda: import_job(Job(spark, f"{mounted}/imported"), whole.path, str(tmp_path / "a.db")),
+        lambda: verify_job(Job(spark), f"{mounted}/a.jsonl"),
+    ]
+    for run in refused:
+        with pytest.raises(LocalProtocolError, match="URL"):
+            run()
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_what_is_wrong_with_arguments_is_said_before_spark_starts(whole: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(cli_session, "opened_session", start)
+    for name in ("followed/checkpoint", "checked"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "checked" / "report.json").touch()
+    for arguments, said in (
+        (["export", whole.path, "s3a://bucket/exported"], "cannot be at a URL"),
+        (["export", whole.path, str(tmp_path / "checked")], "results of another job"),
+        (["export", whole.path, str(tmp_path / "followed")], "results of another job"),
+        (["export", whole.path, str(tmp_path / "new"), "--columns", "key,nothing"], "column 'nothing' is none of"),
+        (["state", whole.path, "--by", "$["], "is no path"),
+        (["stats", whole.path, "-o", str(tmp_path / "checked")], "exists"),
+        (["import", whole.path, "s3a://bucket/a.db"], "is a URL"),
+        (["import", whole.path, str(tmp_path / "a.db"), "-o", "s3a://bucket/imported"], "cannot be at a URL"),
+        (["diff", whole.path, "hdfs://host/a.jsonl"], "is a URL"),
+    ):
+        ran = CliRunner().invoke(root, ["spark", *arguments, "--json"], prog_name="gossiplog")
+        assert ran.exit_code == 1, (arguments, ran.stderr)
+        assert said in json.loads(ran.stderr.splitlines()[-1])["error"]["message"], (arguments, ran.stderr)
+
+
+@pytest.mark.parametrize("memory", ["100m", "2", "much", "-1g", "511m"])
+def test_memory_that_spark_cannot_start_with_is_refused(memory: str) -> None:
+    with pytest.raises(LocalProtocolError, match="expected a size like 2g"):
+        session("local[1]", memory=memory)
+
+
+def test_faults_of_spark_are_one_line(spark: Any, whole: Log) -> None:
+    for arguments, said in (
+        (["state", whole.path, "--by", "nothing_of_that_name"], "nothing_of_that_name"),
+        (["stats", "s3a://bucket/exported.parquet"], "S3AFileSystem"),
+        (["stats", "nosuch://bucket/exported.parquet"], "nosuch"),
+    ):
+        ran = CliRunner().invoke(root, ["spark", *arguments, "--json"], prog_name="gossiplog")
+        lines = ran.stderr.splitlines()
+        assert (ran.exit_code, len(lines)) == (1, 1), ran.stderr
+        assert said in json.loads(lines[-1])["error"]["message"]
+        assert len(lines[-1]) < 1000
