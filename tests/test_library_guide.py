@@ -11,13 +11,22 @@ DOCS = Path(__file__).parent.parent / "docs"
 _PROGRAM = re.compile(r"^```python\n((?:(?!^```).)*)^```\n\n(?:It prints:\n\n)?```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = [
     pytest.param(*found, id=f"{page.stem}-{number}")
-    for page in (DOCS / "library.md", DOCS / "asyncio.md", DOCS / "arrow.md")
+    for page in (DOCS / "library.md", DOCS / "asyncio.md", DOCS / "arrow.md", DOCS / "pubsub.md")
     for number, found in enumerate(_PROGRAM.findall(page.read_text("utf-8")))
 ]
 
 
 def test_guides_have_their_programs() -> None:
-    assert [param.id for param in PROGRAMS] == ["library-0", "library-1", "asyncio-0", "asyncio-1", "asyncio-2", "arrow-0"]
+    assert [param.id for param in PROGRAMS] == [
+        "library-0",
+        "library-1",
+        "asyncio-0",
+        "asyncio-1",
+        "asyncio-2",
+        "arrow-0",
+        "pubsub-0",
+        "pubsub-1",
+    ]
 
 
 @pytest.mark.parametrize(("program", "expected"), PROGRAMS)

@@ -4,6 +4,7 @@ from .actions import Action, Fate, Published
 from .events import Event, Outcome
 from .params import (
     ChokeParams,
+    CommonParams,
     EpisubParams,
     FloodsubParams,
     GossipsubParams,
@@ -13,13 +14,16 @@ from .params import (
     Thresholds,
     TopicScoreParams,
 )
+from .registry import ROUTERS, default_params, make_router, register_router, router_names
 from .router import PeerState, Router, RouterState, ScoreParts, TopicState
 from .rpc import Message, Rpc
 from .types import MessageId, PeerId, TimerToken, Topic
 
 __all__ = [
+    "ROUTERS",
     "Action",
     "ChokeParams",
+    "CommonParams",
     "EpisubParams",
     "Event",
     "Fate",
@@ -43,4 +47,8 @@ __all__ = [
     "Topic",
     "TopicScoreParams",
     "TopicState",
+    "default_params",
+    "make_router",
+    "register_router",
+    "router_names",
 ]

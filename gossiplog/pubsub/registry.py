@@ -1,42 +1,64 @@
-"""The routers by name: their classes, whose modules are imported when one is made, and their parameters."""
+"""The routers by name: those of the package, whose modules are imported when one is made, and those that a program registers."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import LocalProtocolError
 from .params import ChokeParams, CommonParams, EpisubParams, FloodsubParams, GossipsubParams, MeshsubParams, RandomsubParams
 from .router import Router
 
-__all__ = ["ROUTERS", "default_params", "make_router"]
+__all__ = ["ROUTERS", "default_params", "make_router", "register_router", "router_names"]
 
 
 class _Known(NamedTuple):
-    module: str
-    name: str
+    """A router: who makes it, or the module and the name of that; and the class of its parameters."""
+
+    make: Callable[[Any, random.Random], Router] | tuple[str, str]
     params: type[CommonParams]
 
 
-_KNOWN: Mapping[str, _Known] = {
-    "floodsub": _Known(".routers.floodsub", "Floodsub", FloodsubParams),
-    "randomsub": _Known(".routers.randomsub", "Randomsub", RandomsubParams),
-    "meshsub": _Known(".routers.meshsub", "Meshsub", MeshsubParams),
-    "gossipsub": _Known(".routers.gossipsub", "Gossipsub", GossipsubParams),
-    "choke": _Known(".routers.choke", "Choke", ChokeParams),
-    "episub": _Known(".routers.episub", "Episub", EpisubParams),
+_KNOWN: dict[str, _Known] = {
+    "floodsub": _Known((".routers.floodsub", "Floodsub"), FloodsubParams),
+    "randomsub": _Known((".routers.randomsub", "Randomsub"), RandomsubParams),
+    "meshsub": _Known((".routers.meshsub", "Meshsub"), MeshsubParams),
+    "gossipsub": _Known((".routers.gossipsub", "Gossipsub"), GossipsubParams),
+    "choke": _Known((".routers.choke", "Choke"), ChokeParams),
+    "episub": _Known((".routers.episub", "Episub"), EpisubParams),
 }
 ROUTERS = tuple(_KNOWN)
-"""Their names, from the simplest on."""
+"""The names of the package's own, from the simplest on."""
+
+
+def register_router(name: str, make: Callable[[Any, random.Random], Router], params: type[CommonParams]) -> None:
+    """Make a router known to this process, for `make_router` and for the simulator's scenarios.
+
+    Args:
+        name: A name that no router has; for scenarios, letters, digits, `_` and `-`.
+        make: A router's class, or any function that takes parameters and a generator of random numbers, all that it leaves to chance.
+        params: The class of its parameters, `CommonParams` or one derived from it; each has a default.
+
+    Raises:
+        LocalProtocolError: A router has this name.
+    """
+    if name in _KNOWN:
+        raise LocalProtocolError(f"there is a router {name!r} already")
+    _KNOWN[name] = _Known(make, params)
+
+
+def router_names() -> tuple[str, ...]:
+    """Return the names of all routers that this process knows, in the order in which it came to know them."""
+    return tuple(_KNOWN)
 
 
 def make_router(name: str, params: CommonParams, rng: random.Random) -> Router:
     """Make a router.
 
     Args:
-        name: One of `ROUTERS`.
+        name: One of `router_names`.
         params: Of the class that belongs to it, and no other.
         rng: All that it leaves to chance.
 
@@ -46,7 +68,11 @@ def make_router(name: str, params: CommonParams, rng: random.Random) -> Router:
     known = _find(name)
     if type(params) is not known.params:
         raise LocalProtocolError(f"{type(params).__name__}, which are not {name}'s parameters")
-    router: Router = getattr(import_module(known.module, __package__), known.name)(params, rng)
+    make = known.make
+    if isinstance(make, tuple):
+        module, of_module = make
+        make = getattr(import_module(module, __package__), of_module)
+    router: Router = make(params, rng)
     return router
 
 
@@ -61,5 +87,5 @@ def default_params(name: str) -> CommonParams:
 
 def _find(name: str) -> _Known:
     if name not in _KNOWN:
-        raise LocalProtocolError(f"router {name!r}, expected one of {', '.join(ROUTERS)}")
+        raise LocalProtocolError(f"router {name!r}, expected one of {', '.join(_KNOWN)}")
     return _KNOWN[name]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ..errors import LocalProtocolError
-from .experiments.registry import SIM_ROUTERS
+from .experiments.registry import sim_routers
 
 __all__ = [
     "FAULTS",
@@ -372,7 +372,7 @@ class Scenario:
     Attributes:
         name: Shown, and part of file names.
         about: What it shows, in a sentence or two.
-        router: One of `SIM_ROUTERS`.
+        router: One of `sim_routers`.
         nodes: Honest nodes.
         start_spread_s: Nodes start within this many seconds, uniformly.
         clock_drift: Each node's clock runs faster or slower by up to this share.
@@ -405,7 +405,8 @@ class Scenario:
 
     def __post_init__(self) -> None:
         need(self.name != "" and len(self.name) <= 64, "name", self.name, "1 to 64 characters")
-        need(self.router in SIM_ROUTERS, "router", self.router, f"one of {', '.join(SIM_ROUTERS)}")
+        known = sim_routers()
+        need(self.router in known, "router", self.router, f"one of {', '.join(known)}")
         need(2 <= self.nodes <= NODES_MAX, "nodes", self.nodes, f"2 to {NODES_MAX}")
         need(0 <= self.start_spread_s <= self.publish.start_s, "start_spread_s", self.start_spread_s, "0 to publish.start_s")
         need(0 <= self.clock_drift <= 0.1, "clock_drift", self.clock_drift, "0 to 0.1")
@@ -415,7 +416,7 @@ class Scenario:
             wrong = [number for number in getattr(fault, "numbers", ()) if not 0 <= number < self.nodes]
             need(not wrong, "fault.numbers", wrong[:1], f"numbers of nodes, 0 to {self.nodes - 1}")
         for router in self.params:
-            need(router in SIM_ROUTERS, f"params.{router}", router, f"one of {', '.join(SIM_ROUTERS)}")
+            need(router in known, f"params.{router}", router, f"one of {', '.join(known)}")
 
     @property
     def end_s(self) -> float:

@@ -9,11 +9,16 @@ from ...pubsub.params import CommonParams
 from ...pubsub.router import Router
 from .params import LazyParams, PreambleParams
 
-__all__ = ["SIM_ROUTERS", "default_params", "make_router"]
+__all__ = ["SIM_ROUTERS", "default_params", "make_router", "sim_routers"]
 
 _DRAFTS: dict[str, type[CommonParams]] = {"lazy": LazyParams, "preamble": PreambleParams}
 SIM_ROUTERS = (*registry.ROUTERS, *_DRAFTS)
-"""Their names, the drafts' last."""
+"""Those that come with the package, the drafts' last."""
+
+
+def sim_routers() -> tuple[str, ...]:
+    """Return the names of all routers that a scenario may have, those that a program registered included."""
+    return (*registry.router_names(), *_DRAFTS)
 
 
 def default_params(name: str) -> CommonParams:

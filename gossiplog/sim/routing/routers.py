@@ -23,7 +23,7 @@ def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) 
     """Give a function that makes one router from its generator of random numbers.
 
     Args:
-        name: One of `SIM_ROUTERS`.
+        name: One of `sim_routers`.
         table: Parameters by their names; what is left out has the router's default, or, with `base = "mesh"`, the value that
             `gossiplog serve` runs with.
         is_validating: Whether messages are to be validated; overrides the table.
