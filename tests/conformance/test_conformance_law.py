@@ -39,7 +39,7 @@ POISON = [
 
 
 def guide_application() -> Application:
-    (program,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    program, *_ = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, object] = {}
     exec(program.partition("async def main")[0], names)
     application = names["items"]

@@ -33,7 +33,7 @@ set_option = click.option(
 )
 jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 plots_option = click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw figures into this folder.")
-format_option = click.option("--format", "image_format", type=click.Choice(("png", "svg")), default="png", show_default=True)
+format_option = click.option("--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", show_default=True)
 
 
 @click.command()
@@ -148,7 +148,7 @@ def compare(
     if plots is not None:
         from ...sim.measure.plots import plot_comparison
 
-        results = [run_scenario(base, 0, name) for name in names]
+        results = [run_scenario(base, seed, name) for name in names for seed in range(seeds)]
         say(f"wrote {plot_comparison(results, plots, image_format)}", err=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...errors import LocalProtocolError
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "plot_comparison", "plot_run", "pyplot"]
 
-FORMATS = ("png", "svg")
+FORMATS = ("png", "svg", "pdf")
+_METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""Without the moment, so that equal runs make equal files."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's, which people with colour blindness can tell apart."""
 LINES = ("-", "-", "-", "-", (0, (4, 2)), "-")
@@ -54,7 +57,13 @@ def plot_run(result: RunResult, folder: Path, format: str = "png") -> list[Path]
 
 
 def plot_comparison(results: Sequence[RunResult], folder: Path, format: str = "png") -> Path:
-    """Draw the propagation of several routers on one scenario into one figure, `comparison`; see `plot_run`."""
+    """Draw the propagation of several routers on one scenario into one figure, `comparison`; see `plot_run`.
+
+    Args:
+        results: Of each router the runs with all seeds. A curve is their mean; the band around it reaches from the slowest to the fastest.
+        folder: See `plot_run`.
+        format: See `plot_run`.
+    """
     return _save(_propagation(results), folder / f"comparison.{format}", format)
 
 
@@ -96,10 +105,12 @@ def _figure(title: str, results: Sequence[RunResult], rows: int = 1) -> tuple[Fi
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     scenario, spec = results[0].scenario, results[0].scenario.publish
     attack = f" + {scenario.attack.nodes} malicious" if scenario.attack.nodes else ""
-    routers = scenario.router if len(results) == 1 else f"{len(results)} routers"
+    names, seeds = dict.fromkeys(result.scenario.router for result in results), sorted({result.seed for result in results})
+    routers = scenario.router if len(names) == 1 else f"{len(names)} routers"
+    of_seeds = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     axes.set_title(
         f"scenario {scenario.name} · {routers} · {scenario.nodes} nodes{attack} · {results[0].summary.published} messages of "
-        f"{spec.bytes} B, one every {spec.interval_s:g} s · seed {results[0].seed}",
+        f"{spec.bytes} B, one every {spec.interval_s:g} s · {of_seeds}",
         loc="left",
         fontsize=8.5,
         color=GREY,
@@ -112,7 +123,7 @@ def _save(figure: Figure, path: Path, format: str) -> Path:
     if format not in FORMATS:
         raise LocalProtocolError(f"plot format {format!r}, expected one of {', '.join(FORMATS)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, format=format, metadata={"Date": None} if format == "svg" else None)
+    figure.savefig(path, format=format, metadata=_METADATA.get(format))
     pyplot().close(figure)
     return path
 
@@ -121,21 +132,29 @@ def _propagation(results: Sequence[RunResult]) -> Figure:
     """The share of receipts that were made within a time, of those that should have been."""
     figure, (axes,) = _figure("How fast messages spread", results)
     right, left = 0.0, 0.0
-    for result, colour, line in zip(results, COLOURS, LINES, strict=False):
-        ordered = sorted(result.metrics.latencies_s)
-        expected = len(ordered) + result.summary.missed
-        if not ordered:
+    names = dict.fromkeys(result.scenario.router for result in results)
+    for name, colour, line in zip(names, COLOURS, LINES, strict=False):
+        runs = [result for result in results if result.scenario.router == name and result.metrics.latencies_s]
+        if not runs:
             continue
-        picks = sorted({round(step * (len(ordered) - 1) / STEPS) for step in range(STEPS + 1)})
-        times = [1e-3, *(ordered[pick] * 1e3 for pick in picks)]
-        shares = [0.0, *((pick + 1) / expected * 100 for pick in picks)]
-        axes.plot(times, shares, color=colour, linewidth=2, linestyle=line, label=result.scenario.router, drawstyle="steps-post")
-        right = max(right, result.summary.p99_s * 1e3 * 1.35)
+        curves = [_curve(result) for result in runs]
+        times = sorted({time for curve in curves for time, _ in curve})
+        shares = list(zip(*(_at(curve, times) for curve in curves), strict=True))
+        axes.plot(times, [fmean(each) for each in shares], color=colour, linewidth=2, linestyle=line, label=name, drawstyle="steps-post")
+        if len(runs) > 1:
+            axes.fill_between(times, list(map(min, shares)), list(map(max, shares)), color=colour, alpha=0.2, step="post", linewidth=0)
+        right = max(right, *(result.summary.p99_s * 1e3 * 1.35 for result in runs))
         if len(results) == 1:
-            for share, name in ((result.summary.p50_s, "p50"), (result.summary.p99_s, "p99")):
+            (result,) = results
+            for share, percentile in ((result.summary.p50_s, "p50"), (result.summary.p99_s, "p99")):
                 axes.axvline(share * 1e3, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
                 axes.annotate(
-                    f"{name} {share * 1e3:.0f} ms", (share * 1e3, 4), xytext=(4, 0), textcoords="offset points", color=GREY, fontsize=9
+                    f"{percentile} {share * 1e3:.0f} ms",
+                    (share * 1e3, 4),
+                    xytext=(4, 0),
+                    textcoords="offset points",
+                    color=GREY,
+                    fontsize=9,
                 )
     if len(results) > 1:  # routers differ by orders of magnitude
         axes.set_xscale("log")
@@ -152,6 +171,24 @@ def _propagation(results: Sequence[RunResult]) -> Figure:
     if len(results) > 1:
         axes.legend(frameon=False, loc="upper left")
     return figure
+
+
+def _curve(result: RunResult) -> list[tuple[float, float]]:
+    """Return some 400 steps of a run: milliseconds since the publish, and the share of receipts made by then, in percent."""
+    ordered = sorted(result.metrics.latencies_s)
+    expected = len(ordered) + result.summary.missed
+    picks = sorted({round(step * (len(ordered) - 1) / STEPS) for step in range(STEPS + 1)})
+    return [(1e-3, 0.0), *((ordered[pick] * 1e3, (pick + 1) / expected * 100) for pick in picks)]
+
+
+def _at(curve: Sequence[tuple[float, float]], times: Sequence[float]) -> list[float]:
+    """Return the shares of a curve at ascending times."""
+    shares, at = [], 0
+    for time in times:
+        while at + 1 < len(curve) and curve[at + 1][0] <= time:
+            at += 1
+        shares.append(curve[at][1])
+    return shares
 
 
 def _messages(result: RunResult) -> Figure:

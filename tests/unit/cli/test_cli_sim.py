@@ -18,6 +18,7 @@ from gossiplog.sim.measure.plots import plot_run
 from gossiplog.sim.routing.run import Run, run_scenario
 from gossiplog.sim.scenario import Attack, PublishSpec, Scenario
 
+SVG = ("--format", "svg")
 SMALL = ("--nodes", "12", "--set", "publish.messages=3", "--set", "publish.linger_s=2.0")
 
 
@@ -183,7 +184,7 @@ def test_reproduce_begins_with_the_seed_that_it_is_told() -> None:
     assert means[1]["mean"] != means[0]["mean"] and means[0]["min"] <= means[1]["mean"] <= means[0]["max"]
 
 
-def test_plots_are_drawn_in_both_formats(tmp_path: Path) -> None:
+def test_plots_are_drawn_in_all_formats(tmp_path: Path) -> None:
     result = call("run", "sparse", *SMALL, "--plots", str(tmp_path / "png"))
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in (tmp_path / "png").iterdir()) == [
@@ -194,6 +195,20 @@ def test_plots_are_drawn_in_both_formats(tmp_path: Path) -> None:
         "compare", "sparse", *SMALL, "--router", "floodsub", "--router", "choke", "--jobs", "1", "--plots", str(tmp_path), "--format", "svg"
     )
     assert (tmp_path / "comparison.svg").read_text().startswith("<?xml")
+    call("compare", "sparse", *SMALL, "--router", "floodsub", "--jobs", "1", "--plots", str(tmp_path), "--format", "pdf")
+    assert (tmp_path / "comparison.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_comparison_has_all_seeds_and_a_band_of_their_spread(tmp_path: Path) -> None:
+    one, three = (
+        call("compare", "sparse", *SMALL, "--router", "floodsub", "--jobs", "1", "--seeds", seeds, "--plots", str(tmp_path / seeds), *SVG)
+        for seeds in ("1", "3")
+    )
+    assert (one.exit_code, three.exit_code) == (0, 0)
+    drawn = [(tmp_path / seeds / "comparison.svg").read_text() for seeds in ("1", "3")]
+    assert ["FillBetween" in svg for svg in drawn] == [False, True]
+    assert ["seed 0" in svg for svg in drawn] == [True, False]
+    assert "seeds 0 to 2" in drawn[1]
 
 
 def test_figure_of_an_attack_that_lets_nothing_through_can_be_drawn(tmp_path: Path) -> None:
