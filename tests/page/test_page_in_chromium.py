@@ -224,6 +224,8 @@ async def test_asking_about_a_peer_and_what_the_doctor_finds(tmp_path: Path) -> 
                 await tab.wait("document.querySelector('.doctor summary')?.checkVisibility()")
                 found = "[...document.querySelectorAll('.doctor .severity')].map((one) => one.textContent)"
                 assert set(await tab.run(found)) <= {"error", "warning", "note", "ok"}
+                # Commands stand in a server's words between backticks, and here as code.
+                assert "`" not in await tab.run("document.querySelector('.doctor').textContent")
             await tab.run("document.querySelector('.doctor button').click()")
             await tab.wait("document.querySelector('.doctor .summary').textContent.includes('does not answer')")
             assert await tab.run("document.querySelectorAll('.doctor .findings:not(details *) li').length") == 0

@@ -48,6 +48,16 @@ const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202
 /** Text from a log, without what would reorder or hide what stands around it. @param {string} text */
 export const plain = (text) => text.replace(UNSEEN, "\ufffd")
 
+/**
+ * Words of a server, in which commands stand between backticks.
+ * @param {string} text
+ * @returns {(string | HTMLElement)[]}
+ */
+export function withCode(text) {
+	const parts = plain(text).split("`")
+	return parts.length % 2 === 0 ? [plain(text)] : parts.map((part, index) => (index % 2 === 0 ? part : el("code", {}, part)))
+}
+
 /** The first characters of an id, enough to tell entries apart by eye. @param {string} id */
 export const shortId = (id) => id.slice(0, 12)
 

@@ -1,7 +1,7 @@
 // What the doctor finds at this server: asked when the overview is opened and when somebody wants it, as each look reads some of the log.
 
 import { ApiError } from "./api.js"
-import { el, fill, plain, say, whole } from "./drawing/dom.js"
+import { el, fill, say, whole, withCode } from "./drawing/dom.js"
 
 /**
  * @typedef {object} Finding see docs/glass.md, "Doctor"
@@ -63,6 +63,6 @@ function row({ check, severity, text, advice }) {
 		"li",
 		{ class: "finding", "data-severity": severity },
 		el("span", { class: "severity" }, severity),
-		el("div", {}, el("p", {}, el("span", { class: "check" }, check), " ", plain(text)), advice !== "" && el("p", { class: "advice" }, plain(advice))),
+		el("div", {}, el("p", {}, el("span", { class: "check" }, check), " ", ...withCode(text)), advice !== "" && el("p", { class: "advice" }, ...withCode(advice))),
 	)
 }

@@ -27,6 +27,8 @@
  * @property {number} since performance.now()
  */
 
+import { ApiError } from "./api.js"
+
 const POLL_MS = 2_000
 const SYNC_MAX_MS = 20_000
 const SYNC_SHOWN_MS = 700
@@ -47,6 +49,8 @@ export class NetworkModel {
 		/** @type {any} what `GET peers` said last */
 		this.peers = null
 		this.hasControls = false
+		/** A test network has no peers of its own, and is asked for them once. */
+		this.hasPeers = true
 		/** Counts whatever changes the list of nodes or lines. */
 		this.version = 0
 		/** @type {Set<() => void>} */
@@ -69,13 +73,15 @@ export class NetworkModel {
 
 	async read() {
 		if (document.hidden) return
-		const [nodes, peers] = await Promise.allSettled([this.api.answer("glass/nodes"), this.api.get("peers")])
+		const asked = this.hasPeers ? this.api.get("peers") : Promise.resolve(null)
+		const [nodes, peers] = await Promise.allSettled([this.api.answer("glass/nodes"), asked])
 		if (nodes.status === "fulfilled") {
 			this.hasControls = nodes.value.headers.get("glass-controls") === "true"
 			this.setNodes(nodes.value.value)
 			await this.readLinks()
 		}
-		if (peers.status === "fulfilled") this.setPeers(peers.value)
+		if (peers.status === "rejected") this.hasPeers = !(peers.reason instanceof ApiError && peers.reason.status === 404)
+		else if (peers.value !== null) this.setPeers(peers.value)
 		const failed = nodes.status === "rejected" && peers.status === "rejected" ? peers.reason : null
 		this.error = failed instanceof Error ? failed.message : ""
 		this.tell()

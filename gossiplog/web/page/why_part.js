@@ -1,7 +1,7 @@
 // Why an entry is where it is, in the server's words: of itself, or of itself and one peer.
 
 import { ApiError } from "./api.js"
-import { el, fill, plain } from "./drawing/dom.js"
+import { el, fill, plain, withCode } from "./drawing/dom.js"
 import { nameIn } from "./network_view.js"
 
 const AGAIN_MS = 1_000
@@ -86,6 +86,7 @@ export class WhyPart {
 		const verdict = cause === "" || cause === "here" ? "" : `${state === "present" ? "Here" : "Not here"}, ${cause}: `
 		this.element.hidden = text === ""
 		// What did not change is not said again to who listens to the page.
-		if (this.element.textContent !== verdict + plain(text)) fill(this.element, verdict !== "" && el("strong", {}, verdict), plain(text))
+		const said = el("span", {}, ...withCode(text))
+		if (this.element.textContent !== verdict + said.textContent) fill(this.element, verdict !== "" && el("strong", {}, verdict), said)
 	}
 }
