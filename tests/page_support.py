@@ -29,6 +29,8 @@ addEventListener("error", (event) => faults.push(`${event.message} ${event.filen
 addEventListener("unhandledrejection", (event) => faults.push(String(event.reason?.stack ?? event.reason)))
 addEventListener("securitypolicyviolation", (event) => faults.push(`${event.violatedDirective} ${event.blockedURI}`))
 """
+SIDEWAYS = "document.querySelector('#view').scrollWidth - document.querySelector('#view').clientWidth"
+"""By how many pixels a view is too wide, which scrolls within the page."""
 COUNT_FRAMES = """
 new Promise((resolve) => {
     let frames = 0

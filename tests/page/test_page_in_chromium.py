@@ -12,8 +12,9 @@ import pytest
 import trio
 from chromium import CHROMIUM
 from network_support import memory_log
-from page_support import FRAME_CPU_S, browsing, frame_cpu_s, opened, resize, served
+from page_support import FRAME_CPU_S, SIDEWAYS, browsing, frame_cpu_s, opened, resize, served
 
+from gossiplog import Entry, Reject
 from gossiplog.graph import GraphNode, draw_html
 from gossiplog.graph.palette import author_hue, root_hue
 from gossiplog.net.hub.server import Hub
@@ -150,13 +151,14 @@ async def test_every_view_fits_every_size_and_is_reached_by_keyboard(tmp_path: P
             async with served(log) as hub, browsing(tmp_path) as browser:
                 await log.append_many(range(50))
                 tab = await opened(browser, f"http://127.0.0.1:{hub.port}/")
-                for width in (390, 820, 1440):
+                for width in (390, 820, 1024, 1440):
                     await resize(tab, width)
                     for number, view in enumerate(VIEWS, 1):
                         await tab.press(str(number))
                         await tab.wait(f"document.querySelector('#view').className === 'view-{view}'")
                         await trio.sleep(0.2)
                         assert await tab.run("document.documentElement.scrollWidth") == width, (view, width)
+                        assert await tab.run(SIDEWAYS) <= 0, (view, width)
                         assert await tab.run(UNNAMED) == []
                         for scheme in ("light", "dark"):
                             features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -230,6 +232,33 @@ async def test_asking_about_a_peer_and_what_the_doctor_finds(tmp_path: Path) -> 
             await tab.wait("document.querySelector('.doctor .summary').textContent.includes('does not answer')")
             assert await tab.run("document.querySelectorAll('.doctor .findings:not(details *) li').length") == 0
             assert await tab.run("window.faults") == []
+
+
+async def test_commands_are_no_backticks_and_what_is_set_aside_is_marked(tmp_path: Path) -> None:
+    def apply(entries: list[Entry], tx: object) -> None:
+        for entry in entries:
+            if entry.message.payload == "odd":
+                raise Reject("it is odd", id=entry.id)
+
+    async with memory_log(1, apply=apply) as log, memory_log(2) as other, browsing(tmp_path) as browser:
+        with observed(log, None):
+            async with served(log) as hub:
+                odd, even = await other.append_many(["odd", "even"])
+                await log.insert_many([even.value, odd.value])
+                tab = await opened(browser, f"http://127.0.0.1:{hub.port}/#/log/{odd.id}")
+                marked = "document.querySelectorAll('.log-row:not([hidden]):has(.aside:not([hidden])) .text')"
+                await tab.wait(f"[...{marked}].map((one) => one.textContent).join() === '\"odd\"'")
+                await tab.wait("document.querySelector('.log-side .aside')?.checkVisibility()")
+                await resize(tab, 390)
+                await tab.run("location.hash = '#/log'")
+                await tab.wait("document.querySelector('.log-side .hint') !== null")
+                assert not await tab.run("document.querySelector('.of-keys').checkVisibility()")
+                await resize(tab, 1440, 900)
+                assert await tab.run("document.querySelector('.of-keys').checkVisibility()")
+                await tab.press("1")
+                await tab.wait("document.querySelector('.doctor .advice code')?.textContent === 'gossiplog quarantine ls LOG'")
+                assert "`" not in await tab.run("document.body.textContent")
+                assert await tab.run("window.faults") == []
 
 
 async def test_100000_entries_stay_fluid(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from loop_watch import watching_loop
 from network_support import fetch, memory_log
 
-from gossiplog import GossipLog
+from gossiplog import Entry, GossipLog, Reject
 from gossiplog.net.access import Access, hash_token
 from gossiplog.net.admission import HubLimits
 from gossiplog.net.hub.server import Hub, listen
@@ -92,6 +92,36 @@ async def test_graph_comes_in_pages_with_parents_by_insertion_number() -> None:
         assert (await fetch(hub, "/api/graph?after=30&until=31")).json["seq"] == [31]
         for query in ("after=-1", "limit=x", "after=" + "9" * 40, "nonsense=1"):
             assert (await fetch(hub, f"/api/graph?{query}")).status == 400
+
+
+async def test_list_shows_the_telling_field_first() -> None:
+    payloads: list[tuple[Any, str]] = [
+        ({"at": 1, "author": "a", "text": "hello"}, '{"text":"hello","at":1,"author":"a"}'),
+        ({"board": "b", "title": "card"}, '{"title":"card","board":"b"}'),
+        ({"a": 1, "text": None, "type": "move"}, '{"type":"move","a":1,"text":null}'),
+        ({"text": "only"}, '{"text":"only"}'),
+        ({"b": 1, "a": 2}, '{"a":2,"b":1}'),
+        (["text"], '["text"]'),
+    ]
+    async with memory_log(1) as log, served(log) as hub:
+        await log.append_many([payload for payload, _ in payloads])
+        assert (await fetch(hub, "/api/graph?text=1")).json["text"] == [text for _, text in payloads]
+        found = (await fetch(hub, "/api/search?text=hello")).json["found"]
+        assert [one["text"] for one in found] == [payloads[0][1]]
+
+
+async def test_list_is_told_what_was_set_aside() -> None:
+    def apply(entries: list[Entry], tx: object) -> None:
+        for entry in entries:
+            if entry.message.payload == "odd":
+                raise Reject("it is odd", id=entry.id)
+
+    async with memory_log(1, apply=apply) as log, memory_log(2) as other, served(log) as hub:
+        assert (await fetch(hub, "/api/aside")).json == {"ids": [], "more": False}
+        odd, even = await other.append_many(["odd", "even"])
+        await log.insert_many([odd.value, even.value])
+        assert (await fetch(hub, "/api/aside")).json == {"ids": [odd.id], "more": False}
+        assert (await fetch(hub, "/api/aside?more=1")).status == 400
 
 
 async def test_page_of_the_graph_does_not_hold_the_loop() -> None:
@@ -182,5 +212,6 @@ async def test_rules_of_access_hold_for_what_the_page_asks() -> None:
     async with memory_log(1) as log, served(log, limits=HubLimits(access=access), may_append=True) as hub:
         assert (await fetch(hub, "/glass/main.js")).status == 200
         assert (await fetch(hub, "/api/graph")).status == 200
+        assert (await fetch(hub, "/api/aside")).status == 200
         assert (await fetch(hub, "/api/overview")).status in (401, 403)
         assert (await fetch(hub, "/api/append", method="POST", headers=JSON, body=b'{"payload":1}')).status in (401, 403)

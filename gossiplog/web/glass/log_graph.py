@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import trio
 from starlette.exceptions import HTTPException
@@ -32,6 +33,8 @@ _HOP = 256
 _EXCERPT_CHARACTERS = 160
 _EXCERPT_BYTES_MAX = 16 * 1024
 _NUMBER_DIGITS_MAX = 15
+_TELLING = ("text", "title", "name", "message", "body", "op", "type", "kind", "value")
+"""Fields that tell a reader what an entry is about; the earlier before the later."""
 
 
 @dataclass(slots=True)
@@ -125,14 +128,23 @@ def _add(columns: _Columns, rows: Sequence[tuple[int, Entry]], leaves: dict[byte
 
 
 def excerpt(entry: Entry) -> str:
-    """Return the beginning of the payload as dag-json; of a large one its size, as decoding it would take long."""
+    """Return the beginning of the payload as dag-json, its telling field first; of a large one its size, as decoding it would take long."""
     size = len(entry.value) - entry.envelope.payload_at
     if size > _EXCERPT_BYTES_MAX:
         return f"({size:,} bytes)"
     try:
-        return dag_json.encode(entry.payload).decode()[:_EXCERPT_CHARACTERS]
+        return _telling_first(entry.payload)[:_EXCERPT_CHARACTERS]
     except DecodeError as error:
         return f"(damaged: {error})"
+
+
+def _telling_first(payload: Any) -> str:
+    """Write an object with the first of `_TELLING` that it has before the others, which dag-json puts in the order of their names."""
+    telling = next((name for name in _TELLING if payload.get(name) is not None), None) if isinstance(payload, dict) else None
+    if telling is None:
+        return dag_json.encode(payload).decode()
+    names = [telling, *sorted(name for name in payload if name != telling)]
+    return "{" + ",".join(f"{dag_json.encode(name).decode()}:{dag_json.encode(payload[name]).decode()}" for name in names) + "}"
 
 
 def read_number(request: Request, name: str, default: int) -> int:

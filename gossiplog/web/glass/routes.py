@@ -8,6 +8,7 @@ from ...net.service.service import Service
 from ..doorkeeper import MakeDoor
 from ..parameters import without_parameters
 from .appending import Appending
+from .aside import Aside
 from .log_graph import LogGraph
 from .overview import Overview
 from .search import Search
@@ -23,6 +24,7 @@ def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> lis
     return [
         door("/overview", without_parameters(Overview(service, can_append=settings.may_append).show), GET="watch"),
         door("/graph", LogGraph(service.log).show, GET="pull"),
+        door("/aside", without_parameters(Aside(service.log).show), GET="pull"),
         door("/search", Search(service.log).show, GET="pull"),
         door("/append", Appending(service.log, is_allowed=settings.may_append).append, POST="post"),
     ]

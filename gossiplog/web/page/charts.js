@@ -4,6 +4,14 @@ import { el } from "./drawing/dom.js"
 import { onThemeChange, themeColour } from "./drawing/palette.js"
 
 const HEIGHT = 96
+/** The lines of the grid for the highest value and the lowest; a label beside them needs half its height. */
+const [TOP, BOTTOM] = [8.5, HEIGHT - 8.5]
+const GAP = 6
+
+/** @typedef {{left: number, width: number, low: number, high: number}} Box what is drawn into, and the values at its edges */
+
+/** @param {number} value @param {Box} box */
+const heightOf = (value, { low, high }) => BOTTOM - (high === low ? 0.5 : (value - low) / (high - low)) * (BOTTOM - TOP)
 
 export class Chart {
 	/** @param {string} label for those who do not see it @param {{name: string, colour: string}[]} series @param {boolean} [isFilled] */
@@ -36,37 +44,44 @@ export class Chart {
 		const low = this.isFilled ? Math.min(...all, Infinity) : 0
 		const isFlat = this.isFilled && all.length > 0 && Math.max(...all) === low
 		const high = Math.max(...all, isFlat ? low : low + 1)
+		// What stands beside a line of the grid is the value there.
+		const marks = isFlat ? [high] : all.length > 0 ? [high, low] : []
+		context.font = "11px system-ui, sans-serif"
+		const words = marks.map((mark) => mark.toLocaleString("en", { maximumFractionDigits: 0 }))
+		const left = Math.max(0, ...words.map((word) => context.measureText(word).width + GAP))
+		const box = { left, width, low, high }
 		context.strokeStyle = themeColour("line")
 		context.lineWidth = 1
 		context.beginPath()
-		for (const y of [0.5, HEIGHT / 2, HEIGHT - 0.5]) {
-			context.moveTo(0, y)
+		for (const y of [TOP, (TOP + BOTTOM) / 2, BOTTOM]) {
+			context.moveTo(left, y)
 			context.lineTo(width, y)
 		}
 		context.stroke()
-		this.series.forEach(({ colour }, at) => this.drawLine(context, this.values[at] ?? [], themeColour(colour), { width, low, high }))
+		this.series.forEach(({ colour }, at) => this.drawLine(context, this.values[at] ?? [], themeColour(colour), box))
 		context.fillStyle = themeColour("muted")
-		context.font = "11px system-ui, sans-serif"
-		context.fillText(Math.ceil(high).toLocaleString("en"), 2, 12)
-		if (this.isFilled && all.length > 0 && !isFlat) context.fillText(Math.floor(low).toLocaleString("en"), 2, HEIGHT - 6)
+		context.textAlign = "right"
+		context.textBaseline = "middle"
+		marks.forEach((mark, at) => context.fillText(words[at], left - GAP, heightOf(mark, box)))
 	}
 
 	/**
 	 * @param {CanvasRenderingContext2D} context @param {number[]} values @param {string} colour
-	 * @param {{width: number, low: number, high: number}} box
+	 * @param {Box} box
 	 */
-	drawLine(context, values, colour, { width, low, high }) {
+	drawLine(context, values, colour, box) {
 		if (values.length < 2) return
-		const step = width / (values.length - 1)
+		const { left, width } = box
+		const step = (width - left) / (values.length - 1)
 		context.beginPath()
-		values.forEach((value, at) => context.lineTo(at * step, HEIGHT - 3 - (high === low ? 0.5 : (value - low) / (high - low)) * (HEIGHT - 18)))
+		values.forEach((value, at) => context.lineTo(left + at * step, heightOf(value, box)))
 		context.strokeStyle = colour
 		context.lineWidth = 1.75
 		context.lineJoin = "round"
 		context.stroke()
 		if (!this.isFilled) return
-		context.lineTo(width, HEIGHT)
-		context.lineTo(0, HEIGHT)
+		context.lineTo(width, BOTTOM)
+		context.lineTo(left, BOTTOM)
 		context.globalAlpha = 0.12
 		context.fillStyle = colour
 		context.fill()

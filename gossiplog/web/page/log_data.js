@@ -32,6 +32,8 @@ export class LogData {
 		this.places = new Map()
 		/** @type {Set<() => void>} */
 		this.listeners = new Set()
+		/** Ids of what applications could make nothing of. @type {Set<string>} */
+		this.aside = new Set()
 		this.last = 0
 		this.reached = 0
 		this.error = ""
@@ -41,7 +43,7 @@ export class LogData {
 		/** @type {Set<number>} */
 		this.asked = new Set()
 		facts.listeners.add((all) => {
-			if (all.some(({ kind }) => kind === "publish" || kind === "deliver")) this.wake()
+			if (all.some(({ kind }) => kind === "publish" || kind === "deliver" || kind === "aside")) this.wake()
 		})
 		facts.watchers.add((state) => state === "live" && this.wake())
 		setInterval(() => this.wake(), POLL_MS)
@@ -75,6 +77,7 @@ export class LogData {
 				this.isWanted = false
 				for (let isMore = true; isMore; ) isMore = await this.readPage()
 			}
+			this.aside = new Set((await this.api.get("aside")).ids)
 			this.error = ""
 		} catch (error) {
 			this.error = error instanceof Error ? error.message : String(error)
@@ -196,6 +199,11 @@ export class LogMoment {
 	/** @param {number} first @param {number} last */
 	want(first, last) {
 		this.data.wantTexts(this.count - 1 - last, this.count - 1 - first)
+	}
+
+	/** @param {string} id */
+	isAside(id) {
+		return this.data.aside.has(id)
 	}
 
 	/** @param {string} id */

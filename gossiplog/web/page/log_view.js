@@ -35,6 +35,7 @@ export class LogView {
 		this.progress = el("p", { class: "summary", role: "status" })
 		this.fresh = el("button", { class: "fresh", hidden: true, onclick: () => this.goToNow() })
 		this.panel = el("aside", { "aria-live": "polite", "aria-label": "Entry" })
+		this.aside = el("span", { class: "aside", hidden: true }, "set aside")
 		this.found = el("section", { class: "found", hidden: true, "aria-label": "Found" })
 		this.slider = el("input", { type: "range", min: "0", max: "0", "aria-label": "Heads as of this entry, in order of insertion" })
 		this.time = el("output", { class: "then" })
@@ -96,6 +97,7 @@ export class LogView {
 			if (this.chosen !== "" && !this.isFound) this.isFound = list.choose(this.chosen)
 		} else list.redraw()
 		this.fresh.hidden = !isReading
+		this.aside.hidden = !log.aside.has(this.chosen)
 		this.slider.max = String(log.count)
 		this.slider.value = String(this.then ?? log.count)
 		say(this.time, this.then === null ? "now" : `${whole(count)} entries`)
@@ -132,8 +134,9 @@ export class LogView {
 	choose(id) {
 		if (id === this.chosen && id !== "") return
 		this.chosen = id
+		this.aside.hidden = !this.log.aside.has(id)
 		this.isFound = this.list.choose(id)
-		if (id === "") fill(this.panel, el("p", { class: "hint" }, "Choose an entry to read it. In the list: arrow keys, Enter, and p for the parent."))
+		if (id === "") fill(this.panel, el("p", { class: "hint" }, "Choose an entry to read it.", el("span", { class: "of-keys" }, " In the list: arrow keys, Enter, and p for the parent.")))
 		else this.showEntry(id)
 	}
 
@@ -143,7 +146,7 @@ export class LogView {
 			const entry = await this.api.get(`messages/${encodeURIComponent(id)}`)
 			if (id !== this.chosen) return
 			const { clock, parents, payload } = entry.message
-			const way = el("p", { class: "actions" }, el("a", { href: `#/way/${id}` }, "How it came here and where it went"))
+			const way = el("p", { class: "actions" }, this.aside, " ", el("a", { href: `#/way/${id}` }, "How it came here and where it went"))
 			const words = JSON.stringify(payload, null, 2) ?? ""
 			fill(this.panel, entryDetails({ id, author: entry.signature.publicKey, clock, parents, payload: words }, way))
 		} catch (error) {

@@ -42,7 +42,8 @@ const STILL_SHARE = 0.25
 /** Of more lines each is paler, that they do not hide each other. */
 const PLAIN_LINES_MAX = 100
 const LABELS_MAX = 260
-const LABEL_HIGH = 15
+const LABEL_HIGH = 16
+const LABEL_PAD = 3
 const FULL_TURN = 2 * Math.PI
 /** `fade`: how much sooner than others they pale where lines are many. @type {Record<string, {dash: number[], colour: string, width: number, alpha: number, fade: number}>} */
 const STYLES = {
@@ -268,32 +269,49 @@ export class NetworkCanvas {
 		context.setLineDash([])
 	}
 
-	/** @param {CanvasRenderingContext2D} context @param {Scene} scene @param {number} width */
+	/** Names, on a ground of their own so that no line runs through them. @param {CanvasRenderingContext2D} context @param {Scene} scene @param {number} width */
 	drawLabels(context, { dots }, width) {
 		context.font = "12px system-ui, sans-serif"
 		context.textBaseline = "middle"
-		context.lineWidth = 3
-		context.lineJoin = "round"
-		context.strokeStyle = themeColour("surface")
-		context.fillStyle = themeColour("ink")
-		/** Where labels stand already: one that would lie upon another is left out. @type {{left: number, right: number, y: number}[]} */
-		const taken = []
+		context.textAlign = "left"
+		/** Where dots and labels stand already: a label that would lie upon one is left out. @type {Box[]} */
+		const taken = dots.map((dot) => {
+			const [x, y] = this.placeOf(dot)
+			return { left: x - dot.radius, right: x + dot.radius, top: y - dot.radius, bottom: y + dot.radius }
+		})
 		for (const dot of [...dots].sort((a, b) => rank(a) - rank(b))) {
 			if (dot.label === "") continue
-			const [x, y] = [dot.x * this.view.scale + this.view.x, dot.y * this.view.scale + this.view.y]
-			const isLeft = x > width - 110
-			context.textAlign = isLeft ? "right" : "left"
-			const beside = dot.radius + (dot.isChosen || dot.isOurs ? 10 : 6)
-			const at = isLeft ? x - beside : x + beside
-			const wide = context.measureText(dot.label).width
-			const [left, right] = isLeft ? [at - wide, at] : [at, at + wide]
-			if (taken.some((other) => Math.abs(other.y - y) < LABEL_HIGH && left < other.right && right > other.left)) continue
-			taken.push({ left, right, y })
-			context.strokeText(dot.label, at, y)
-			context.fillText(dot.label, at, y)
+			const box = placesOfLabel(dot, this.placeOf(dot), context.measureText(dot.label).width).find(
+				(one) => one.left >= 0 && one.right <= width && !taken.some((other) => areUpon(one, other)),
+			)
+			if (box === undefined) continue
+			taken.push(box)
+			context.fillStyle = themeColour("surface")
+			context.fillRect(box.left, box.top, box.right - box.left, box.bottom - box.top)
+			context.fillStyle = themeColour("ink")
+			context.fillText(dot.label, box.left + LABEL_PAD, (box.top + box.bottom) / 2)
 		}
 	}
+
+	/** Where a dot stands, in CSS pixels. @param {Dot} dot @returns {[number, number]} */
+	placeOf({ x, y }) {
+		return [x * this.view.scale + this.view.x, y * this.view.scale + this.view.y]
+	}
 }
+
+/** @typedef {{left: number, right: number, top: number, bottom: number}} Box in CSS pixels */
+
+/** Where a label may stand, the best place first: right, left, below, above. @param {Dot} dot @param {[number, number]} place @param {number} width of its text @returns {Box[]} */
+function placesOfLabel({ radius, isChosen, isOurs }, [x, y], width) {
+	const beside = radius + (isChosen || isOurs ? 6 : 3)
+	const [wide, half] = [width + 2 * LABEL_PAD, LABEL_HIGH / 2]
+	/** @param {number} left @param {number} middle */
+	const box = (left, middle) => ({ left, right: left + wide, top: middle - half, bottom: middle + half })
+	return [box(x + beside, y), box(x - beside - wide, y), box(x - wide / 2, y + beside + half), box(x - wide / 2, y - beside - half)]
+}
+
+/** @param {Box} one @param {Box} other */
+const areUpon = (one, other) => one.left < other.right && one.right > other.left && one.top < other.bottom && one.bottom > other.top
 
 /** Whose label comes first. @param {Dot} dot */
 const rank = (dot) => (dot.isChosen ? 0 : dot.isOurs ? 1 : 2)

@@ -82,7 +82,7 @@ export class NetworkModel {
 		}
 		if (peers.status === "rejected") this.hasPeers = !(peers.reason instanceof ApiError && peers.reason.status === 404)
 		else if (peers.value !== null) this.setPeers(peers.value)
-		const failed = nodes.status === "rejected" && peers.status === "rejected" ? peers.reason : null
+		const failed = nodes.status === "rejected" && (peers.status === "rejected" || !this.hasPeers) ? nodes.reason : null
 		this.error = failed instanceof Error ? failed.message : ""
 		this.tell()
 	}
@@ -185,7 +185,8 @@ export class NetworkModel {
 		if (kind === "root") {
 			this.update(node, { root: message ?? "", entries: count ?? this.nodes.get(node)?.entries ?? null })
 		} else if (kind === "start" || kind === "stop") {
-			this.update(node, { isAlive: kind === "start" })
+			// Who is up now is said with the list of nodes; what comes late here may be of the past.
+			if (!this.nodes.get(node)?.kind) this.update(node, { isAlive: kind === "start" })
 			if (kind === "stop") for (const edge of [...this.edges.values()]) if (edge.from === node || edge.to === node) this.disconnect(edge.from, edge.to)
 		} else if (peer === undefined) {
 			return

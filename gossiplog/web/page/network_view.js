@@ -111,7 +111,7 @@ export class NetworkView {
 		this.scene.dots = nodes.map((node) => {
 			const body = this.bodies.get(node.id) ?? Force.at(0)
 			const name = nameOf(node)
-			const label = node.root === "" ? name : `${name} · ${node.root.slice(0, 4)}`
+			const label = `${name}${node.isAlive ? "" : ", down"}${node.root === "" ? "" : ` · ${node.root.slice(0, 4)}`}`
 			const isChosen = node.id === this.chosen || this.controls.picked.has(node.id)
 			return { x: body.x, y: body.y, colour: rootColour(node.root), label, radius: RADIUS, isAlive: node.isAlive, isChosen, isOurs: node.isOurs }
 		})
@@ -154,6 +154,7 @@ export class NetworkView {
 			const button = /** @type {HTMLButtonElement} */ (this.list.children[at].firstElementChild)
 			const [mark, name, root] = /** @type {HTMLElement[]} */ ([...button.children])
 			mark.style.setProperty("--colour", rootColour(node.root))
+			mark.classList.toggle("down", !node.isAlive)
 			say(name, `${nameOf(node)}${node.isOurs && node.name !== "" ? " (this server)" : ""}${node.isAlive ? "" : ", down"}`)
 			say(root, node.root.slice(0, 4))
 			button.title = node.id
@@ -188,7 +189,7 @@ export class NetworkView {
 		const { told } = node
 		fill(
 			this.details,
-			el("h2", {}, dot(rootColour(node.root)), nameOf(node)),
+			el("h2", {}, dot(rootColour(node.root), node.isAlive ? "round" : "round down"), nameOf(node)),
 			list([
 				["Id", el("span", { class: "id" }, node.id)],
 				["Root", node.root === "" ? "not told" : el("span", { class: "id", title: node.root }, node.root.slice(0, 16))],
@@ -264,12 +265,14 @@ const LINES = [
 	["fanout", "fan-out"],
 	["sync", "syncing"],
 	["none", "connected"],
+	["arrow", "arrow: from the peer that told of it first"],
 ]
 
 /** What is drawn how. @param {string} colours what equal ones mean @param {string[][]} [kinds] of lines: class and words */
 export function makeLegend(colours, kinds = LINES) {
 	const lines = kinds.map(([name, words]) => el("li", {}, el("span", { class: `line ${name}`, "aria-hidden": "true" }), words))
-	return el("ul", { class: "legend", "aria-label": "What is drawn how" }, el("li", {}, colours), ...lines)
+	const down = el("li", {}, el("span", { class: "dot down", "aria-hidden": "true" }), "down")
+	return el("ul", { class: "legend", "aria-label": "What is drawn how" }, el("li", {}, colours), down, ...lines)
 }
 
 /** Arrow keys go through a list of buttons. @param {KeyboardEvent} event @param {HTMLElement} place */

@@ -12,6 +12,7 @@ const LINES = [
 	["full", "messages: mesh, or eager link"],
 	["metadata", "announcements only: not in the mesh, or lazy link"],
 	["none", "connected; for episub, outside the active view"],
+	["arrow", "way of the newest message: to whom it was sent"],
 ]
 
 export class SimulatorView {

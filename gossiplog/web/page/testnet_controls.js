@@ -31,7 +31,7 @@ export class TestnetControls {
 			return el("label", {}, input, el("span", {}, label))
 		})
 		const tools = el("fieldset", { class: "tools" }, el("legend", {}, "A click"), ...choices)
-		this.element = el("div", { class: "controls", hidden: true }, tools, heal, this.apply, this.said)
+		this.element = el("div", { class: "controls", hidden: true }, el("div", { class: "orders" }, tools, heal, this.apply), this.said)
 	}
 
 	show() {
