@@ -45,19 +45,22 @@ async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out:
 
 
 async def _look_at(location: Location) -> dict[str, Any]:
+    import trio
+
+    from ...store import pending_migrations
+
+    refusal: ReadOnlyLog | None = None
+    found: dict[str, Any] = {"log": str(location), "topic": None, "entries": None}
     try:
         async with opened(location) as log:
-            return {"log": str(location), "topic": log.topic, "entries": await log.count()}
-    except ReadOnlyLog:
-        import trio
-
-        from ...store import pending_migrations
-
-        # An older version's, which cannot be read before a server brings it up to date.
-        _, pending = await trio.to_thread.run_sync(pending_migrations, location.full)
-        if not pending:
-            raise
-        return {"log": str(location), "topic": None, "entries": None, "pending": pending}
+            found |= {"topic": log.topic, "entries": await log.count()}
+    except ReadOnlyLog as error:
+        # An older version's in a database cannot be read before a server brings it up to date.
+        refusal = error
+    _, pending = await trio.to_thread.run_sync(pending_migrations, location.full)
+    if refusal is not None and not pending:
+        raise refusal
+    return {**found, "pending": pending} if pending else found
 
 
 def _check_topics(logs: list[dict[str, Any]]) -> None:
