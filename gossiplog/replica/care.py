@@ -172,7 +172,7 @@ class LogCare(LogReader):
         Args:
             source: The damaged log's store, open for reading; None if it does not open at all. Its topic, too, may be damaged: what it has
                 of another one than this log's is left out.
-            pages: What else may be VALUEs, as `store.sqlite_pages` finds them.
+            pages: What else may be VALUEs, as `store/sqlite/pages.py` finds them.
             on_progress: Called now and then with the number of rows that were looked at.
 
         Raises:

@@ -117,7 +117,7 @@ class Replica(LogCare):
         return verdict.entry
 
     async def append_many(self, payloads: Iterable[Any], *, signer: Signer | None = None) -> list[Entry]:
-        """AppendPayloads several payloads, each with the one before as its parent, in one transaction: all or none. Raises as `append`."""
+        """Append several payloads, each with the one before as its parent, in one transaction: all or none. Raises as `append`."""
         signer = self._choose_signer(signer)
         encoded = [pcf_encode.encode(payload) for payload in payloads]
         if not encoded:

@@ -129,7 +129,7 @@ class Tables:
 
 
 class Transaction:
-    """What `apply` and `reset` are given when they are plain functions; `as_async` is for coroutine functions."""
+    """What `apply` and `reset` are given when they are plain functions; coroutine functions get an `_AsyncTransaction` around it."""
 
     def __init__(self, db: sqlite3.Connection, tables: ApplicationTables, known: Known, aborted_after: int | None) -> None:
         self._db = db

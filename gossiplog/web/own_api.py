@@ -35,7 +35,6 @@ class OwnApi:
 
     Args:
         service: Its service.
-        answers: For what is read for one client alone.
     """
 
     def __init__(self, service: Service) -> None:

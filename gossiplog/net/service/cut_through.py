@@ -1,4 +1,4 @@
-"""CertainEntries for a log on disk: entries that are certain to be stored are passed on meanwhile."""
+"""Cut-through for a log on disk: an entry that is certain to be stored is passed on while it is being stored."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Replica:
         spec: How it is.
         make_router: Makes its router, anew at each start.
         validator: Shared by all.
-        watch: Sees what it does.
+        observer: Sees what it does.
         seed: Of the run.
     """
 

@@ -87,7 +87,7 @@ class Application:
     async def _guard(self, statement: str, execute: Callable[[], Awaitable[T]]) -> T:
         _refuse_control(statement)
         before = await self._look()
-        # The planner may choose for the application's tables what it must not for ours, see `postgres_database`.
+        # For the application's tables the planner may scan; for ours it must not (`_SETTINGS` of a connection).
         await self._connection.execute(f"{self._mark()}SAVEPOINT gossiplog_apply; SET LOCAL enable_seqscan = on")
         try:
             result = await execute()
