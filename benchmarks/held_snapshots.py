@@ -25,7 +25,7 @@ from gossiplog.sync.rpc import AbortResponse, GetRoot
 from gossiplog.sync.wire import decode_response, encode_request
 
 TESTS = Path(__file__).parents[1] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "hostile")]
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "hostile")]
 
 from hostile_support import SYNC, TOPIC, Server, muxed_attacker, running_server  # noqa: E402
 

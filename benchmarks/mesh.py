@@ -31,7 +31,7 @@ from pathlib import Path
 
 import trio
 
-from tests.mesh_cluster import Cluster, is_converged, open_cluster
+from tests.support.mesh_cluster import Cluster, is_converged, open_cluster
 
 from .measure import Figure, machine, versions, write_results
 

@@ -32,7 +32,7 @@ from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 from tests.interop.interop_support import Reference, run_program
 from tests.interop.native_support import build_go, build_rust
-from tests.mesh_cluster import ClusterPeer, Nest
+from tests.support.mesh_cluster import ClusterPeer, Nest
 
 from .material import chain
 from .measure import Figure, Goal, Stopwatch, machine, process_cpu_s, versions, write_results
@@ -40,7 +40,7 @@ from .measure import Figure, Goal, Stopwatch, machine, process_cpu_s, versions, 
 __all__ = ["main"]
 
 TOPIC = "mesh.example.com"
-"""That of tests/mesh_peer.py."""
+"""That of tests/support/mesh_peer.py."""
 CPU_RATIO_MAX = 1.5
 _LISTEN = ["/ip4/127.0.0.1/tcp/0"]
 _RESULTS = Path(__file__).parent / "results"
@@ -57,7 +57,7 @@ class Place:
     Attributes:
         name: Of its figures.
         words: The same for the reader.
-        flags: Of tests/mesh_peer.py.
+        flags: Of tests/support/mesh_peer.py.
         ratio_max: How much CPU ours should need at most, as a multiple of go's; None without a goal.
     """
 

@@ -28,7 +28,7 @@ from gossiplog import Entry
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import Exchange, exchange
 from gossiplog.tree.node import Node
-from tests.mesh_cluster import open_cluster
+from tests.support.mesh_cluster import open_cluster
 
 from . import hub
 from .hub import TOPIC, HubProcess, hub_process, make_log, scattered

@@ -36,7 +36,7 @@ from .material import BATCH, PAYLOAD_BYTES, TOPIC, Setup, entries, payload, payl
 from .measure import Figure, Goal, Stopwatch, machine, process_cpu_s, versions, write_results
 from .postgres_writers import Written, write
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
 
 from postgres_support import PostgresServer, running_server
 

@@ -8,7 +8,7 @@ Each call runs in the one thread with trio that the process has, and may come fr
 has ended. A log that nobody closes is closed at the end of the process. `apply` and `authorize` do not run in the caller's thread: a plain
 function runs in the database's, and an `async def apply` in trio, so that it may await nothing but its transaction.
 
-This file is derived from `aio.py`, by `python tests/derive_blocking.py`.
+This file is derived from `aio.py`, by `python tests/support/derive_blocking.py`.
 
 Source: docs/asyncio.md
 """

@@ -25,7 +25,7 @@ from .tasks.block import block
 if TYPE_CHECKING:
     import ssl
 
-    from .net.admission import HubLimits
+    from .net.ground.admission import HubLimits
     from .net.hub.client import HubLink
     from .net.hub.server import Hub
 

@@ -1,4 +1,4 @@
-"""Its place makes the modules beside it importable from every test."""
+"""Fixtures and settings that every test has; modules that tests share are in tests/support."""
 
 import compileall
 import gc

@@ -48,7 +48,7 @@ def read_config(command: click.Command, file: str | None) -> dict[str, Any]:
     """
     if file is None:
         return {}
-    from ..net.toml_file import read_toml
+    from ..net.ground.toml_file import read_toml
 
     try:
         table = read_toml(file)

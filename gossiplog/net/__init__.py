@@ -1,6 +1,6 @@
 """The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log over them."""
 
-from .admission import HubLimits
+from .ground.admission import HubLimits
 from .transport.connection_end import ConnectionEnd, EndKind
 from .transport.muxed import Counters, MuxedConnection, open_muxed
 from .transport.muxed_stream import MuxedStream

@@ -34,13 +34,13 @@ from ..pubsub.types import PeerId
 from ..pubsub.wire.rpc_codec import WireLimits
 from ..replica.log import Replica
 from ..tasks.nursery import open_service_nursery
-from .admission import HubLimits, Worth
 from .discovery import Discovery
-from .fresh_keys import FreshKeys
-from .journal import note
+from .ground.admission import HubLimits, Worth
+from .ground.fresh_keys import FreshKeys
+from .ground.journal import note
+from .ground.protocol_ids import push_protocol
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
-from .protocol_ids import push_protocol
 from .service.peers import Peer
 from .service.registry import open_service
 from .service.service import Service

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..net.access import Access
+from ..net.ground.access import Access
 
 __all__ = ["Door", "MakeDoor"]
 

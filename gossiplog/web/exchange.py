@@ -17,7 +17,7 @@ import trio
 from starlette.types import ASGIApp
 
 from ..errors import ClosedError
-from ..net.journal import note
+from ..net.ground.journal import note
 from ..net.transport.http_head import Head
 from ..net.transport.tcp import TcpStream
 from .client_memory import Memory

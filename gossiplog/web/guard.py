@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import ClosedError, StoreError
-from ..net.journal import note
+from ..net.ground.journal import note
 from ..net.service.health import Away, Health
 
 __all__ = ["AWAY", "RETRY_S", "Guard"]

@@ -31,8 +31,8 @@ from ..entry.validation import Verdict
 from ..errors import ClosedError, DecodeError, NotFound, StoreError
 from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
-from ..net.admission import Admission
-from ..net.journal import note
+from ..net.ground.admission import Admission
+from ..net.ground.journal import note
 from ..net.service.intake import Intake
 from ..net.service.service import Service
 from ..plan import ask

@@ -12,8 +12,8 @@ from network_support import eventually
 
 import gossiplog
 from gossiplog import GossipLog
-from gossiplog.net.access import Access, hash_token, make_token
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.access import Access, hash_token, make_token
+from gossiplog.net.ground.admission import HubLimits
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from cli_support import Run
 
 from gossiplog.cli.journal import TEXT_CHARS_MAX, write_journal
 from gossiplog.cli.output import escaped, shown
-from gossiplog.net.journal import note
+from gossiplog.net.ground.journal import note
 
 EVIL = "\x1b]0;owned\x07\x9b31m\u202egnp.exe\u2066\u200f\x7f\r\x1b[2J"
 UNSEEN = [*map(chr, range(32)), "\x7f", "\x9b", "\u202e", "\u2066", "\u200f", "\u2028", "\ufeff"]

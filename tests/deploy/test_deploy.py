@@ -21,8 +21,8 @@ from starlette.routing import Mount
 
 from gossiplog.cli.configured import PREFIX, configurable
 from gossiplog.cli.net.serve import serve
-from gossiplog.net.access import Access
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.replica.writer import _QUEUE_MAX
 from gossiplog.web.app import make_app
 from gossiplog.web.doorkeeper import Door

@@ -13,7 +13,7 @@ from gossiplog import GossipLog
 from gossiplog.errors import GossipLogError
 from gossiplog.net import MuxedConnection, open_muxed
 from gossiplog.net import admission as admission_module
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.server import Hub
 from gossiplog.net.libp2p import Address, Peering, PeerKey, open_host

@@ -13,10 +13,10 @@ from mesh_interop_support import returned, until
 import gossiplog
 from gossiplog import Ed25519Signer, Entry, GossipLog
 from gossiplog.net.discovery.kademlia import ask_closer
+from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.identify import measure_ping
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
-from gossiplog.net.protocol_ids import kad_protocol
 from gossiplog.pubsub.peer_id import peer_id_bytes
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event

@@ -31,9 +31,9 @@ from gossiplog.entry.message_id import encode_id, message_key
 from gossiplog.entry.rules import next_clock
 from gossiplog.errors import CannotConnect
 from gossiplog.net import Connection, Stream, open_muxed
+from gossiplog.net.ground.protocol_ids import push_protocol
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.libp2p import Address
-from gossiplog.net.protocol_ids import push_protocol
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.pubsub.types import PeerId, Topic

@@ -21,8 +21,8 @@ from gossiplog.archive import entry_to_line
 from gossiplog.codec.framing import encode_frame
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
-from gossiplog.net.access import Access, hash_token, make_token
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.access import Access, hash_token, make_token
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub, listen

@@ -10,7 +10,7 @@ from network_support import PATIENCE_S, TOPIC, memory_log, signer
 
 import gossiplog
 from gossiplog.errors import StreamReset
-from gossiplog.net.protocol_ids import reconcile_protocol
+from gossiplog.net.ground.protocol_ids import reconcile_protocol
 from gossiplog.reconcile import messages
 
 

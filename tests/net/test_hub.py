@@ -23,7 +23,7 @@ from network_support import (
 
 import gossiplog
 from gossiplog.errors import CannotConnect, CannotListen, LocalProtocolError
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub import client as hub_client
 from gossiplog.net.hub.client import connect, open_websocket, parse_url
 from gossiplog.net.hub.server import listen

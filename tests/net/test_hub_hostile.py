@@ -19,7 +19,7 @@ from gossiplog import GossipLog
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry import Entry, validate
 from gossiplog.errors import CannotConnect, StreamReset
-from gossiplog.net.admission import Admission, HubLimits
+from gossiplog.net.ground.admission import Admission, HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.server import Hub
 from gossiplog.net.service.push_stream import QUEUE_BYTES_MAX

@@ -16,8 +16,8 @@ from wsproto.events import Request
 
 from gossiplog import Entry
 from gossiplog.archive import entry_to_line
-from gossiplog.net.access import Access
-from gossiplog.net.admission import Admission, HubLimits
+from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.admission import Admission, HubLimits
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service import intake
 from gossiplog.web import make_http

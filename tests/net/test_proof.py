@@ -14,14 +14,14 @@ from gossiplog.codec.did import encode_did
 from gossiplog.entry import Ed25519Signer
 from gossiplog.entry.ed25519 import verify, verify_strictly
 from gossiplog.errors import LocalProtocolError
-from gossiplog.net import proof as proof_module
-from gossiplog.net.access import Access
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground import proof as proof_module
+from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.ground.proof import ANSWERED_MAX, statement
 from gossiplog.net.hub.client import fetch_token, parse_url
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.http_names import Names
 from gossiplog.net.hub.server import Hub
-from gossiplog.net.proof import ANSWERED_MAX, statement
 
 ALICE, BOB = signer(2), signer(3)
 JSON = {"content-type": "application/json"}

@@ -17,8 +17,8 @@ import gossiplog
 from gossiplog import Entry, GossipLog
 from gossiplog.archive import entry_to_line
 from gossiplog.entry import Ed25519Signer
-from gossiplog.net.access import Access
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import Hub
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ from test_chain import DOWN, MESH, joined
 
 import gossiplog
 from gossiplog.errors import ProtocolNotSupported, SyncAborted
+from gossiplog.net.ground.protocol_ids import reconcile_protocol
 from gossiplog.net.hub import exchange as exchange_module
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import Exchange, exchange
-from gossiplog.net.protocol_ids import reconcile_protocol
 from gossiplog.net.service.registry import service_of
 from gossiplog.net.service.syncs import Syncs
 from gossiplog.net.transport.multistream import MULTISTREAM

@@ -18,11 +18,11 @@ from gossiplog.cli.app import root
 from gossiplog.codec.framing import encode_frame
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.errors import DecodeError
-from gossiplog.net.access import Access
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.ground.protocol_ids import refusals_protocol
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
-from gossiplog.net.protocol_ids import refusals_protocol
 from gossiplog.net.service.refusals import IDS_MAX, RefusalBox, Refused, read_refusals
 from gossiplog.net.service.registry import observed, service_of
 

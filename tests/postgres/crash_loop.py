@@ -32,7 +32,7 @@ from gossiplog.tree import ReadRoot, build
 from gossiplog.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests"))
+sys.path.insert(0, str(REPOSITORY / "tests/support"))
 
 from postgres_support import PostgresServer, running_server  # noqa: E402
 

@@ -9,8 +9,8 @@ from network_support import PATIENCE_S, TOPIC, eventually, fetch, memory_log, si
 import gossiplog
 from gossiplog import Reject
 from gossiplog.entry.message import Entry
-from gossiplog.net.access import Access, hash_token
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.access import Access, hash_token
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import Hub
 
 NOBODYS = "0" * 32

@@ -18,8 +18,8 @@ from gossiplog.archive import entry_to_line
 from gossiplog.errors import StorageFull
 from gossiplog.glass import Ring
 from gossiplog.glass.fact import KINDS, WAYS, Fact
-from gossiplog.net.access import Access, hash_token
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.access import Access, hash_token
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.service import board as board_module
 from gossiplog.net.service.registry import observed, service_of
 from gossiplog.web.glass import facts as facts_module

@@ -15,8 +15,8 @@ from loop_watch import watching_loop
 from network_support import fetch, memory_log
 
 from gossiplog import Entry, GossipLog, Reject
-from gossiplog.net.access import Access, hash_token
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.access import Access, hash_token
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.web import make_http
 from gossiplog.web.glass import GlassSettings

@@ -7,7 +7,7 @@ import trio
 from network_support import PATIENCE_S, eventually, fetch, memory_log, open_stream, read_answer
 
 from gossiplog.archive import line_to_value
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.web import make_http
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import trio
 
     from ...gossip_log import GossipLog
-    from ...net.access import Access
+    from ...net.ground.access import Access
     from .serving import Serving
 
 __all__ = ["serve"]
@@ -161,8 +161,8 @@ def serve(
       gossiplog serve --config /etc/gossiplog.toml --check
       gossiplog serve app.db --p2p /ip4/0.0.0.0/tcp/4001 --bootstrap /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…
     """
-    from ...net.admission import HubLimits
-    from ...net.journal import note
+    from ...net.ground.admission import HubLimits
+    from ...net.ground.journal import note
     from .freed import give_back, keep_together
     from .serving import Plan, Serving
 
@@ -268,7 +268,7 @@ def serve(
 
 
 def _read_access(file: str | None, allow: tuple[str, ...]) -> Access:
-    from ...net.access import Access
+    from ...net.ground.access import Access
 
     return Access.load(file, allow=allow) if file else Access.parse({}, allow=allow) if allow else Access()
 

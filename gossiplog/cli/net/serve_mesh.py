@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ...gossip_log import GossipLog
-    from ...net.admission import HubLimits
+    from ...net.ground.admission import HubLimits
     from ...net.libp2p import Address
     from ...net.mesh import Mesh
     from ...pubsub.params import EpisubParams, GossipsubParams
@@ -160,7 +160,7 @@ def check_address(context: click.Context, option: click.Parameter, value: Any) -
 
 
 def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
-    from ...net.toml_file import read_toml
+    from ...net.ground.toml_file import read_toml
     from ...pubsub.tables import overlaid
 
     if file is None:

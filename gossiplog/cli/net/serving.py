@@ -21,7 +21,7 @@ from .serve_glass import GlassOptions
 if TYPE_CHECKING:
     from ...entry.signing import Signer
     from ...gossip_log import Application, GossipLog
-    from ...net.admission import HubLimits
+    from ...net.ground.admission import HubLimits
     from ...net.hub.server import Hub, ServeHttp
 
 __all__ = ["Plan", "Serving"]
@@ -121,7 +121,7 @@ class Serving:
 
     async def change(self, wanted: Sequence[Location]) -> tuple[list[GossipLog], list[Location]]:
         """Serve these logs and no others; return which came, and which are gone. One that cannot be opened is logged, and left out."""
-        from ...net.journal import note
+        from ...net.ground.journal import note
 
         came: list[GossipLog] = []
         gone = [location for location in self._ends if location not in wanted]

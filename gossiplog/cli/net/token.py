@@ -43,7 +43,7 @@ def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, 
         return
     if key_name is not None or tls_ca is not None:
         raise click.UsageError("--key and --tls-ca go with --for URL")
-    from ...net.access import hash_token, make_token
+    from ...net.ground.access import hash_token, make_token
 
     made = make_token()
     hashed = hash_token(made)

@@ -24,14 +24,14 @@ import trio
 from ...errors import DecodeError, GossipLogError
 from ...pubsub.events import ConnectFailed, PeerRecordLearned, Probed
 from ...pubsub.types import PeerId
-from ..journal import note
+from ..ground.journal import note
+from ..ground.protocol_ids import kad_protocol
 from ..libp2p.addresses import Address
 from ..libp2p.host import OURSELVES, Host
 from ..libp2p.identify import measure_ping
 from ..libp2p.peerings import Peering
 from ..libp2p.reach import Teller
 from ..libp2p.records import open_record
-from ..protocol_ids import kad_protocol
 from ..service.service import Service
 from ..transport.stream import Handler
 from .book import AddressBook

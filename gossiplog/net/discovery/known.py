@@ -11,7 +11,7 @@ from pathlib import Path
 from ...codec import plain_json
 from ...errors import DecodeError
 from ...pubsub.types import PeerId
-from ..journal import note
+from ..ground.journal import note
 from ..libp2p.addresses import Address
 
 __all__ = ["KNOWN_MAX", "load_known", "save_known"]

@@ -24,7 +24,7 @@ from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ...sync.rate import Backoff
 from ...tasks.nursery import open_service_nursery
-from ..journal import note
+from ..ground.journal import note
 from ..service.peers import PeerConnection, PeerConnectionState
 from ..service.refusals import Refused
 from ..service.registry import open_service

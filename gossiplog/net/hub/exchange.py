@@ -40,7 +40,7 @@ from ...sync.source import Source
 from ...sync.wire import decode_response, encode_event, encode_request
 from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
-from ..protocol_ids import is_in_parts, push_protocol, reconcile_protocol, refusals_protocol, sync_protocols
+from ..ground.protocol_ids import is_in_parts, push_protocol, reconcile_protocol, refusals_protocol, sync_protocols
 from ..service.peers import new_bucket
 from ..service.pull_session import PullSession
 from ..service.reconcile_session import ReconcileSession, sketch_in_time

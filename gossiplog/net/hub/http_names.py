@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from ..admission import HubLimits
+from ..ground.admission import HubLimits
 from ..transport.http_head import Head
 
 __all__ = ["ANY_NAME", "Names"]

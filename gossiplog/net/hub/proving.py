@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from ...codec import plain_json
 from ...entry.signing import Signer
 from ...errors import DecodeError, RemoteProtocolError
-from ..proof import is_own_name, statement
+from ..ground.proof import is_own_name, statement
 from ..transport.http_request import request
 from ..transport.tcp import TcpStream
 

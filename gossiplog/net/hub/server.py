@@ -22,10 +22,10 @@ from ...broadcast import PeerKind
 from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProtocolError
 from ...replica.log import Replica
 from ...tasks.nursery import open_service_nursery
-from ..access import Rights
-from ..admission import Admission, HubLimits, Place, Refused, client_address
-from ..journal import note
-from ..refusal import Refusal
+from ..ground.access import Rights
+from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
+from ..ground.journal import note
+from ..ground.refusal import Refusal
 from ..service.intake import Intake
 from ..service.peers import PeerConnectionState
 from ..service.registry import open_service

@@ -22,9 +22,9 @@ import trio
 from ...errors import CannotConnect, CannotListen, GossipLogError
 from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
-from ..admission import Admission, HubLimits, Refused, Worth
-from ..journal import note
-from ..protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
+from ..ground.admission import Admission, HubLimits, Refused, Worth
+from ..ground.journal import note
+from ..ground.protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
 from ..transport.flushes import Flushes
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import ByteStream, Connection, Handler, Stream

@@ -17,7 +17,7 @@ from ...codec.protobuf import Field, Kind, Schema
 from ...errors import DecodeError, RemoteProtocolError
 from ...pubsub.types import PeerId
 from ...version import VERSION
-from ..protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
+from ..ground.protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
 from ..transport.stream import Connection, Stream
 from .addresses import Address
 from .identity import PeerKey, peer_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...errors import ClosedError, ProtocolNotSupported, RemoteProtocolError
 from ...pubsub.types import PeerId
-from ..protocol_ids import NOISE, YAMUX
+from ..ground.protocol_ids import NOISE, YAMUX
 from ..transport.http_head import read_head
 from ..transport.multistream import Offer, Proposal
 from ..transport.stream import ByteStream

@@ -10,7 +10,7 @@ import trio
 from ...errors import GossipLogError
 from ...plan import Plan, Resumable
 from ...replica.log import Replica
-from ..journal import note
+from ..ground.journal import note
 
 __all__ = ["ask_until_answered"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...pubsub.types import PeerId
-from ..admission import Admission
+from ..ground.admission import Admission
 
 __all__ = ["Bans"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from ...glass import Ring
-from ..journal import note
+from ..ground.journal import note
 
 __all__ = ["FactsFile"]
 

@@ -20,7 +20,7 @@ from ...errors import GossipLogError, StorageFull
 from ...log.requests import ReadHeads
 from ...plan import ask
 from ...replica.log import Replica
-from ..journal import note
+from ..ground.journal import note
 from .peers import Peer
 
 __all__ = ["ANSWER_S", "Away", "Health"]

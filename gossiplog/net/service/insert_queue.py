@@ -22,7 +22,7 @@ from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ...tasks.sleeper import Sleeper
 from ...tasks.spans import span
-from ..journal import note
+from ..ground.journal import note
 from .cut_through import CutThrough
 from .fair_queue import FairQueue
 from .own_appends import OwnAppends

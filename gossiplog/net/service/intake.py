@@ -25,7 +25,7 @@ from ...log.requests import ReadCount, ReadTail
 from ...plan import ask
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
-from ..access import Access, LogAccess, Quota
+from ..ground.access import Access, LogAccess, Quota
 from .ask_log import ask_until_answered
 
 __all__ = ["OUR_CHOICE", "Bringer", "Intake", "Intakes", "Wait"]

@@ -11,7 +11,7 @@ import trio
 from ...entry.message import Entry
 from ...errors import DecodeError, StoreError
 from ...replica.log import Replica
-from ..journal import note
+from ..ground.journal import note
 
 __all__ = ["OwnAppends"]
 

@@ -14,9 +14,9 @@ from ...broadcast import PeerKind
 from ...pubsub.types import PeerId
 from ...sync.limits import ServerLimits
 from ...sync.rate import TokenBucket
-from ..access import ALL, Rights
-from ..admission import Worth
-from ..journal import note
+from ..ground.access import ALL, Rights
+from ..ground.admission import Worth
+from ..ground.journal import note
 from ..transport.stream import Connection
 from .intake import OUR_CHOICE, Bringer
 from .pubsub_stream import RpcSender

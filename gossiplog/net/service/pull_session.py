@@ -16,7 +16,7 @@ from ...sync.events import Answered, Ask, ClientAction, ClientEvent, Closed, Don
 from ...sync.result import Ending, SyncResult
 from ...sync.source import Source
 from ...tasks.nursery import open_service_nursery
-from ..protocol_ids import is_in_parts
+from ..ground.protocol_ids import is_in_parts
 from ..transport.stream import Connection, Stream
 
 __all__ = ["Insert", "PullSession", "close_in_peace"]

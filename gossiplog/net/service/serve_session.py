@@ -14,7 +14,7 @@ from ...store.base import Reader
 from ...sync.events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerAction, ServerEvent
 from ...sync.rate import TokenBucket
 from ...sync.server import SyncServer
-from ..protocol_ids import is_in_parts
+from ..ground.protocol_ids import is_in_parts
 from ..transport.stream import Stream
 
 __all__ = ["ServeSession", "Turns"]

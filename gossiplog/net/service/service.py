@@ -67,9 +67,9 @@ from ...replica.log import Replica
 from ...sync.rate import address_group
 from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
-from ..access import ALL, Rights
-from ..admission import Admission
-from ..journal import note
+from ..ground.access import ALL, Rights
+from ..ground.admission import Admission
+from ..ground.journal import note
 from ..transport.stream import Connection, Handler, Traffic
 from .arrivals import Arrivals
 from .ask_log import ask_until_answered

@@ -30,8 +30,8 @@ from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
 from ...sync.rate import Backoff
 from ...sync.rpc import Insert
 from ...sync.wire import decode_event
-from ..journal import note
-from ..protocol_ids import push_protocol, reconcile_protocol, refusals_protocol
+from ..ground.journal import note
+from ..ground.protocol_ids import push_protocol, reconcile_protocol, refusals_protocol
 from ..transport.stream import Connection, Handler, PromptHandler, Stream
 from .arrivals import MAY_NOT_PUSH
 from .ask_log import ask_until_answered

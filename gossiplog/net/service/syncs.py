@@ -20,8 +20,8 @@ from ...sync.schedule import SessionSlots
 from ...sync.source import Source
 from ...tasks.spans import span
 from ...tree.node import ReadRoot
-from ..journal import note
-from ..protocol_ids import is_in_parts, reconcile_protocol, sync_protocols
+from ..ground.journal import note
+from ..ground.protocol_ids import is_in_parts, reconcile_protocol, sync_protocols
 from ..transport.stream import Stream
 from .owner import OPEN_S, Owner
 from .peers import Peer, PeerConnection

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..journal import note
+from ..ground.journal import note
 
 __all__ = ["FailedDial", "Troubles"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from gossiplog.net.admission import IDLE_S, Admission, HubLimits, Refused, Worth, client_address
+from gossiplog.net.ground.admission import IDLE_S, Admission, HubLimits, Refused, Worth, client_address
 
 
 async def test_address_has_so_many_connections_and_gets_them_back() -> None:

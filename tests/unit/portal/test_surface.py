@@ -35,7 +35,7 @@ def documented(owner: type) -> Iterator[tuple[str, Any]]:
 
 def test_blocking_is_derived_from_aio() -> None:
     text = Path(blocking.__file__).read_text("utf-8")
-    assert text == derive_blocking.derive(Path(aio.__file__).read_text("utf-8")), "run `python tests/derive_blocking.py`"
+    assert text == derive_blocking.derive(Path(aio.__file__).read_text("utf-8")), "run `python tests/support/derive_blocking.py`"
 
 
 def documented_names() -> set[str]:
@@ -49,7 +49,7 @@ def documented_names() -> set[str]:
 @pytest.mark.parametrize("module", [aio, blocking], ids=lambda module: module.__name__)
 def test_everything_that_is_documented_is_there(module: ModuleType) -> None:
     missing = documented_names() - public(module.GossipLog)
-    assert missing == set(), "give each a line like `append = _call(_Log.append)` in aio.py, and run `python tests/derive_blocking.py`"
+    assert missing == set(), "add `append = _call(_Log.append)` or its like to aio.py, and run `python tests/support/derive_blocking.py`"
 
 
 @pytest.mark.parametrize("module", [aio, blocking], ids=lambda module: module.__name__)

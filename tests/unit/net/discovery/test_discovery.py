@@ -12,10 +12,10 @@ from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.discovery import AddressBook, RoutingTable, Walk
 from gossiplog.net.discovery.kademlia import Answerer, ask_closer
 from gossiplog.net.discovery.table import ALPHA, BUCKET_SIZE, place_of
+from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.reach import Reach, Teller
 from gossiplog.net.libp2p.records import ADDRESSES_MAX, seal_record
-from gossiplog.net.protocol_ids import kad_protocol
 from gossiplog.pubsub.events import ConnectFailed, Probed
 from gossiplog.pubsub.peer_id import peer_id_bytes, peer_id_text
 from gossiplog.pubsub.types import PeerId

@@ -9,9 +9,9 @@ import trio
 
 from gossiplog.cli.journal import write_journal
 from gossiplog.errors import LocalProtocolError
+from gossiplog.net.ground.journal import note
 from gossiplog.net.hub.client import HubUrl, parse_url
 from gossiplog.net.hub.server import parse_address
-from gossiplog.net.journal import note
 from gossiplog.net.service.own_appends import ARRIVED_MAX, OwnAppends
 from gossiplog.net.service.serve_session import TURN_S, Turns
 

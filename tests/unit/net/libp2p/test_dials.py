@@ -10,11 +10,11 @@ from mesh_support import TOPIC, a_host, a_peer, eventually
 from gossiplog.errors import CannotConnect
 from gossiplog.net.discovery import AddressBook
 from gossiplog.net.discovery.kademlia import Answerer
+from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.dials import DialGuard, check_reach
 from gossiplog.net.libp2p.reach import Reach, Teller, reach_of
 from gossiplog.net.libp2p.records import read_addresses
-from gossiplog.net.protocol_ids import kad_protocol
 
 LIAR = Teller("203.0.113.9", Reach.WORLD)
 NEIGHBOUR = Teller("10.0.0.7", Reach.NETWORK)

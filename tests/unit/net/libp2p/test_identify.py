@@ -9,11 +9,11 @@ from mesh_support import TCP, TOPIC, WS, a_host, a_peer, eventually
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.net import Connection, Stream
+from gossiplog.net.ground.protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p import identify as module
 from gossiplog.net.libp2p.identify import ask_identity, identify_message
 from gossiplog.net.libp2p.records import seal_record
-from gossiplog.net.protocol_ids import IDENTIFY_PROTOCOLS, IDENTIFY_PUSH_PROTOCOLS, PING_PROTOCOLS
 from gossiplog.pubsub.rpc import Rpc, Subscription
 from gossiplog.pubsub.types import Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire

@@ -9,13 +9,13 @@ from network_support import client_tls, make_certificate, server_tls
 from trio.testing import memory_stream_pair
 
 from gossiplog.errors import CannotConnect, CannotListen, ClosedError, RemoteProtocolError
+from gossiplog.net.ground.protocol_ids import PING_PROTOCOLS, YAMUX
 from gossiplog.net.libp2p import Address, PeerKey, open_host
 from gossiplog.net.libp2p import noise as noise_module
 from gossiplog.net.libp2p.identify import measure_ping
 from gossiplog.net.libp2p.noise import secure
 from gossiplog.net.libp2p.transport import dial
 from gossiplog.net.libp2p.upgrade import upgrade_inbound, upgrade_outbound
-from gossiplog.net.protocol_ids import PING_PROTOCOLS, YAMUX
 from gossiplog.net.transport.multistream import encode_line
 from gossiplog.net.transport.muxed import EndKind
 

@@ -9,12 +9,12 @@ from muxer_support import echo
 
 from gossiplog.codec.framing import encode_frame
 from gossiplog.errors import CannotConnect, RemoteProtocolError, StreamReset
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.ground.protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.identify import ask_identity, measure_ping
 from gossiplog.net.libp2p.transport import dial
 from gossiplog.net.libp2p.upgrade import upgrade_outbound
-from gossiplog.net.protocol_ids import IDENTIFY_PROTOCOLS, PING_PROTOCOLS
 from gossiplog.net.transport.multistream import encode_line
 from gossiplog.net.transport.muxed import open_muxed
 

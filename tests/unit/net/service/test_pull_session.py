@@ -18,7 +18,7 @@ from network_support import TOPIC, signer
 import gossiplog
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import RemoteProtocolError
-from gossiplog.net.protocol_ids import sync_protocols
+from gossiplog.net.ground.protocol_ids import sync_protocols
 from gossiplog.net.service import pull_session
 from gossiplog.net.service.pull_session import PullSession
 from gossiplog.sync.client import SyncClient

@@ -9,7 +9,7 @@ import json
 import logging
 from typing import Any
 
-from ..errors import shortened
+from ...errors import shortened
 
 __all__ = ["logger", "note"]
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from ..errors import LocalProtocolError
+from ...errors import LocalProtocolError
 from .proof import PROVEN, Proof, Proofs, is_own_name
 from .refusal import Refusal
 from .toml_file import read_toml

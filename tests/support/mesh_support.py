@@ -11,7 +11,7 @@ import trio
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
-from gossiplog.net.admission import HubLimits
+from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.libp2p import Address, Host, Peering, PeerKey, open_host
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
 from gossiplog.net.transport.stream import Handler

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import trio
 
-from ..codec.did import ED25519_CODE, decode_did, encode_did
-from ..entry import ed25519
-from ..errors import DecodeError
+from ...codec.did import ED25519_CODE, decode_did, encode_did
+from ...entry import ed25519
+from ...errors import DecodeError
 from .refusal import Refusal
 
 __all__ = ["CHALLENGE_S", "PROVEN", "TOKEN_S", "Proof", "Proofs", "is_own_name", "statement"]

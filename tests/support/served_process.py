@@ -28,7 +28,7 @@ from gossiplog.entry.rules import VALUE_BYTES_LIMIT
 
 __all__ = ["Relay", "Served", "relayed", "serving"]
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 _END_S = 60
 
 

@@ -1,4 +1,4 @@
-"""`gossiplog.blocking` is `gossiplog.aio` without its awaiting: `python tests/derive_blocking.py` writes it anew after a change.
+"""`gossiplog.blocking` is `gossiplog.aio` without its awaiting: `python tests/support/derive_blocking.py` writes it anew after a change.
 
 The replacements are few because what differs is in one place, `Call`. `tests/unit/portal/test_surface.py` fails if the two have drifted.
 """
@@ -6,7 +6,7 @@ The replacements are few because what differs is in one place, `Call`. `tests/un
 import re
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "gossiplog"
+PACKAGE = Path(__file__).parents[2] / "gossiplog"
 
 DOCSTRING = '''"""GossipLog for plain synchronous code and notebooks: what `gossiplog` is in trio, with the same names
 and arguments.
@@ -18,7 +18,7 @@ Each call runs in the one thread with trio that the process has, and may come fr
 has ended. A log that nobody closes is closed at the end of the process. `apply` and `authorize` do not run in the caller's thread: a plain
 function runs in the database's, and an `async def apply` in trio, so that it may await nothing but its transaction.
 
-This file is derived from `aio.py`, by `python tests/derive_blocking.py`.
+This file is derived from `aio.py`, by `python tests/support/derive_blocking.py`.
 
 Source: docs/asyncio.md
 """

@@ -1,0 +1,3 @@
+"""What every part of the network stands on: ids of protocols, rights and their proof, limits, refusals, and the journal."""
+
+__all__: list[str] = []
