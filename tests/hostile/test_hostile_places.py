@@ -12,7 +12,7 @@ from network_support import memory_log, until_has
 from gossiplog import GossipLog
 from gossiplog.errors import GossipLogError
 from gossiplog.net import MuxedConnection, open_muxed
-from gossiplog.net import admission as admission_module
+from gossiplog.net.ground import admission as admission_module
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.server import Hub
