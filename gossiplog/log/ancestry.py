@@ -213,11 +213,18 @@ class AncestorWalk:
         heapify(self._heap)
         self._queued = set(self._heap)
 
-    def page(self, limit: int) -> Plan[list[Entry]]:
-        """Return the next ancestors, at most `limit` and `PAGE_BYTES_MAX`; none when the walk is over. One read each."""
+    def frontier(self) -> list[bytes]:
+        """Return the keys of ancestors that were met and not returned yet, ascending: parents of what was returned, or of the entry."""
+        return sorted(turned.translate(_COMPLEMENT) for turned in self._heap)
+
+    def page(self, limit: int, above: int = -1) -> Plan[list[Entry]]:
+        """Return the next ancestors with clocks greater than `above`, at most `limit` and `PAGE_BYTES_MAX`. One read each.
+
+        None are left when the answer is empty.
+        """
         found: list[Entry] = []
         room = PAGE_BYTES_MAX
-        while self._heap and len(found) < limit and room > 0:
+        while self._heap and len(found) < limit and room > 0 and clock_of(self._heap[0].translate(_COMPLEMENT)) > above:
             turned = heappop(self._heap)
             self._queued.discard(turned)
             key = turned.translate(_COMPLEMENT)

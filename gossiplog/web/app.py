@@ -67,6 +67,7 @@ def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute
         door("/messages", messages.messages, GET="pull", POST="post"),
         door("/messages/count", messages.count, GET="pull"),
         door("/messages/{id}", without_parameters(messages.get), GET="pull"),
+        door("/ancestors/{id}", without_parameters(messages.ancestors), GET="pull"),
         door("/challenge", without_parameters(proving.challenge), GET=None),
         door("/token", proving.token, POST=None),
         door("/connections", without_parameters(watch.connections), GET="watch"),

@@ -4,11 +4,12 @@
     GET  messages           [{"id", "branch", "signature", "message"}, …]   ?gt= gte= lt= lte= order=asc|desc limit=1…64
     GET  messages/count     {"count": …}                                    ?gt= gte= lt= lte=
     GET  messages/<id>      {"id", "signature", "message"}
+    GET  ancestors/<id>     [{"clock": …, "links": […]}, …]: the latest ancestors with at most this clock
     POST messages           {"signature", "message"} in dag-json or dag-cbor: 201 and Location, however often; 400 with a reason
 
 Entries are dag-json, which says what JSON cannot: bytes and links. A range's ends are ids or the beginnings of ids.
 
-Source: docs/spec/sync.md, "Mode A"; `@canvas-js/gossiplog` 0.13.14, `api.ts`.
+Source: docs/spec/sync.md, "Mode A"; `@canvas-js/gossiplog` 0.13.14, `api.ts`, and of 0.16.1 for ancestors.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..entry.message_id import encode_id, is_id
 from ..entry.rules import Rule, next_clock
 from ..entry.validation import Verdict
 from ..errors import ClosedError, DecodeError, NotFound, StoreError
+from ..log.ancestry import AncestorWalk
 from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.ground.admission import Admission
@@ -50,6 +52,9 @@ _INLINE_BYTES_MAX = 16 * 1024
 """A larger body is decoded in a thread, for the event loop would stand still for as long as that takes."""
 COUNTED_MAX = 100_000
 """Entries of a range that are counted; a count of all entries has no limit."""
+WALKED_MAX = 100_000
+"""Ancestors that are read and named for one answer: the reference keeps an index of them, we walk."""
+_WALKED = 256
 _CHUNK = 8
 _CHUNK_BYTES = 512 * 1024
 """Entries read and written at a time, unless the last ones were large: then one by one."""
@@ -92,6 +97,32 @@ class ReferenceApi:
         except NotFound:
             raise HTTPException(404, "no such entry") from None
         return Response(entry_to_line(entry), media_type="application/json")
+
+    async def ancestors(self, request: Request) -> Response:
+        """GET ancestors/<id>: empty for an entry that is not here, as of one with clock 1.
+
+        Of a clock c these are 1, 2, 4, … below c, those above 0, in ascending order. The links of each are the ancestors with this clock or
+        a lower one that have a child among the others and the entry: a path from the entry down to anything that is as old meets one.
+        """
+        id = request.path_params["id"]
+        if not is_id(id):
+            raise HTTPException(404, "no such entry")
+        try:
+            entry = await self._log.get(id)
+        except NotFound:
+            return JSONResponse([])
+        walk = AncestorWalk(entry)
+        found: list[dict[str, object]] = []
+        left = WALKED_MAX
+        for clock in (entry.clock - 2**n for n in range((entry.clock - 1).bit_length())):
+            while left >= 0 and (page := await self._log.run(walk.page(_WALKED, clock))):
+                left -= len(page)
+            links = walk.frontier()
+            left -= len(links)
+            if left < 0:
+                raise HTTPException(400, f"more than {WALKED_MAX} ancestors would have to be read and named")
+            found.append({"clock": clock, "links": list(map(encode_id, links))})
+        return JSONResponse(found[::-1])
 
     async def messages(self, request: Request) -> Response:
         """GET and POST messages."""

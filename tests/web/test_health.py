@@ -54,7 +54,7 @@ async def test_every_answer_of_a_log_that_does_not_answer_is_503_within_a_second
     async with memory_log(1) as log, memory_log(2) as other, log.listen("127.0.0.1:0") as hub:
         body = entry_to_line(await other.append("posted"))
         post = partial(fetch, hub, "/api/messages", method="POST", headers={"content-type": "application/json"}, body=body)
-        paths = ["clock", "heads", "root", "messages", "messages/count", "messages/" + "0" * 32, "events"]
+        paths = ["clock", "heads", "root", "messages", "messages/count", "messages/" + "0" * 32, "ancestors/" + "0" * 32, "events"]
 
         async def is_refused(ask: Callable[[], Awaitable[Answer]]) -> None:
             began = trio.current_time()

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 import trio
 from network_support import TOPIC, fetch, memory_log, signer, until_has
 
+import gossiplog
 from gossiplog import Entry, GossipLog
 from gossiplog.archive import entry_to_line, line_to_value
 from gossiplog.codec import pcf_encode
 from gossiplog.entry import sign_entry
 from gossiplog.entry.message_id import encode_id
 from gossiplog.net.hub.server import Hub, listen
-from gossiplog.web import make_http
+from gossiplog.web import make_http, reference_api
 from gossiplog.web.reference_api import BODY_BYTES_MAX
 
+VECTORS = Path(__file__).parents[1] / "vectors"
 JSON = {"content-type": "application/json"}
 CBOR = {"content-type": "application/cbor"}
 
@@ -63,6 +66,38 @@ async def test_entry_is_dag_json_from_which_it_can_be_rebuilt() -> None:
 async def test_entry_that_is_not_there_is_404(id: str) -> None:
     async with served(1) as (hub, _, _):
         assert (await fetch(hub, f"/api/messages/{id}")).status == 404
+
+
+async def test_ancestors_are_those_of_the_reference() -> None:
+    vectors = json.loads((VECTORS / "ref-0.16.1-ancestors.json").read_text())
+    async with gossiplog.open(":memory:", topic=vectors["topic"]) as log, log.listen("127.0.0.1:0") as hub:
+        await log.insert_many([bytes.fromhex(entry["value"]) for entry in vectors["entries"]])
+        for entry in vectors["entries"]:
+            # Its links are in the order of its search, ours ascend.
+            expected = [{"clock": each["clock"], "links": sorted(each["links"])} for each in entry["ancestors"]]
+            assert (await fetch(hub, f"/api/ancestors/{entry['id']}")).json == expected
+
+
+async def test_ancestors_of_an_entry_that_is_not_here_are_none_and_what_is_no_id_is_404() -> None:
+    async with served(1) as (hub, _, entries):
+        assert (await fetch(hub, f"/api/ancestors/{entries[0].id}")).json == []
+        assert (await fetch(hub, f"/api/ancestors/{'0' * 32}")).json == []
+        for id in ("short", "Z" * 32, "0" * 33):
+            # The reference answers 500.
+            assert (await fetch(hub, f"/api/ancestors/{id}")).status == 404
+        assert (await fetch(hub, f"/api/ancestors/{entries[0].id}?limit=1")).status == 400
+
+
+async def test_ancestors_that_would_be_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_api, "WALKED_MAX", 200)
+    async with served(180) as (hub, _, entries):
+        answer = await fetch(hub, f"/api/ancestors/{entries[160].id}")
+        assert [each["clock"] for each in answer.json] == [161 - 2**n for n in range(7, -1, -1)]
+        assert [each["links"] for each in answer.json] == [[entries[161 - 2**n - 1].id] for n in range(7, -1, -1)]
+        assert (await fetch(hub, f"/api/ancestors/{entries[128].id}")).status == 200
+    async with served(270) as (hub, _, entries):
+        answer = await fetch(hub, f"/api/ancestors/{entries[-1].id}")
+        assert (answer.status, answer.body) == (400, b"more than 200 ancestors would have to be read and named")
 
 
 async def test_pages_follow_ranges_order_and_limit() -> None:
