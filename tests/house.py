@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "gossiplog"
 
 FLOORS = (
     "errors",
-    "graph plan tasks version",
+    "graph limits plan tasks version",
     "codec tree",
     "entry sketch",
     "archive ethereum keyring log pubsub",
@@ -46,7 +46,7 @@ KNOTS = {
 """Folders of one room that import each other both ways, and why. A new one is a defect."""
 
 PURE = frozenset(
-    {"errors", "plan", "codec", "entry", "tree", "sketch", "log", "pubsub", "sync", "reconcile", "broadcast", "glass"}
+    {"errors", "limits", "plan", "codec", "entry", "tree", "sketch", "log", "pubsub", "sync", "reconcile", "broadcast", "glass"}
     | {"net/transport/yamux"}
 )
 """What does no input or output and knows no clock, with all folders below: what it needs is handed to it."""

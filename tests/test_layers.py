@@ -20,7 +20,7 @@ def test_rule_holds(rule: Callable[[House], list[str]]) -> None:
 @pytest.mark.parametrize(
     ("path", "line", "rules"),
     [
-        pytest.param("sync/rate.py", "from ..tasks.nursery import open_service_nursery", {impure}, id="sync-reaches-trio"),
+        pytest.param("limits.py", "from .tasks.nursery import open_service_nursery", {impure}, id="limits-reach-trio"),
         pytest.param("pubsub/seen.py", "from ..store.base import Store", {upward_imports, impure}, id="pubsub-imports-store"),
         pytest.param("replica/log.py", "from ..net.service.service import Service", {upward_imports, circles}, id="replica-imports-net"),
         pytest.param("tree/node.py", "from ..log.requests import ReadPage", {upward_imports, circles}, id="tree-imports-log"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from ..limits import Backoff
 from ..pubsub.types import PeerId
-from ..sync.rate import Backoff
 from .events import Connected, PeerKind
 
 __all__ = ["PUSHED_MAX", "Peer"]

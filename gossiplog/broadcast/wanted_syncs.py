@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeAlias
 
+from ..limits import address_group
 from ..log.requests import ReadLeaves, ReadQuarantined
 from ..plan import Plan, ask
 from ..pubsub.actions import SetTimer
 from ..pubsub.types import PeerId, TimerToken
-from ..sync.rate import address_group
 from ..sync.result import Ending, SyncResult
 from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
 from ..sync.source import Source

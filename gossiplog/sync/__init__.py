@@ -2,14 +2,12 @@
 
 from .client import SyncClient
 from .local import InsertIntoTarget, RunOnSource, RunOnTarget, sync_steps
-from .rate import Backoff, TokenBucket
 from .result import Ending, SyncResult
 from .schedule import SessionSlots, SyncSchedule
 from .server import SyncServer
 from .source import Source
 
 __all__ = [
-    "Backoff",
     "Ending",
     "InsertIntoTarget",
     "RunOnSource",
@@ -20,6 +18,5 @@ __all__ = [
     "SyncResult",
     "SyncSchedule",
     "SyncServer",
-    "TokenBucket",
     "sync_steps",
 ]

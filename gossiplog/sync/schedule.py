@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Generic, NamedTuple, TypeAlias, TypeVar, assert_never
 
-from .rate import Backoff
+from ..limits import Backoff
 from .result import Ending, SyncResult
 from .source import Source
 

@@ -17,9 +17,9 @@ from typing import assert_never
 
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
 from ..errors import DecodeError, LocalProtocolError
+from ..limits import TokenBucket
 from .events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerAction, ServerEvent
 from .limits import ServerLimits
-from .rate import TokenBucket
 from .rpc import AbortResponse, Request
 from .serve_plan import Reply, answer
 from .wire import decode_request, encode_response

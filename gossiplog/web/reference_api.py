@@ -38,7 +38,6 @@ from ..net.ground.journal import note
 from ..net.service.intake import Intake
 from ..net.service.service import Service
 from ..plan import ask
-from ..sync.rate import address_group
 from ..tasks.spans import span
 from .body import memory_of, reading
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from random import Random
 
+from ...limits import Backoff
 from ...pubsub.types import PeerId
-from ...sync.rate import Backoff
 from ..libp2p.addresses import Address
 from ..libp2p.reach import Teller, reach_of
 from ..libp2p.records import ADDRESSES_MAX

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import trio
 
-from ...sync.rate import address_group
+from ...limits import address_group
 from .access import Access
 from .forgeries import Forgeries
 

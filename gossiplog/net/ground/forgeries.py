@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import trio
 
-from ...sync.rate import address_group
+from ...limits import address_group
 
 __all__ = ["Forgeries"]
 

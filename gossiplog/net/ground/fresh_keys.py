@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from ...limits import TokenBucket, address_group
 from ...pubsub.types import PeerId
-from ...sync.rate import TokenBucket, address_group
 
 __all__ = ["FreshKeys"]
 

@@ -20,9 +20,9 @@ from ...broadcast import PeerKind
 from ...entry.signing import Signer
 from ...errors import CannotConnect, ClosedError, LocalProtocolError, RemoteProtocolError
 from ...glass.advice import advice_on
+from ...limits import Backoff
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
-from ...sync.rate import Backoff
 from ...tasks.nursery import open_service_nursery
 from ..ground.journal import note
 from ..service.peers import PeerConnection, PeerConnectionState

@@ -15,7 +15,7 @@ from typing import TypeVar
 import trio
 
 from ...errors import CannotConnect
-from ...sync.rate import Backoff, TokenBucket, address_group
+from ...limits import Backoff, TokenBucket, address_group
 from .addresses import Address
 from .reach import reach_of
 

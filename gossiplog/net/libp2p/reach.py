@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from ...sync.rate import address_group
+from ...limits import address_group
 
 __all__ = ["Reach", "Teller", "reach_of"]
 

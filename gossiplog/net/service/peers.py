@@ -11,9 +11,9 @@ from typing import Any
 import trio
 
 from ...broadcast import PeerKind
+from ...limits import TokenBucket
 from ...pubsub.types import PeerId
 from ...sync.limits import ServerLimits
-from ...sync.rate import TokenBucket
 from ..ground.access import ALL, Rights
 from ..ground.admission import Worth
 from ..ground.journal import note

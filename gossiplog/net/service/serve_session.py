@@ -10,9 +10,9 @@ from typing import assert_never
 import trio
 
 from ...errors import ClosedError, RemoteProtocolError, SnapshotExpired, StreamReset
+from ...limits import TokenBucket
 from ...store.base import Reader
 from ...sync.events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerAction, ServerEvent
-from ...sync.rate import TokenBucket
 from ...sync.server import SyncServer
 from ..ground.protocol_ids import is_in_parts
 from ..transport.stream import Stream

@@ -58,13 +58,13 @@ from ...broadcast import (
 from ...codec.framing import encode_frame
 from ...entry.message import Entry
 from ...entry.validation import Verdict
+from ...limits import address_group
 from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
 from ...pubsub.events import SendFailed, TimerFired
 from ...pubsub.router import Router, ScoreParts
 from ...pubsub.types import PeerId
 from ...pubsub.wire.rpc_codec import WireLimits
 from ...replica.log import Replica
-from ...sync.rate import address_group
 from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
 from ..ground.access import ALL, Rights

@@ -10,8 +10,8 @@ import trio
 
 from ...entry.message_id import encode_id
 from ...entry.validation import Rule, Verdict
+from ...limits import TokenBucket
 from ...pubsub.types import PeerId
-from ...sync.rate import TokenBucket
 from .peers import Peer
 
 __all__ = ["Strangers", "note_refusal"]

@@ -21,13 +21,13 @@ from ...broadcast import (
 )
 from ...broadcast.wanted_syncs import missing
 from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
+from ...limits import Backoff
 from ...pubsub.events import RpcReceived
 from ...pubsub.protocol_ids import FEATURES, FLOODSUB, Feature
 from ...pubsub.router import NO_EXTENSIONS
 from ...pubsub.rpc import Control, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
-from ...sync.rate import Backoff
 from ...sync.rpc import Insert
 from ...sync.wire import decode_event
 from ..ground.journal import note

@@ -18,12 +18,12 @@ from ...entry.message import Entry
 from ...entry.message_id import message_key
 from ...entry.rules import next_clock
 from ...entry.signing import Ed25519Signer, sign_entry
+from ...limits import TokenBucket
 from ...log.requests import ReadHeads
 from ...plan import Request
 from ...pubsub.rpc import Control, Message, Prune, Rpc
 from ...pubsub.types import MessageId, PeerId, Topic
 from ...store.memory.state import MemoryState
-from ...sync.rate import TokenBucket
 from ...sync.rpc import AbortResponse, ChildrenResponse, Insert, Response, RootResponse, Update, ValuesResponse
 from ...sync.wire import decode_response, encode_event, encode_response
 from ...tree.memory import MemoryTree

@@ -37,6 +37,7 @@ from ...broadcast import (
 from ...entry.message import Entry
 from ...entry.signing import Ed25519Signer
 from ...entry.validation import Verdict
+from ...limits import TokenBucket
 from ...log.requests import ReadHeads, ReadLeaves
 from ...plan import Plan, Request
 from ...pubsub.actions import Connect, Probe, SendRpc, SetTimer
@@ -45,7 +46,6 @@ from ...pubsub.router import Router
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId, TimerToken
 from ...store.memory.state import MemoryState
-from ...sync.rate import TokenBucket
 from .disk import Crash, Disk
 from .law import RULE, make_application
 from .log_on_disk import TOPIC, LogOnDisk, Validator

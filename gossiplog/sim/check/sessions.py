@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, assert_never
 
 from ...entry.validation import Verdict
+from ...limits import TokenBucket
 from ...plan import Plan, run_plan
 from ...store.memory.state import MemoryState
 from ...sync.client import SyncClient
@@ -29,7 +30,6 @@ from ...sync.events import (
     Taken,
     TimedOut,
 )
-from ...sync.rate import TokenBucket
 from ...sync.result import SyncResult
 from ...sync.server import SyncServer
 

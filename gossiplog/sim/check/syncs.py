@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Protocol, TypeAlias
 
 from ...broadcast import Event, StartSync, SyncFinished, SyncServed
+from ...limits import TokenBucket
 from ...log.requests import ReadCount
 from ...plan import ask
 from ...pubsub.types import PeerId
@@ -21,7 +22,6 @@ from ...reconcile import Reconciled, Served, Wishes, reconcile, serve
 from ...sketch import Sketch
 from ...sync.client import SyncClient
 from ...sync.limits import ServerLimits
-from ...sync.rate import TokenBucket
 from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
 from .observer import Stream

@@ -21,11 +21,11 @@ import trio
 from ...codec import plain_json
 from ...errors import ClosedError, DecodeError, RemoteProtocolError
 from ...glass import Fact
+from ...limits import Backoff
 from ...net.ground.journal import note
 from ...net.hub.asking import parse_server_url
 from ...net.hub.client import HubUrl, tls_of
 from ...net.transport.tcp import TcpStream, dial_tcp
-from ...sync.rate import Backoff
 
 __all__ = ["Followed", "follow"]
 

@@ -8,10 +8,10 @@ from sync_support import ServerDriver, SmallLog, make_entry, make_history
 from gossiplog.codec.framing import FRAME_BYTES_MAX
 from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.errors import LocalProtocolError
+from gossiplog.limits import TokenBucket
 from gossiplog.plan import run_plan
 from gossiplog.sync.events import Answered, Closed, Finish, Received, Reset, Resumed, Send
 from gossiplog.sync.limits import ServerLimits
-from gossiplog.sync.rate import TokenBucket
 from gossiplog.sync.rpc import (
     KEYS_MAX,
     AbortResponse,

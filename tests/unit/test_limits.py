@@ -1,6 +1,6 @@
 from random import Random
 
-from gossiplog.sync.rate import Backoff, TokenBucket
+from gossiplog.limits import Backoff, TokenBucket
 
 
 def test_delays_double_from_one_second_to_five_minutes():
