@@ -30,8 +30,7 @@ from ..entry.validation import Rule, Verdict
 from ..errors import DecodeError
 from ..pubsub.actions import Connect, SendRpc, SlowPeer
 from ..pubsub.events import ConnectFailed, RpcReceived
-from ..pubsub.overlay.messages import TreeGraft, TreeIHave, TreePrune
-from ..pubsub.rpc import Message, Rpc
+from ..pubsub.rpc import Message, Rpc, TreeGraft, TreeIHave, TreePrune
 from ..pubsub.types import MessageId, PeerId
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event

@@ -27,8 +27,7 @@ import trio
 
 from ..broadcast import PeerKind
 from ..errors import LocalProtocolError
-from ..pubsub.mesh_params import MESH_PARAMS
-from ..pubsub.params import EpisubParams, GossipsubParams
+from ..pubsub.params import MESH_PARAMS, EpisubParams, GossipsubParams
 from ..pubsub.registry import make_router
 from ..pubsub.types import PeerId
 from ..pubsub.wire.rpc_codec import WireLimits

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..codec.protobuf import Field, Kind, Schema
-from .peer_id import peer_id_bytes
 from .rpc import Message
-from .types import MessageId, Topic
+from .types import MessageId, Topic, peer_id_bytes
 
 __all__ = ["MESSAGE", "Policy", "SignaturePolicy", "hash_data"]
 

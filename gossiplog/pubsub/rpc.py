@@ -1,18 +1,49 @@
-"""What routers say to each other, as parsed values; `wire.py` turns them into bytes and back.
+"""What routers say to each other, as parsed values; `wire/` turns them into bytes and back.
 
 `Message` and `Rpc` are made and read once per hop of every message, so they are slotted dataclasses that are not frozen: writing
 through `object.__setattr__` costs three times as much (0.45 against 0.14 µs each on CPython 3.11). Nobody changes one once it is
 built; a router puts one `Rpc` object into the sending of all its recipients.
+A `Draft` gathers what is to be said to one peer at the end of a turn, so that it travels in one RPC.
+
+Source: docs/spec/pubsub.md; for the messages of membership and trees "Episub: Proximity Aware Epidemic PubSub for libp2p", section
+"Protocol Messages".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
 
-from .overlay.messages import OverlayMessage
 from .types import MessageId, PeerId, Topic
 
-__all__ = ["Control", "Extensions", "IHave", "Message", "Partial", "PeerRecord", "Prune", "Rpc", "Subscription"]
+__all__ = [
+    "Control",
+    "Disconnected",
+    "Draft",
+    "Extensions",
+    "ForwardJoin",
+    "GetNodes",
+    "IHave",
+    "Leaving",
+    "Message",
+    "Neighbor",
+    "NeighborKind",
+    "Nodes",
+    "OverlayMessage",
+    "Partial",
+    "PeerRecord",
+    "Prune",
+    "Rpc",
+    "Shuffle",
+    "ShuffleReply",
+    "Subscription",
+    "TreeGraft",
+    "TreeIHave",
+    "TreePrune",
+    "WalkJoin",
+]
 
 
 @dataclass(slots=True)
@@ -167,3 +198,228 @@ class Rpc:
     hops: int = 0
     is_test: bool = False
     partial: Partial | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GetNodes:
+    """GETNODES: ask a contact for members of the topic."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """NODES: the answer, a sample of the sender's views."""
+
+    topic: Topic
+    peers: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WalkJoin:
+    """JOIN: `peer` looks for a random neighbour; walks at random until somebody takes it or `ttl` is 0."""
+
+    topic: Topic
+    peer: PeerId
+    ttl: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardJoin:
+    """FORWARDJOIN: `peer` has joined; everybody on the walk adds it to the passive view."""
+
+    topic: Topic
+    peer: PeerId
+    ttl: int
+
+
+class NeighborKind(IntEnum):
+    """What a NEIGHBOR message is for."""
+
+    REQUEST = 0
+    """The sender asks to become a neighbour."""
+    ACCEPT = 1
+    """The sender took us into its active view; also the answer to a JOIN."""
+    LINKS = 2
+    """Only news of the sender's links, for stabilisation and optimisation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbor:
+    """NEIGHBOR: establish an active link, or tell what links the sender has.
+
+    Attributes:
+        topic: Which overlay.
+        kind: Request, acceptance or news.
+        is_random: The link is meant to be one of the random ones (a join, or a sender with fewer than C_rand links).
+        random_links: How many random links the sender has.
+        peers: The sender's active view.
+    """
+
+    topic: Topic
+    kind: NeighborKind
+    is_random: bool
+    random_links: int
+    peers: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """DISCONNECT: the link is ended, or a request for one refused. The sender stays a member of the topic."""
+
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """LEAVE: `peer` left the topic; spreads while it removes someone, or until `ttl` is 0."""
+
+    topic: Topic
+    peer: PeerId
+    ttl: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """SHUFFLE: `peer` offers a sample of its views; walks at random until `ttl` is 0."""
+
+    topic: Topic
+    peer: PeerId
+    peers: tuple[PeerId, ...]
+    ttl: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleReply:
+    """SHUFFLEREPLY: a sample of the answering node's passive view."""
+
+    topic: Topic
+    peers: tuple[PeerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeIHave:
+    """Plumtree's IHAVE: messages not pushed to the receiver, each with the hops it took to the sender, plus one."""
+
+    topic: Topic
+    summary: tuple[tuple[MessageId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGraft:
+    """Plumtree's GRAFT: make the link an edge of the tree again and send these messages; `ids` may be empty."""
+
+    topic: Topic
+    ids: tuple[MessageId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreePrune:
+    """Plumtree's PRUNE: the link brought a duplicate; announce on it, push no more."""
+
+    topic: Topic
+
+
+OverlayMessage: TypeAlias = (
+    GetNodes
+    | Nodes
+    | WalkJoin
+    | ForwardJoin
+    | Neighbor
+    | Disconnected
+    | Leaving
+    | Shuffle
+    | ShuffleReply
+    | TreeIHave
+    | TreeGraft
+    | TreePrune
+)
+
+
+class Draft:
+    """A mutable RPC for one peer, without messages.
+
+    A topic is announced, grafted or pruned, and choked at most once; what is said last holds.
+    """
+
+    __slots__ = ("choke", "extensions", "graft", "idontwant", "ihave", "is_test", "iwant", "overlay", "prune", "subscriptions")
+
+    def __init__(self) -> None:
+        self.subscriptions: dict[Topic, bool] = {}
+        self.graft: dict[Topic, None] = {}
+        self.prune: dict[Topic, Prune] = {}
+        self.choke: dict[Topic, bool] = {}
+        self.ihave: list[IHave] = []
+        self.iwant: list[MessageId] = []
+        self.idontwant: list[MessageId] = []
+        self.overlay: list[OverlayMessage] = []
+        self.extensions: Extensions | None = None
+        self.is_test = False
+
+    def add_graft(self, topic: Topic) -> None:
+        """Say GRAFT, and take back a PRUNE not yet said."""
+        self.prune.pop(topic, None)
+        self.graft[topic] = None
+
+    def add_prune(self, prune: Prune) -> None:
+        """Say PRUNE, and take back a GRAFT not yet said."""
+        self.graft.pop(prune.topic, None)
+        self.prune[prune.topic] = prune
+
+    def add_failed(self, rpc: Rpc) -> bool:
+        """Keep what must be said again of an RPC that was dropped; gossip and messages must not. True if there is something.
+
+        Nor must extensions: they are said first or not at all.
+        """
+        for subscription in rpc.subscriptions:
+            self.subscriptions[subscription.topic] = subscription.subscribe
+        control = rpc.control
+        if control is not None:
+            for topic in control.graft:
+                self.add_graft(topic)
+            for prune in control.prune:
+                self.add_prune(prune)
+            for topic in control.choke:
+                self.choke[topic] = True
+            for topic in control.unchoke:
+                self.choke[topic] = False
+        return bool(self.subscriptions or self.graft or self.prune or self.choke)
+
+    def add_retry(self, failed: Draft, is_joined: Callable[[Topic], bool], is_grafted: Callable[[Topic], bool]) -> None:
+        """Take in what an earlier RPC failed to say, as far as it still holds.
+
+        Args:
+            failed: Made by `add_failed`.
+            is_joined: Whether we are in a topic now.
+            is_grafted: Whether the peer is in our mesh of a topic now.
+        """
+        for topic in failed.subscriptions:
+            self.subscriptions[topic] = is_joined(topic)
+        for topic in failed.graft:
+            if is_grafted(topic):
+                self.graft[topic] = None
+        for topic, prune in failed.prune.items():
+            if not is_grafted(topic):
+                self.prune.setdefault(topic, prune)
+        for topic, choked in failed.choke.items():
+            if is_grafted(topic):
+                self.choke.setdefault(topic, choked)
+
+    def to_rpc(self, messages: tuple[Message, ...] = ()) -> Rpc | None:
+        """Build the RPC; None when there is nothing to say."""
+        control = None
+        if self.ihave or self.iwant or self.graft or self.prune or self.idontwant or self.choke or self.extensions is not None:
+            choke, unchoke = self._choked() if self.choke else ((), ())
+            prune = tuple(self.prune.values()) if self.prune else ()
+            ids = tuple(self.idontwant)
+            control = Control(tuple(self.ihave), tuple(self.iwant), tuple(self.graft), prune, ids, choke, unchoke, self.extensions)
+        elif not messages and not self.subscriptions and not self.overlay and not self.is_test:
+            return None
+        announced: tuple[Subscription, ...] = ()
+        if self.subscriptions:
+            announced = tuple([Subscription(topic, subscribe) for topic, subscribe in self.subscriptions.items()])
+        return Rpc(messages, announced, control, tuple(self.overlay), is_test=self.is_test)
+
+    def _choked(self) -> tuple[tuple[Topic, ...], tuple[Topic, ...]]:
+        items = self.choke.items()
+        return tuple(topic for topic, is_choked in items if is_choked), tuple(topic for topic, is_choked in items if not is_choked)

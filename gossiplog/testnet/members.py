@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from ..entry.signing import Ed25519Signer
 from ..errors import LocalProtocolError
 from ..net.libp2p import PeerKey
-from ..pubsub.mesh_params import MESH_PARAMS
+from ..pubsub.params import MESH_PARAMS
 from ..pubsub.tables import as_toml, overlaid
 from ..sim.routing import topology
 from ..sim.scenario import Scenario

@@ -60,7 +60,7 @@ def joined(name, *peers):
     driver.connect(*peers)
     driver.tell(Subscribe(T))
     if name == "episub":
-        from gossiplog.pubsub.overlay.messages import Neighbor, NeighborKind
+        from gossiplog.pubsub.rpc import Neighbor, NeighborKind
 
         for peer in peers:
             driver.say(peer, Rpc(overlay=(Neighbor(T, NeighborKind.REQUEST, True, 0, ()),)))

@@ -26,10 +26,9 @@ from gossiplog.net import Connection, Stream
 from gossiplog.net.libp2p import Address, Peering, PeerKey, open_host
 from gossiplog.net.libp2p.records import seal_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
-from gossiplog.pubsub.peer_id import peer_id_bytes
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Control, IHave, Message, Prune, Rpc, Subscription
-from gossiplog.pubsub.types import MessageId, Topic
+from gossiplog.pubsub.types import MessageId, Topic, peer_id_bytes
 from gossiplog.pubsub.wire.rpc_codec import Wire
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event

@@ -19,7 +19,7 @@ from gossiplog.codec import pcf_encode
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
 from gossiplog.pubsub.actions import SendRpc
-from gossiplog.pubsub.mesh_params import MESH_PARAMS
+from gossiplog.pubsub.params import MESH_PARAMS
 from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.router import PeerState
 from gossiplog.pubsub.rpc import Extensions, Message, Rpc

@@ -17,7 +17,7 @@ from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.identify import measure_ping
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
-from gossiplog.pubsub.peer_id import peer_id_bytes
+from gossiplog.pubsub.types import peer_id_bytes
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event
 

@@ -21,23 +21,29 @@ from gossiplog.pubsub import (
 )
 from gossiplog.pubsub.actions import Deliver, SendRpc, Validate
 from gossiplog.pubsub.events import PeerConnected, PeerDisconnected, Probed, RpcReceived, SendFailed, Subscribe, Unsubscribe, Validated
-from gossiplog.pubsub.overlay.messages import (
+from gossiplog.pubsub.registry import ROUTERS, make_router
+from gossiplog.pubsub.rpc import (
+    Control,
     Disconnected,
+    Extensions,
     ForwardJoin,
     GetNodes,
+    IHave,
     Leaving,
     Neighbor,
     NeighborKind,
     Nodes,
+    Partial,
+    PeerRecord,
+    Prune,
     Shuffle,
     ShuffleReply,
+    Subscription,
     TreeGraft,
     TreeIHave,
     TreePrune,
     WalkJoin,
 )
-from gossiplog.pubsub.registry import ROUTERS, make_router
-from gossiplog.pubsub.rpc import Control, Extensions, IHave, Partial, PeerRecord, Prune, Subscription
 
 PARAMS = {
     "floodsub": FloodsubParams(),

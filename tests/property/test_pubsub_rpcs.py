@@ -9,11 +9,22 @@ from gossiplog.codec import decode_varint, encode_varint
 from gossiplog.codec.base58 import encode_base58
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
-from gossiplog.pubsub.overlay.messages import Neighbor, NeighborKind, Nodes, Shuffle, TreeGraft, TreeIHave, WalkJoin
 from gossiplog.pubsub.policy import hash_data
-from gossiplog.pubsub.rpc import Control, IHave, PeerRecord, Prune, Subscription
-from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits
-from gossiplog.pubsub.wire.usual import read_usual, write_usual
+from gossiplog.pubsub.rpc import (
+    Control,
+    IHave,
+    Neighbor,
+    NeighborKind,
+    Nodes,
+    PeerRecord,
+    Prune,
+    Shuffle,
+    Subscription,
+    TreeGraft,
+    TreeIHave,
+    WalkJoin,
+)
+from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits, read_usual, write_usual
 
 TOPICS = st.text("abcé/\U0001f4dc", min_size=1, max_size=8).map(Topic)
 IDS = st.binary(min_size=1, max_size=64).map(MessageId)

@@ -22,12 +22,11 @@ from gossiplog.log.access import Void
 from gossiplog.log.requests import ReadApplications
 from gossiplog.plan import Plan, ask
 from gossiplog.pubsub.base import PubSub
-from gossiplog.pubsub.draft import Draft
 from gossiplog.pubsub.events import Outcome as PubsubOutcome
-from gossiplog.pubsub.gossip.backoff import Backoff
-from gossiplog.pubsub.gossip.mesh import Mesh
+from gossiplog.pubsub.gossip.mesh import Backoff, Mesh
 from gossiplog.pubsub.overlay.plumtree import Tree
 from gossiplog.pubsub.routers.choke import Choke
+from gossiplog.pubsub.rpc import Draft
 from gossiplog.pubsub.seen import Seen
 from gossiplog.reconcile import client as client_module
 from gossiplog.reconcile import server as server_module

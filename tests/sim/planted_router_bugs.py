@@ -16,15 +16,13 @@ from gossiplog.broadcast.pushes import Pushes
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
-from gossiplog.pubsub.draft import Draft
-from gossiplog.pubsub.gossip.backoff import Backoff
-from gossiplog.pubsub.gossip.gossip import Gossip
-from gossiplog.pubsub.gossip.mcache import MessageCache
-from gossiplog.pubsub.gossip.mesh import Mesh
+from gossiplog.pubsub.gossip.gossip import Gossip, MessageCache
+from gossiplog.pubsub.gossip.mesh import Backoff, Mesh
 from gossiplog.pubsub.overlay.hyparview import View
 from gossiplog.pubsub.overlay.plumtree import Tree, Wake
 from gossiplog.pubsub.routers.choke import Choke
 from gossiplog.pubsub.routers.meshsub import Meshsub
+from gossiplog.pubsub.rpc import Draft
 from gossiplog.sync.rpc import HEADS_MAX
 from gossiplog.sync.schedule import SyncWanted
 

@@ -8,12 +8,11 @@ from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.log.commit import AppendPayloads, commit
 from gossiplog.log.requests import ReadCount
 from gossiplog.plan import ask, run_plan
-from gossiplog.pubsub.overlay.messages import TreePrune
 from gossiplog.pubsub.params import EpisubParams, FloodsubParams, GossipsubParams
 from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
-from gossiplog.pubsub.rpc import Message, Rpc
+from gossiplog.pubsub.rpc import Message, Rpc, TreePrune
 from gossiplog.pubsub.types import MessageId
 from gossiplog.sim.check.byzantine import Byzantine, Vice
 from gossiplog.sim.check.disk import Crash, Disk

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from ...errors import DecodeError, LocalProtocolError
-from ...pubsub.mesh_params import MESH_PARAMS
+from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode, Failure
 from ..location import Location
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...pubsub.mesh_params import MESH_PARAMS
+from ...pubsub.params import MESH_PARAMS
 from ..exits import ExitCode
 from ..options import output_options
 from ..output import Output

@@ -12,8 +12,7 @@ import trio
 from ...codec.framing import FrameDecoder, encode_frame
 from ...codec.protobuf import Field, Kind, Schema
 from ...errors import DecodeError, RemoteProtocolError
-from ...pubsub.peer_id import peer_id_bytes, peer_id_text
-from ...pubsub.types import PeerId
+from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 from ..libp2p.addresses import Address
 from ..libp2p.records import read_addresses
 from ..transport.stream import Connection, Stream

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from random import Random
 
-from ...pubsub.peer_id import peer_id_bytes
-from ...pubsub.types import PeerId
+from ...pubsub.types import PeerId, peer_id_bytes
 
 __all__ = ["BUCKET_SIZE", "RoutingTable", "Walk", "place_of"]
 

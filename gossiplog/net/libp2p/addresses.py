@@ -19,8 +19,7 @@ from dataclasses import dataclass, field, replace
 from ...codec.framing import encode_frame
 from ...codec.varint import decode_varint, encode_varint
 from ...errors import DecodeError
-from ...pubsub.peer_id import peer_id_bytes, peer_id_text
-from ...pubsub.types import PeerId
+from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 from .reach import Teller
 
 __all__ = ["ADDRESS_BYTES_MAX", "Address"]

@@ -25,8 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from ...codec.protobuf import Field, Kind, Schema
 from ...entry.signing import Ed25519Signer
 from ...errors import DecodeError, KeyFileError
-from ...pubsub.peer_id import peer_id_text
-from ...pubsub.types import PeerId
+from ...pubsub.types import PeerId, peer_id_text
 
 __all__ = ["PeerKey", "PublicKey", "peer_of", "read_public_key"]
 

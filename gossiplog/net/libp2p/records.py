@@ -12,8 +12,7 @@ from itertools import islice
 from ...codec.protobuf import Field, Kind, Schema
 from ...codec.varint import encode_varint
 from ...errors import DecodeError
-from ...pubsub.peer_id import peer_id_bytes, peer_id_text
-from ...pubsub.types import PeerId
+from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 from .addresses import Address
 from .identity import PeerKey, read_public_key
 

@@ -1,4 +1,4 @@
-"""The meshes: GRAFT and PRUNE, backoff, and what the heartbeat does to keep D_lo ≤ degree ≤ D_hi.
+"""The meshes: GRAFT and PRUNE, backoff, the peers that a PRUNE names, and what the heartbeat does to keep D_lo ≤ degree ≤ D_hi.
 
 Source: gossipsub v1.0 specification, "The gossipsub protocol"; v1.1, "Outbound Mesh Quotas", "Opportunistic Grafting"; the order
 of the checks as in go-libp2p-pubsub.
@@ -7,18 +7,17 @@ of the checks as in go-libp2p-pubsub.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from ..actions import Connect
 from ..base import PubSub
 from ..params import MeshsubParams
 from ..peers import Peer, choose
-from ..rpc import Prune
+from ..rpc import PeerRecord, Prune
 from ..types import PeerId, Topic
-from .backoff import Backoff
-from .peer_exchange import PeerExchange
 from .score import Scoring
 
-__all__ = ["Mesh"]
+__all__ = ["GraftBackoff", "Mesh", "PeerExchange"]
 
 _BACKOFF_EXPIRY_TICKS = 15
 
@@ -36,7 +35,7 @@ class Mesh:
 
     def __init__(self, core: PubSub, params: MeshsubParams, scoring: Scoring, exchange: PeerExchange) -> None:
         self.links: dict[Topic, dict[PeerId, Peer]] = {}
-        self.backoff = Backoff(params.backoffs_max)
+        self.backoff = GraftBackoff(params.backoffs_max)
         self.prune_first: Callable[[Topic], dict[PeerId, None]] | None = None
         self.on_pruned: Callable[[Topic, PeerId], None] | None = None
         self.helpers: dict[Topic, dict[PeerId, None]] = {}
@@ -213,3 +212,113 @@ class Mesh:
             core.draft(peer.id).add_prune(Prune(topic, offered, math.ceil(backoff_s)))
         else:
             core.draft(peer.id).add_prune(Prune(topic))
+
+
+class GraftBackoff:
+    """For each topic the peers that are in backoff.
+
+    Args:
+        size_max: Peers remembered a topic; the one refreshed longest ago is forgotten first.
+    """
+
+    __slots__ = ("_size_max", "_topics")
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._topics: dict[Topic, dict[PeerId, float]] = {}
+
+    def __len__(self) -> int:
+        """The size of the fullest topic."""
+        return max(map(len, self._topics.values()), default=0)
+
+    def add(self, topic: Topic, peer: PeerId, seconds: float, now: float) -> None:
+        """Begin or refresh a backoff; it is never shortened."""
+        peers = self._topics.setdefault(topic, {})
+        until = peers.pop(peer, now)
+        if len(peers) >= self._size_max:
+            del peers[next(iter(peers))]
+        peers[peer] = max(until, now + seconds)
+
+    def until(self, peer: PeerId) -> float | None:
+        """Until when a peer is not grafted, in whatever topic the longest; None where nothing is known. O(topics)."""
+        return max((peers[peer] for peers in self._topics.values() if peer in peers), default=None)
+
+    def is_active(self, topic: Topic, peer: PeerId, now: float) -> bool:
+        """Whether a graft would come too early."""
+        peers = self._topics.get(topic)
+        return peers is not None and peer in peers and now < peers[peer]
+
+    def is_flood(self, topic: Topic, peer: PeerId, now: float, threshold_s: float, whole_s: float) -> bool:
+        """Whether the backoff, which must be active, has longer to last than a whole one has after the threshold.
+
+        So a graft in a short one, as after leaving the topic, is no flood. Source: go-libp2p-pubsub, `handleGraft`; rust-libp2p has it too.
+        """
+        return now < self._topics[topic][peer] - whole_s + threshold_s
+
+    def expire(self, now: float) -> None:
+        """Forget what is over. O(size)."""
+        for topic in list(self._topics):
+            peers = {peer: until for peer, until in self._topics[topic].items() if now < until}
+            if peers:
+                self._topics[topic] = peers
+            else:
+                del self._topics[topic]
+
+
+class PeerExchange:
+    """Offer peers and use offers.
+
+    Source: gossipsub v1.1 specification, "Prune Backoff and Peer Exchange".
+
+    Args:
+        core: The router.
+        scoring: Whom to trust.
+        count_max: Peers offered in one PRUNE, and dialled from one heartbeat to the next.
+        is_offering: Whether we offer any.
+    """
+
+    __slots__ = ("_core", "_count_max", "_is_offering", "_left", "_records", "_scoring")
+
+    def __init__(self, core: PubSub, scoring: Scoring, count_max: int, *, is_offering: bool) -> None:
+        self._core = core
+        self._scoring = scoring
+        self._count_max = count_max
+        self._is_offering = is_offering
+        self._left = count_max
+        self._records: dict[PeerId, bytes] = {}
+
+    def learn(self, peer: PeerId, record: bytes) -> None:
+        """Keep a connected peer's signed record."""
+        if peer in self._core.peers:
+            self._records[peer] = record
+
+    def forget(self, peer: PeerId) -> None:
+        """Drop what is known of a peer that has gone."""
+        self._records.pop(peer, None)
+
+    def offer(self, topic: Topic, pruned: Peer) -> tuple[PeerRecord, ...]:
+        """Draw peers of the topic with a score that is not negative; for one whose own is, none."""
+        score = self._scoring.of
+        if not self._is_offering or score(pruned.id) < 0:
+            return ()
+        others = [
+            peer.id
+            for peer in self._core.topics.get(topic, {}).values()
+            if peer is not pruned and peer.has_mesh and not peer.is_direct and score(peer.id) >= 0
+        ]
+        return tuple(PeerRecord(peer, self._records.get(peer)) for peer in choose(others, self._count_max, self._core.rng))
+
+    def begin_tick(self) -> None:
+        """Begin a heartbeat: a new allowance of dials."""
+        self._left = self._count_max
+
+    def accept(self, pruner: Peer, prunes: Iterable[Prune]) -> None:
+        """Dial some of the peers that were offered, if the offerer's score allows."""
+        if self._scoring.of(pruner.id) < self._scoring.thresholds.accept_px:
+            return
+        for prune in prunes:
+            known = self._core.peers
+            offered = [record for record in prune.peers if record.peer not in known]
+            for record in choose(offered, self._left, self._core.rng):
+                self._left -= 1
+                self._core.out.append(Connect(record.peer, record.record, pruner.id))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ..actions import Connect, Disconnect
 from ..base import PubSub
 from ..params import EpisubParams
+from ..rpc import OverlayMessage
 from ..types import PeerId
-from .messages import OverlayMessage
 
 __all__ = ["Dialler"]
 

@@ -20,12 +20,11 @@ from ..actions import Disconnect, Probe
 from ..base import PubSub
 from ..params import EpisubParams
 from ..peers import choose
+from ..rpc import Disconnected, ForwardJoin, GetNodes, Leaving, Neighbor, NeighborKind, Nodes, Shuffle, ShuffleReply, WalkJoin
 from ..types import PeerId, Topic
 from .dialler import Dialler
-from .messages import Disconnected, ForwardJoin, GetNodes, Leaving, Neighbor, NeighborKind, Nodes, Shuffle, ShuffleReply, WalkJoin
-from .neighbours import ActiveLink, count_random, find_farthest_near, order_surplus
+from .neighbours import ActiveLink, RoundTrips, count_random, find_farthest_near, order_surplus
 from .plumtree import Tree
-from .proximity import RoundTrips
 
 __all__ = ["View"]
 

@@ -1,18 +1,17 @@
-"""Active links, and which of them a node can give up without harm.
+"""Active links: how far away their ends are, and which of them a node can give up without harm.
 
 Source: "Episub" (r1), "Active View Management".
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from random import Random
 
 from ..peers import choose
 from ..types import PeerId
-from .proximity import RoundTrips
 
-__all__ = ["ActiveLink", "count_random", "find_farthest_near", "order_surplus"]
+__all__ = ["ActiveLink", "RoundTrips", "count_random", "find_farthest_near", "order_surplus"]
 
 
 class ActiveLink:
@@ -72,3 +71,46 @@ def find_farthest_near(links: Mapping[PeerId, ActiveLink], rtts: RoundTrips, in_
         spare.remove(peer)
         links[peer].is_random = False
     return rtts.farthest(peer for peer, link in links.items() if not link.is_random and peer not in in_use)
+
+
+class RoundTrips:
+    """The smoothed round trips to the members of one topic's views; bounded by forgetting whoever leaves them.
+
+    Source: "Episub" (r1), "Active View Management"; GoCast (DSN 2005), section 2.2.
+
+    Args:
+        gain: Weight of a new sample.
+    """
+
+    __slots__ = ("_gain", "_rtts")
+
+    def __init__(self, gain: float) -> None:
+        self._gain = gain
+        self._rtts: dict[PeerId, float] = {}
+
+    def add(self, peer: PeerId, rtt_s: float) -> None:
+        """Take in a sample, seconds."""
+        old = self._rtts.get(peer)
+        self._rtts[peer] = rtt_s if old is None else old + self._gain * (rtt_s - old)
+
+    def get(self, peer: PeerId) -> float | None:
+        """Seconds, or None if it was never measured."""
+        return self._rtts.get(peer)
+
+    def forget(self, peer: PeerId) -> None:
+        """Drop what is known of a peer."""
+        self._rtts.pop(peer, None)
+
+    def nearest(self, peers: Iterable[PeerId]) -> PeerId | None:
+        """The measured peer with the smallest round trip."""
+        rtts = self._rtts
+        return min((peer for peer in peers if peer in rtts), key=rtts.__getitem__, default=None)
+
+    def farthest(self, peers: Iterable[PeerId]) -> PeerId | None:
+        """The measured peer with the largest round trip."""
+        rtts = self._rtts
+        return max((peer for peer in peers if peer in rtts), key=rtts.__getitem__, default=None)
+
+    def is_closer(self, peer: PeerId, other: PeerId, alpha: float) -> bool:
+        """Whether both are measured and the first one's round trip is below alpha times the other's."""
+        return peer in self._rtts and other in self._rtts and self._rtts[peer] < alpha * self._rtts[other]

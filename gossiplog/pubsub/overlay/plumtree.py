@@ -27,9 +27,8 @@ from itertools import islice
 from ..actions import SendRpc, SetTimer
 from ..base import PubSub
 from ..params import EpisubParams
-from ..rpc import Message, Rpc
+from ..rpc import Message, Rpc, TreeGraft, TreeIHave, TreePrune
 from ..types import MessageId, PeerId, TimerToken, Topic
-from .messages import TreeGraft, TreeIHave, TreePrune
 
 __all__ = ["FLUSH", "HOPS_MAX", "MISSING", "Tree", "Wake"]
 

@@ -13,14 +13,21 @@ from ..base import PubSub
 from ..events import AppScored, ConnectFailed, PeerRecordLearned, Probed, TopicScored
 from ..overlay.dialler import Dialler
 from ..overlay.hyparview import View
-from ..overlay.messages import (
+from ..overlay.plumtree import FLUSH, HOPS_MAX, MISSING, Tree, Wake
+from ..params import EpisubParams
+from ..peers import Peer, choose
+from ..protocol_ids import EPISUB, FLOODSUB
+from ..router import TopicState
+from ..rpc import (
     Disconnected,
     ForwardJoin,
     GetNodes,
     Leaving,
+    Message,
     Neighbor,
     Nodes,
     OverlayMessage,
+    Rpc,
     Shuffle,
     ShuffleReply,
     TreeGraft,
@@ -28,12 +35,6 @@ from ..overlay.messages import (
     TreePrune,
     WalkJoin,
 )
-from ..overlay.plumtree import FLUSH, HOPS_MAX, MISSING, Tree, Wake
-from ..params import EpisubParams
-from ..peers import Peer, choose
-from ..protocol_ids import EPISUB, FLOODSUB
-from ..router import TopicState
-from ..rpc import Message, Rpc
 from ..seen import Held
 from ..types import PeerId, TimerToken, Topic
 

@@ -12,8 +12,7 @@ from ..actions import Connect, Fate, SetTimer
 from ..base import PubSub
 from ..events import AppScored, ConnectFailed, PeerRecordLearned, Probed, TopicScored
 from ..gossip.fanout import Fanout
-from ..gossip.mesh import Mesh
-from ..gossip.peer_exchange import PeerExchange
+from ..gossip.mesh import Mesh, PeerExchange
 from ..gossip.score import NoScoring, Scoring
 from ..params import MeshsubParams
 from ..peers import Peer

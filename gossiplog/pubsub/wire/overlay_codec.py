@@ -7,7 +7,7 @@ from typing import Any
 
 from ...codec.protobuf import Field, Kind, Schema
 from ...errors import DecodeError
-from ..overlay.messages import (
+from ..rpc import (
     Disconnected,
     ForwardJoin,
     GetNodes,
@@ -23,8 +23,7 @@ from ..overlay.messages import (
     TreePrune,
     WalkJoin,
 )
-from ..peer_id import peer_id_bytes, peer_id_text
-from ..types import MessageId, PeerId, Topic
+from ..types import MessageId, PeerId, Topic, peer_id_bytes, peer_id_text
 
 __all__ = ["OVERLAY", "decode_overlay", "encode_overlay"]
 

@@ -26,10 +26,9 @@ from typing import NoReturn, TypeAlias
 
 from ...broadcast import Action, PeerKind
 from ...pubsub.actions import Deliver, Published, SendRpc
-from ...pubsub.overlay.messages import TreeGraft, TreeIHave, TreePrune
 from ...pubsub.params import ChokeParams, GossipsubParams, MeshsubParams
 from ...pubsub.router import RouterState, TopicState
-from ...pubsub.rpc import Control, Rpc
+from ...pubsub.rpc import Control, Rpc, TreeGraft, TreeIHave, TreePrune
 from ...pubsub.types import MessageId, PeerId
 from .replica import Replica
 from .world import Wire

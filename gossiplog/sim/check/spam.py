@@ -5,21 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ...pubsub.overlay.messages import (
+from ...pubsub.rpc import (
+    Control,
     ForwardJoin,
     GetNodes,
+    IHave,
     Leaving,
     Neighbor,
     NeighborKind,
     Nodes,
     OverlayMessage,
+    PeerRecord,
+    Prune,
+    Rpc,
     Shuffle,
+    Subscription,
     TreeGraft,
     TreeIHave,
     TreePrune,
     WalkJoin,
 )
-from ...pubsub.rpc import Control, IHave, PeerRecord, Prune, Rpc, Subscription
 from ...pubsub.types import MessageId, PeerId, Topic
 
 __all__ = ["spam"]

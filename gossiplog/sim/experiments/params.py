@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...pubsub.params import GossipsubParams
-from ...pubsub.score_params import require
+from ...pubsub.params import GossipsubParams, require
 
 __all__ = ["LazyParams", "PreambleParams"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...pubsub.overlay.messages import OverlayMessage
-from ...pubsub.rpc import Control, Message, Rpc
+from ...pubsub.rpc import Control, Message, OverlayMessage, Rpc
 from ..experiments.messages import DraftControl
 from ..routing.sizes import rpc_bytes
 from .metrics import Metrics

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import LocalProtocolError
-from ...pubsub.mesh_params import MESH_PARAMS
+from ...pubsub.params import MESH_PARAMS
 from ...pubsub.router import Router
 from ...pubsub.tables import overlaid
 from ..experiments.registry import default_params, make_router

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...pubsub.overlay.messages import (
+from ...pubsub.rpc import (
+    Control,
     ForwardJoin,
     Leaving,
+    Message,
     Neighbor,
     Nodes,
     OverlayMessage,
+    Partial,
+    Rpc,
     Shuffle,
     ShuffleReply,
     TreeGraft,
     TreeIHave,
     WalkJoin,
 )
-from ...pubsub.rpc import Control, Message, Partial, Rpc
 from ..experiments.messages import DraftControl
 
 __all__ = ["rpc_bytes"]

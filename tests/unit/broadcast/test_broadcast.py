@@ -22,11 +22,10 @@ from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.actions import Connect, Deliver, SendRpc, SetTimer
 from gossiplog.pubsub.events import AppScored, RpcReceived, TimerFired
-from gossiplog.pubsub.overlay.messages import WalkJoin
 from gossiplog.pubsub.params import EpisubParams
 from gossiplog.pubsub.protocol_ids import EPISUB
 from gossiplog.pubsub.routers.episub import Episub
-from gossiplog.pubsub.rpc import Rpc
+from gossiplog.pubsub.rpc import Rpc, WalkJoin
 from gossiplog.sync.rpc import Update
 from gossiplog.sync.wire import encode_event
 

@@ -8,7 +8,7 @@ from broadcast_support import TOPIC, Harness, chain, forged
 from gossiplog.broadcast import Ban, Broadcast, Connected, Disconnected, Inserted, Misbehaved, PeerKind, PushOpened, Start, Unwelcome
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.validation import Outcome, Verdict
-from gossiplog.pubsub.mesh_params import MESH_PARAMS
+from gossiplog.pubsub.params import MESH_PARAMS
 from gossiplog.pubsub.registry import make_router
 from gossiplog.sync.result import Ending, SyncResult
 

@@ -19,8 +19,7 @@ from gossiplog.net.libp2p import PeerKey
 from gossiplog.net.libp2p.identify import ask_identity
 from gossiplog.net.libp2p.records import open_record
 from gossiplog.net.mesh import MeshConfig, open_mesh
-from gossiplog.pubsub.mesh_params import MESH_PARAMS
-from gossiplog.pubsub.params import Thresholds
+from gossiplog.pubsub.params import MESH_PARAMS, Thresholds
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.types import PeerId
 

@@ -6,9 +6,8 @@ from unit.pubsub.network import Solo, T, said
 
 from gossiplog.pubsub import EpisubParams
 from gossiplog.pubsub.events import Subscribe
-from gossiplog.pubsub.overlay.messages import Neighbor, NeighborKind
 from gossiplog.pubsub.routers.episub import Episub
-from gossiplog.pubsub.rpc import Rpc
+from gossiplog.pubsub.rpc import Neighbor, NeighborKind, Rpc
 
 REQUEST, ACCEPT, LINKS = NeighborKind.REQUEST, NeighborKind.ACCEPT, NeighborKind.LINKS
 

@@ -15,24 +15,24 @@ from gossiplog.pubsub.events import (
     RpcReceived,
     Unsubscribe,
 )
-from gossiplog.pubsub.overlay.messages import (
+from gossiplog.pubsub.overlay.neighbours import RoundTrips, count_random
+from gossiplog.pubsub.protocol_ids import EPISUB
+from gossiplog.pubsub.routers.episub import Episub
+from gossiplog.pubsub.rpc import (
     Disconnected,
     ForwardJoin,
     GetNodes,
     Leaving,
     Neighbor,
     Nodes,
+    Rpc,
     Shuffle,
     ShuffleReply,
+    Subscription,
     TreeIHave,
     TreePrune,
     WalkJoin,
 )
-from gossiplog.pubsub.overlay.neighbours import count_random
-from gossiplog.pubsub.overlay.proximity import RoundTrips
-from gossiplog.pubsub.protocol_ids import EPISUB
-from gossiplog.pubsub.routers.episub import Episub
-from gossiplog.pubsub.rpc import Rpc, Subscription
 
 # Joining
 

@@ -9,7 +9,7 @@ from unit.pubsub.network import Solo, T, controls, counts, message, names, of, r
 from gossiplog.pubsub import Fate, GossipsubParams, Outcome, ScoreParams, Topic
 from gossiplog.pubsub.actions import AnotherSource, Deliver, Published, Validate
 from gossiplog.pubsub.events import PeerDisconnected, Publish, RpcReceived, SendFailed, Subscribe, Unsubscribe, Validated
-from gossiplog.pubsub.gossip.mcache import MessageCache
+from gossiplog.pubsub.gossip.gossip import MessageCache
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.rpc import IHave, Rpc, Subscription
 from gossiplog.pubsub.seen import Seen

@@ -17,7 +17,7 @@ from gossiplog.pubsub.events import (
     TimerFired,
     Unsubscribe,
 )
-from gossiplog.pubsub.gossip.backoff import Backoff
+from gossiplog.pubsub.gossip.mesh import GraftBackoff
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.pubsub.routers.meshsub import HEARTBEAT, Meshsub
 from gossiplog.pubsub.rpc import Prune, Rpc, Subscription
@@ -166,7 +166,7 @@ def test_peers_below_v1_1_are_pruned_without_backoff():
 
 
 def test_backoff_is_bounded_and_never_shortened():
-    backoff = Backoff(2)
+    backoff = GraftBackoff(2)
     backoff.add(T, "a", 10, 0)
     backoff.add(T, "a", 1, 1)
     assert backoff.is_active(T, "a", 9)

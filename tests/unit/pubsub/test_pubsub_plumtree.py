@@ -18,10 +18,9 @@ from gossiplog.pubsub.events import (
     Unsubscribe,
     Validated,
 )
-from gossiplog.pubsub.overlay.messages import Nodes, TreeGraft, TreeIHave, TreePrune, WalkJoin
 from gossiplog.pubsub.overlay.plumtree import FLUSH, MISSING
 from gossiplog.pubsub.routers.episub import Episub
-from gossiplog.pubsub.rpc import Rpc
+from gossiplog.pubsub.rpc import Nodes, Rpc, TreeGraft, TreeIHave, TreePrune, WalkJoin
 
 
 def gossip(driver, peer, data, hops=1):

@@ -7,7 +7,7 @@ import pytest
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import GossipsubParams, ScoreParams
-from gossiplog.pubsub.mesh_params import MESH_PARAMS
+from gossiplog.pubsub.params import MESH_PARAMS
 from gossiplog.pubsub.tables import as_toml, overlaid
 from gossiplog.sim.routing.routers import router_factory
 from gossiplog.sim.scenario_file import load_scenario

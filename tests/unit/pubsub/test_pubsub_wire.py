@@ -9,24 +9,30 @@ from gossiplog.codec import decode_varint
 from gossiplog.errors import DecodeError
 from gossiplog.pubsub import Message, MessageId, Rpc, Topic
 from gossiplog.pubsub.outbox import Outbox
-from gossiplog.pubsub.overlay.messages import (
+from gossiplog.pubsub.policy import Policy, SignaturePolicy, hash_data
+from gossiplog.pubsub.rpc import (
+    Control,
     Disconnected,
+    Extensions,
     ForwardJoin,
     GetNodes,
+    IHave,
     Leaving,
     Neighbor,
     NeighborKind,
     Nodes,
+    Partial,
+    PeerRecord,
+    Prune,
     Shuffle,
     ShuffleReply,
+    Subscription,
     TreeGraft,
     TreeIHave,
     TreePrune,
     WalkJoin,
 )
-from gossiplog.pubsub.peer_id import peer_id_bytes, peer_id_text
-from gossiplog.pubsub.policy import Policy, SignaturePolicy, hash_data
-from gossiplog.pubsub.rpc import Control, Extensions, IHave, Partial, PeerRecord, Prune, Subscription
+from gossiplog.pubsub.types import peer_id_bytes, peer_id_text
 from gossiplog.pubsub.wire.rpc_codec import RPC, Wire, WireLimits
 
 ME = peer_id_text(b"\x00\x24\x08\x01\x12\x20" + bytes(range(32)))

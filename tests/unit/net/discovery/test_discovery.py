@@ -17,8 +17,7 @@ from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.libp2p.reach import Reach, Teller
 from gossiplog.net.libp2p.records import ADDRESSES_MAX, seal_record
 from gossiplog.pubsub.events import ConnectFailed, Probed
-from gossiplog.pubsub.peer_id import peer_id_bytes, peer_id_text
-from gossiplog.pubsub.types import PeerId
+from gossiplog.pubsub.types import PeerId, peer_id_bytes, peer_id_text
 
 KAD = kad_protocol(TOPIC)
 PLACE = Address.parse("/ip4/192.0.2.1/tcp/4001")

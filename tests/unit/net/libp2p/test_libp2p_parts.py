@@ -14,7 +14,7 @@ from gossiplog.net.libp2p.identity import peer_of, read_public_key
 from gossiplog.net.libp2p.noise import _Reader
 from gossiplog.net.libp2p.records import ADDRESSES_MAX, RECORD_BYTES_MAX, open_record, read_addresses, seal_record
 from gossiplog.net.libp2p.transport import local_addresses
-from gossiplog.pubsub.peer_id import peer_id_bytes
+from gossiplog.pubsub.types import peer_id_bytes
 
 KEY, OTHER = PeerKey(bytes(range(32))), PeerKey(b"\1" * 32)
 PLACES = [Address.parse("/ip4/192.0.2.1/tcp/4001/ws"), Address.parse("/dns4/peer.example.com/tcp/443/wss")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gossiplog.codec.base58 import encode_base58
-from gossiplog.pubsub.overlay import messages as overlay
+from gossiplog.pubsub import rpc as overlay
 from gossiplog.pubsub.rpc import Control, Extensions, IHave, Message, Partial, PeerRecord, Prune, Rpc, Subscription
 from gossiplog.pubsub.types import MessageId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire
