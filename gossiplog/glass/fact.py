@@ -1,4 +1,5 @@
 """A fact: one thing that happened in a process, or in a simulated network. One JSON object, in the order of the columns, without nulls.
+A ring keeps the latest of one log.
 
 Source: docs/glass.md, "Facts".
 """
@@ -7,12 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..codec import plain_json
 from ..errors import DecodeError
 
-__all__ = ["KINDS", "TEXT_CHARS_MAX", "TRACE_SCHEMA", "WAYS", "Fact", "Node"]
+__all__ = ["BYTES_MAX", "FACTS_MAX", "KINDS", "TEXT_CHARS_MAX", "TRACE_SCHEMA", "WAYS", "Fact", "Node", "Ring", "Since"]
 
 Node: TypeAlias = int | str
 """A node's number in the simulator, a peer id in a live network."""
@@ -164,3 +165,83 @@ def _is_fit(name: str, value: object) -> bool:
     if name == "time_s":
         return isinstance(value, int | float)
     return isinstance(value, int | str) if name in _NODES else isinstance(value, str)
+
+
+FACTS_MAX = 50_000
+BYTES_MAX = 32 * 2**20
+"""50,000 facts of our own, of 600 bytes each, take most of it."""
+
+
+class Since(NamedTuple):
+    """Facts from a place on.
+
+    Attributes:
+        lines: Each as JSON, in their order.
+        next: The number of the fact after them.
+        lost: How many were wanted that the ring does not have any more.
+    """
+
+    lines: list[bytes]
+    next: int
+    lost: int
+
+
+class Ring:
+    """Keeps the latest facts, whose numbers run on from 0. Each is encoded once, when the first reader wants it.
+
+    Args:
+        size: How many are kept.
+        bytes_max: How much they may weigh together: what somebody else tells may be of any length. One is kept whatever it weighs.
+
+    Attributes:
+        first: The number of the oldest fact that is kept.
+        next: The number of the next one that comes.
+    """
+
+    def __init__(self, size: int = FACTS_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._size = size
+        self._bytes_max = bytes_max
+        self._facts: dict[int, Fact] = {}
+        self._weight = 0
+        self._lines: dict[int, bytes] = {}
+        self.first = 0
+        self.next = 0
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def add(self, fact: Fact) -> None:
+        """Take a fact, whose number is `next`; the oldest go where there is no room."""
+        self._facts[self.next] = fact
+        self._weight += fact.weight()
+        self.next += 1
+        while len(self._facts) > self._size or (self._weight > self._bytes_max and len(self._facts) > 1):
+            self._weight -= self._facts.pop(self.first).weight()
+            self._lines.pop(self.first, None)
+            self.first += 1
+
+    def facts(self, first: int = 0, most: int | None = None) -> list[Fact]:
+        """Return what is kept, from a number on, the oldest first, at most so many. O(what is returned)."""
+        start = max(first, self.first)
+        end = self.next if most is None else min(self.next, start + most)
+        return [self._facts[number] for number in range(start, end)]
+
+    def since(self, first: int, bytes_max: int = 65_536) -> Since:
+        """Return what is kept from a number on, as JSON: at most so many bytes, but one fact at least where there is one."""
+        start = max(first, self.first)
+        lines: list[bytes] = []
+        size, number = 0, start
+        while number < self.next:
+            line = self._line(number)
+            size += len(line)
+            if lines and size > bytes_max:
+                break
+            lines.append(line)
+            number += 1
+        return Since(lines, number, max(0, min(start, self.next) - first))
+
+    def _line(self, number: int) -> bytes:
+        line = self._lines.get(number)
+        if line is None:
+            line = self._lines[number] = self._facts[number].to_json().encode()
+        return line

@@ -15,7 +15,7 @@ from loop_watch import watching_loop
 from network_support import PATIENCE_S, TOPIC, eventually, fetch, free_port, until_equal
 
 from gossiplog.glass import Fact, entry_way
-from gossiplog.glass.ring import BYTES_MAX
+from gossiplog.glass.fact import BYTES_MAX
 from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.net.service.registry import open_service

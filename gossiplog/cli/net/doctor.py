@@ -19,8 +19,7 @@ from ..tokens import client_tls, read_token, token_option
 from .asking import Asker
 
 if TYPE_CHECKING:
-    from ...glass.doctor import Finding
-    from ...glass.vitals import Certificate, Clock
+    from ...glass.doctor import Certificate, Clock, Finding
 
 __all__ = ["doctor"]
 
@@ -65,8 +64,7 @@ def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) 
 
 
 async def _of_log(location: Location) -> list[Finding]:
-    from ...glass.doctor import examine
-    from ...glass.vitals import Vitals
+    from ...glass.doctor import Vitals, examine
     from ...net.service.vitals import read_disk, read_log
 
     async with opened(location) as log:
@@ -74,8 +72,7 @@ async def _of_log(location: Location) -> list[Finding]:
 
 
 def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[Finding]:
-    from ...glass.doctor import examine, findings_from
-    from ...glass.vitals import Clock, Vitals
+    from ...glass.doctor import Clock, Vitals, examine, findings_from
     from ...version import VERSION
 
     asker = Asker(url, tls, token)
@@ -95,7 +92,7 @@ def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[
 
 def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
     """Look at the server's certificate; None where that cannot be looked at, which asking it will tell."""
-    from ...glass.vitals import Certificate
+    from ...glass.doctor import Certificate
 
     host = asker.server.host
     try:

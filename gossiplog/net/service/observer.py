@@ -14,7 +14,7 @@ from ...entry.validation import Verdict
 from ...errors import GossipLogError
 from ...glass import Fact, Witness
 from ...glass.fact import TEXT_CHARS_MAX
-from ...glass.witness import short, verdict_fact
+from ...glass.machine_facts import short, verdict_fact
 from ...log.requests import ReadCount
 from ...plan import Plan, ask
 from ...replica.log import Replica

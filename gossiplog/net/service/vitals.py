@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from ...glass.vitals import HEADS_WARN, Disk, LogFigures, NetworkFigures, PeerFigures
+from ...glass.doctor import HEADS_WARN, Disk, LogFigures, NetworkFigures, PeerFigures
 from ...log.requests import ReadCount, ReadHeads, ReadQuarantineCount, ReadSetAside
 from ...log.spot_check import SpotCheck, spot_check
 from ...plan import Plan, ask

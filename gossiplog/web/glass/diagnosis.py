@@ -15,11 +15,9 @@ from starlette.responses import JSONResponse, Response
 from ...entry.message_id import decode_id, encode_id, is_id
 from ...entry.rules import Rule
 from ...errors import GossipLogError
-from ...glass.doctor import examine
+from ...glass.doctor import Vitals, examine
 from ...glass.fact import Fact
-from ...glass.scene import Holding, SetAside, scene_from
-from ...glass.vitals import Vitals
-from ...glass.why import explain
+from ...glass.why import Holding, SetAside, explain, scene_from
 from ...log.requests import ReadLeaves, ReadQuarantined, ReadSetAside
 from ...net.service.service import Service
 from ...net.service.vitals import read_disk, read_files, read_log, read_misplaced, read_network, trouble_of

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...glass.ring import FACTS_MAX
+from ...glass.fact import FACTS_MAX
 from ...net.service.board import Board
 from ...net.service.observer import Observer
 from ...net.service.service import Service

@@ -5,8 +5,19 @@ from typing import Any
 
 import pytest
 
-from gossiplog.glass.doctor import Finding, examine, findings_from, worst
-from gossiplog.glass.vitals import Certificate, Clock, Disk, LogFigures, NetworkFigures, PeerFigures, Vitals
+from gossiplog.glass.doctor import (
+    Certificate,
+    Clock,
+    Disk,
+    Finding,
+    LogFigures,
+    NetworkFigures,
+    PeerFigures,
+    Vitals,
+    examine,
+    findings_from,
+    worst,
+)
 
 TOPIC = "glass.example.com"
 PEER = PeerFigures("12D3KooWone", "mesh", "/meshsub/1.1.0", (TOPIC,), 3.0)

@@ -7,8 +7,7 @@ import pytest
 
 from gossiplog.errors import DecodeError
 from gossiplog.glass.fact import Fact
-from gossiplog.glass.scene import Holding, Link, Scene, SetAside, scene_from
-from gossiplog.glass.why import CAUSES, Answer, explain, with_view_of_peer
+from gossiplog.glass.why import CAUSES, Answer, Holding, Link, Scene, SetAside, explain, scene_from, with_view_of_peer
 
 TOPIC, ME, PEER, OTHER, ENTRY = "glass.example.com", "me", "12D3KooWpeer", "12D3KooWother", "0" * 32
 MESH = Link(PEER, "mesh", "/meshsub/1.1.0", (TOPIC,), "full", is_pushing=True, score=1.0)
