@@ -34,7 +34,6 @@ FLOORS = (
 )
 """The rooms, which are the folders and modules at the top, from the ground up. A room may import those of lower floors, and no others."""
 KNOTS = {
-    "pubsub pubsub/overlay": "an RPC has episub's messages among its parts",
     "sim/measure sim/routing": "counters know the sizes that the wire has",
     "spark/jobs spark/tables": "tables are staged by jobs",
     "spark/source spark/tables": "tasks read tables as the source does",
