@@ -30,6 +30,7 @@ from ..entry.message_id import encode_id, is_id
 from ..entry.rules import Rule, next_clock
 from ..entry.validation import Verdict
 from ..errors import ClosedError, DecodeError, NotFound, StoreError
+from ..limits import address_group
 from ..log.ancestry import AncestorWalk
 from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
