@@ -40,7 +40,7 @@ PLAIN = {
 }
 """What does the work of a job without Spark, or most of it, and the largest log with which it was measured to be faster.
 
-Source: docs/spark.md, "When which is right".
+Source: docs/spark.md, "Which one to use".
 """
 
 out_option = click.option(
