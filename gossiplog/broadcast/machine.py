@@ -68,7 +68,7 @@ from .events import (
 )
 from .heads_check import HeadsCheck
 from .offences import OFFENCES_MAX, Blame, RejectedIds
-from .orphans import ORPHANS_MAX, Orphan, Orphans
+from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
 from .pending import ARRIVALS_MAX, Pending, PendingInserts
 from .pushes import AGAIN_TIMER, BY_PUSH, PUSH_TIMER, TELL_AGAIN_S, Pushes
@@ -301,7 +301,7 @@ class Broadcast:
                 self._pushes.on_change(1)
                 self._publish(data, *owners)
                 self._pushes.insert(data, BY_PUSH, *owners)
-            self.orphans.on_decided(entry.key, is_stored=True)
+            self.orphans.on_decided(entry.key, is_settled=True)
 
     def _publish(self, data: bytes, *owners: PeerId) -> None:
         if len(data) > PUBLISHED_BYTES_MAX:
@@ -379,7 +379,7 @@ class Broadcast:
                 self._reject(pending.source, pending.message_id, f"{verdict.rule}: {verdict.reason}")
             else:
                 self._route(Validated(pending.message_id, outcome))
-        self.orphans.on_decided(pending.key, is_stored=verdict.accepted)
+        self.orphans.on_decided(pending.key, is_settled=verdict.accepted or verdict.rule in OUT_FOR_GOOD)
 
     def _spread(self, pending: Pending, entry: Entry, sources: Collection[PeerId]) -> None:
         """Pass on a new entry by the ways that the router does not serve by itself, to nobody who brought it."""
@@ -470,4 +470,5 @@ class Broadcast:
             self._blame(event.peer, f"{result.rejected} invalid entries in a sync", result.rejected)
         if result.entries:
             self._pushes.synced(result.spreads, event.peer, self._pending.take_arrival)
+        if result.entries or result.quarantined:
             self.orphans.on_synced()

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..entry.message import Entry
+from ..entry.validation import Rule
 from ..pubsub.types import MessageId, PeerId
 from .wanted_syncs import Asker, missing
 
-__all__ = ["MESSAGES_MAX", "ORPHANS_BYTES_MAX", "ORPHANS_MAX", "PEER_BYTES_MAX", "PEER_ORPHANS_MAX", "Orphan", "Orphans"]
+__all__ = ["MESSAGES_MAX", "ORPHANS_BYTES_MAX", "ORPHANS_MAX", "OUT_FOR_GOOD", "PEER_BYTES_MAX", "PEER_ORPHANS_MAX", "Orphan", "Orphans"]
 
 ORPHANS_MAX = 256
 """Orphans that are kept or being tried again. For one more, the oldest of whoever brought the most bytes is dropped."""
@@ -28,6 +29,8 @@ PEER_BYTES_MAX = 2**18
 """Bytes of those; a larger orphan is not kept."""
 MESSAGES_MAX = 4_096
 """Messages that were ignored and whose further sources we would sync with."""
+OUT_FOR_GOOD = frozenset({Rule.ACCESS, Rule.QUARANTINED})
+"""Why an entry has no place in our log, whoever brings it; nor has what descends from it, which the log says when that is tried."""
 _PARENT_BYTES = 128
 """What a parent that is waited for costs beside the 20 bytes of its key, so that many short-lived names do not cost more than values."""
 
@@ -59,7 +62,7 @@ class Orphans:
     """Keep orphans, and say for each what is to be done: try again, or sync.
 
     An orphan whose missing parents are all being inserted waits for them; for any other a sync is wanted at once. In either case it is
-    tried again when the last of its parents is stored, however that came. Nobody is blamed for one.
+    tried again when the last of its parents is stored or out for good, however that came. Nobody is blamed for one.
 
     Args:
         log: Asks our log.
@@ -129,17 +132,22 @@ class Orphans:
         """Let go of an orphan that was tried again, whatever came of it."""
         self._bytes -= self._tried.pop(key, 0)
 
-    def on_decided(self, key: bytes, *, is_stored: bool) -> None:
-        """Take the outcome for any entry, after it has ceased to be one that is coming. O(1) if no orphan waits for it."""
+    def on_decided(self, key: bytes, *, is_settled: bool) -> None:
+        """Take the outcome for any entry, after it has ceased to be one that is coming. O(1) if no orphan waits for it.
+
+        Args:
+            key: The entry's.
+            is_settled: It is stored, or out for good: nothing has to wait for it any longer.
+        """
         children = self._children.get(key)
         if children:
             waiting = [self._kept[child] for child in children]
-            if is_stored:
+            if is_settled:
                 self._on_arrived(key)
             self._want_unless_coming(waiting)
 
     def on_synced(self) -> None:
-        """Look for all parents that are waited for: a sync has brought entries, and does not say which."""
+        """Look for all parents that are waited for: a sync has brought entries, or what is out for good, and does not say which."""
         self._unchecked.update(dict.fromkeys(self._kept))
         self._check()
 

@@ -25,6 +25,7 @@ from gossiplog.codec import pcf_encode
 from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.entry.validation import Verdict, validate
+from gossiplog.log.access import AccessRule, Void
 from gossiplog.log.commit import AppendPayloads, InsertEntries, commit
 from gossiplog.log.requests import WriteCursor, WriteEntries, WriteQuarantine
 from gossiplog.plan import run_plan
@@ -51,6 +52,8 @@ class Log:
 
     def __init__(self) -> None:
         self.state = MemoryState()
+        self.rule: AccessRule | None = None
+        self._void = Void()
 
     def run(self, plan: Any) -> Any:
         writes: list[Any] = []
@@ -61,7 +64,7 @@ class Log:
                 return None
             return self.state.answer(request)
 
-        result = run_plan(plan, answer)
+        result = run_plan(self._void.complete(plan), answer)
         for request in writes:
             self.state.write(request)
         return result
@@ -71,7 +74,7 @@ class Log:
         return self.run(commit([work], topic=TOPIC, now=0.0)).entries[0][1]
 
     def insert(self, entry: Entry) -> Verdict:
-        return self.run(commit([InsertEntries([entry])], topic=TOPIC, now=0.0)).outcomes[0][0]
+        return self.run(commit([InsertEntries([entry])], topic=TOPIC, now=0.0, rule=self.rule, void=self._void)).outcomes[0][0]
 
     def take(self, key: bytes, value: bytes) -> Verdict:
         verdict = validate(value, topic=TOPIC, key=key)

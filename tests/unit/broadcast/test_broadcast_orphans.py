@@ -7,9 +7,13 @@ from gossiplog.codec import pcf_encode
 from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import sign_entry
 from gossiplog.entry.validation import Outcome, Verdict
+from gossiplog.log.access import AccessRule
+from gossiplog.log.requests import Quarantined, WriteQuarantine
+from gossiplog.plan import ask
 from gossiplog.pubsub.actions import SendRpc
 from gossiplog.pubsub.events import RpcReceived
 from gossiplog.pubsub.rpc import Rpc
+from gossiplog.sync.result import Ending, SyncResult
 
 
 def harness(*peers: str) -> Harness:
@@ -132,6 +136,28 @@ def test_sync_is_wanted_when_what_came_under_the_parents_key_was_not_the_parent(
     assert node.started() == ["a"]
     node.receive("a", parent)
     assert has(node, child)
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+@pytest.mark.parametrize("is_quarantined", [False, True])
+def test_no_orphan_waits_for_what_is_out_for_good(is_quarantined, is_synced):
+    """Its parent came later than itself, and was refused, as a message or in a sync that brought nothing else."""
+    node = harness("a", "b")
+    parent, child, grandchild = chain(3)
+    node.receive("a", grandchild)
+    node.receive("a", child)
+    assert held(node) == 2
+    if is_quarantined:
+        node.log.run(ask(WriteQuarantine([Quarantined(parent.key, parent.value, "damaged", "", 0.0)], [])))
+    else:
+        node.log.rule = AccessRule(lambda message, did: message.clock != 1, asks_past=False)
+    if is_synced:
+        node.log.insert(parent)
+        node.finish("a", SyncResult(ending=Ending.COMPLETE, quarantined=1))
+    else:
+        node.receive("b", parent)
+    assert held(node) == 0 and not has(node, child) and not has(node, grandchild)
+    assert node.sizes()["offenders"] == 0 and node.forwarded_to() == []
 
 
 def test_child_of_several_is_tried_once_when_the_last_of_them_comes():
