@@ -77,7 +77,14 @@ class Block(Unopened, AbstractAsyncContextManager[T]):
 
     async def start(self) -> T:
         """Open it. A cancelled call leaves nothing open."""
-        return self._wrap(self._thread, self._host, await Call(self._thread, self._parent, self._host.enter).wait_in_asyncio())
+        try:
+            value = await Call(self._thread, self._parent, self._host.enter).wait_in_asyncio()
+        except BaseException as error:
+            # It may have been open already when the call was cancelled. A coroutine that is thrown away cannot wait for its end.
+            if not isinstance(error, Exception | GeneratorExit):
+                await Call(self._thread, None, self._host.abandon).wait_in_asyncio()
+            raise
+        return self._wrap(self._thread, self._host, value)
 
     async def close(self, *, has_failed: bool = False) -> None:
         """End it, as the end of its block does.

@@ -80,7 +80,14 @@ class Block(Unopened, AbstractContextManager[T]):
 
     def start(self) -> T:
         """Open it. A cancelled call leaves nothing open."""
-        return self._wrap(self._thread, self._host, Call(self._thread, self._parent, self._host.enter).wait())
+        try:
+            value = Call(self._thread, self._parent, self._host.enter).wait()
+        except BaseException as error:
+            # It may have been open already when the call was cancelled. A coroutine that is thrown away cannot wait for its end.
+            if not isinstance(error, Exception | GeneratorExit):
+                Call(self._thread, None, self._host.abandon).wait()
+            raise
+        return self._wrap(self._thread, self._host, value)
 
     def close(self, *, has_failed: bool = False) -> None:
         """End it, as the end of its block does.

@@ -86,6 +86,13 @@ class Host(Generic[T]):
         if self._error is not None:
             raise self._error
 
+    async def abandon(self) -> None:
+        """End the block, if it has begun, as if its body had raised. What ending it raises is nobody's."""
+        if self._has_begun:
+            self._has_failed = True
+            self._leaving.set()
+            await self._ended.wait()
+
     def on_call_begun(self, call: Call[Any]) -> None:
         """Take note of a call that runs."""
         self._calls.add(call)
@@ -137,12 +144,7 @@ class Host(Generic[T]):
         """End what was opened within, as if its bodies had raised, and with it the calls that wait there."""
         async with trio.open_nursery() as nursery:
             for child in list(self._children):
-                nursery.start_soon(child._abandon)
-
-    async def _abandon(self) -> None:
-        self._has_failed = True
-        self._leaving.set()
-        await self._ended.wait()
+                nursery.start_soon(child.abandon)
 
     async def _close_calls(self) -> None:
         """End the calls that the end of the block has not ended."""

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,23 @@ def test_task_that_is_cancelled_while_it_opens_leaves_no_lock(tmp_path: Path) ->
             opening.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await opening
+        async with open_async(tmp_path / "a.db") as log:
+            await log.append(1)
+
+    asyncio.run(main())
+
+
+def test_task_that_is_cancelled_just_as_it_has_opened_leaves_no_lock(tmp_path: Path) -> None:
+    async def main() -> None:
+        opening = asyncio.create_task(open_async(tmp_path / "a.db").start())
+        await asyncio.sleep(0)
+        # The thread opens it, and this loop, which is busy, hears of it only after it has cancelled the task.
+        while not (tmp_path / "a.db-lock").exists():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
         async with open_async(tmp_path / "a.db") as log:
             await log.append(1)
 
