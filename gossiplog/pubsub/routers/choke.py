@@ -132,7 +132,10 @@ class Choke(Gossipsub):
     def _on_pruned(self, topic: Topic, peer: PeerId) -> None:
         self.choked.get(topic, {}).pop(peer, None)
         ours = self.choked_by_us.get(topic, {})
-        ours.pop(peer, None)
+        if peer in ours:
+            del ours[peer]
+            # If that was decided in this same heartbeat, it is not to be said: a PRUNE says enough.
+            self.draft(peer).choke.pop(topic, None)
         if ours and len(self.mesh.links[topic]) - len(ours) < self.choke_params.D_choke:
             self._unchoke(topic, choose(list(ours), 1, self.rng)[0])
 

@@ -141,6 +141,8 @@ class RouterInvariants:
         """A connection is gone; the machine does not know yet."""
         node = self._nodes[replica.id]
         node.talks.pop(peer, None)
+        # What lasts is counted anew on the next connection: who is gone between two samples is missed by both.
+        node.lasting = {about: since for about, since in node.lasting.items() if about[1] != peer}
         state = replica.machine.router.state()
         node.tree = _only(state).full_message if state.router == "episub" and peer in _only(state).full_message else None
 

@@ -107,6 +107,19 @@ def test_pruned_link_is_neither_choked_nor_choking_and_another_is_unchoked_if_to
     assert driver.router.state().topics == ()
 
 
+def test_link_that_is_pruned_in_the_heartbeat_that_chokes_it_hears_of_the_prune_alone():
+    driver = joined(*names(4), D=4, D_lo=3, D_hi=6, D_score=0, D_out=0)
+    late = [f"x{number}" for number in range(3)]
+    driver.run(3)
+    for peer in late:
+        driver.connect(peer, outbound=True)
+        driver.control(peer, graft=(T,))
+    bring(driver, [*names(4), *late])
+    actions = driver.run(1)
+    assert len(driver.mesh()) == 4 and choked_by_us(driver) == ()
+    assert controls(actions, "prune", "x2") and not controls(actions, "choke")
+
+
 def test_choked_links_are_pruned_first():
     driver = joined(*names(4), D=4, D_lo=3, D_hi=6, D_score=0, D_out=0)
     driver.run(2)
