@@ -17,7 +17,7 @@ from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
 from gossiplog.pubsub.gossip.gossip import Gossip, MessageCache
-from gossiplog.pubsub.gossip.mesh import Backoff, Mesh
+from gossiplog.pubsub.gossip.mesh import GraftBackoff, Mesh
 from gossiplog.pubsub.overlay.hyparview import View
 from gossiplog.pubsub.overlay.plumtree import Tree, Wake
 from gossiplog.pubsub.routers.choke import Choke
@@ -131,7 +131,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
         instead(Pushes, "heads", join_the_read_under_way),
     ),
     PlantedBug(0, "prunes are not heeded", "a link that the other end ended stays", around(Mesh, "on_prune", link_on_prune)),
-    PlantedBug(0, "back-offs are ignored", "grafts come too early", instead(Backoff, "is_active", never)),
+    PlantedBug(0, "back-offs are ignored", "grafts come too early", instead(GraftBackoff, "is_active", never)),
     PlantedBug(0, "refusals are silent", "whoever grafts in vain is not told", instead(Mesh, "_refuse", nothing)),
     PlantedBug(0, "meshes are not refilled", "a mesh that shrank stays small", instead(Mesh, "_fill", nothing)),
     PlantedBug(9, "announcements are ignored", "IHAVE brings no IWANT", instead(Gossip, "on_ihave", nothing)),
