@@ -1,4 +1,4 @@
-// Peers as dots and what runs between them, for the live network and for a simulated one. Source: docs/glass.md, "What is drawn how".
+// Peers as dots and what runs between them, for the live network and for a simulated one. Source: docs/glass.md, "What the drawing shows".
 
 import { el } from "./drawing/dom.js"
 import { onThemeChange, themeColour } from "./drawing/palette.js"

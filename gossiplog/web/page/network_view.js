@@ -268,11 +268,11 @@ const LINES = [
 	["arrow", "arrow: from the peer that told of it first"],
 ]
 
-/** What is drawn how. @param {string} colours what equal ones mean @param {string[][]} [kinds] of lines: class and words */
+/** The legend. @param {string} colours what equal ones mean @param {string[][]} [kinds] of lines: class and words */
 export function makeLegend(colours, kinds = LINES) {
 	const lines = kinds.map(([name, words]) => el("li", {}, el("span", { class: `line ${name}`, "aria-hidden": "true" }), words))
 	const down = el("li", {}, el("span", { class: "dot down", "aria-hidden": "true" }), "down")
-	return el("ul", { class: "legend", "aria-label": "What is drawn how" }, el("li", {}, colours), down, ...lines)
+	return el("ul", { class: "legend", "aria-label": "Legend" }, el("li", {}, colours), down, ...lines)
 }
 
 /** Arrow keys go through a list of buttons. @param {KeyboardEvent} event @param {HTMLElement} place */
