@@ -34,6 +34,7 @@ __all__ = [
     "Applying",
     "Batch",
     "Failure",
+    "OwnFailure",
     "apply_entries",
     "catch_up",
     "expire_tables",
@@ -72,6 +73,18 @@ class Failure:
 
     entry: Entry
     error: Exception
+
+
+class OwnFailure(Exception):
+    """An application raised about appends of ours; the transaction is to be rolled back, and done again without them.
+
+    Attributes:
+        errors: What it raised, by the number of the piece of work that the append is.
+    """
+
+    def __init__(self, errors: dict[int, Exception]) -> None:
+        super().__init__()
+        self.errors = errors
 
 
 Applying: TypeAlias = Callable[[Application, Batch, Mapping[bytes, Entry]], Request[Exception | None]]

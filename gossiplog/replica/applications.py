@@ -22,11 +22,11 @@ from ..log.application import Application, SyncTransaction, is_coroutine_functio
 from ..log.applying import (
     Batch,
     Failure,
+    OwnFailure,
     apply_entries,
     catch_up,
     find_applied,
     has_applied_children,
-    leave_behind,
     read_set_aside,
     retry,
 )
@@ -38,7 +38,7 @@ from .tx import SyncTx, Tx
 if TYPE_CHECKING:
     from ..store import Store, Transaction
 
-__all__ = ["Applications", "OwnFailure", "Rebuilt", "check_not_applying", "logger"]
+__all__ = ["Applications", "Missed", "Rebuilt", "check_not_applying", "logger"]
 
 T = TypeVar("T")
 
@@ -67,18 +67,6 @@ class Rebuilt:
 
 Missed: TypeAlias = list[tuple[str, Failure]]
 """What was set aside, with the application's name."""
-
-
-class OwnFailure(Exception):
-    """An application raised about appends of ours; the transaction is to be rolled back, and done again without them.
-
-    Attributes:
-        errors: What it raised, by the number of the piece of work that the append is.
-    """
-
-    def __init__(self, errors: dict[int, Exception]) -> None:
-        super().__init__()
-        self.errors = errors
 
 
 def check_not_applying() -> None:
@@ -111,6 +99,7 @@ class Applications:
         on_missed: Told of each entry that is set aside: the application, the entry, why.
         counts: How many entries were set aside, by application and the name of the exception's type, since the log was opened.
         is_async: Whether one of them has to be called in the event loop.
+        versions: Of each, by name.
     """
 
     def __init__(self, applications: Sequence[Application]) -> None:
@@ -121,7 +110,7 @@ class Applications:
         self.on_missed: list[Callable[[str, Entry, str], None]] = []
         self.is_async = any(is_coroutine_function(application.apply) for application in applications)
         self._all = {application.name: application for application in applications}
-        self._versions = {application.name: application.version for application in applications}
+        self.versions = {application.name: application.version for application in applications}
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -138,18 +127,12 @@ class Applications:
             raise LocalProtocolError(f"the log was opened without an application {name!r}", hint="open(…, app=…)")
         return [self._all[name]]
 
-    def note_commit(self, committed: Committed) -> Plan[dict[str, Applied]]:
-        """Note what a commit means to applications that are not ours; return what is known of ours. Nothing is asked that is remembered."""
-        if not committed.entries:
-            return {}
-        return (yield from leave_behind(self._versions, committed.last))
-
     def apply_commit(self, committed: Committed, known: Mapping[str, Applied], own: Container[int]) -> Plan[Missed]:
         """Apply the new entries of a commit; return what was set aside, for `note` when it is committed.
 
         Args:
             committed: What was written in this transaction.
-            known: What `note_commit` returned.
+            known: What `write_group` found out about applications.
             own: The numbers of the pieces of work that are appends of ours.
 
         Raises:

@@ -200,8 +200,8 @@ class Replica(LogCare):
         """
         entries = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
 
-        def finish(outcome: list[Verdict] | BaseException) -> None:
-            if not isinstance(outcome, BaseException):
+        def finish(outcome: list[Verdict] | Exception) -> None:
+            if not isinstance(outcome, Exception):
                 inserted = iter(outcome)
                 outcome = [next(inserted) if verdict.accepted else verdict for verdict in verdicts]
             then(outcome)

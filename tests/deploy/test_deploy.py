@@ -21,9 +21,9 @@ from starlette.routing import Mount
 
 from gossiplog.cli.configured import PREFIX, configurable
 from gossiplog.cli.net.serve import serve
+from gossiplog.log.writing import WAITING_MAX
 from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import HubLimits
-from gossiplog.replica.writer import _QUEUE_MAX
 from gossiplog.web.app import make_app
 from gossiplog.web.doorkeeper import Door
 from gossiplog.web.glass import GlassSettings
@@ -170,11 +170,11 @@ def test_unit_is_hardened() -> None:
 @pytest.mark.slow
 def test_backlog_of_commits_is_told_of_before_the_queue_is_full(tmp_path: Path) -> None:
     """The writer's queue takes so much and no more; what waits to be verified is bounded by peer."""
-    series = f"""{{series: 'gossiplog_queue_length{{queue="commit",topic="a"}}', values: "{_QUEUE_MAX - 1}x15"}}"""
+    series = f"""{{series: 'gossiplog_queue_length{{queue="commit",topic="a"}}', values: "{WAITING_MAX - 1}x15"}}"""
     expected = """{eval_time: 10m, alertname: GossiplogBacklog, exp_alerts: [{exp_labels: {severity: ticket, queue: commit, topic: a},"""
     expected += """ exp_annotations: {summary: "entries of a come faster than they are stored (commit)","""
     expected += (
-        f""" description: "{(_QUEUE_MAX - 1) / 1000}k wait in the queue commit. See which clients bring them with gossiplog peers.","""
+        f""" description: "{(WAITING_MAX - 1) / 1000}k wait in the queue commit. See which clients bring them with gossiplog peers.","""
     )
     expected += """ runbook_url: "https://docs.example.com/operations/#gossiplogbacklog"}}]}"""
     (tmp_path / "test.yml").write_text(

@@ -18,6 +18,7 @@ from gossiplog.broadcast.pushes import Pushes
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log import past as past_module
+from gossiplog.log import writing as writing_module
 from gossiplog.log.access import Void
 from gossiplog.log.requests import ReadApplications
 from gossiplog.plan import Plan, ask
@@ -268,7 +269,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
         17,
         "nobody is left behind",
         "what another process stored is not noted",
-        instead(applications_module, "leave_behind", leave_nothing_behind),
+        instead(writing_module, "leave_behind", leave_nothing_behind),
     ),
     PlantedBug(None, "catching up begins too early", "an entry is applied twice", around(applications_module, "catch_up", apply_one_more)),
     PlantedBug(6, "new ancestors are none", "of entries of the same commit", around(past_module, "_is_behind", no_path_through_new_ones)),

@@ -87,6 +87,7 @@ def test_application_catches_up_with_other_processes_within_a_commit() -> None:
 def test_other_process_waits_for_a_transaction() -> None:
     network = Network(is_shared=True)
     network.append(network.first, "ours")
+    network.world.run(network.world.now)  # its transaction begins when others have had their turn
     assert not network.first.log.is_idle
     network.first.append_elsewhere([pcf_encode.encode("theirs")])
     assert network.counts == (0, 0)

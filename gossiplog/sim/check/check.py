@@ -319,13 +319,14 @@ class _Run:
                 world.at(at_s + 1.0 + 6.0 * rng.random(), world.divide, {})
 
     def _plan_trouble(self) -> None:
-        """Have some disks refuse transactions now and then, fill up for a while, or be late."""
+        """Have some disks refuse transactions or entries now and then, fill up, break their connections, or be late for a while."""
         if not self.plan.has_disk_trouble:
             return
         rng, world = random.Random(f"trouble {self.seed}"), self.world
         for replica in rng.sample(self.replicas, rng.randint(1, max(1, len(self.replicas) // 2))):
             for _ in range(rng.randint(1, 3)):
-                trouble = Trouble(rng.choice((0.1, 0.5, 1.0)), rng.choice((0.0, 0.0, LATE_S)))
+                refused, late_s = rng.choice((0.0, 0.1, 0.5, 1.0)), rng.choice((0.0, LATE_S / 10, LATE_S))
+                trouble = Trouble(refused, late_s, rng.choice((0.0, 0.3, 0.8)), rng.choice((0, 0, 5, 20)))
                 at_s = 1.0 + (self.plan.active_s - 1.0) * rng.random()
                 world.at(at_s, self._trouble, replica, trouble)
                 world.at(at_s + TROUBLE_S * rng.random(), self._trouble, replica, Trouble())

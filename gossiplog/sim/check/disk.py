@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from ...errors import CommitError, ConnectionLost, StorageFull, StoreError
 from ...plan import Request
 from .tables import StateWithTable
 
@@ -25,15 +26,29 @@ class Crash(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What a disk has with transactions.
+    """What a disk has with transactions, each of which it undoes whole.
 
     Attributes:
-        refused: The share of them that it refuses; 1.0 is a full disk.
+        refused: The share of them for which it has no room; 1.0 is a full disk.
         late_s: They take up to so much longer.
+        lost: The share of them under which the connection to it breaks.
+        poison: One entry in so many cannot be stored, whatever else is in its transaction; 0: none.
     """
 
     refused: float = 0.0
     late_s: float = 0.0
+    lost: float = 0.0
+    poison: int = 0
+
+    def fate(self, keys: Iterable[bytes], rng: random.Random) -> StoreError | None:
+        """Draw what becomes of a transaction that brings entries with these keys: None, or how it fails."""
+        if self.poison and any(key[-1] % self.poison == 0 for key in keys):
+            return CommitError("the disk cannot store an entry")
+        if self.refused and rng.random() < self.refused:
+            return StorageFull("the disk refuses")
+        if self.lost and rng.random() < self.lost:
+            return ConnectionLost("the connection to the disk broke")
+        return None
 
 
 class Disk:

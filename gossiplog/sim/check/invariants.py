@@ -17,6 +17,7 @@
 | orphans' parents are looked for, and no orphan waits for what is decided (`waiting`) | samples |
 | who brings what is invalid is banned, for as long as that lasts; no correct peer has a bad score (`reputation`) | verdicts; samples |
 | what is accepted or acknowledged is stored, and what a disk refused is synced for | every verdict and acknowledgement; samples |
+| work is committed in its order, and each piece answered once, with an error only if it is to blame (`writing`) | every step; samples |
 | who announces what does not exist is synced with less and less | every sync |
 | membership does not depend on `apply`: what cannot be applied is in the log, set aside, and hinders nothing | every recovery, the end |
 | what the access rule refuses is in no log, and nobody is blamed for it | every commit, verdict, sync and ban, samples |
@@ -35,6 +36,7 @@ from typing import NoReturn
 from ...broadcast import Action, Ban, OpenPush, PeerKind, Push, StartSync
 from ...entry.message import Entry
 from ...entry.validation import LATER, Outcome, Rule, Verdict
+from ...log import writing
 from ...log.requests import ReadCount, ReadHeads
 from ...pubsub.actions import SendRpc
 from ...pubsub.rpc import Rpc
@@ -53,6 +55,7 @@ from .router_invariants import RouterInvariants
 from .spreading import SpreadingInvariants
 from .telling import TellingInvariants
 from .waiting import WaitingInvariants
+from .writing_invariants import WritingInvariants
 
 __all__ = ["Invariants", "Violation"]
 
@@ -97,6 +100,7 @@ class Invariants:
         self._telling = TellingInvariants(self.correct, self._fail)
         self._spreading = SpreadingInvariants(self._fail)
         self._waiting = WaitingInvariants(self._fail)
+        self._writing = WritingInvariants(self._fail)
         self._reputation = ReputationInvariants(self._is_blameless, self._fail)
 
     def _fail(self, invariant: str, replica: Replica, detail: str) -> NoReturn:
@@ -120,6 +124,11 @@ class Invariants:
             self._foreseen[replica.id].discard(entry.key)
         self._telling.on_commit(replica, [entry for _, entry in entries])
         self._law.on_commit(replica, [entry for _, entry in entries])
+
+    def on_writing(self, replica: Replica, step: writing.Event | writing.Action) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct:
+            self._writing.on_step(replica, step, self._keys[replica.id])
 
     def on_refused_entries(self, replica: Replica, entries: Sequence[Entry]) -> None:
         """See `Observer`."""
@@ -170,6 +179,7 @@ class Invariants:
         self._telling.on_recovered(replica, entries)
         self._spreading.on_recovered(replica)
         self._waiting.on_recovered(replica)
+        self._writing.on_recovered(replica)
         self._reputation.on_recovered(replica)
         self.routers.on_recovered(replica)
         for key in kept:
@@ -407,6 +417,7 @@ class Invariants:
                 continue
             self._telling.sample(replica, self._keys[replica.id])
             self._spreading.sample(replica)
+            self._writing.sample(replica)
             self._waiting.sample(replica, self._keys[replica.id], is_syncing=bool(self._syncing[replica.id]))
             self._reputation.sample(replica, routers[replica.id])
             running = self._syncing[replica.id]

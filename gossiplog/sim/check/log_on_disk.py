@@ -1,4 +1,4 @@
-"""A replica's log as the simulator runs it: the plans of the live log, one transaction at a time, each taking its time."""
+"""A replica's log as the simulator runs it: the writing machine of the live log, each of whose transactions takes its time."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from ...entry.message import Entry
+from ...entry.rules import VALUE_BYTES_DEFAULT
 from ...entry.signing import Signer
 from ...entry.validation import Outcome, Rule, Verdict, validate
+from ...log import writing
 from ...log.access import AccessRule, Void
 from ...log.application import Application
 from ...log.applying import find_applied
-from ...log.commit import AppendPayloads, Committed, InsertEntries, commit
+from ...log.commit import AppendPayloads, Committed, InsertEntries
 from ...log.requests import Applied, WriteApplication
 from ...plan import Plan, Request, ask, run_plan
-from ...replica.applications import Applications, OwnFailure
+from ...replica.applications import Applications
 from .disk import Disk
-from .tables import Transaction, follow_commit
+from .tables import Transaction
 
 __all__ = ["TOPIC", "LogOnDisk", "Validator"]
 
 TOPIC = "check.example.com"
-GROUP_ENTRIES_MAX = 1_000
+FULL_AGAIN_S = 0.05
+"""When a caller comes again who finds too much waiting."""
 
 T = TypeVar("T")
 Then: TypeAlias = Callable[[list[Verdict]], None]
@@ -46,11 +49,10 @@ class Validator:
 
 
 class LogOnDisk:
-    """The state that readers see, and the writer that changes it.
+    """The state that readers see, and the driver of the machine that changes it.
 
-    What comes in while a transaction is under way becomes the next one. Nothing of a transaction is seen, acknowledged or
-    forwarded before it is written and, if the log is durable, synced. A disk that refuses a transaction refuses all of it: what
-    was to be inserted has to come again, and of an append no more is heard.
+    Nothing of a transaction is seen, acknowledged or forwarded before it is written and, if the log is durable, synced. What was to
+    be inserted and the disk did not take has to come again, and of such an append no more is heard.
 
     Args:
         disk: What it starts from and writes to.
@@ -61,6 +63,7 @@ class LogOnDisk:
         on_signed: Told of entries of our own before they are committed.
         on_commit: Told of the new entries of each transaction.
         on_refused: Told of what the access rule refused itself.
+        on_writing: Told of whatever the machine is told and asks for, each before it is done.
         late: Draws which transactions a disk in trouble refuses, and how late it is.
         application: What is applied to its tables with each transaction; None: it runs without one.
         rule: The access rule; None allows everything.
@@ -81,6 +84,7 @@ class LogOnDisk:
         on_signed: Callable[[Sequence[Entry]], None],
         on_commit: Callable[[Sequence[tuple[int, Entry]]], None],
         on_refused: Callable[[Sequence[Entry]], None],
+        on_writing: Callable[[writing.Event | writing.Action], None],
         late: random.Random,
         application: Application | None = None,
         rule: AccessRule | None = None,
@@ -94,12 +98,15 @@ class LogOnDisk:
         self._on_signed = on_signed
         self._on_commit = on_commit
         self._on_refused = on_refused
+        self._on_writing = on_writing
         self._late = late
         self.application = application
         self._applications = Applications([] if application is None else [application])
         self.rule = rule
         self._void = Void()
-        self._work: deque[tuple[AppendPayloads | InsertEntries, Then]] = deque()
+        self._machine = writing.Writing(hurries=not self._applications)
+        self._todo: deque[writing.Action] = deque()
+        self._is_acting = False
         self._is_writing = False
         self.is_behind = False
         self._open()
@@ -107,15 +114,20 @@ class LogOnDisk:
     @property
     def is_idle(self) -> bool:
         """Whether no transaction is under way and no work waits for one."""
-        return not self._is_writing and not self._work
+        return self._machine.is_idle
 
     def read(self, plan: Plan[T], answer: Callable[[Request[Any]], Any] | None = None) -> T:
         """Run a plan that reads what is committed; `answer`: in place of the state's, for whoever wants to see the requests."""
         return run_plan(self._void.complete(plan) if self._void else plan, answer or self.state.answer)
 
     def append(self, payloads: Sequence[bytes], signer: Signer, then: Then) -> None:
-        """Append payloads in PCF; `then` is the acknowledgement, which does not come if the rule or `apply` refuses one of them."""
-        self._submit(AppendPayloads(payloads, signer), then)
+        """Append payloads in PCF; `then` is the acknowledgement, which does not come if rule, `apply` or disk refuses one of them."""
+
+        def acknowledge(outcome: list[Verdict] | Exception) -> None:
+            if not isinstance(outcome, Exception):
+                then(outcome)
+
+        self._submit(AppendPayloads(payloads, signer), acknowledge)
 
     def insert(self, entries: Sequence[tuple[bytes, bytes]], then: Then, on_valid: Callable[[Entry], None] | None = None) -> None:
         """Validate these `(key, VALUE)`, insert what passes, and give a verdict each; `on_valid` gets what is about to be inserted."""
@@ -129,97 +141,92 @@ class LogOnDisk:
             if on_valid is not None:
                 on_valid(entry)
 
-        def merge(inserted: list[Verdict]) -> None:
-            rest = iter(inserted)
+        def merge(outcome: list[Verdict] | Exception) -> None:
+            if isinstance(outcome, Exception):
+                outcome = [Verdict(Outcome.IGNORE, Rule.STORAGE, str(outcome), entry) for entry in accepted]
+            rest = iter(outcome)
             then([next(rest) if verdict.accepted else verdict for verdict in verdicts])
 
         self._submit(InsertEntries(accepted), merge)
-
-    def _submit(self, work: AppendPayloads | InsertEntries, then: Then) -> None:
-        self._work.append((work, then))
-        self._write_next()
-
-    def _write_next(self) -> None:
-        if self._is_writing or not self._work:
-            return
-        group, size = [], 0
-        while self._work and size < GROUP_ENTRIES_MAX:
-            work, then = self._work.popleft()
-            group.append((work, then))
-            size += len(work.payloads) if isinstance(work, AppendPayloads) else len(work.entries)
-        committed, writes = self._plan([work for work, _ in group])
-        self._is_writing = True
-        for (work, _), outcome in zip(group, committed.outcomes, strict=True):
-            if isinstance(work, AppendPayloads) and isinstance(outcome, list):
-                self._on_signed([verdict.entry for verdict in outcome if verdict.entry is not None])
-        if writes:
-            self._disk.begin(writes)
-        trouble = self._disk.trouble
-        commit_s = self._commit_s + (trouble.late_s * self._late.random() if trouble.late_s else 0.0)
-        is_refused = bool(trouble.refused) and self._late.random() < trouble.refused
-        if writes and is_refused:
-            self._later(commit_s, lambda: self._on_not_written(committed, group))
-        else:
-            thens = [then for _, then in group]
-            self._later(commit_s if writes else 0.0, lambda: self._on_written(committed, writes, thens))
-
-    def _open(self) -> None:
-        """Apply what was stored without the application, a page a transaction."""
-        for application in self._applications.find(None):
-            if self.read(find_applied(application.name)) is None:
-                self._write_now(ask(WriteApplication(Applied(application.name, application.version, 0))))
-            while (applied := self.read(find_applied(application.name))) is not None and applied.behind is not None:
-                self._write_now(self._applications.follow_page(application))
-
-    def _write_now(self, plan: Plan[Any]) -> None:
-        transaction = Transaction(self.state)
-        transaction.run(plan)
-        self._write(transaction.writes)
-
-    def _write(self, writes: Sequence[Request[Any]]) -> None:
-        self._disk.begin(writes)
-        for request in writes:
-            self.state.write(request)
-        self._disk.write()
-        self._disk.sync()
-
-    def _plan(self, work: Sequence[AppendPayloads | InsertEntries]) -> tuple[Committed, list[Request[Any]]]:
-        own = {index for index, piece in enumerate(work) if isinstance(piece, AppendPayloads)}
-        failed: dict[int, Exception] = {}
-        while True:
-            transaction = Transaction(self.state)
-            plan = commit(work, topic=TOPIC, now=0.0, rule=self.rule, void=self._void, failed=failed)
-            committed = transaction.run(plan)
-            try:
-                transaction.run(follow_commit(self._applications, committed, own))
-            except OwnFailure as refused:
-                failed |= refused.errors
-                continue
-            self._on_refused([entry for entry, _ in self._void.take_news()])
-            return committed, transaction.writes
 
     def append_elsewhere(self, payloads: Sequence[bytes], signer: Signer) -> list[tuple[int, Entry]]:
         """Append payloads as another process would, which has none of the applications; nothing while a transaction is under way."""
         if self._is_writing:
             return []
         transaction = Transaction(self.state)
-        committed = transaction.run(commit([AppendPayloads(payloads, signer)], topic=TOPIC, now=0.0))
+        write = writing.Write([writing.Submitted(AppendPayloads(payloads, signer), None)], {})
+        committed, _ = transaction.run(self._group(write, Applications([]), None, Void()))
         self._on_signed([entry for _, entry in committed.entries])
-        transaction.run(Applications([]).note_commit(committed))
-        self._write(transaction.writes)
+        self._write_now(transaction)
         self.is_behind = True
         self._on_commit(committed.entries)
         return committed.entries
 
-    def _on_not_written(self, committed: Committed, group: Sequence[tuple[AppendPayloads | InsertEntries, Then]]) -> None:
+    # The machine
+
+    def _submit(self, work: writing.Work, then: Callable[[list[Verdict] | Exception], None]) -> None:
+        if self._machine.has_room:
+            self._handle(writing.Submitted(work, then))
+        else:
+            self._later(FULL_AGAIN_S, lambda: self._submit(work, then))
+
+    def _handle(self, event: writing.Event) -> None:
+        self._on_writing(event)
+        self._todo += self._machine.handle(event)
+        if self._is_acting:
+            return
+        self._is_acting = True
+        while self._todo:
+            action = self._todo.popleft()
+            self._on_writing(action)
+            self._act(action)
+        self._is_acting = False
+
+    def _act(self, action: writing.Action) -> None:
+        match action:
+            case writing.Gather():
+                self._later(0.0, lambda: self._handle(writing.Gathered()))
+            case writing.Write():
+                self._begin(action)
+            case writing.Tell(committed):
+                self._on_commit(committed.entries)
+            case writing.Answer(then, outcome):
+                then(outcome)
+            case writing.Report():
+                pass
+
+    def _begin(self, write: writing.Write) -> None:
+        """Begin a transaction, whose end is reported later."""
+        transaction = Transaction(self.state)
+        try:
+            committed = transaction.run(self._plan(write))
+        except Exception as error:
+            # Nothing has reached the disk.
+            self._handle(writing.Unwritten(error))
+            return
+        self._on_refused([entry for entry, _ in self._void.take_news()])
+        for work, outcome in zip(write.works, committed.outcomes, strict=True):
+            if isinstance(work, AppendPayloads) and isinstance(outcome, list):
+                self._on_signed([verdict.entry for verdict in outcome if verdict.entry is not None])
+        writes, trouble = transaction.writes, self._disk.trouble
+        self._is_writing = True
+        if not writes:
+            self._later(0.0, lambda: self._finish(committed, writes))
+            return
+        self._disk.begin(writes)
+        commit_s = self._commit_s + (trouble.late_s * self._late.random() if trouble.late_s else 0.0)
+        fault = trouble.fate((entry.key for _, entry in committed.entries), self._late)
+        if fault is None:
+            self._later(commit_s, lambda: self._finish(committed, writes))
+        else:
+            self._later(commit_s, lambda: self._undo(fault))
+
+    def _undo(self, error: Exception) -> None:
         self._disk.refuse()
         self._is_writing = False
-        for (work, then), outcome in zip(group, committed.outcomes, strict=True):
-            if isinstance(work, InsertEntries) and isinstance(outcome, list):
-                then([Verdict(Outcome.IGNORE, Rule.STORAGE, "the disk refuses", verdict.entry) for verdict in outcome])
-        self._write_next()
+        self._handle(writing.Unwritten(error))
 
-    def _on_written(self, committed: Committed, writes: Sequence[Request[Any]], thens: Sequence[Then]) -> None:
+    def _finish(self, committed: Committed, writes: Sequence[Request[Any]]) -> None:
         for request in writes:
             self.state.write(request)
         if committed.entries:
@@ -228,9 +235,40 @@ class LogOnDisk:
             self._disk.write()
             if self._is_durable:
                 self._disk.sync()
-        self._on_commit(committed.entries)
         self._is_writing = False
-        for then, outcome in zip(thens, committed.outcomes, strict=True):
-            if isinstance(outcome, list):
-                then(outcome)
-        self._write_next()
+        self._handle(writing.Written(committed))
+
+    def _plan(self, write: writing.Write) -> Plan[Committed]:
+        committed, known = yield from self._group(write, self._applications, self.rule, self._void)
+        yield from self._applications.apply_commit(committed, known, write.own)
+        return committed
+
+    @staticmethod
+    def _group(
+        write: writing.Write, applications: Applications, rule: AccessRule | None, void: Void
+    ) -> Plan[tuple[Committed, dict[str, Applied]]]:
+        return writing.write_group(
+            write, topic=TOPIC, now=0.0, rule=rule, void=void, value_bytes_max=VALUE_BYTES_DEFAULT, versions=applications.versions
+        )
+
+    # Transactions that nobody waits for
+
+    def _open(self) -> None:
+        """Apply what was stored without the application, a page a transaction."""
+        for application in self._applications.find(None):
+            if self.read(find_applied(application.name)) is None:
+                self._run_now(ask(WriteApplication(Applied(application.name, application.version, 0))))
+            while (applied := self.read(find_applied(application.name))) is not None and applied.behind is not None:
+                self._run_now(self._applications.follow_page(application))
+
+    def _run_now(self, plan: Plan[Any]) -> None:
+        transaction = Transaction(self.state)
+        transaction.run(plan)
+        self._write_now(transaction)
+
+    def _write_now(self, transaction: Transaction) -> None:
+        self._disk.begin(transaction.writes)
+        for request in transaction.writes:
+            self.state.write(request)
+        self._disk.write()
+        self._disk.sync()

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from ...broadcast import Action
 from ...entry.message import Entry
 from ...entry.validation import Verdict
+from ...log import writing
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId
 from ...reconcile import Reconciled
@@ -46,6 +47,9 @@ class Observer(Protocol[R_contra]):
 
     def on_commit(self, replica: R_contra, entries: Sequence[tuple[int, Entry]]) -> None:
         """A transaction was committed."""
+
+    def on_writing(self, replica: R_contra, step: writing.Event | writing.Action) -> None:
+        """The machine that writes the replica's log is about to be told something, or asks for something that is about to be done."""
 
     def on_acknowledged(self, replica: R_contra, entries: Sequence[Entry]) -> None:
         """An append of the replica's own was acknowledged."""

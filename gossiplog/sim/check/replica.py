@@ -120,6 +120,7 @@ class Replica:
             on_signed=lambda entries: self._observer.on_signed(self, entries),
             on_commit=self._on_commit,
             on_refused=lambda entries: self._observer.on_refused_entries(self, entries),
+            on_writing=lambda step: self._observer.on_writing(self, step),
             late=random.Random(f"disk {self._seed} {self.spec.number} {self.epoch}"),
             application=make_application(self.signer.did, self.epoch),
             rule=RULE if self.spec.has_rule else None,

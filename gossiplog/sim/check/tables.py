@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...log.commit import Committed
 from ...plan import Call, Plan, Request, run_plan
-from ...replica.applications import Applications
 from ...store.memory.state import WRITES, MemoryState
 
-__all__ = ["StateWithTable", "Transaction", "WriteRow", "follow_commit"]
+__all__ = ["StateWithTable", "Transaction", "WriteRow"]
 
 T = TypeVar("T")
 
@@ -78,13 +76,3 @@ class Transaction:
             self.writes.append(request)
             return None
         return self._state.answer(request)
-
-
-def follow_commit(applications: Applications, committed: Committed, own: Collection[int]) -> Plan[None]:
-    """Have applications follow a commit, in the transaction that it is written in.
-
-    Raises:
-        OwnFailure: One of them raised about an append of ours.
-    """
-    known = yield from applications.note_commit(committed)
-    yield from applications.apply_commit(committed, known, own)

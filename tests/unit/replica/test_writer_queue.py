@@ -14,7 +14,7 @@ from network_support import memory_log
 from gossiplog import Entry, GossipLog
 from gossiplog.entry.validation import Verdict
 from gossiplog.errors import ClosedError
-from gossiplog.replica.writer import _QUEUE_MAX
+from gossiplog.log.writing import WAITING_MAX
 
 
 @contextmanager
@@ -44,13 +44,13 @@ async def test_appends_beyond_the_queue_wait_and_keep_their_order(monkeypatch: p
             with held_back(log, monkeypatch) as may_commit:
                 nursery.start_soon(append, 0)
                 await trio.testing.wait_all_tasks_blocked()
-                for number in range(_QUEUE_MAX + more):
+                for number in range(WAITING_MAX + more):
                     nursery.start_soon(append, number)
                 await trio.testing.wait_all_tasks_blocked()
-                assert log.writer.waiting == _QUEUE_MAX
+                assert log.writer.waiting == WAITING_MAX
                 assert not log.insert_then(verdicts, told.append)
                 may_commit.set()
-        assert len(appended) == await log.count() == 1 + _QUEUE_MAX + more
+        assert len(appended) == await log.count() == 1 + WAITING_MAX + more
         assert log.insert_then(verdicts, told.append)
         await trio.testing.wait_all_tasks_blocked()
         (outcome,) = told

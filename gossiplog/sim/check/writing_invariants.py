@@ -1,0 +1,159 @@
+"""What must hold of the way in which a replica's work is committed, found out from what its machine is told and asks for.
+
+Source: `log/writing.py`, the invariants at its head.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import assert_never
+
+from ...errors import CommitError, ConnectionLost, NotAuthorised, StorageFull
+from ...log import writing
+from ...log.applying import OwnFailure
+from ...log.commit import AppendPayloads, InsertEntries
+from ...pubsub.types import PeerId
+from .replica import Replica
+from .router_invariants import Fail
+
+__all__ = ["WritingInvariants"]
+
+
+class _Node:
+    """What is known of one replica's machine since it started.
+
+    Attributes:
+        pieces: What is not answered yet, in the order in which it was submitted.
+        group: What was to be committed last.
+        is_writing: That is under way.
+        is_asking: Others are having their turn.
+        gathered: How many pieces waited when they had had it, until they are committed.
+        error: How it ended, if it did not end well.
+        is_told: Whoever watches the log has heard that it ended well.
+        own: The appends of this group that `apply` raised about.
+        lost: How often the connection broke under this group.
+        apart: The unanswered pieces of groups that failed for one of them.
+    """
+
+    __slots__ = ("apart", "error", "gathered", "group", "is_asking", "is_told", "is_writing", "lost", "own", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: deque[writing.Submitted] = deque()
+        self.group: Sequence[writing.Submitted] = ()
+        self.is_writing = self.is_asking = self.is_told = False
+        self.error: Exception | None = None
+        self.own: set[writing.Submitted] = set()
+        self.lost = self.gathered = 0
+        self.apart: set[writing.Submitted] = set()
+
+
+class WritingInvariants:
+    """Follows the work of all correct replicas from submission to answer.
+
+    Args:
+        fail: Raises.
+    """
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._nodes: dict[PeerId, _Node] = {}
+
+    def on_recovered(self, replica: Replica) -> None:
+        """A replica has started, and nothing is under way."""
+        self._nodes[replica.id] = _Node()
+
+    def on_step(self, replica: Replica, step: writing.Event | writing.Action, keys: Collection[bytes]) -> None:
+        """Look at an event or an action of a replica's machine; `keys` are those that it has committed."""
+        node = self._nodes[replica.id]
+        match step:
+            case writing.Submitted():
+                node.pieces.append(step)
+            case writing.Gather():
+                if node.is_writing or node.is_asking:
+                    self._fail("one commit at a time", replica, "others are to have a turn while it is under way")
+                node.is_asking = True
+            case writing.Gathered():
+                node.is_asking, node.gathered = False, len(node.pieces)
+            case writing.Write():
+                self._on_write(replica, node, step)
+            case writing.Written():
+                node.is_writing, node.error, node.is_told = False, None, False
+            case writing.Unwritten(error):
+                self._on_unwritten(replica, node, error)
+            case writing.Tell():
+                node.is_told = True
+            case writing.Answer():
+                self._on_answer(replica, node, step, keys)
+            case writing.Report() | writing.Ended():
+                pass
+            case _:
+                assert_never(step)
+
+    def sample(self, replica: Replica) -> None:
+        """Look at a replica at a moment when nothing is being done."""
+        node = self._nodes[replica.id]
+        if node.pieces and not (node.is_writing or node.is_asking):
+            self._fail("work is not forgotten", replica, f"{len(node.pieces)} pieces wait, and nothing is under way")
+
+    def _on_write(self, replica: Replica, node: _Node, write: writing.Write) -> None:
+        group, waiting = list(write.pieces), list(node.pieces)
+        if node.is_writing or node.is_asking:
+            self._fail("one commit at a time", replica, f"{len(group)} pieces, while one is under way")
+        if not group or waiting[: len(group)] != group:
+            self._fail("work is done in its order", replica, f"{len(group)} pieces are not the first of {len(waiting)} that wait")
+        size = sum(piece.size for piece in group)
+        if size - group[-1].size >= writing.GROUP_ENTRIES_MAX:
+            self._fail("a commit has its bounds", replica, f"{size} entries in {len(group)} pieces")
+        if group == list(node.group):
+            if not isinstance(node.error, OwnFailure | ConnectionLost) or node.lost >= writing.ATTEMPTS:
+                self._fail("patience has an end", replica, f"{len(group)} pieces again after {node.lost} breaks and {node.error!r}")
+        else:
+            node.own, node.lost = set(), 0
+            if node.apart and not node.apart.issuperset(group):
+                self._fail("whose fault it was is found out first", replica, f"{len(node.apart)} pieces were in a commit that failed")
+            if len(group) < node.gathered and size < writing.GROUP_ENTRIES_MAX:
+                self._fail("what waits is committed together", replica, f"{len(group)} of {node.gathered} pieces")
+            node.gathered = 0
+        if {write.works[index] for index in write.failed} != {piece.work for piece in node.own}:
+            self._fail("what apply raised about is left out, and nothing else", replica, f"{len(write.failed)} of {len(group)} pieces")
+        node.group, node.is_writing = group, True
+
+    def _on_unwritten(self, replica: Replica, node: _Node, error: Exception) -> None:
+        node.is_writing, node.error = False, error
+        if isinstance(error, OwnFailure):
+            works = [piece for piece in node.group if isinstance(piece.work, AppendPayloads | InsertEntries)]
+            refused = {works[index] for index in error.errors}
+            if refused <= node.own or not all(isinstance(piece.work, AppendPayloads) for piece in refused):
+                self._fail("apply is asked once about an append", replica, f"{len(refused)} refused of {len(works)}")
+            node.own |= refused
+        elif isinstance(error, ConnectionLost):
+            node.lost += 1
+        elif isinstance(error, CommitError):
+            node.apart.update(node.group if len(node.group) > 1 else ())
+        elif not isinstance(error, StorageFull):
+            self._fail("nothing raises in a commit", replica, f"{type(error).__name__}: {error}")
+
+    def _on_answer(self, replica: Replica, node: _Node, answer: writing.Answer, keys: Collection[bytes]) -> None:
+        piece = node.pieces.popleft() if node.pieces else None
+        if piece is None or piece.ticket is not answer.ticket:
+            self._fail("each is answered once, in order", replica, "an answer to who is not the next")
+        outcome, is_member = answer.outcome, piece in node.group
+        is_written = not node.is_writing and node.error is None and is_member
+        if is_written and not node.is_told:
+            self._fail("watchers are told before callers", replica, "of a commit")
+        if not isinstance(outcome, Exception):
+            entries = [verdict.entry for verdict in outcome if verdict.accepted and verdict.entry is not None]
+            if not is_written or piece in node.own or any(entry.key not in keys for entry in entries):
+                self._fail("what is answered for is committed", replica, f"{len(entries)} entries, after {node.error!r}")
+        elif is_written:
+            if piece not in node.own and not isinstance(outcome, NotAuthorised):
+                self._fail("an error is the one's whose fault it is", replica, f"{outcome!r} for what was committed")
+        elif isinstance(outcome, CommitError):
+            if outcome is not node.error or list(node.group) != [piece]:
+                self._fail("an error is the one's whose fault it is", replica, f"{outcome!r} for one of {len(node.group)} pieces")
+        elif outcome is not node.error or (isinstance(outcome, ConnectionLost) and node.lost < writing.ATTEMPTS):
+            self._fail("an error is the one's whose fault it is", replica, f"{outcome!r} after {node.lost} breaks and {node.error!r}")
+        elif not is_member and piece not in node.apart:
+            self._fail("an error is the one's whose fault it is", replica, f"{outcome!r} for what was not tried")
+        node.apart.discard(piece)
