@@ -12,7 +12,7 @@ from .version import VERSION as __version__
 
 if TYPE_CHECKING:
     from .codec.link import Link
-    from .gossip_log import GossipLog, open
+    from .gossip_log import GossipLog, clone, open
     from .log.application import Application
     from .store.base import Durability
     from .sync import SyncResult
@@ -33,6 +33,7 @@ __all__ = [
     "SyncResult",
     "Verdict",
     "__version__",
+    "clone",
     "open",
     "tree",
     "validate",
@@ -45,6 +46,7 @@ _LAZY = {
     "GossipLog": ".gossip_log",
     "Link": ".codec.link",
     "SyncResult": ".sync",
+    "clone": ".gossip_log",
     "open": ".gossip_log",
 }
 """What needs trio, or is rarely needed, is imported when it is first asked for: validating takes no event loop."""

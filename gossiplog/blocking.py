@@ -16,10 +16,11 @@ Source: docs/asyncio.md
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from . import gossip_log
 from .portal import (
@@ -38,18 +39,20 @@ from .portal import (
     trio_thread,
 )
 from .replica.subscription import Subscription as TrioSubscription
-from .store import Reader
+from .store import Durability, Reader
 from .tasks.block import Unopened
 
 if TYPE_CHECKING:
+    from .bucket import Exchanged, Taken
     from .entry.message import Entry
+    from .entry.signing import Signer
     from .plan import Plan
     from .replica.copying import CopyReport
     from .replica.reader import Moment
     from .sync import Source, SyncResult
     from .tasks.pages import Pages as TrioPages
 
-__all__ = ["Block", "GossipLog", "Hub", "HubLink", "Pages", "Snapshot", "Subscription", "open"]
+__all__ = ["Block", "GossipLog", "Hub", "HubLink", "Pages", "Snapshot", "Subscription", "clone", "open"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -256,6 +259,8 @@ class GossipLog(LogFacade):
     forget_damaged = _call(_Log.forget_damaged)
     set_aside = _pages(_Log.set_aside)
     retry_set_aside = _call(_Log.retry_set_aside)
+    publish = _call(_Log.publish)
+    prove = _call(_Log.prove)
     rebuild = _call(_Log.rebuild)
     fsck = _call(_Log.fsck)
 
@@ -273,13 +278,48 @@ class GossipLog(LogFacade):
         state = inner_of(at) if isinstance(at, Snapshot) else at
         return call_of(self, functools.partial(self._inner.query, sql, *parameters, at=state)).wait()
 
+    @overload
+    def sync(self, other: GossipLog, *, source: Source | None = None) -> SyncResult: ...
+
+    @overload
+    def sync(
+        self,
+        other: str | os.PathLike[str],
+        *,
+        signer: Signer | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Exchanged: ...
+
     @like(_Log.sync)
-    def sync(self, other: GossipLog, *, source: Source | None = None) -> SyncResult:
-        return call_of(self, functools.partial(self._inner.sync, inner_of(other), source=source)).wait()
+    def sync(
+        self,
+        other: GossipLog | str | os.PathLike[str],
+        *,
+        source: Source | None = None,
+        signer: Signer | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> SyncResult | Exchanged:
+        if isinstance(other, GossipLog):
+            return call_of(self, functools.partial(self._inner.sync, inner_of(other), source=source)).wait()
+        pull = functools.partial(self._inner.sync, other, signer=signer, on_progress=on_progress)
+        return call_of(self, pull).wait()
 
     @like(_Log.copy_from)
     def copy_from(self, other: GossipLog, *, on_progress: Callable[[int], None] | None = None) -> CopyReport:
         return call_of(self, functools.partial(self._inner.copy_from, inner_of(other), on_progress=on_progress)).wait()
+
+
+@like(gossip_log.clone)
+def clone(
+    place: str | os.PathLike[str],
+    location: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    durability: Durability | str = Durability.FULL,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Taken:
+    make = functools.partial(gossip_log.clone, place, location, topic=topic, durability=durability, on_progress=on_progress)
+    return Call(trio_thread(), None, make).wait()
 
 
 open = _open(gossip_log.open, GossipLog)

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 __all__ = [
     "AmbiguousId",
+    "BucketError",
     "CannotConnect",
     "CannotListen",
     "ClosedError",
@@ -256,6 +257,10 @@ class StorageFull(StoreError):
     """The disk or a quota is full; the transaction was rolled back whole."""
 
     hint_default = "free some space and try again; nothing that was acknowledged is affected"
+
+
+class BucketError(GossipLogError):
+    """A bucket's storage failed, or what it holds keeps a publisher from going on."""
 
 
 class StoreUnavailable(StoreError):

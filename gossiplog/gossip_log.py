@@ -8,7 +8,7 @@ import functools
 import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
 
 import trio
 
@@ -18,6 +18,8 @@ from .entry.signing import Signer
 from .errors import LocalProtocolError
 from .log.access import AccessRule, Authorize
 from .log.application import Application, Apply, is_coroutine_function
+from .log.requests import ReadLeaves
+from .plan import ask
 from .replica.log import Replica
 from .store import Durability, open_store
 from .tasks.block import block
@@ -25,11 +27,13 @@ from .tasks.block import block
 if TYPE_CHECKING:
     import ssl
 
+    from .bucket import Exchanged, Published, Taken
     from .net.ground.admission import HubLimits
     from .net.hub.client import HubLink
     from .net.hub.server import Hub
+    from .sync import Source, SyncResult
 
-__all__ = ["Application", "GossipLog", "open"]
+__all__ = ["Application", "GossipLog", "clone", "open"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,6 +126,36 @@ async def open(
             yield log
 
 
+@_needs_trio
+async def clone(
+    place: str | os.PathLike[str],
+    location: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    durability: Durability | str = Durability.FULL,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Taken:
+    """Make a log of what is published in a bucket, or go on with one; it can be read by others meanwhile.
+
+    Args:
+        place: The bucket: a folder.
+        location: The log, which is made if it is not there.
+        topic: The log's; needed where logs of several topics are published.
+        durability: As `open` has it.
+        on_progress: Called now and then with how many published entries were dealt with, and how many there are as far as is known.
+
+    Raises:
+        LocalProtocolError: Nothing is published there, or logs of several topics are.
+        BucketError: The storage failed.
+        StoreError: The log could not be opened or written to.
+    """
+    from .bucket import find_topic, open_storage, take
+
+    storage = open_storage(place)
+    async with open(location, topic=topic or await find_topic(storage), durability=durability) as log:
+        return await take(log, storage, on_progress=on_progress)
+
+
 def _register(schemes: frozenset[str]) -> frozenset[str]:
     if "eip712" in schemes:
         # Without the extra its entries are ignored, and the verdict says so.
@@ -150,6 +184,98 @@ class GossipLog(Replica):
     Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
     malformed one DecodeError. A cancelled read does nothing; a cancelled write is done whole or not at all.
     """
+
+    async def publish(
+        self,
+        place: str | os.PathLike[str],
+        *,
+        signer: Signer | None = None,
+        again: bool = False,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Published:
+        """Publish what is new in the log below the signer's own folder of a bucket; nothing is written if nothing is new.
+
+        Entries go out in the order in which this replica got them, under a checkpoint that the signer signs. A cancelled call, or a process
+        that was killed, leaves what the next call goes on from. The log may be open read-only.
+
+        Args:
+            place: A folder, which is made if it is not there.
+            signer: An Ed25519 signer instead of the log's own.
+            again: Write everything once more, where some of it was lost or damaged.
+            on_progress: Called now and then with the number of entries that are published.
+
+        Raises:
+            LocalProtocolError: There is no signer, or it is not of Ed25519; or the place is no bucket.
+            LogBusy: Another process publishes there with this key.
+            BucketError: The storage failed, or another log was published there with this key.
+        """
+        from .bucket import open_storage, publish
+
+        return await publish(self, open_storage(place), self._choose_signer(signer), again=again, on_progress=on_progress)
+
+    @overload
+    async def sync(self, other: Replica, *, source: Source | None = None) -> SyncResult: ...
+
+    @overload
+    async def sync(
+        self,
+        other: str | os.PathLike[str],
+        *,
+        signer: Signer | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Exchanged: ...
+
+    async def sync(
+        self,
+        other: Replica | str | os.PathLike[str],
+        *,
+        source: Source | None = None,
+        signer: Signer | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> SyncResult | Exchanged:
+        """Pull what another open log has and this one lacks; or exchange with a bucket: take what others published, and publish.
+
+        Another log is read over one snapshot; call it on that one for the other way. A bucket needs no server and no lock: everybody writes
+        below a folder of their own, and every byte that is read is proved. What is missing or wrong there is told in the result.
+
+        Args:
+            other: A log with the same topic, or the place of a bucket, which is a folder.
+            source: What earlier syncs from the same log taught; pass the same one again.
+            signer: Signs what is published, instead of the log's own signer; with neither, nothing is.
+            on_progress: Called now and then with how many published entries were dealt with, and how many there are as far as is known.
+
+        Raises:
+            LocalProtocolError: The topics differ, or the place is no bucket.
+            ReadOnlyLog: This log is open read-only.
+            RemoteProtocolError: The other log's tree contradicts itself.
+            BucketError: The bucket's storage failed.
+        """
+        if isinstance(other, Replica):
+            return await super().sync(other, source=source)
+        from .bucket import exchange, open_storage
+
+        self._check_writable()
+        return await exchange(self, open_storage(other), signer or self._signer, on_progress=on_progress)
+
+    async def prove(self, id: str, place: str | os.PathLike[str] | None = None) -> bytes:
+        """Return a proof that an entry is in a published log, as a file for those who do not have the log.
+
+        It holds the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two: C2SP's tlog-proof.
+
+        Args:
+            id: The entry's.
+            place: Where it is published; None tries the places that this log was published to, or taken from.
+
+        Raises:
+            NotFound: The log has no such entry, or it is published nowhere.
+            DecodeError: What is published is damaged.
+            BucketError: The storage failed.
+        """
+        from .bucket import prove
+
+        entry = await self.get(id)
+        seq = (await self.run(ask(ReadLeaves([entry.key]))))[entry.key].seq
+        return await prove(self, entry, place, guess=seq - 1)
 
     @block("log.listen")
     async def listen(

@@ -21,11 +21,11 @@ FLOORS = (
     "graph limits plan tasks version",
     "codec tree",
     "entry sketch",
-    "archive ethereum keyring log pubsub",
+    "archive ethereum keyring log pubsub tlog",
     "arrow kit store sync",
     "broadcast reconcile testing",
     "glass replica",
-    "net sim",
+    "bucket net sim",
     "web",
     "gossip_log",
     "__init__ portal spark testnet",
@@ -46,6 +46,7 @@ KNOTS = {
 
 PURE = frozenset(
     {"errors", "limits", "plan", "codec", "entry", "tree", "sketch", "log", "pubsub", "sync", "reconcile", "broadcast", "glass"}
+    | {"tlog"}
     | {"net/transport/yamux"}
 )
 """What does no input or output and knows no clock, with all folders below: what it needs is handed to it."""

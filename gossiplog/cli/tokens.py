@@ -56,7 +56,7 @@ def identity_option(command: F) -> F:
         "key_name",
         metavar="NAME",
         shell_complete=complete_key,
-        help="Be let into the hub by the did of this key of the keyring.",
+        help="Be let into the hub by the did of this key of the keyring; with a bucket, publish with it.",
     )(command)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...bucket import is_bucket
 from ...errors import StoreError, SyncAborted, TopicMismatch
 from ..exits import ExitCode, Failure
 from ..journal import LOG_FORMATS, write_journal
@@ -19,6 +20,7 @@ from ..options import DURABILITIES, log_argument, output_options
 from ..output import Output, counted
 from ..session import opened, run
 from ..tokens import client_tls, identity_option, read_identity, read_token, token_option
+from .bucket import exchange_with
 from .sync_hub import IDS_SHOWN, follow_hub, hub_url, left_out_record, rehearse_hub, sync_hub
 
 if TYPE_CHECKING:
@@ -67,7 +69,8 @@ def sync(
     be repeated.
 
     OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. Once is the
-    default; with --follow the two stay connected.
+    default; with --follow the two stay connected. Or it is a bucket, which is a folder: what others have published there is taken, and
+    LOG is published with your key, beside them.
 
     Two logs whose hashes are equal exchange nothing, though entries of one of them cannot be read any more. --heal checks LOG, repairs it
     or builds it anew from what is left (the damaged file is kept beside it), fetches the rest from OTHER, and checks LOG again.
@@ -77,12 +80,28 @@ def sync(
       gossiplog sync app.db /mnt/stick/app.db
       gossiplog sync app.db other.db --pull --dry-run
       gossiplog sync app.db other.db --heal
+      gossiplog sync app.db /mnt/share/app
       gossiplog sync app.db ws://127.0.0.1:8080
       gossiplog sync app.db wss://hub.example.com/app.example.com --follow
     """
     context = click.get_current_context()
     if key_name is not None and token_file is not None:
         raise click.UsageError("either --key or --token-file lets us in", context)
+    if not other.is_url and is_bucket(other):
+        if dry_run or heal or follow or tls_ca is not None or token_file is not None:
+            raise click.UsageError(f"{other} is a bucket: only --pull, --push, --key and --durability go with it", context)
+        return run(
+            partial(
+                exchange_with,
+                log,
+                other,
+                key_name=key_name,
+                pulls=direction != "push",
+                pushes=direction != "pull",
+                durability=durability,
+                out=out,
+            )
+        )
     identity = read_identity(key_name)
     hub = None if other.is_url else hub_url(other, None if identity else read_token(token_file), identity)
     pulls, pushes = direction != "push", direction != "pull"

@@ -1,0 +1,94 @@
+"""Checkpoints and proofs out of a bucket, for those who have neither the log nor a reason to trust it."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..entry.message import Entry
+from ..errors import BucketError, DecodeError, NotFound
+from ..tasks.ordered import map_ordered
+from ..tlog import Checkpoint, Proof, Tiles, check_proof
+from ..tlog.growth import leaf_of
+from ..tlog.merkle import inclusion_ranges
+from ..tlog.tiles import TILE_WIDTH, tile_path
+from .kept import Kept
+from .reading import drive
+from .storage import Storage, open_storage, read_whole
+from .take import publishers_of, read_head
+
+if TYPE_CHECKING:
+    from ..replica.log import Replica
+
+__all__ = ["prove", "read_checkpoints"]
+
+_LEAF_BYTES = 2 + 52
+_AHEAD = 16
+
+
+async def read_checkpoints(storage: Storage) -> list[tuple[str, bytes, Checkpoint | str]]:
+    """Return, for each publisher of a bucket, its name, its newest checkpoint's bytes, and what that says or why it is not valid."""
+    found: list[tuple[str, bytes, Checkpoint | str]] = []
+    for publisher in await publishers_of(storage):
+        try:
+            found.append((publisher, *await read_head(storage, publisher)))
+        except (DecodeError, BucketError) as error:
+            found.append((publisher, b"", str(error)))
+    return found
+
+
+async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None, *, guess: int) -> bytes:
+    """Prove that an entry is in a published log, by its newest checkpoint; see `GossipLog.prove`.
+
+    Args:
+        log: Whose places are tried.
+        entry: The entry.
+        place: Where it is published; None for the places that the log remembers.
+        guess: Where the entry may be, from 0; elsewhere it is looked for in all bundles, 14 kB for 256 entries.
+    """
+    places = [place] if place is not None else Kept.beside(log).places()
+    for each in places:
+        if (proof := await _prove_at(open_storage(each), entry, guess)) is not None:
+            check_proof(proof)
+            return proof.to_bytes()
+    where = " or ".join(map(str, places)) or "anywhere that is known here"
+    raise NotFound(entry.id, hint=f"it is not published at {where}: `gossiplog publish LOG URL` publishes it")
+
+
+async def _prove_at(storage: Storage, entry: Entry, guess: int) -> Proof | None:
+    for name in await publishers_of(storage):
+        note, checkpoint = await read_head(storage, name)
+        prefix = f"{name}/{checkpoint.origin.generation}"
+        index = await _find(storage, prefix, checkpoint.size, leaf_of(entry), guess)
+        if index is None:
+            continue
+        tiles = Tiles(checkpoint.size, checkpoint.root)
+        await drive(storage, prefix, tiles.open())
+        hashes = await drive(storage, prefix, tiles.roots(inclusion_ranges(index, checkpoint.size)))
+        return Proof(entry.value, index, hashes, note)
+    return None
+
+
+async def _find(storage: Storage, prefix: str, size: int, leaf: bytes, guess: int) -> int | None:
+    count = -(-size // TILE_WIDTH)
+    near = guess // TILE_WIDTH
+    order = [*([near] if near < count else []), *(number for number in range(count) if number != near)]
+    async with map_ordered(partial(_bundle, storage, prefix, size), order, ahead=_AHEAD) as bundles:
+        for number in order:
+            bundle = await anext(bundles)
+            at = bundle.find(leaf)
+            while at >= 0 and at % _LEAF_BYTES != 2:
+                at = bundle.find(leaf, at + 1)
+            if at >= 0 and number * TILE_WIDTH + at // _LEAF_BYTES < size:
+                return number * TILE_WIDTH + at // _LEAF_BYTES
+    return None
+
+
+async def _bundle(storage: Storage, prefix: str, size: int, number: int) -> bytes:
+    """Read a bundle of leaves; one that is not there has none. What is found in it, the tiles have to prove."""
+    for width in {min(TILE_WIDTH, size - number * TILE_WIDTH): None, TILE_WIDTH: None}:
+        data = await read_whole(storage, f"{prefix}/{tile_path('entries', number, width)}", TILE_WIDTH * _LEAF_BYTES)
+        if data is not None:
+            return data
+    return b""

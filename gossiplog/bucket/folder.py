@@ -1,0 +1,181 @@
+"""A bucket in a plain folder: of this machine, of a share, or one that another program copies to and fro."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from ..errors import BucketError, LogBusy
+
+__all__ = ["Folder"]
+
+T = TypeVar("T")
+
+_DRAFTS = "drafts"
+_LOCK = "lock"
+_DRAFT = re.compile("[0-9a-f]{16}")
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+
+
+class Folder:
+    """Objects as files. A file is written beside, in `<publisher>/drafts`, and gets its name when it is whole.
+
+    Attributes:
+        root: The folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._written: set[Path] = set()
+
+    @property
+    def url(self) -> str:
+        """The folder's path."""
+        return str(self.root)
+
+    async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
+        """See `Storage`. Only plain files are read: a pipe or a device is none of ours."""
+        return await _in_thread(self.root / path, lambda: _read(self.root / path, offset, length))
+
+    async def write(self, path: str, data: bytes) -> None:
+        """See `Storage`."""
+        await _in_thread(self.root / path, lambda: self._write(path, data))
+
+    async def flush(self) -> None:
+        """See `Storage`: each file is flushed, and each folder that has a new name in it."""
+        written, self._written = self._written, set()
+        await _in_thread(self.root, lambda: _flush(self.root, written))
+
+    async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
+        """See `Storage`. The lock keeps others out between the look and the write."""
+
+        def replace() -> bool:
+            found = _read(self.root / path, 0, len(data) + len(expected or b"") + 1)
+            if (None if found is None else found[0]) != expected:
+                return False
+            self._write(path, data)
+            _flush(self.root, {self.root / path})
+            return True
+
+        return await _in_thread(self.root / path, replace)
+
+    async def list(self, path: str) -> tuple[list[str], list[str]]:
+        """See `Storage`."""
+
+        def look() -> tuple[list[str], list[str]]:
+            try:
+                with os.scandir(self.root / path) as found:
+                    entries = [(entry.name, entry.is_dir()) for entry in found]
+            except FileNotFoundError:
+                return [], []
+            return sorted(name for name, is_folder in entries if is_folder), sorted(name for name, is_folder in entries if not is_folder)
+
+        return await _in_thread(self.root / path, look)
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        """See `Storage`; a folder that is empty then goes too."""
+
+        def unlink() -> None:
+            for path in paths:
+                (self.root / path).unlink(missing_ok=True)
+                with suppress(OSError):
+                    (self.root / path).parent.rmdir()
+
+        await _in_thread(self.root, unlink)
+
+    @asynccontextmanager
+    async def lock(self, publisher: str) -> AsyncIterator[None]:
+        """See `Storage`. The kernel gives the lock back when the process ends; drafts that a killed one left are removed."""
+        descriptor = await _in_thread(self.root / publisher, lambda: _lock(self.root / publisher))
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _write(self, path: str, data: bytes) -> None:
+        target, publisher = self.root / path, path.partition("/")[0]
+        draft = self.root / publisher / _DRAFTS / secrets.token_hex(8)
+        try:
+            with draft.open("xb") as file:
+                file.write(data)
+            try:
+                draft.replace(target)
+            except FileNotFoundError:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        self._written.add(target)
+
+
+async def _in_thread(path: Path, function: Callable[[], T]) -> T:
+    try:
+        return await trio.to_thread.run_sync(function)
+    except OSError as error:
+        raise BucketError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def _read(path: Path, offset: int, length: int) -> tuple[bytes, int] | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NONBLOCK | _CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise BucketError(f"{path} is no plain file")
+        at = max(0, status.st_size + offset) if offset < 0 else offset
+        parts = []
+        while length > 0 and (part := os.pread(descriptor, min(length, 1 << 24), at)):
+            parts.append(part)
+            at, length = at + len(part), length - len(part)
+        return b"".join(parts), status.st_size
+    finally:
+        os.close(descriptor)
+
+
+def _flush(root: Path, written: set[Path]) -> None:
+    folders = set[Path]()
+    for path in written:
+        _sync(path)
+        folders.update(each for each in path.parents if each.is_relative_to(root))
+    for folder in folders:
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | _CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(folder: Path) -> int:
+    import fcntl
+
+    drafts = folder / _DRAFTS
+    drafts.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | _CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | _NONBLOCK, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise LogBusy(
+            f"another process publishes into {folder}", hint="one process publishes with a key in a place; wait for it, or end it"
+        ) from error
+    # Whatever has another name is none of ours, wherever a link may have led.
+    for draft in drafts.iterdir():
+        if _DRAFT.fullmatch(draft.name):
+            draft.unlink()
+    return descriptor

@@ -1,0 +1,220 @@
+"""What is remembered beside a log of the buckets that it has to do with: checkpoints that were seen and signed, and how far it has got.
+
+A checkpoint that a publisher once signed binds it for good; so each one that was verified here is kept, under its publisher and
+generation, and a later one that does not extend it is kept beside it as evidence. Files are small, and replaced as a whole.
+
+Source: docs/spec/bucket.md, "Beside the log".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ..entry.message_id import decode_id, encode_id
+from ..errors import BucketError, DecodeError
+from ..tlog import Checkpoint, Origin, parse_checkpoint
+from ..tlog.note import CHECKPOINT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from ..replica.log import Replica
+
+__all__ = ["Kept", "Signed", "Step", "TakenState"]
+
+_STEPS_MAX = 16
+_JSON_BYTES_MAX = _STEPS_MAX * 2 * CHECKPOINT_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A checkpoint that was signed here.
+
+    Attributes:
+        note: Its bytes.
+        seq: The insertion number of the last entry in it; 0 of an empty tree.
+        key: That entry's key, or None.
+    """
+
+    note: bytes
+    seq: int
+    key: bytes | None
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What it says."""
+        return parse_checkpoint(self.note)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What a key has signed for this log.
+
+    Attributes:
+        log: The log's own name, which `ReadPlace` calls its generation.
+        steps: The last 16 checkpoints, all of one generation, the latest at the end.
+    """
+
+    log: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(slots=True)
+class TakenState:
+    """How far a publisher's log was taken from one place.
+
+    Attributes:
+        origin: Of the checkpoint.
+        size: Its size.
+        root: Its root.
+        taken: Everything up to this leaf was dealt with.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+    taken: int
+
+
+class Kept:
+    """The files beside one log. In memory alone where the log is.
+
+    Attributes:
+        folder: `LOG-buckets`; None for a log in memory.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._files: dict[str, bytes] = {}
+
+    @classmethod
+    def beside(cls, log: Replica) -> Kept:
+        """Return what is kept beside a log; of one on a server, below XDG_STATE_HOME, or else `~/.local/state`."""
+        location = log.location
+        if location == ":memory:":
+            return _OF_MEMORY.setdefault(log, cls(None))
+        if "://" in location:
+            base = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+            return cls(base / "gossiplog" / "buckets" / _short(location))
+        return cls(Path(os.path.realpath(location) + "-buckets"))
+
+    def seen(self, origin: Origin) -> tuple[bytes, Checkpoint] | None:
+        """Return the largest checkpoint of this origin that was verified here, and its bytes."""
+        data = self._read(_note_name(origin))
+        if data is None:
+            return None
+        try:
+            return data, parse_checkpoint(data)[1]
+        except DecodeError as error:
+            raise BucketError(
+                f"{self._place(_note_name(origin))} is damaged: {error}", hint="remove it to trust the publisher anew"
+            ) from None
+
+    def keep_seen(self, checkpoint: Checkpoint, note: bytes) -> None:
+        """Remember a checkpoint of which it was verified that it extends the one before."""
+        self._write(_note_name(checkpoint.origin), note)
+
+    def keep_evidence(self, checkpoint: Checkpoint, note: bytes) -> list[str]:
+        """Keep a checkpoint that contradicts the one that was seen; return where both lie."""
+        name = _note_name(checkpoint.origin).replace(".note", f".{_short(note)}.note")
+        self._write(name, note)
+        return [self._place(_note_name(checkpoint.origin)), self._place(name)]
+
+    def signed(self, publisher: str) -> Signed | None:
+        """Return what a publisher has signed for this log, None if that is nothing."""
+        record = self._read_json(f"signed-{publisher}.json")
+        if record is None:
+            return None
+        steps = [Step(each["note"].encode(), each["seq"], each["id"] and decode_id(each["id"])) for each in record["steps"]]
+        return Signed(record["log"], tuple(steps))
+
+    def keep_signed(self, publisher: str, signed: Signed) -> None:
+        """Remember what was signed, before anybody else can see it."""
+        steps = [
+            {"note": step.note.decode(), "seq": step.seq, "id": step.key and encode_id(step.key)} for step in signed.steps[-_STEPS_MAX:]
+        ]
+        self._write(f"signed-{publisher}.json", json.dumps({"log": signed.log, "steps": steps}).encode())
+
+    def taken(self, url: str) -> dict[str, TakenState]:
+        """Return how far the log has got with each publisher at one place."""
+        record = self._read_json(f"taken-{_short(url)}.json") or {"publishers": {}}
+        return {
+            name: TakenState(each["origin"], each["size"], bytes.fromhex(each["root"]), each["taken"])
+            for name, each in record["publishers"].items()
+        }
+
+    def keep_taken(self, url: str, taken: dict[str, TakenState]) -> None:
+        """Remember that; what is lost of it is only read again."""
+        publishers = {
+            name: {"origin": each.origin, "size": each.size, "root": each.root.hex(), "taken": each.taken} for name, each in taken.items()
+        }
+        record = json.dumps({"url": url, "publishers": publishers}, indent=1)
+        self._write(f"taken-{_short(url)}.json", record.encode(), is_durable=False)
+
+    def keep_place(self, url: str) -> None:
+        """Remember a place that was published to."""
+        if self._read_json(f"taken-{_short(url)}.json") is None:
+            self.keep_taken(url, {})
+
+    def places(self) -> list[str]:
+        """Return the places that were taken from or published to, as they were named."""
+        names = [] if self.folder is None or not self.folder.is_dir() else sorted(path.name for path in self.folder.glob("taken-*.json"))
+        return [record["url"] for name in names if (record := self._read_json(name)) is not None]
+
+    def _place(self, name: str) -> str:
+        return name if self.folder is None else str(self.folder / name)
+
+    def _read(self, name: str) -> bytes | None:
+        if self.folder is None:
+            return self._files.get(name)
+        try:
+            with (self.folder / name).open("rb") as file:
+                return file.read(_JSON_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BucketError(f"{self._place(name)}: {error.strerror}") from error
+
+    def _read_json(self, name: str) -> dict[str, Any] | None:
+        data = self._read(name)
+        try:
+            return None if data is None else dict(json.loads(data))
+        except ValueError:
+            raise BucketError(
+                f"{self._place(name)} is damaged", hint="remove it: the bucket is then read again from its beginning"
+            ) from None
+
+    def _write(self, name: str, data: bytes, *, is_durable: bool = True) -> None:
+        if self.folder is None:
+            self._files[name] = data
+            return
+        draft = self.folder / f".{name}.{secrets.token_hex(4)}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with draft.open("xb") as file:
+                file.write(data)
+                if is_durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            draft.replace(self.folder / name)
+        except OSError as error:
+            raise BucketError(f"{self._place(name)}: {error.strerror}", hint="what was seen and signed is kept beside the log") from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+_OF_MEMORY: WeakKeyDictionary[Replica, Kept] = WeakKeyDictionary()
+"""A log in memory remembers as long as it is open."""
+
+
+def _note_name(origin: Origin) -> str:
+    return f"{origin.publisher}-{origin.generation}.note"
+
+
+def _short(name: str | bytes) -> str:
+    return hashlib.sha256(name.encode() if isinstance(name, str) else name).hexdigest()[:16]

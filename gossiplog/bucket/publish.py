@@ -1,0 +1,316 @@
+"""Publishing: what came into a log since the last time is written behind what was written then, and a new checkpoint last.
+
+In each step the order of writes is this, and a kill between any two of them leaves what the next call goes on from:
+
+1. full objects: tiles, bundles and segments, which never change;
+2. beside the log, durably: the checkpoint that is about to be seen, so that nothing else is ever signed in its place;
+3. partial objects, under names with their width;
+4. `checkpoint`, then `head`, if it still is what it was when we began;
+5. what was partial and is full now is removed.
+
+Source: docs/spec/bucket.md, "Writing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..entry.message import Entry
+from ..entry.signing import Signer
+from ..errors import BucketError, DecodeError, LogReplaced
+from ..log.place import LogPlace, check_place
+from ..log.requests import ReadPlace, ReadTail
+from ..plan import Plan, ask
+from ..tlog import Checkpoint, Growth, Origin, Tiles, parse_checkpoint, publisher_of, signed_checkpoint
+from ..tlog.growth import Edge, partial_folders
+from ..tlog.note import CHECKPOINT_BYTES_MAX
+from ..tlog.segment import SEGMENT_WIDTH, segment_path
+from ..tree.node import Node, ReadRoot
+from .kept import Kept, Signed, Step
+from .reading import drive, read_segment
+from .storage import Storage, read_whole
+
+if TYPE_CHECKING:
+    from ..replica.log import Replica
+
+__all__ = ["Published", "publish"]
+
+_PAGE = 1_000
+_STEP_ENTRIES = 65_536
+_STEP_BYTES = 32 * 1024 * 1024
+_AT_ONCE = 16
+
+
+@dataclass(slots=True)
+class Published:
+    """What a call has published.
+
+    Attributes:
+        origin: Where it lies: `<topic>/<publisher>/<generation>`.
+        size: Entries that are published now.
+        added: How many of these are new.
+        objects: Objects that were written.
+        written_bytes: And how large they were together.
+        checkpoint: The signed note, as it is there.
+    """
+
+    origin: str = ""
+    size: int = 0
+    added: int = 0
+    objects: int = 0
+    written_bytes: int = 0
+    checkpoint: bytes = b""
+
+
+async def publish(
+    log: Replica,
+    storage: Storage,
+    signer: Signer,
+    *,
+    again: bool = False,
+    on_progress: Callable[[int], None] | None = None,
+) -> Published:
+    """Publish what is new in a log below the signer's own folder. Nothing is written if nothing is new.
+
+    Memory is that of 65,536 entries or 32 MiB, and of one segment. A cancelled call leaves what the next one goes on from.
+
+    Args:
+        log: Open for reading is enough.
+        storage: Where to.
+        signer: An Ed25519 signer, which names the folder and signs the checkpoint.
+        again: Write all objects once more, where some were lost or damaged.
+        on_progress: Called now and then with the number of entries that are published.
+
+    Raises:
+        LogBusy: Another process publishes there with this key.
+        BucketError: The storage failed, or another log was published there with this key.
+        LocalProtocolError: The signer is none of Ed25519.
+    """
+    async with storage.lock(publisher_of(signer)):
+        return await _Publisher(log, storage, signer, on_progress).run(again=again)
+
+
+class _Publisher:
+    """One call.
+
+    `_growth` is the tree as far as it was built, up to and with the entry at `_place`; `_head` are the bytes of `head` as they are in the
+    storage. `_signed` is what was signed before. `_due` is a checkpoint that the tree has to pass through before anything is shown: it
+    was signed already, and the storage may not have it, or not have what belongs to it.
+    """
+
+    def __init__(self, log: Replica, storage: Storage, signer: Signer, on_progress: Callable[[int], None] | None) -> None:
+        self._log = log
+        self._storage = storage
+        self._signer = signer
+        self._on_progress = on_progress
+        self._publisher = publisher_of(signer)
+        self._kept = Kept.beside(log)
+        self._done = Published()
+        self._head: bytes | None = None
+        self._growth = Growth()
+        self._place = LogPlace(0)
+        self._origin = Origin(log.topic, self._publisher, 1)
+        self._signed = Signed("", ())
+        self._due: bytes | None = None
+        self._cleaned = 0
+
+    async def run(self, *, again: bool) -> Published:
+        self._head = await read_whole(self._storage, f"{self._publisher}/head", CHECKPOINT_BYTES_MAX)
+        log_name = (await self._log.run(ask(ReadPlace(0)))).generation
+        self._signed = self._kept.signed(self._publisher) or Signed(log_name, ())
+        if not again and await self._is_idle():
+            return self._done
+        head = self._read_head()
+        if again or not await self._resume():
+            await self._begin(head)
+        self._signed = replace(self._signed, log=log_name)
+        shown = head.size if head is not None and head.origin == self._origin else 0
+        while await self._step():
+            self._done.size, self._done.added = self._growth.size, self._growth.size - shown
+            if self._on_progress is not None:
+                self._on_progress(self._done.size)
+        self._done.origin = str(self._origin)
+        await trio.to_thread.run_sync(self._kept.keep_place, self._storage.url)
+        return self._done
+
+    async def _is_idle(self) -> bool:
+        """Whether the storage has what was signed last, and the log nothing new: then nothing more is read."""
+        if not self._signed.steps or self._signed.steps[-1].note != self._head:
+            return False
+        step = self._signed.steps[-1]
+        if await self._log.run(ask(ReadTail(step.seq, 1))) or not await self._is_at(step):
+            return False
+        checkpoint = step.checkpoint
+        self._done.origin, self._done.size, self._done.checkpoint = str(checkpoint.origin), checkpoint.size, step.note
+        return True
+
+    async def _is_at(self, step: Step) -> bool:
+        """Whether the log still has what it had when this was signed."""
+        try:
+            await self._log.run(check_place(LogPlace(step.seq, self._signed.log, step.key), self._log.location))
+        except LogReplaced:
+            return False
+        return True
+
+    async def _resume(self) -> bool:
+        """Go on from the checkpoint in the storage, if it is one of ours and what it needs is there."""
+        steps = self._signed.steps
+        at = next((at for at, step in enumerate(steps) if step.note == self._head), None)
+        if at is None or not await self._is_at(steps[at]):
+            return False
+        step, checkpoint = steps[at], steps[at].checkpoint
+        try:
+            self._growth = await self._read_growth(checkpoint)
+        except (DecodeError, BucketError):
+            # Something is lost or damaged there: it is written anew.
+            return False
+        self._origin, self._place, self._done.checkpoint = checkpoint.origin, LogPlace(step.seq, None, step.key), step.note
+        self._due = steps[-1].note if at < len(steps) - 1 else None
+        self._cleaned = steps[at - 1].checkpoint.size if at else 0
+        return True
+
+    async def _read_growth(self, checkpoint: Checkpoint) -> Growth:
+        tiles = Tiles(checkpoint.size, checkpoint.root)
+        prefix = f"{self._publisher}/{checkpoint.origin.generation}"
+        await drive(self._storage, prefix, tiles.open())
+        tail: list[bytes] = []
+        if width := checkpoint.size % SEGMENT_WIDTH:
+            async for _, values in read_segment(self._storage, prefix, checkpoint.size // SEGMENT_WIDTH, width):
+                tail += values
+        return Growth.resume(checkpoint.size, tiles.edge(), tail)
+
+    async def _begin(self, head: Checkpoint | None) -> None:
+        """Begin with the first entry: in the same generation if the log still gives what was signed, else in a new one."""
+        signed = {step.note: step.checkpoint for step in self._signed.steps}
+        bound = dict([*signed.items()][-1:])
+        is_foreign = head is not None and self._head not in signed
+        if head is not None and self._head is not None and is_foreign:
+            bound[self._head] = head
+        generation = max((each.origin.generation for each in bound.values()), default=1)
+        bound = {note: each for note, each in bound.items() if each.origin.generation == generation}
+        self._origin = Origin(self._log.topic, self._publisher, generation)
+        if await self._gives([*bound.values()]):
+            self._due = max(bound, key=lambda note: bound[note].size, default=None)
+            return
+        if self._head in bound and is_foreign:
+            hint = "publish each log with a key of its own (--key); or move that folder away"
+            raise BucketError(f"another log is published at {self._storage.url}/{self._publisher}", hint=hint)
+        self._begin_generation()
+
+    def _begin_generation(self) -> None:
+        self._origin = replace(self._origin, generation=self._origin.generation + 1)
+        self._growth, self._place, self._due, self._cleaned = Growth(), LogPlace(0), None, 0
+        self._signed, self._done.checkpoint = replace(self._signed, steps=()), b""
+
+    def _read_head(self) -> Checkpoint | None:
+        if self._head is None:
+            return None
+        place = f"{self._storage.url}/{self._publisher}/head"
+        try:
+            checkpoint = parse_checkpoint(self._head)[1]
+        except DecodeError as error:
+            if self._signed.steps:
+                return None
+            raise BucketError(f"{place} is damaged: {error}", hint="remove it, and publish again") from None
+        if checkpoint.origin.publisher != self._publisher or checkpoint.origin.topic != self._log.topic:
+            hint = "publish the logs of different topics in different places"
+            raise BucketError(f"{place} is of {checkpoint.origin}, and this log's topic is {self._log.topic}", hint=hint)
+        return checkpoint
+
+    async def _gives(self, bound: Sequence[Checkpoint]) -> bool:
+        """Whether the log, read from its beginning, leads through these checkpoints. About 12 µs an entry."""
+        roots = {checkpoint.size: checkpoint.root for checkpoint in bound if checkpoint.size}
+        edge, seq = Edge(), 0
+        for size in sorted(roots):
+            while edge.size < size:
+                rows = await self._log.run(ask(ReadTail(seq, min(_PAGE, size - edge.size))))
+                if not rows:
+                    return False
+                seq = rows[-1][0]
+                await trio.to_thread.run_sync(edge.extend, [value for _, value in rows])
+            if edge.root != roots[size] or sum(checkpoint.size == size and checkpoint.root != edge.root for checkpoint in bound):
+                return False
+        return True
+
+    async def _step(self) -> bool:
+        """Write what is next, up to 65,536 entries, and its checkpoint; False if there was nothing."""
+        before, log_root = self._growth.size, None
+        due = None if self._due is None else parse_checkpoint(self._due)[1]
+        until = before + _STEP_ENTRIES if due is None else due.size
+        size_bytes = 0
+        # What is due was signed at this very size, whatever it takes to get there.
+        while self._growth.size < until and (due is not None or size_bytes < _STEP_BYTES):
+            rows, log_root = await self._log.run(_page(self._place.seq, min(_PAGE, until - self._growth.size)))
+            if not rows:
+                break
+            entries = await trio.to_thread.run_sync(self._add, [value for _, value in rows])
+            self._place = LogPlace(rows[-1][0], None, entries[-1].key)
+            size_bytes += sum(len(value) for _, value in rows)
+            await self._write_all(self._growth.full())
+        if due is not None and self._due is not None:
+            note, self._due = self._due, None
+            if (self._growth.size, self._growth.root) == (due.size, due.root):
+                await self._show(note, before)
+            else:
+                # Entries were taken out of the log since.
+                self._begin_generation()
+            return True
+        if self._growth.size == before and self._done.checkpoint:
+            return False
+        checkpoint = Checkpoint(self._origin, self._growth.size, self._growth.root, log_root)
+        await self._show((await trio.to_thread.run_sync(signed_checkpoint, checkpoint, self._signer)).to_bytes(), before)
+        return True
+
+    def _add(self, values: Sequence[bytes]) -> list[Entry]:
+        entries = [Entry.stored(value) for value in values]
+        self._growth.add(entries)
+        return entries
+
+    async def _show(self, note: bytes, before: int) -> None:
+        """Let readers see the tree as it is now; what was signed is kept before anybody sees it."""
+        if note not in [step.note for step in self._signed.steps]:
+            self._signed = replace(self._signed, steps=(*self._signed.steps, Step(note, self._place.seq, self._place.key)))
+            await trio.to_thread.run_sync(self._kept.keep_signed, self._publisher, self._signed)
+        await self._write_all(self._growth.partial())
+        await self._write_all([("checkpoint", note)])
+        await self._storage.flush()
+        if not await self._storage.swap(f"{self._publisher}/head", note, self._head):
+            raise BucketError(f"{self._storage.url}/{self._publisher}/head was changed by another publisher", hint="run it again")
+        self._head = self._done.checkpoint = note
+        await self._clean(before)
+
+    async def _clean(self, before: int) -> None:
+        """Remove partial objects that are full now, and the segment's tails but the last two; also those of a call that was killed."""
+        folders = dict.fromkeys(partial_folders(self._cleaned, self._growth.size) + partial_folders(before, self._growth.size))
+        tail = f"{segment_path(self._growth.size // SEGMENT_WIDTH, SEGMENT_WIDTH)}.p"
+        kept = {str(before % SEGMENT_WIDTH), str(self._growth.size % SEGMENT_WIDTH)}
+        for folder in [*folders, tail]:
+            path = f"{self._publisher}/{self._origin.generation}/{folder}"
+            _, names = await self._storage.list(path)
+            stale = [f"{path}/{name}" for name in names if name.isdecimal() and not (folder == tail and name in kept)]
+            if stale:
+                await self._storage.remove(stale)
+        self._cleaned = self._growth.size
+
+    async def _write_all(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        limit = trio.CapacityLimiter(_AT_ONCE)
+
+        async def write(path: str, data: bytes) -> None:
+            async with limit:
+                await self._storage.write(f"{self._publisher}/{self._origin.generation}/{path}", data)
+
+        async with trio.open_nursery() as nursery:
+            for path, data in objects:
+                nursery.start_soon(write, path, data)
+                self._done.objects += 1
+                self._done.written_bytes += len(data)
+
+
+def _page(seq: int, limit: int) -> Plan[tuple[list[tuple[int, bytes]], Node | None]]:
+    """Read on; at the end of the log also its root, which is then that of just these entries."""
+    rows = yield from ask(ReadTail(seq, limit))
+    return rows, (None if rows else (yield from ask(ReadRoot())))

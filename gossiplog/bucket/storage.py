@@ -1,0 +1,104 @@
+"""What publishing and taking ask of a storage, and which one a URL names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from ..errors import BucketError, LocalProtocolError
+
+__all__ = ["Storage", "is_bucket", "open_storage", "read_whole"]
+
+_SCHEMES = frozenset({"file"})
+
+
+class Storage(Protocol):
+    """Named objects below a prefix. Paths are relative to it, with slashes; what an object holds is only ever replaced as a whole.
+
+    Every method raises BucketError, with the object's path, where the storage fails.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where it is, as messages name it, without secrets."""
+        ...
+
+    async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
+        """Read a part of an object, up to its end; a negative offset counts from there.
+
+        Returns:
+            The bytes, and how many the object has in all; None if there is no such object.
+        """
+        ...
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Write an object; whoever reads sees all of it or what was there before."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when all that was written survives a loss of power."""
+        ...
+
+    async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
+        """Write an object if it still holds `expected`, None for: if there is none; say whether it did."""
+        ...
+
+    async def list(self, path: str) -> tuple[list[str], list[str]]:
+        """Return the names of the folders and of the objects directly below a path, ascending; none where there is no such path."""
+        ...
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        """Remove objects; one that is not there is passed over."""
+        ...
+
+    def lock(self, publisher: str) -> AbstractAsyncContextManager[None]:
+        """Be the only one, of those who ask for it, to write below a publisher's folder for the length of a block.
+
+        Raises:
+            LogBusy: Another process is.
+        """
+        ...
+
+
+async def read_whole(storage: Storage, path: str, bytes_max: int) -> bytes | None:
+    """Read an object; None if there is none.
+
+    Raises:
+        BucketError: It is larger than it may be, or the storage failed.
+    """
+    found = await storage.read(path, 0, bytes_max)
+    if found is None:
+        return None
+    data, size = found
+    if size > bytes_max:
+        raise BucketError(f"{storage.url}/{path} has {size:,} bytes, at most {bytes_max:,} are expected")
+    return data
+
+
+def is_bucket(place: str | os.PathLike[str]) -> bool:
+    """Whether a place that a user named is a bucket, by its scheme or because a folder is there, rather than a log."""
+    text = os.fspath(place)
+    return urlsplit(text).scheme in _SCHEMES if "://" in text else text.endswith(os.sep) or Path(text).is_dir()
+
+
+def open_storage(place: str | os.PathLike[str]) -> Storage:
+    """Return the storage that a path or a URL names; nothing is read or made yet.
+
+    Raises:
+        LocalProtocolError: The URL is none that is understood, or a file lies at the path.
+    """
+    from .folder import Folder
+
+    text = os.fspath(place)
+    if "://" in text:
+        parts = urlsplit(text)
+        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+            raise LocalProtocolError(f"{parts.scheme}:// is no storage", hint="a bucket is a folder, as a path or a file:// URL")
+        text = parts.path
+    if Path(text).exists() and not Path(text).is_dir():
+        raise LocalProtocolError(f"{text} is a file", hint="a bucket is a folder; two logs in files are made equal by `gossiplog sync`")
+    return Folder(Path(text).absolute())

@@ -1,0 +1,368 @@
+"""Taking what others have published: each publisher's log is read on from where it was left.
+
+Every byte is proved before it is used. The checkpoint is signed by the publisher; it extends the one that was seen before; tiles are of
+its root, leaves of the tiles, VALUEs of the leaves; and each entry is then verified and inserted as any entry from a stranger. Whatever
+is missing or wrong is a `Fault` in the report, and the rest goes on.
+
+Source: docs/spec/bucket.md, "Reading".
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..entry.message import Entry
+from ..entry.validation import Outcome
+from ..errors import BucketError, DecodeError, LocalProtocolError
+from ..log.requests import ReadLeaves
+from ..plan import ask
+from ..tlog import Checkpoint, Tiles, parse_checkpoint
+from ..tlog.growth import leaf_of
+from ..tlog.merkle import leaf_hash, root_of
+from ..tlog.note import CHECKPOINT_BYTES_MAX, is_publisher
+from ..tlog.segment import SEGMENT_WIDTH
+from ..tlog.tiles import TILE_WIDTH
+from .kept import Kept, TakenState
+from .reading import MissingObject, drive, read_segment
+from .storage import Storage, read_whole
+
+if TYPE_CHECKING:
+    from ..replica.log import Replica
+
+__all__ = ["Fault", "Taken", "TakenFrom", "find_topic", "publishers_of", "read_head", "take"]
+
+_ATTEMPTS = 3
+_PUBLISHERS_MAX = 10_000
+_FAULTS_MAX = 100
+_AHEAD = 2
+_BATCH_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that is not as it should be, and kept nothing else from being taken.
+
+    Attributes:
+        kind: `missing`, `damaged`; `rolled-back` to an earlier checkpoint, `forked` from one; `topic` of another log.
+        reason: What it is, with the object's name, or both sizes.
+        evidence: Files beside the log with the two signed notes, of a fork or a rollback.
+    """
+
+    kind: str
+    reason: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class TakenFrom:
+    """What was taken from one publisher.
+
+    Attributes:
+        publisher: Its did.
+        size: Entries in its checkpoint; 0 where none could be read.
+        entries: Entries that are new here.
+        known: Entries that were here.
+        rejected: Entries that are not valid.
+        left_out: Entries that are not taken here, by this log's own rules or for a missing ancestor.
+        refused: The first 100 of both: id and reason.
+        faults: At most 100.
+        is_complete: Whether all that its checkpoint covers was dealt with.
+    """
+
+    publisher: str
+    size: int = 0
+    entries: int = 0
+    known: int = 0
+    rejected: int = 0
+    left_out: int = 0
+    refused: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    is_complete: bool = False
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was taken from a bucket.
+
+    Attributes:
+        publishers: One for each, in the order of their names.
+    """
+
+    publishers: list[TakenFrom] = field(default_factory=list)
+
+    @property
+    def entries(self) -> int:
+        """Entries that are new here, from all publishers."""
+        return sum(each.entries for each in self.publishers)
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Everything that was found wrong."""
+        return [fault for each in self.publishers for fault in each.faults]
+
+
+async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, int], None] | None = None) -> Taken:
+    """Take what all publishers of a bucket have that was not dealt with before. A poll that finds nothing costs one small read a publisher.
+
+    Memory is that of a few segments. A cancelled call keeps what it has inserted, and the next goes on near there.
+
+    Args:
+        log: Open for writing.
+        storage: Where from.
+        on_progress: Called now and then with the number of leaves that were dealt with, and how many there are as far as is known.
+
+    Raises:
+        BucketError: The bucket cannot be listed, or what is kept beside the log is damaged.
+        StoreError: The log could not be written to.
+    """
+    kept = Kept.beside(log)
+    states = kept.taken(storage.url)
+    report, done = Taken(), 0
+    for publisher in await publishers_of(storage):
+        taker = _Taker(log, storage, kept, publisher, states)
+        base = done
+
+        def tell(at: int, size: int, base: int = base) -> None:
+            if on_progress is not None:
+                on_progress(base + at, base + size)
+
+        taken = await taker.run(tell)
+        done += taken.size
+        report.publishers.append(taken)
+    return report
+
+
+async def publishers_of(storage: Storage) -> list[str]:
+    """Return the names of the publishers in a bucket, ascending.
+
+    Raises:
+        BucketError: There are more than 10,000, or it cannot be listed.
+    """
+    folders, _ = await storage.list("")
+    found = [name for name in folders if is_publisher(name)]
+    if len(found) > _PUBLISHERS_MAX:
+        raise BucketError(f"{storage.url} has {len(found):,} publishers, at most {_PUBLISHERS_MAX:,} are read")
+    return found
+
+
+async def read_head(storage: Storage, publisher: str) -> tuple[bytes, Checkpoint]:
+    """Read a publisher's newest checkpoint, and verify that it is the publisher's.
+
+    Raises:
+        MissingObject: It has none.
+        DecodeError: It is none of this publisher's.
+    """
+    place = f"{storage.url}/{publisher}/head"
+    data = await read_whole(storage, f"{publisher}/head", CHECKPOINT_BYTES_MAX)
+    if data is None:
+        raise MissingObject(f"{place} is missing")
+    try:
+        checkpoint = parse_checkpoint(data)[1]
+    except DecodeError as error:
+        raise DecodeError(f"{place}: {error}") from None
+    if checkpoint.origin.publisher != publisher:
+        raise DecodeError(f"{place}: a checkpoint of {checkpoint.origin}")
+    return data, checkpoint
+
+
+async def find_topic(storage: Storage) -> str:
+    """Return the topic of the logs in a bucket.
+
+    Raises:
+        LocalProtocolError: There is nothing there, or there are logs of several topics.
+    """
+    topics: set[str] = set()
+    error: DecodeError | BucketError | None = None
+    for publisher in await publishers_of(storage):
+        try:
+            topics.add((await read_head(storage, publisher))[1].origin.topic)
+        except (DecodeError, BucketError) as fault:
+            error = fault
+    if len(topics) == 1:
+        return topics.pop()
+    if topics:
+        raise LocalProtocolError(
+            f"{storage.url} has logs of several topics: {', '.join(sorted(topics))}", hint="say which one with --topic"
+        )
+    message = f"nothing is published at {storage.url}" if error is None else str(error)
+    raise LocalProtocolError(message, hint="`gossiplog publish LOG URL` publishes a log")
+
+
+class _Taker:
+    """One publisher's log, read on from where it was left."""
+
+    def __init__(self, log: Replica, storage: Storage, kept: Kept, publisher: str, states: dict[str, TakenState]) -> None:
+        self._log = log
+        self._storage = storage
+        self._kept = kept
+        self._publisher = publisher
+        self._states = states
+        self._report = TakenFrom(f"did:key:{publisher}")
+        self._hole: int | None = None
+        self._topic = log.topic
+
+    async def run(self, tell: Callable[[int, int], None]) -> TakenFrom:
+        last: bytes | None = None
+        for _ in range(_ATTEMPTS):
+            try:
+                note, checkpoint = await read_head(self._storage, self._publisher)
+            except MissingObject as error:
+                # A publisher that has not come to its first checkpoint yet is nobody's fault.
+                if self._publisher in self._states:
+                    self._fault("missing", str(error))
+                break
+            except (DecodeError, BucketError) as error:
+                self._fault("damaged", str(error))
+                break
+            if note == last:
+                break
+            # What was missing may have been removed because the tree has grown since: then there is a new head.
+            last, self._report.faults = note, []
+            await self._take(note, checkpoint, tell)
+            if not self._report.faults:
+                break
+        return self._report
+
+    async def _take(self, note: bytes, checkpoint: Checkpoint, tell: Callable[[int, int], None]) -> None:
+        report, state = self._report, self._states.get(self._publisher)
+        report.size = checkpoint.size
+        if checkpoint.origin.topic != self._topic:
+            self._fault("topic", f"{checkpoint.origin} is published at {self._storage.url}, and this log's topic is {self._topic}")
+            return
+        if await self._is_ours(note):
+            report.is_complete = True
+            return
+        origin = str(checkpoint.origin)
+        if state is not None and (state.origin, state.size, state.root) == (origin, checkpoint.size, checkpoint.root):
+            if state.taken == checkpoint.size:
+                report.is_complete = True
+                return
+        elif state is not None and self._is_older(checkpoint, state):
+            seen = self._kept.seen(checkpoint.origin)
+            evidence = self._kept.keep_evidence(checkpoint, note) if seen is not None else []
+            was = f"{state.size:,} entries in {state.origin}"
+            self._fault("rolled-back", f"{self._storage.url} went back to {checkpoint.size:,} entries in {origin}, after {was}", evidence)
+            return
+        tiles = Tiles(checkpoint.size, checkpoint.root)
+        prefix = f"{self._publisher}/{checkpoint.origin.generation}"
+        try:
+            await drive(self._storage, prefix, tiles.open())
+            is_consistent = await self._compare(tiles, prefix, checkpoint, note)
+        except (DecodeError, BucketError) as error:
+            self._fault("missing" if isinstance(error, MissingObject) else "damaged", str(error))
+            return
+        goes_on = is_consistent and state is not None and state.origin == origin
+        start = state.taken if goes_on and state is not None else 0
+        state = self._states[self._publisher] = TakenState(origin, checkpoint.size, checkpoint.root, start)
+        self._hole = None
+        first = start // SEGMENT_WIDTH
+        for number in range(first, -(-checkpoint.size // SEGMENT_WIDTH)):
+            await self._take_segment(tiles, prefix, number, start)
+            end = min(checkpoint.size, (number + 1) * SEGMENT_WIDTH)
+            state.taken = end if self._hole is None else self._hole
+            await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, self._states)
+            tiles.forget()
+            tell(end, checkpoint.size)
+        if checkpoint.size == 0:
+            await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, self._states)
+        report.is_complete = self._hole is None
+
+    async def _is_ours(self, note: bytes) -> bool:
+        """Whether this log has published this checkpoint itself, and still has what is in it."""
+        signed = self._kept.signed(self._publisher)
+        step = None if signed is None else next((step for step in signed.steps if step.note == note), None)
+        if step is None or step.key is None:
+            return step is not None
+        leaves = await self._log.run(ask(ReadLeaves([step.key])))
+        return step.key in leaves
+
+    def _is_older(self, checkpoint: Checkpoint, state: TakenState) -> bool:
+        generation = int(state.origin.rpartition("/")[2])
+        return (checkpoint.origin.generation, checkpoint.size) < (generation, state.size)
+
+    async def _compare(self, tiles: Tiles, prefix: str, checkpoint: Checkpoint, note: bytes) -> bool:
+        """Compare with the checkpoint that was seen before, whatever place it came from, and remember the larger one."""
+        seen = self._kept.seen(checkpoint.origin)
+        if seen is not None:
+            before = seen[1]
+            if before.size > checkpoint.size:
+                # Another place is ahead of this one; whether they part, it alone can show.
+                return True
+            root = await drive(self._storage, prefix, tiles.root_at(before.size))
+            if root != before.root:
+                evidence = self._kept.keep_evidence(checkpoint, note)
+                both = f"{before.size:,} and {checkpoint.size:,} entries"
+                self._fault("forked", f"{checkpoint.origin} has signed two logs, of {both}, which contradict each other", evidence)
+                return False
+            if before.size == checkpoint.size:
+                return True
+        await trio.to_thread.run_sync(self._kept.keep_seen, checkpoint, note)
+        return True
+
+    async def _take_segment(self, tiles: Tiles, prefix: str, number: int, start: int) -> None:
+        """Take a segment's VALUEs from a leaf on. One that is missing or damaged leaves a hole, from which the next call begins."""
+        base = number * SEGMENT_WIDTH
+        width = min(SEGMENT_WIDTH, tiles.size - base)
+        waiting: list[Entry] = []
+        size = 0
+        try:
+            blocks = range(base // TILE_WIDTH, (base + width) // TILE_WIDTH)
+            await drive(self._storage, prefix, tiles.read({(1, block // TILE_WIDTH) for block in blocks}))
+            async with aclosing(self._proved(tiles, prefix, number, width, start)) as proved:
+                async for entries in proved:
+                    waiting += entries
+                    size += sum(len(entry.value) for entry in entries)
+                    if size >= _BATCH_BYTES:
+                        await self._insert(waiting)
+                        waiting, size = [], 0
+        except (DecodeError, BucketError) as error:
+            self._fault("missing" if isinstance(error, MissingObject) else "damaged", str(error))
+            self._hole = max(base, start) if self._hole is None else self._hole
+        await self._insert(waiting)
+
+    async def _proved(self, tiles: Tiles, prefix: str, number: int, width: int, start: int) -> AsyncGenerator[list[Entry], None]:
+        """Yield the entries of a segment, a frame at a time, that are those of the tree; the first wrong frame ends it."""
+        async with aclosing(read_segment(self._storage, prefix, number, width)) as frames:
+            async for frame, values in frames:
+                at = number * SEGMENT_WIDTH + frame.first
+                if at + len(values) <= start:
+                    continue
+                entries, hashes = await trio.to_thread.run_sync(_leaves, values)
+                if len(values) == TILE_WIDTH:
+                    is_proved = [root_of(hashes)] == await drive(self._storage, prefix, tiles.hashes(1, at // TILE_WIDTH, 1))
+                else:
+                    is_proved = hashes == await drive(self._storage, prefix, tiles.hashes(0, at, len(hashes)))
+                if not is_proved:
+                    raise DecodeError(f"{self._storage.url}/{prefix}: VALUEs {at:,} to {at + len(values) - 1:,} are not those of the tree")
+                yield entries[max(0, start - at) :]
+
+    async def _insert(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        report = self._report
+        known = await self._log.run(ask(ReadLeaves([entry.key for entry in entries])))
+        missing = [entry for entry in entries if entry.key not in known]
+        report.known += len(entries) - len(missing)
+        for entry, verdict in zip(missing, await self._log.insert_many([entry.value for entry in missing]), strict=True):
+            if verdict.accepted:
+                report.entries += verdict.is_new
+                report.known += not verdict.is_new
+                continue
+            report.rejected += verdict.outcome is Outcome.REJECT
+            report.left_out += verdict.outcome is not Outcome.REJECT
+            if len(report.refused) < _FAULTS_MAX:
+                report.refused.append((entry.id, f"{verdict.rule}: {verdict.reason}"))
+
+    def _fault(self, kind: str, reason: str, evidence: Sequence[str] = ()) -> None:
+        if len(self._report.faults) < _FAULTS_MAX:
+            self._report.faults.append(Fault(kind, reason, tuple(evidence)))
+
+
+def _leaves(values: Sequence[bytes]) -> tuple[list[Entry], list[bytes]]:
+    entries = [Entry.stored(value) for value in values]
+    return entries, [leaf_hash(leaf_of(entry)) for entry in entries]

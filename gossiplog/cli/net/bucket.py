@@ -1,0 +1,296 @@
+"""`publish`, `clone`, `checkpoint`, `prove` and `check`: a log in a bucket, and `sync` with one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...archive import entry_to_line
+from ...errors import DecodeError
+from ..entries import payload_text
+from ..exits import ExitCode, Failure
+from ..location import Location
+from ..options import DURABILITIES, id_argument, key_option, log_argument, output_options
+from ..output import Column, Listing, Output, clean, counted
+from ..progress import Progress
+from ..session import opened, resolve, run
+
+if TYPE_CHECKING:
+    from ...bucket import Exchanged, Published, Taken
+
+__all__ = ["check", "checkpoint", "clone", "exchange_with", "prove", "publish"]
+
+_SHOWN = 20
+
+_place_argument = click.argument("place", metavar="URL")
+
+
+@click.command()
+@log_argument
+@_place_argument
+@key_option
+@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Go on, and publish what is new so often, until Ctrl-C.")
+@click.option("--again", is_flag=True, help="Write everything once more, where some of it was lost or damaged.")
+@output_options()
+def publish(log: Location, place: str, key_name: str | None, every: float | None, again: bool, out: Output) -> None:
+    """Publish a log in a bucket.
+
+    URL is a folder, which others read as it is or through any web server; below it, each publisher has a folder of its own, named by its
+    did. Entries are written in the order in which LOG got them, in compressed segments, with a tree of hashes over them and a checkpoint
+    that your key signs. What is there stays as it is; only what is new is written. A run that was interrupted, or killed, can be
+    repeated: it goes on where it was. LOG may go on growing, and be served, meanwhile.
+
+    \b
+    Examples
+      gossiplog publish app.db /mnt/share/app
+      gossiplog publish app.db /srv/www/app --every 10
+    """
+    from ...keyring import Keyring
+
+    signer = Keyring.from_environment().choose(key_name)
+
+    async def task() -> None:
+        import trio
+
+        is_again = again
+        async with opened(log) as opened_log:
+            while True:
+                with Progress("publishing", await opened_log.count(), is_shown=not out.is_strict) as progress:
+                    published = await opened_log.publish(place, signer=signer, again=is_again, on_progress=progress.at)
+                if every is None or published.objects:
+                    _report_published(published, out)
+                if every is None:
+                    return
+                out.flush()
+                is_again = False
+                await trio.sleep(every)
+
+    run(task)
+
+
+@click.command()
+@_place_argument
+@log_argument
+@click.option("--topic", metavar="T", help="Which log, where logs of several topics are published.")
+@click.option(
+    "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an entry that is taken survives."
+)
+@output_options()
+def clone(place: str, log: Location, topic: str | None, durability: str, out: Output) -> int:
+    """Make a log of what is published in a bucket.
+
+    Everything below URL is taken, of all publishers. Each byte is proved before it is used: the checkpoint by its signature, tiles and
+    entries by the checkpoint, and each entry once more by its own signature. LOG can be read while it grows. A run that was interrupted
+    can be repeated, and so can a clone of some time ago: it then takes what is new.
+
+    \b
+    Examples
+      gossiplog clone /mnt/share/app app.db
+    """
+    from ...bucket import find_topic, open_storage
+
+    async def task() -> Exchanged:
+        chosen = topic or await find_topic(open_storage(place))
+        async with opened(log, read_only=False, create=True, topic=chosen, durability=durability) as opened_log:
+            with Progress("cloning", is_shown=not out.is_strict) as progress:
+                return await opened_log.sync(place, on_progress=progress.at)
+
+    return _report_exchanged(run(task), log, out)
+
+
+async def exchange_with(log: Location, place: str, *, key_name: str | None, pulls: bool, pushes: bool, durability: str, out: Output) -> int:
+    """Do what `sync` does with a bucket.
+
+    Args:
+        log: The log.
+        place: The bucket.
+        key_name: Of the key that publishes.
+        pulls: Take what others have published.
+        pushes: Publish.
+        durability: What an entry that is taken survives.
+        out: Where it is told.
+    """
+    from ...bucket import Exchanged, Taken
+    from ...keyring import Keyring
+
+    signer = Keyring.from_environment().choose(key_name) if pushes else None
+    async with opened(log, read_only=not pulls, durability=durability) as opened_log:
+        with Progress("syncing", is_shown=not out.is_strict) as progress:
+            if pulls:
+                done = await opened_log.sync(place, signer=signer, on_progress=progress.at)
+            else:
+                done = Exchanged(Taken(), await opened_log.publish(place, signer=signer, on_progress=progress.at))
+    return _report_exchanged(done, log, out)
+
+
+@click.command()
+@_place_argument
+@output_options()
+def checkpoint(place: str, out: Output) -> int:
+    """Show the checkpoints in a bucket.
+
+    One for each publisher: how many entries it has published, and the root of the tree over them, which its key has signed. Signatures
+    are verified; what is not valid is named, and the exit code is 3 then.
+
+    \b
+    Examples
+      gossiplog checkpoint /mnt/share/app
+    """
+    from ...bucket import open_storage, read_checkpoints
+
+    is_valid = True
+    columns = [Column("publisher"), Column("generation", is_right=True), Column("entries", is_right=True), Column("root")]
+    with Listing(out, columns, empty="nothing is published there") as listing:
+        for name, note, found in run(lambda: read_checkpoints(open_storage(place))):
+            if isinstance(found, str):
+                is_valid = False
+                listing.add({"publisher": f"did:key:{name}", "valid": False, "reason": found}, [f"did:key:{name}", "", "", clean(found)])
+                continue
+            record = {
+                "publisher": f"did:key:{name}",
+                "valid": True,
+                "origin": str(found.origin),
+                "size": found.size,
+                "root": found.root.hex(),
+                "key": str(found.origin.key),
+                "note": note.decode(),
+            }
+            listing.add(record, [f"did:key:{name}", str(found.origin.generation), f"{found.size:,}", found.root.hex()])
+    return ExitCode.DONE if is_valid else ExitCode.INTEGRITY
+
+
+@click.command()
+@log_argument
+@id_argument
+@click.option("-o", "--output", metavar="FILE", required=True, help="Where to write the proof: x.tlog-proof.")
+@click.option("--from", "place", metavar="URL", help="The bucket that it is published in; those that LOG was published to otherwise.")
+@output_options()
+def prove(log: Location, entry_id: str, output: str, place: str | None, out: Output) -> None:
+    """Prove that an entry is in a published log.
+
+    FILE has the entry, the publisher's newest checkpoint with its signatures, and the hashes that lead from one to the other: whoever has
+    it needs neither LOG nor the bucket. It shows who said it, and that it was in this publisher's log; not that it is true.
+
+    \b
+    Examples
+      gossiplog prove app.db 0g5k -o said.tlog-proof
+      gossiplog check said.tlog-proof
+    """
+
+    async def task() -> tuple[str, bytes]:
+        async with opened(log) as opened_log:
+            id = await resolve(opened_log, entry_id)
+            return id, await opened_log.prove(id, place)
+
+    id, proof = run(task)
+    Path(output).write_bytes(proof)
+    out.fields({"id": id, "file": output, "bytes": len(proof)}, [("entry", id), ("file", f"{output}, {len(proof):,} bytes")])
+
+
+@click.command()
+@click.argument("proof", metavar="PROOF", type=click.Path(dir_okay=False))
+@click.option("--policy", type=click.Path(dir_okay=False), help="Whose logs are accepted, and which witnesses must have seen them.")
+@output_options()
+def check(proof: str, policy: str | None, out: Output) -> None:
+    """Check a proof.
+
+    It needs no log. Without a policy any publisher is accepted, and named: compare its did with the one you expect. A policy is a file as
+    C2SP's tlog-policy has it: keys of logs, keys of witnesses, and how many of these there must be.
+
+    \b
+    Examples
+      gossiplog check said.tlog-proof
+      gossiplog check said.tlog-proof --policy trusted.policy
+    """
+    from ...tlog.proof import PROOF_BYTES_MAX, Policy, Proof, check_proof
+
+    try:
+        judged = Policy.parse(_read(policy, 1 << 20)) if policy is not None else None
+        evidence = check_proof(Proof.parse(_read(proof, PROOF_BYTES_MAX + 1)), judged)
+    except DecodeError as error:
+        raise Failure(f"{proof}: {error}", code=ExitCode.INTEGRITY, kind="proof") from error
+    found, entry = evidence.checkpoint, evidence.entry
+    seen = {name: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) for name, at in evidence.witnesses.items()}
+    record = {
+        "id": entry.id,
+        "author": entry.author,
+        "index": evidence.index,
+        "publisher": f"did:key:{found.origin.publisher}",
+        "origin": str(found.origin),
+        "size": found.size,
+        "witnesses": seen,
+        "entry": json.loads(entry_to_line(entry)),
+    }
+    shown = [
+        ("entry", entry.id),
+        ("author", clean(entry.author)),
+        ("payload", payload_text(entry)),
+        ("published by", f"did:key:{found.origin.publisher}"),
+        ("in", f"{clean(found.origin.topic)}, generation {found.origin.generation}, as entry {evidence.index:,} of {found.size:,}"),
+        ("seen by", ", ".join(f"{clean(name)} at {at}" for name, at in seen.items()) or "no witness that was asked about"),
+    ]
+    out.fields(record, shown)
+
+
+def _read(path: str, bytes_max: int) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(bytes_max)
+
+
+def _report_published(published: Published, out: Output) -> None:
+    record = {
+        "origin": published.origin,
+        "size": published.size,
+        "added": published.added,
+        "objects": published.objects,
+        "bytes": published.written_bytes,
+    }
+    shown = [
+        ("published", f"{counted(published.added, 'new entry', 'new entries')}, {published.size:,} in all"),
+        ("written", f"{counted(published.objects, 'object', 'objects')}, {published.written_bytes:,} bytes"),
+        ("publisher", f"did:key:{published.origin.split('/')[1]}"),
+    ]
+    out.fields(record, shown)
+
+
+def _report_exchanged(done: Exchanged, log: str, out: Output) -> int:
+    taken, published = done.taken, done.published
+    publishers = [
+        {
+            "publisher": each.publisher,
+            "size": each.size,
+            "added": each.entries,
+            "known": each.known,
+            "rejected": each.rejected,
+            "leftOut": each.left_out,
+            "complete": each.is_complete,
+            "refused": [{"id": id, "reason": reason} for id, reason in each.refused],
+            "faults": [{"kind": fault.kind, "reason": fault.reason, "evidence": list(fault.evidence)} for fault in each.faults],
+        }
+        for each in taken.publishers
+    ]
+    record = {"added": taken.entries, "publishers": publishers, "published": None if published is None else published.added}
+    shown = [("taken", f"{counted(taken.entries, 'new entry', 'new entries')} of {counted(len(publishers), 'publisher', 'publishers')}")]
+    if published is not None:
+        shown.append(("published", f"{counted(published.added, 'new entry', 'new entries')}, {published.size:,} in all"))
+    out.fields(record, shown)
+    _tell_faults(taken, log, out)
+    has_damage = any(fault.kind not in ("missing", "topic") for fault in taken.faults) or any(each.rejected for each in taken.publishers)
+    is_complete = all(each.is_complete for each in taken.publishers)
+    return ExitCode.INTEGRITY if has_damage else ExitCode.DONE if is_complete else ExitCode.INCOMPLETE
+
+
+def _tell_faults(taken: Taken, log: str, out: Output) -> None:
+    if out.is_json:
+        return
+    for fault in taken.faults[:_SHOWN]:
+        evidence = f"; both signed notes are kept: {', '.join(fault.evidence)}" if fault.evidence else ""
+        out.note(clean(f"{fault.kind}: {fault.reason}{evidence}"))
+    refused: Sequence[tuple[str, str]] = [each for one in taken.publishers for each in one.refused]
+    for id, reason in refused[:_SHOWN]:
+        out.note(clean(f"{id} was not taken: {reason}"))

@@ -1,0 +1,151 @@
+"""A tree and its segments as they grow at the end, and the objects that have to be written for them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import sha256
+
+from ..entry.message import Entry
+from ..errors import DecodeError
+from .merkle import leaf_hash, root_of
+from .segment import SEGMENT_WIDTH, SegmentWriter, segment_path
+from .tiles import TILE_WIDTH, Tile, edge_root, tile_path
+
+__all__ = ["Edge", "Growth", "leaf_of", "partial_folders"]
+
+_LEAF_LENGTH = struct.pack(">H", 52)
+
+
+def leaf_of(entry: Entry) -> bytes:
+    """Return an entry's leaf: its key (20 bytes) ‖ SHA-256(VALUE) (32 bytes)."""
+    return entry.key + sha256(entry.value).digest()
+
+
+class Edge:
+    """A tree's right edge, which is all that its root follows from.
+
+    Attributes:
+        size: The number of leaves.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._levels: list[list[bytes]] = [[]]
+
+    @property
+    def root(self) -> bytes:
+        """The tree's root, 32 bytes."""
+        return edge_root(enumerate(self._levels))
+
+    def extend(self, values: Sequence[bytes]) -> None:
+        """Add the leaves of VALUEs at the end. About 10 µs each."""
+        for value in values:
+            self.push(leaf_hash(leaf_of(Entry.stored(value))))
+
+    def push(self, hash: bytes) -> list[tuple[Tile, bytes]]:
+        """Add a leaf's hash at the end; return the tiles that are full by that, from level 0 up, with their bytes."""
+        self.size += 1
+        level, full = 0, list[tuple[Tile, bytes]]()
+        while True:
+            if level == len(self._levels):
+                self._levels.append([])
+            hashes = self._levels[level]
+            hashes.append(hash)
+            if len(hashes) < TILE_WIDTH:
+                return full
+            full.append((Tile(level, (self.size >> 8 * (level + 1)) - 1, TILE_WIDTH), b"".join(hashes)))
+            self._levels[level] = []
+            level, hash = level + 1, root_of(hashes)
+
+    def tiles(self) -> list[tuple[Tile, bytes]]:
+        """Return the tiles that are not full, from level 0 up."""
+        numbers = [(self.size >> 8 * level) // TILE_WIDTH for level in range(len(self._levels))]
+        return [(Tile(level, numbers[level], len(hashes)), b"".join(hashes)) for level, hashes in enumerate(self._levels) if hashes]
+
+
+class Growth(Edge):
+    """What a publisher knows of its tree: the right edge, the leaves of the last bundle, and the segment that is not full yet.
+
+    Attributes:
+        size: The number of leaves.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._leaves: list[bytes] = []
+        self._segment = SegmentWriter()
+        self._objects: list[tuple[str, bytes]] = []
+
+    @classmethod
+    def resume(cls, size: int, edge: Sequence[tuple[int, list[bytes]]], tail: Sequence[bytes]) -> Growth:
+        """Go on from a tree that was published.
+
+        Args:
+            size: Its number of leaves.
+            edge: The hashes of its partial tiles, proved.
+            tail: The VALUEs after the last full segment.
+
+        Raises:
+            DecodeError: The VALUEs are not those of the tree.
+        """
+        growth = cls()
+        growth.size = size
+        hashes = dict(edge)
+        growth._levels = [hashes.get(level, []) for level in range(max(hashes, default=0) + 1)]
+        for value in tail:
+            growth._segment.add(value)
+        growth._leaves = [leaf_of(Entry.stored(value)) for value in tail[len(tail) - size % TILE_WIDTH :]]
+        if len(tail) != size % SEGMENT_WIDTH or list(map(leaf_hash, growth._leaves)) != growth._levels[0]:
+            raise DecodeError(f"{segment_path(size // SEGMENT_WIDTH, len(tail))}: not of the root in the checkpoint")
+        return growth
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Add entries at the end. About 17 µs each."""
+        for entry in entries:
+            leaf = leaf_of(entry)
+            self._leaves.append(leaf)
+            self._segment.add(entry.value)
+            self._objects += [(tile.path, data) for tile, data in self.push(leaf_hash(leaf))]
+            if self.size % TILE_WIDTH == 0:
+                self._objects.append((tile_path("entries", self.size // TILE_WIDTH - 1, TILE_WIDTH), self._bundle()))
+                self._leaves = []
+            if self.size % SEGMENT_WIDTH == 0:
+                self._objects.append((segment_path(self.size // SEGMENT_WIDTH - 1, SEGMENT_WIDTH), self._segment.to_bytes()))
+                self._segment = SegmentWriter()
+
+    def full(self) -> list[tuple[str, bytes]]:
+        """Return what became full since the last call, as paths and bytes; whatever the tree grows to, it stays as it is."""
+        objects, self._objects = self._objects, []
+        return objects
+
+    def partial(self) -> list[tuple[str, bytes]]:
+        """Return what is not full, under paths that name how much is in it, as a checkpoint of this size needs it."""
+        objects = [(tile.path, data) for tile, data in self.tiles()]
+        if self._leaves:
+            objects.append((tile_path("entries", self.size // TILE_WIDTH, len(self._leaves)), self._bundle()))
+        if self._segment.count:
+            objects.append((segment_path(self.size // SEGMENT_WIDTH, self._segment.count), self._segment.to_bytes()))
+        return objects
+
+    def _bundle(self) -> bytes:
+        return b"".join(_LEAF_LENGTH + leaf for leaf in self._leaves)
+
+
+def partial_folders(old: int, new: int) -> list[str]:
+    """Return the folders of partial objects that nobody needs any more once a tree of size `old` has grown to `new`.
+
+    What was partial and is full now: readers of the older checkpoint take the full one.
+    """
+    folders = []
+    level = 0
+    while count := old >> 8 * level:
+        index = count // TILE_WIDTH
+        if count % TILE_WIDTH and new >> 8 * (level + 1) > index:
+            folders.append(f"{Tile(level, index, TILE_WIDTH).path}.p")
+            if level == 0:
+                folders.append(f"{tile_path('entries', index, TILE_WIDTH)}.p")
+        level += 1
+    if old % SEGMENT_WIDTH and new // SEGMENT_WIDTH > old // SEGMENT_WIDTH:
+        folders.append(f"{segment_path(old // SEGMENT_WIDTH, SEGMENT_WIDTH)}.p")
+    return folders

@@ -1,0 +1,153 @@
+"""The tree of RFC 6962 over SHA-256: hashes, roots, and both kinds of proofs.
+
+A proof is a list of subtrees' roots. Which subtrees these are follows from sizes alone, so `inclusion_ranges` and `consistency_ranges` name
+them as ranges of leaves, and whoever has the hashes, in a list or in tiles, looks them up.
+
+Source: RFC 6962, 2.1; the checks are those of RFC 9162, 2.1.3.2 and 2.1.4.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+__all__ = [
+    "EMPTY_ROOT",
+    "HASH_BYTES",
+    "PROOF_HASHES_MAX",
+    "consistency_ranges",
+    "inclusion_ranges",
+    "is_consistent",
+    "is_included",
+    "leaf_hash",
+    "node_hash",
+    "root_of",
+    "subtrees",
+]
+
+HASH_BYTES = 32
+PROOF_HASHES_MAX = 63
+EMPTY_ROOT = sha256(b"").digest()
+
+
+def leaf_hash(leaf: bytes) -> bytes:
+    """Return the hash of a leaf, 32 bytes."""
+    return sha256(b"\0" + leaf).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """Return the hash of the node above two hashes of 32 bytes."""
+    return sha256(b"\1" + left + right).digest()
+
+
+def root_of(hashes: Sequence[bytes]) -> bytes:
+    """Return the root above hashes that stand side by side; only the last may be that of an incomplete subtree. O(n)."""
+    if not hashes:
+        return EMPTY_ROOT
+    layer = list(hashes)
+    while len(layer) > 1:
+        above = [sha256(b"\1" + layer[at] + layer[at + 1]).digest() for at in range(0, len(layer) - 1, 2)]
+        layer = above + layer[len(layer) & ~1 :]
+    return layer[0]
+
+
+def inclusion_ranges(index: int, size: int) -> list[tuple[int, int]]:
+    """Return the ranges of leaves whose roots prove that a leaf is in the tree, from the leaf's sibling up.
+
+    Args:
+        index: The leaf's, from 0, less than `size`.
+        size: The tree's number of leaves.
+    """
+    low, high, ranges = 0, size, list[tuple[int, int]]()
+    while high - low > 1:
+        middle = low + _split(high - low)
+        if index < middle:
+            ranges.append((middle, high))
+            high = middle
+        else:
+            ranges.append((low, middle))
+            low = middle
+    return ranges[::-1]
+
+
+def consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:
+    """Return the ranges of leaves whose roots prove that the tree of size `old` is the beginning of that of size `new`.
+
+    Args:
+        old: From 1 to `new`; the proof for two equal sizes is empty.
+        new: The later size.
+    """
+    low, high, is_whole, ranges = 0, new, True, list[tuple[int, int]]()
+    while old != high:
+        middle = low + _split(high - low)
+        if old <= middle:
+            ranges.append((middle, high))
+            high = middle
+        else:
+            ranges.append((low, middle))
+            low, is_whole = middle, False
+    if not is_whole:
+        ranges.append((low, high))
+    return ranges[::-1]
+
+
+def subtrees(start: int, end: int) -> list[tuple[int, int]]:
+    """Return the complete subtrees that a range of a proof, or a whole tree, consists of, left to right, as `(height, index)`.
+
+    A subtree of height h and index i has the leaves from i · 2^h to (i + 1) · 2^h.
+    """
+    found = []
+    while start < end:
+        height = (end - start).bit_length() - 1
+        found.append((height, start >> height))
+        start += 1 << height
+    return found
+
+
+def is_included(leaf: bytes, index: int, size: int, root: bytes, proof: Sequence[bytes]) -> bool:
+    """Say whether a proof shows that a leaf with this hash is in the tree of this size and root."""
+    if not 0 <= index < size:
+        return False
+    node, last, found = index, size - 1, leaf
+    for sibling in proof:
+        if last == 0:
+            return False
+        if node & 1 or node == last:
+            found = node_hash(sibling, found)
+            while not node & 1 and node:
+                node, last = node >> 1, last >> 1
+        else:
+            found = node_hash(found, sibling)
+        node, last = node >> 1, last >> 1
+    return last == 0 and found == root
+
+
+def is_consistent(old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]) -> bool:
+    """Say whether a proof shows that the first `old` leaves of the later tree are those of the earlier one."""
+    if not 0 <= old <= new:
+        return False
+    if old in (0, new):
+        return not proof and (old_root == EMPTY_ROOT if old == 0 else old_root == new_root)
+    hashes = list(proof) if old & (old - 1) else [old_root, *proof]
+    if not hashes:
+        return False
+    node, last = old - 1, new - 1
+    while node & 1:
+        node, last = node >> 1, last >> 1
+    first = second = hashes[0]
+    for sibling in hashes[1:]:
+        if last == 0:
+            return False
+        if node & 1 or node == last:
+            first, second = node_hash(sibling, first), node_hash(sibling, second)
+            while not node & 1 and node:
+                node, last = node >> 1, last >> 1
+        else:
+            second = node_hash(second, sibling)
+        node, last = node >> 1, last >> 1
+    return last == 0 and first == old_root and second == new_root
+
+
+def _split(count: int) -> int:
+    """Return the greatest power of two below a count of 2 or more."""
+    return 1 << (count - 1).bit_length() - 1

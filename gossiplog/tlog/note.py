@@ -1,0 +1,331 @@
+"""Signed notes, the checkpoints that are written as such, and cosignatures of witnesses.
+
+Nothing in a note may be believed before a signature on it was verified; a publisher's key is in the note's first line, its origin, so
+that a checkpoint proves itself once it is known whose it should be.
+
+Source: C2SP signed-note, tlog-checkpoint, tlog-cosignature; docs/spec/bucket.md, "Checkpoint".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+
+from ..codec.did import ED25519_CODE, decode_did, encode_did
+from ..entry import ed25519
+from ..entry.rules import is_topic
+from ..entry.signing import Signer
+from ..errors import DecodeError, LocalProtocolError
+from ..tree.node import Node
+from .merkle import HASH_BYTES
+
+__all__ = [
+    "CHECKPOINT_BYTES_MAX",
+    "Checkpoint",
+    "Note",
+    "NoteSignature",
+    "Origin",
+    "VerifierKey",
+    "cosigned",
+    "decode_base64",
+    "encode_base64",
+    "parse_checkpoint",
+    "publisher_of",
+    "signed_checkpoint",
+]
+
+CHECKPOINT_BYTES_MAX = 64 * 1024
+ED25519, COSIGNATURE = 0x01, 0x04
+"""The types of signatures that are verified here: a log's own, and a witness's, which has a time."""
+_SIGNATURES_MAX = 64
+_KEY_ID_BYTES = 4
+_TIME_BYTES = 8
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+_SIGNATURE_LINE = re.compile(r"— ([^\s+]+) (\S+)")
+_ROOT_LINE = re.compile(r"gossiplog-root ([0-9]{1,3}) ([0-9a-f]{32})")
+_PUBLISHER = re.compile(r"z6Mk[1-9A-HJ-NP-Za-km-z]{44}")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierKey:
+    """A public key under the name that signs with it; as text, a vkey.
+
+    Attributes:
+        name: Without spaces and plus signs.
+        kind: 1 for Ed25519 signatures of a log, 4 for cosignatures, which are Ed25519 with a time.
+        public_key: 32 bytes.
+    """
+
+    name: str
+    kind: int
+    public_key: bytes
+
+    @property
+    def key_id(self) -> bytes:
+        """The 4 bytes by which signature lines name the key."""
+        return sha256(self.name.encode() + b"\n" + bytes([self.kind]) + self.public_key).digest()[:_KEY_ID_BYTES]
+
+    def __str__(self) -> str:
+        return f"{self.name}+{self.key_id.hex()}+{encode_base64(bytes([self.kind]) + self.public_key)}"
+
+    @classmethod
+    def parse(cls, text: str) -> VerifierKey:
+        """Read a vkey.
+
+        Raises:
+            DecodeError: It is none, or of another kind.
+        """
+        name, _, rest = text.partition("+")
+        key_id, _, encoded = rest.partition("+")
+        data = decode_base64(encoded)
+        if not name or any(char.isspace() for char in name) or len(data) != 1 + ed25519.PUBLIC_KEY_BYTES:
+            raise DecodeError(f"{text[:200]!r} is no vkey of an Ed25519 key")
+        key = cls(name, data[0], data[1:])
+        if key.kind not in (ED25519, COSIGNATURE) or key.key_id.hex() != key_id:
+            raise DecodeError(f"{text[:200]!r} is no vkey: its kind or its key id is wrong")
+        return key
+
+
+@dataclass(frozen=True, slots=True)
+class NoteSignature:
+    """One signature line.
+
+    Attributes:
+        name: Of the key.
+        key_id: 4 bytes.
+        data: What the key made of the text; of a cosignature 8 bytes of time come first.
+    """
+
+    name: str
+    key_id: bytes
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"— {self.name} {encode_base64(self.key_id + self.data)}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A note taken apart, of which nothing is verified.
+
+    Attributes:
+        text: With the newline at its end.
+        signatures: As many as there are lines, 64 at most.
+    """
+
+    text: str
+    signatures: tuple[NoteSignature, ...]
+
+    @classmethod
+    def parse(cls, data: bytes) -> Note:
+        """Take a note apart.
+
+        Raises:
+            DecodeError: It is malformed, or longer than 64 KiB.
+        """
+        if len(data) > CHECKPOINT_BYTES_MAX:
+            raise DecodeError(f"a note of {len(data):,} bytes, at most {CHECKPOINT_BYTES_MAX:,} are allowed")
+        try:
+            whole = data.decode()
+        except UnicodeDecodeError:
+            raise DecodeError("a note that is not UTF-8") from None
+        if any(char < " " and char != "\n" for char in whole):
+            raise DecodeError("a note with control characters")
+        text, blank, lines = whole.rpartition("\n\n")
+        if not blank or not lines.endswith("\n") or lines.count("\n") > _SIGNATURES_MAX:
+            raise DecodeError("a note without signatures, or with more than 64")
+        signatures = []
+        for line in lines[:-1].split("\n"):
+            match = _SIGNATURE_LINE.fullmatch(line)
+            if match is None or len(signature := decode_base64(match[2])) <= _KEY_ID_BYTES:
+                raise DecodeError(f"{line[:200]!r} is no signature line")
+            signatures.append(NoteSignature(match[1], signature[:_KEY_ID_BYTES], signature[_KEY_ID_BYTES:]))
+        return cls(f"{text}\n", tuple(signatures))
+
+    def to_bytes(self) -> bytes:
+        """Write it out."""
+        return (self.text + "\n" + "".join(map(str, self.signatures))).encode()
+
+    def verify(self, key: VerifierKey) -> int | None:
+        """Verify the key's signature on the text.
+
+        Returns:
+            The time of a cosignature, in Unix seconds; 0 where signatures of the key have none. None if the key has not signed.
+
+        Raises:
+            DecodeError: A line names the key, and its signature does not verify.
+        """
+        time = None
+        for line in self.signatures:
+            if (line.name, line.key_id) != (key.name, key.key_id):
+                continue
+            time, signature, message = 0, line.data, self.text.encode()
+            if key.kind == COSIGNATURE:
+                time, signature = int.from_bytes(line.data[:_TIME_BYTES]), line.data[_TIME_BYTES:]
+                message = cosigned(self.text, time)
+            if not 0 <= time < 1 << 63 or not ed25519.verify_strictly(key.public_key, signature, message):
+                raise DecodeError(f"the signature of {key.name} does not verify")
+        return time
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose tree a checkpoint is of, its first line: `<topic>/<publisher>/<generation>`, which is its key's name too.
+
+    Attributes:
+        topic: The log's.
+        publisher: Its did without `did:key:`, 48 characters: it holds the Ed25519 key that signs.
+        generation: From 1; a higher one when the publisher could not go on with the one before.
+    """
+
+    topic: str
+    publisher: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.publisher}/{self.generation}"
+
+    @classmethod
+    def parse(cls, text: str) -> Origin:
+        """Read a first line.
+
+        Raises:
+            DecodeError: It has not this form.
+        """
+        topic, _, rest = text.partition("/")
+        publisher, _, number = rest.partition("/")
+        if not is_topic(topic) or not _PUBLISHER.fullmatch(publisher) or not _NUMBER.fullmatch(number) or number == "0":
+            raise DecodeError(f"{text[:200]!r} is no origin of the form TOPIC/PUBLISHER/GENERATION")
+        return cls(topic, publisher, int(number))
+
+    @property
+    def key(self) -> VerifierKey:
+        """The key that signs its checkpoints.
+
+        Raises:
+            DecodeError: The publisher's name holds no Ed25519 key.
+        """
+        return VerifierKey(str(self), ED25519, _public_key(f"did:key:{self.publisher}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a publisher says of its tree.
+
+    Attributes:
+        origin: Whose tree it is.
+        size: Its number of leaves.
+        root: Its root, 32 bytes.
+        log_root: The root of the publisher's log, if it had just these entries when it was signed; an extension line.
+    """
+
+    origin: Origin
+    size: int
+    root: bytes
+    log_root: Node | None = None
+
+    def to_text(self) -> str:
+        """Write the note's text."""
+        root = self.log_root
+        more = "" if root is None else f"gossiplog-root {root.level} {root.hash.hex()}\n"
+        return f"{self.origin}\n{self.size}\n{encode_base64(self.root)}\n{more}"
+
+    @classmethod
+    def parse(cls, text: str) -> Checkpoint:
+        """Read a note's text; extension lines of others are passed over.
+
+        Raises:
+            DecodeError: It is no checkpoint of ours.
+        """
+        lines = text.removesuffix("\n").split("\n")
+        if len(lines) < 3 or not all(lines):
+            raise DecodeError("a checkpoint of fewer than three lines, or with an empty one")
+        if not _NUMBER.fullmatch(lines[1]) or int(lines[1]) >= 1 << 53:
+            raise DecodeError(f"{lines[1][:40]!r} is no size of a tree")
+        root = decode_base64(lines[2])
+        if len(root) != HASH_BYTES:
+            raise DecodeError(f"a root of {len(root)} bytes, expected {HASH_BYTES}")
+        found = next(filter(None, map(_ROOT_LINE.fullmatch, lines[3:])), None)
+        log_root = None if found is None else Node(int(found[1]), None, bytes.fromhex(found[2]))
+        return cls(Origin.parse(lines[0]), int(lines[1]), root, log_root)
+
+
+def parse_checkpoint(data: bytes) -> tuple[Note, Checkpoint]:
+    """Take a checkpoint apart and verify its publisher's signature; whose it is, the caller compares.
+
+    Raises:
+        DecodeError: It is malformed, or the publisher that its origin names has not signed it.
+    """
+    note = Note.parse(data)
+    checkpoint = Checkpoint.parse(note.text)
+    if note.verify(checkpoint.origin.key) is None:
+        raise DecodeError(f"{checkpoint.origin} has not signed this checkpoint")
+    return note, checkpoint
+
+
+def signed_checkpoint(checkpoint: Checkpoint, signer: Signer) -> Note:
+    """Sign a checkpoint.
+
+    Args:
+        checkpoint: Of the signer's own tree.
+        signer: An Ed25519 signer.
+
+    Raises:
+        LocalProtocolError: The signer is of another scheme, or of another publisher.
+    """
+    if publisher_of(signer) != checkpoint.origin.publisher:
+        raise LocalProtocolError(f"{signer.did} does not sign for {checkpoint.origin}")
+    key, text = checkpoint.origin.key, checkpoint.to_text()
+    return Note(text, (NoteSignature(key.name, key.key_id, signer.sign(text.encode())),))
+
+
+def publisher_of(signer: Signer) -> str:
+    """Return the name of the folder that a signer publishes in: its did without `did:key:`.
+
+    Raises:
+        LocalProtocolError: It is no Ed25519 signer.
+    """
+    publisher = signer.did.removeprefix("did:key:")
+    if not _PUBLISHER.fullmatch(publisher):
+        raise LocalProtocolError(f"{signer.did} is no Ed25519 key, and cannot sign checkpoints")
+    return publisher
+
+
+def is_publisher(name: str) -> bool:
+    """Whether a folder's name is that of a publisher."""
+    return _PUBLISHER.fullmatch(name) is not None
+
+
+def cosigned(text: str, time: int) -> bytes:
+    """Return what a witness signs: a checkpoint's text under the time, in Unix seconds."""
+    return f"cosignature/v1\ntime {time}\n{text}".encode()
+
+
+def encode_base64(data: bytes) -> str:
+    """Encode as RFC 4648, section 4, has it, with padding."""
+    return base64.b64encode(data).decode()
+
+
+def decode_base64(text: str) -> bytes:
+    """Decode the one base64 text that stands for some bytes.
+
+    Raises:
+        DecodeError: It is not in base64, or not the text that `encode_base64` writes.
+    """
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise DecodeError(f"{text[:80]!r} is not base64") from None
+    if encode_base64(data) != text:
+        raise DecodeError(f"{text[:80]!r} is not base64 in its one form")
+    return data
+
+
+def _public_key(did: str) -> bytes:
+    code, public_key = decode_did(did)
+    if code != ED25519_CODE or len(public_key) != ed25519.PUBLIC_KEY_BYTES or encode_did(code, public_key) != did:
+        raise DecodeError(f"{did} is no Ed25519 key")
+    return public_key
