@@ -12,48 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from outcome import Outcome
 
-from ..log.fsck_requests import (
-    ClearDerived,
-    ReadCursors,
-    ReadDefects,
-    ReadEntryRows,
-    ReadLeafPage,
-    ReadLinkPage,
-    ReadLinkRows,
-    ReadNodePage,
-    ReadPositionPage,
-    ReadPositionRows,
-    ReadTableCounts,
-    TakeEntries,
-)
-from ..log.requests import (
-    ReadApplications,
-    ReadBranchTips,
-    ReadCount,
-    ReadCursor,
-    ReadHeads,
-    ReadLeaves,
-    ReadLinksDown,
-    ReadLinksTo,
-    ReadLinksUp,
-    ReadPage,
-    ReadPlace,
-    ReadPositions,
-    ReadQuarantine,
-    ReadQuarantineCount,
-    ReadQuarantined,
-    ReadSetAside,
-    ReadSketch,
-    ReadSuccessor,
-    ReadTail,
-    ReadValues,
-    WriteApplication,
-    WriteCursor,
-    WriteEntries,
-    WriteQuarantine,
-    WriteSetAside,
-    WriteSketch,
-)
+from ..log import fsck_requests, requests
 from ..plan import Plan, Request
 from ..tree.node import ReadNodes, ReadRoot, ReadRuns
 
@@ -63,57 +22,57 @@ T = TypeVar("T")
 
 READS: tuple[type[Request[Any]], ...] = (
     # Entries, and who follows them.
-    ReadHeads,
-    ReadLeaves,
-    ReadValues,
-    ReadPage,
-    ReadTail,
-    ReadCount,
-    ReadPlace,
-    ReadCursor,
+    requests.ReadHeads,
+    requests.ReadLeaves,
+    requests.ReadValues,
+    requests.ReadPage,
+    requests.ReadTail,
+    requests.ReadCount,
+    requests.ReadPlace,
+    requests.ReadCursor,
     # The tree.
     ReadRoot,
     ReadNodes,
     ReadRuns,
     # The index of branches, by which ancestors are found.
-    ReadBranchTips,
-    ReadPositions,
-    ReadSuccessor,
-    ReadLinksTo,
-    ReadLinksDown,
-    ReadLinksUp,
+    requests.ReadBranchTips,
+    requests.ReadPositions,
+    requests.ReadSuccessor,
+    requests.ReadLinksTo,
+    requests.ReadLinksDown,
+    requests.ReadLinksUp,
     # What is kept out of the log.
-    ReadQuarantine,
-    ReadQuarantineCount,
-    ReadQuarantined,
+    requests.ReadQuarantine,
+    requests.ReadQuarantineCount,
+    requests.ReadQuarantined,
     # What reconciliation begins with.
-    ReadSketch,
+    requests.ReadSketch,
     # Applications, and what they set aside.
-    ReadApplications,
-    ReadSetAside,
+    requests.ReadApplications,
+    requests.ReadSetAside,
     # All tables as they are, for `fsck`.
-    ReadDefects,
-    ReadTableCounts,
-    ReadEntryRows,
-    ReadLeafPage,
-    ReadNodePage,
-    ReadPositionRows,
-    ReadPositionPage,
-    ReadLinkRows,
-    ReadLinkPage,
-    ReadCursors,
+    fsck_requests.ReadDefects,
+    fsck_requests.ReadTableCounts,
+    fsck_requests.ReadEntryRows,
+    fsck_requests.ReadLeafPage,
+    fsck_requests.ReadNodePage,
+    fsck_requests.ReadPositionRows,
+    fsck_requests.ReadPositionPage,
+    fsck_requests.ReadLinkRows,
+    fsck_requests.ReadLinkPage,
+    fsck_requests.ReadCursors,
 )
 """What plans ask of a snapshot, and of a transaction as well."""
 WRITES: tuple[type[Request[Any]], ...] = (
-    WriteEntries,
-    WriteCursor,
-    WriteQuarantine,
-    WriteSketch,
-    WriteApplication,
-    WriteSetAside,
+    requests.WriteEntries,
+    requests.WriteCursor,
+    requests.WriteQuarantine,
+    requests.WriteSketch,
+    requests.WriteApplication,
+    requests.WriteSetAside,
     # Of a repair by `fsck`; a store that cannot be damaged refuses them.
-    ClearDerived,
-    TakeEntries,
+    fsck_requests.ClearDerived,
+    fsck_requests.TakeEntries,
 )
 """What plans ask of a transaction only."""
 

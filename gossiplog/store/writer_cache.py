@@ -12,21 +12,7 @@ from itertools import chain
 from typing import Any, Final
 
 from ..entry.message_id import clock_of
-from ..log.fsck_requests import ClearDerived
-from ..log.requests import (
-    Applied,
-    Leaf,
-    ReadApplications,
-    ReadBranchTips,
-    ReadCount,
-    ReadHeads,
-    ReadLeaves,
-    ReadQuarantine,
-    ReadQuarantined,
-    WriteApplication,
-    WriteEntries,
-    WriteQuarantine,
-)
+from ..log import fsck_requests, requests
 from ..plan import Request
 from ..tree.node import SIBLINGS_WARN, Node, ReadRoot, ReadRuns, Run
 from ..tree.siblings import Siblings
@@ -48,13 +34,13 @@ class WriterCache:
     def __init__(self) -> None:
         self._root: Node | None = None
         self._seq: int | None = None
-        self._applications: list[Applied] | None = None
+        self._applications: list[requests.Applied] | None = None
         self._last_branch: int | None = None
         # All heads, ascending, if they are known; and where those stand that were asked for.
         self._heads: list[bytes] | None = None
         self._has_many_heads = False
         self._has_quarantine: bool | None = None
-        self._leaves: dict[bytes, Leaf] = {}
+        self._leaves: dict[bytes, requests.Leaf] = {}
         # For each level its last node with that node's children; the levels that are not known are missing.
         self._runs: dict[int, Run] = {}
         # By level and first key, the runs used last that are so long that reading them again is most of a commit: somebody ground them.
@@ -67,17 +53,17 @@ class WriterCache:
                 return self._known_runs(request) if request.is_whole else UNKNOWN
             case ReadRoot():
                 return UNKNOWN if self._root is None else self._root
-            case ReadHeads():
+            case requests.ReadHeads():
                 return UNKNOWN if self._heads is None else self._heads[: request.limit]
-            case ReadLeaves():
+            case requests.ReadLeaves():
                 return self._known_leaves(request)
-            case ReadBranchTips():
+            case requests.ReadBranchTips():
                 return self._known_branch_tips(request)
-            case ReadCount(counted=False):
+            case requests.ReadCount(counted=False):
                 return UNKNOWN if self._seq is None else (0, self._seq)
-            case ReadApplications():
+            case requests.ReadApplications():
                 return UNKNOWN if self._applications is None else self._applications
-            case ReadQuarantined():
+            case requests.ReadQuarantined():
                 return {} if self._has_quarantine is False else UNKNOWN
             case _:
                 return UNKNOWN
@@ -90,53 +76,53 @@ class WriterCache:
                     self._learn_runs(request.level, answer)
             case ReadRoot():
                 self._root = answer
-            case ReadHeads():
+            case requests.ReadHeads():
                 if len(answer) <= HEADS_MAX and len(answer) != request.limit:
                     self._heads = answer
                 self._has_many_heads = len(answer) > HEADS_MAX
-            case ReadLeaves():
+            case requests.ReadLeaves():
                 if self._heads is not None:
                     self._leaves.update((key, answer[key]) for key in self._heads if key in answer)
-            case ReadBranchTips():
+            case requests.ReadBranchTips():
                 self._last_branch = answer[-1]
-            case ReadCount(counted=False):
+            case requests.ReadCount(counted=False):
                 self._seq = answer[1]
-            case WriteEntries():
+            case requests.WriteEntries():
                 self._note_entries(request)
                 self._note_tree(request)
-            case ReadApplications():
+            case requests.ReadApplications():
                 self._applications = answer
-            case WriteApplication():
+            case requests.WriteApplication():
                 self._applications = None
-            case ReadQuarantine(after=None, keys=None):
+            case requests.ReadQuarantine(after=None, keys=None):
                 self._has_quarantine = bool(answer)
-            case WriteQuarantine():
+            case requests.WriteQuarantine():
                 self._has_quarantine = True
-            case ClearDerived():
+            case fsck_requests.ClearDerived():
                 self.forget()
             case _:
                 pass
 
-    def missing(self, request: Request[Any]) -> ReadHeads | ReadQuarantine | None:
+    def missing(self, request: Request[Any]) -> requests.ReadHeads | requests.ReadQuarantine | None:
         """Return what is worth asking before a request, for all that come after it: whoever only receives never asks for heads."""
-        if type(request) is ReadLeaves and self._heads is None and not self._has_many_heads:
-            return ReadHeads(HEADS_MAX + 1)
-        if type(request) is ReadQuarantined and self._has_quarantine is None:
-            return ReadQuarantine(None, 1)
+        if type(request) is requests.ReadLeaves and self._heads is None and not self._has_many_heads:
+            return requests.ReadHeads(HEADS_MAX + 1)
+        if type(request) is requests.ReadQuarantined and self._has_quarantine is None:
+            return requests.ReadQuarantine(None, 1)
         return None
 
     def forget(self) -> None:
         """Forget everything: a transaction was rolled back, or somebody else may have written."""
         self.__init__()  # type: ignore[misc]
 
-    def _known_leaves(self, request: ReadLeaves) -> Any:
+    def _known_leaves(self, request: requests.ReadLeaves) -> Any:
         leaves, heads = self._leaves, self._heads
         # The greatest key of a log has no children, for those have a greater clock: so it is a head, and what is greater is not there.
         if not all(key in leaves or (heads and key > heads[-1]) for key in request.keys):
             return UNKNOWN
         return {key: leaves[key] for key in request.keys if key in leaves}
 
-    def _known_branch_tips(self, request: ReadBranchTips) -> Any:
+    def _known_branch_tips(self, request: requests.ReadBranchTips) -> Any:
         # Nothing comes after a head, so it is the last of its branch.
         tips = {leaf.branch: clock_of(key) for key, leaf in self._leaves.items()}
         if self._last_branch is None or any(branch not in tips for branch in request.branches):
@@ -174,7 +160,7 @@ class WriterCache:
             return [last]
         return UNKNOWN
 
-    def _note_entries(self, request: WriteEntries) -> None:
+    def _note_entries(self, request: requests.WriteEntries) -> None:
         self._seq = request.rows[-1].seq
         if self._last_branch is not None:
             self._last_branch = max(self._last_branch, *[row.branch for row in request.rows])
@@ -187,9 +173,9 @@ class WriterCache:
         self._heads = sorted(heads)
         leaves = self._leaves
         self._leaves = {key: leaves[key] for key in self._heads if key in leaves}
-        self._leaves.update((row.key, Leaf(row.seq, row.branch)) for row in request.rows if row.key in heads)
+        self._leaves.update((row.key, requests.Leaf(row.seq, row.branch)) for row in request.rows if row.key in heads)
 
-    def _note_tree(self, request: WriteEntries) -> None:
+    def _note_tree(self, request: requests.WriteEntries) -> None:
         change = request.tree
         self._root = change.root
         if self._wide:

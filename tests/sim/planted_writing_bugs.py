@@ -131,7 +131,7 @@ WRITING_BUGS: Sequence[PlantedBug] = (
     PlantedBug(8, "a half is forgotten", "nobody answers its callers", around(Writing, "_on_unwritten", forget_a_half)),
     PlantedBug(8, "patience has no end", "a commit is tried for ever", instead(writing_module, "ATTEMPTS", 10**9)),
     PlantedBug(8, "no patience", "the first break is told to callers", instead(writing_module, "ConnectionLost", ZeroDivisionError)),
-    PlantedBug(8, "a full disk is one piece's fault", "it is looked for", instead(writing_module, "CommitError", Exception)),
+    PlantedBug(18, "a full disk is one piece's fault", "it is looked for", instead(writing_module, "CommitError", Exception)),
     PlantedBug(0, "answers come before commits", "and are empty", around(Writing, "_write", answer_before_the_commit)),
     PlantedBug(0, "callers before watchers", "they hear of a commit first", around(Writing, "_on_written", tell_last)),
     PlantedBug(0, "groups are reversed", "the last that came is the first", around(Writing, "_take", take_the_last_first)),

@@ -49,6 +49,8 @@ DRAWN: list[Vice] = [vice for vice in Vice if vice is not Vice.FICKLE]
 ANSWERS_MAX = 40
 TROUBLE_S, LATE_S = 4.0, 2.0
 """How long a disk is in trouble, and how late it is, at most."""
+BURST_MAX = 12
+"""Appends that come meanwhile, several of them at once: they share commits, some of which fail for one of them."""
 ELSEWHERE_MAX = 8
 POISON_SHARE = 0.3
 """Of answers: their authors' own applications raise about them."""
@@ -324,12 +326,24 @@ class _Run:
             return
         rng, world = random.Random(f"trouble {self.seed}"), self.world
         for replica in rng.sample(self.replicas, rng.randint(1, max(1, len(self.replicas) // 2))):
-            for _ in range(rng.randint(1, 3)):
-                refused, late_s = rng.choice((0.0, 0.1, 0.5, 1.0)), rng.choice((0.0, LATE_S / 10, LATE_S))
-                trouble = Trouble(refused, late_s, rng.choice((0.0, 0.3, 0.8)), rng.choice((0, 0, 5, 20)))
+            for _ in range(rng.randint(1, 4)):
+                late_s = rng.choice((0.0, LATE_S / 10, LATE_S))
+                trouble = rng.choice(
+                    (
+                        Trouble(0.1, late_s),
+                        Trouble(0.5, late_s),
+                        Trouble(1.0, late_s),
+                        Trouble(0.0, late_s, 0.8),
+                        Trouble(0.1, late_s, 0.3, 5),
+                    )
+                )
                 at_s = 1.0 + (self.plan.active_s - 1.0) * rng.random()
+                until_s = at_s + TROUBLE_S * rng.random()
                 world.at(at_s, self._trouble, replica, trouble)
-                world.at(at_s + TROUBLE_S * rng.random(), self._trouble, replica, Trouble())
+                world.at(until_s, self._trouble, replica, Trouble())
+                for number in range(rng.randint(0, BURST_MAX)):
+                    payload = {"poison" if rng.random() < POISON_SHARE else "burst": number}
+                    world.at(at_s + (until_s - at_s) * rng.choice((0.0, 0.1, 0.5)), self._append, replica, [pcf_encode.encode(payload)])
 
     @staticmethod
     def _trouble(replica: Replica, trouble: Trouble) -> None:

@@ -19,6 +19,11 @@ from .router_invariants import Fail
 
 __all__ = ["WritingInvariants"]
 
+BREAKS_MAX = 5
+"""Of the connection under one commit."""
+ENTRIES_MAX = 1_000
+"""A commit has fewer without its last piece."""
+
 
 class _Node:
     """What is known of one replica's machine since it started.
@@ -103,16 +108,18 @@ class WritingInvariants:
         if not group or waiting[: len(group)] != group:
             self._fail("work is done in its order", replica, f"{len(group)} pieces are not the first of {len(waiting)} that wait")
         size = sum(piece.size for piece in group)
-        if size - group[-1].size >= writing.GROUP_ENTRIES_MAX:
+        if size - group[-1].size >= ENTRIES_MAX:
             self._fail("a commit has its bounds", replica, f"{size} entries in {len(group)} pieces")
         if group == list(node.group):
-            if not isinstance(node.error, OwnFailure | ConnectionLost) or node.lost >= writing.ATTEMPTS:
+            if not isinstance(node.error, OwnFailure | ConnectionLost) or node.lost >= BREAKS_MAX:
                 self._fail("patience has an end", replica, f"{len(group)} pieces again after {node.lost} breaks and {node.error!r}")
         else:
+            if isinstance(node.error, StorageFull) and not set(node.group).isdisjoint(group):
+                self._fail("what the store cannot do is told to all", replica, f"{len(group)} of {len(node.group)} pieces again")
             node.own, node.lost = set(), 0
             if node.apart and not node.apart.issuperset(group):
                 self._fail("whose fault it was is found out first", replica, f"{len(node.apart)} pieces were in a commit that failed")
-            if len(group) < node.gathered and size < writing.GROUP_ENTRIES_MAX:
+            if len(group) < node.gathered and size < ENTRIES_MAX:
                 self._fail("what waits is committed together", replica, f"{len(group)} of {node.gathered} pieces")
             node.gathered = 0
         if {write.works[index] for index in write.failed} != {piece.work for piece in node.own}:
@@ -152,7 +159,7 @@ class WritingInvariants:
         elif isinstance(outcome, CommitError):
             if outcome is not node.error or list(node.group) != [piece]:
                 self._fail("an error is the one's whose fault it is", replica, f"{outcome!r} for one of {len(node.group)} pieces")
-        elif outcome is not node.error or (isinstance(outcome, ConnectionLost) and node.lost < writing.ATTEMPTS):
+        elif outcome is not node.error or (isinstance(outcome, ConnectionLost) and node.lost < BREAKS_MAX):
             self._fail("an error is the one's whose fault it is", replica, f"{outcome!r} after {node.lost} breaks and {node.error!r}")
         elif not is_member and piece not in node.apart:
             self._fail("an error is the one's whose fault it is", replica, f"{outcome!r} for what was not tried")

@@ -7,43 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import LocalProtocolError
+from ...log import requests
 from ...log.page import cut_page
-from ...log.requests import (
-    Applied,
-    Aside,
-    KeptSketch,
-    Leaf,
-    Place,
-    Position,
-    Quarantined,
-    ReadApplications,
-    ReadBranchTips,
-    ReadCount,
-    ReadCursor,
-    ReadHeads,
-    ReadLeaves,
-    ReadLinksDown,
-    ReadLinksTo,
-    ReadLinksUp,
-    ReadPage,
-    ReadPlace,
-    ReadPositions,
-    ReadQuarantine,
-    ReadQuarantineCount,
-    ReadQuarantined,
-    ReadSetAside,
-    ReadSketch,
-    ReadSuccessor,
-    ReadTail,
-    ReadValues,
-    SetAside,
-    WriteApplication,
-    WriteCursor,
-    WriteEntries,
-    WriteQuarantine,
-    WriteSetAside,
-    WriteSketch,
-)
 from ...plan import Request
 from ...tree.memory import MemoryTree
 from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
@@ -62,7 +27,7 @@ class MemoryState:
         self.tree = MemoryTree()
         self.values: list[bytes] = []
         self._keys: list[bytes] = []
-        self.leaves: dict[bytes, Leaf] = {}
+        self.leaves: dict[bytes, requests.Leaf] = {}
         self._heads: list[bytes] = []
         # For each branch its clocks, ascending, and the keys of its entries.
         self.clocks: dict[int, list[int]] = {}
@@ -71,12 +36,12 @@ class MemoryState:
         self._links: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._parents: dict[int, list[int]] = {}
         self._children: dict[int, list[int]] = {}
-        self.links_to: dict[Position, list[Position]] = {}
+        self.links_to: dict[requests.Position, list[requests.Position]] = {}
         self.cursors: dict[str, int] = {}
-        self._sketch: KeptSketch | None = None
-        self._quarantine: dict[bytes, Quarantined] = {}
-        self.applications: dict[str, Applied] = {}
-        self._set_aside: dict[tuple[bytes, str], SetAside] = {}
+        self._sketch: requests.KeptSketch | None = None
+        self._quarantine: dict[bytes, requests.Quarantined] = {}
+        self.applications: dict[str, requests.Applied] = {}
+        self._set_aside: dict[tuple[bytes, str], requests.SetAside] = {}
         self._seq_max: int | None = None
 
     def snapshot(self) -> MemoryState:
@@ -98,42 +63,42 @@ class MemoryState:
             raise LocalProtocolError(f"{type(request).__name__} does not write")
         WRITES[type(request)](self, request)
 
-    def _write_quarantine(self, request: WriteQuarantine) -> None:
+    def _write_quarantine(self, request: requests.WriteQuarantine) -> None:
         for key in request.remove:
             self._quarantine.pop(key, None)
         for record in request.add:
             self._quarantine.setdefault(record.key, record)
 
-    def _write_application(self, request: WriteApplication) -> None:
+    def _write_application(self, request: requests.WriteApplication) -> None:
         self.applications[request.applied.name] = request.applied
 
-    def _write_set_aside(self, request: WriteSetAside) -> None:
+    def _write_set_aside(self, request: requests.WriteSetAside) -> None:
         name = request.application
         gone = [at for at in self._set_aside if at[1] == name] if request.remove is None else [(key, name) for key in request.remove]
         for at in gone:
             self._set_aside.pop(at, None)
         self._set_aside.update(((record.key, record.application), record) for record in request.add)
 
-    def _read_set_aside(self, request: ReadSetAside) -> list[SetAside]:
+    def _read_set_aside(self, request: requests.ReadSetAside) -> list[requests.SetAside]:
         found = sorted(at for at in self._set_aside if request.after is None or at > request.after)
         return [self._set_aside[at] for at in found[: request.limit]]
 
-    def _write_cursor(self, request: WriteCursor) -> None:
+    def _write_cursor(self, request: requests.WriteCursor) -> None:
         if request.seq is None:
             self.cursors.pop(request.name, None)
         else:
             self.cursors[request.name] = max(request.seq, self.cursors.get(request.name, 0))
 
-    def _write_sketch(self, request: WriteSketch) -> None:
+    def _write_sketch(self, request: requests.WriteSketch) -> None:
         if request.kept is None or self._sketch is None or self._sketch.seq < request.kept.seq:
             self._sketch = request.kept
 
-    def _write_entries(self, request: WriteEntries) -> None:
+    def _write_entries(self, request: requests.WriteEntries) -> None:
         for row in request.rows:
             assert row.seq == len(self._keys) + 1
             self._keys.append(row.key)
             self.values.append(row.value)
-            self.leaves[row.key] = Leaf(row.seq, row.branch)
+            self.leaves[row.key] = requests.Leaf(row.seq, row.branch)
             self.clocks.setdefault(row.branch, []).append(row.clock)
             self.branch_keys.setdefault(row.branch, []).append(row.key)
         for child, parent, reach in request.links:
@@ -151,25 +116,25 @@ class MemoryState:
             insort(self._heads, key)
         self.tree.apply(request.tree, sorted([Node(0, row.key, row.hash) for row in request.rows]))
 
-    def _count(self, request: ReadCount) -> tuple[int, int]:
+    def _count(self, request: requests.ReadCount) -> tuple[int, int]:
         count = len(self._keys) if self._seq_max is None else self._seq_max
         return count, count
 
-    def _place(self, request: ReadPlace) -> Place:
-        last = self._count(ReadCount())[0]
-        return Place(self.generation, last, self._keys[request.seq - 1] if 0 < request.seq <= last else None)
+    def _place(self, request: requests.ReadPlace) -> requests.Place:
+        last = self._count(requests.ReadCount())[0]
+        return requests.Place(self.generation, last, self._keys[request.seq - 1] if 0 < request.seq <= last else None)
 
-    def _read_leaves(self, request: ReadLeaves) -> dict[bytes, Leaf]:
+    def _read_leaves(self, request: requests.ReadLeaves) -> dict[bytes, requests.Leaf]:
         return {key: leaf for key in request.keys if (leaf := self._leaf(key)) is not None}
 
-    def _leaf(self, key: bytes) -> Leaf | None:
+    def _leaf(self, key: bytes) -> requests.Leaf | None:
         leaf = self.leaves.get(key)
         return None if leaf is None or (self._seq_max is not None and leaf.seq > self._seq_max) else leaf
 
-    def _read_values(self, request: ReadValues) -> dict[bytes, bytes]:
+    def _read_values(self, request: requests.ReadValues) -> dict[bytes, bytes]:
         return dict(cut_page((key, self.values[leaf.seq - 1]) for key in request.keys if (leaf := self._leaf(key)) is not None))
 
-    def _page(self, request: ReadPage) -> list[tuple[bytes, bytes]]:
+    def _page(self, request: requests.ReadPage) -> list[tuple[bytes, bytes]]:
         keys: list[bytes] = []
         after = None if request.after is None else request.after + b"\0"
         seq_max = len(self._keys) if request.seq_max is None else request.seq_max
@@ -184,18 +149,18 @@ class MemoryState:
                     keys.append(leaf.key)
         return cut_page((key, self.values[self.leaves[key].seq - 1]) for key in keys)
 
-    def tail(self, request: ReadTail) -> list[tuple[int, bytes]]:
+    def tail(self, request: requests.ReadTail) -> list[tuple[int, bytes]]:
         """Return entries by insertion number, from the one after `seq`."""
         first = max(request.seq, 0)
-        end = min(first + request.limit, self._count(ReadCount())[0])
+        end = min(first + request.limit, self._count(requests.ReadCount())[0])
         return cut_page((seq, self.values[seq - 1]) for seq in range(first + 1, end + 1))
 
-    def _branch_tips(self, request: ReadBranchTips) -> dict[int, int]:
+    def _branch_tips(self, request: requests.ReadBranchTips) -> dict[int, int]:
         tips = {branch: self.clocks[branch][-1] for branch in request.branches if branch in self.clocks}
         tips[-1] = len(self.clocks) - 1
         return tips
 
-    def _positions(self, request: ReadPositions) -> dict[Position, bytes]:
+    def _positions(self, request: requests.ReadPositions) -> dict[requests.Position, bytes]:
         found = {}
         for at in request.at:
             clocks = self.clocks.get(at.branch, [])
@@ -204,12 +169,12 @@ class MemoryState:
                 found[at] = self.branch_keys[at.branch][index]
         return found
 
-    def _successor(self, request: ReadSuccessor) -> Position | None:
+    def _successor(self, request: requests.ReadSuccessor) -> requests.Position | None:
         clocks = self.clocks.get(request.at.branch, [])
         index = bisect_right(clocks, request.at.clock)
-        return Position(request.at.branch, clocks[index]) if index < len(clocks) else None
+        return requests.Position(request.at.branch, clocks[index]) if index < len(clocks) else None
 
-    def _links_down(self, request: ReadLinksDown) -> Position | None:
+    def _links_down(self, request: requests.ReadLinksDown) -> requests.Position | None:
         branch, clock = request.at
         parents = self._parents.get(branch, [])
         index = bisect_right(parents, request.beyond)
@@ -217,9 +182,9 @@ class MemoryState:
             return None
         links = self._links[branch, parents[index]]
         last = bisect_left(links, (clock + 1,)) - 1
-        return Position(parents[index], links[last][1] if last >= 0 else 0)
+        return requests.Position(parents[index], links[last][1] if last >= 0 else 0)
 
-    def _links_up(self, request: ReadLinksUp) -> Position | None:
+    def _links_up(self, request: requests.ReadLinksUp) -> requests.Position | None:
         branch, clock = request.at
         children = self._children.get(branch, [])
         index = bisect_right(children, request.beyond)
@@ -227,50 +192,52 @@ class MemoryState:
             return None
         links = self._links[children[index], branch]
         first = bisect_left(links, clock, key=lambda link: link[1])
-        return Position(children[index], links[first][0] if first < len(links) else 0)
+        return requests.Position(children[index], links[first][0] if first < len(links) else 0)
 
     def _of_tree(self, request: ReadRoot | ReadNodes | ReadRuns) -> Any:
         return self.tree.answer(request)
 
-    def _read_quarantine(self, request: ReadQuarantine) -> list[Quarantined]:
+    def _read_quarantine(self, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
         wanted = self._quarantine if request.keys is None else self._quarantine.keys() & request.keys
         keys = sorted(key for key in wanted if request.after is None or key > request.after)
         return cut_page(self._quarantine[key] for key in keys[: request.limit])
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
-    ReadApplications: lambda state, request: [state.applications[name] for name in sorted(state.applications)],
-    ReadBranchTips: MemoryState._branch_tips,
-    ReadCount: MemoryState._count,
-    ReadCursor: lambda state, request: state.cursors.get(request.name),
-    ReadHeads: lambda state, request: state._heads[: request.limit],
-    ReadLeaves: MemoryState._read_leaves,
-    ReadLinksDown: MemoryState._links_down,
-    ReadLinksTo: lambda state, request: list(state.links_to.get(request.at, [])),
-    ReadLinksUp: MemoryState._links_up,
+    requests.ReadApplications: lambda state, request: [state.applications[name] for name in sorted(state.applications)],
+    requests.ReadBranchTips: MemoryState._branch_tips,
+    requests.ReadCount: MemoryState._count,
+    requests.ReadCursor: lambda state, request: state.cursors.get(request.name),
+    requests.ReadHeads: lambda state, request: state._heads[: request.limit],
+    requests.ReadLeaves: MemoryState._read_leaves,
+    requests.ReadLinksDown: MemoryState._links_down,
+    requests.ReadLinksTo: lambda state, request: list(state.links_to.get(request.at, [])),
+    requests.ReadLinksUp: MemoryState._links_up,
     ReadNodes: MemoryState._of_tree,
-    ReadPage: MemoryState._page,
-    ReadPlace: MemoryState._place,
-    ReadPositions: MemoryState._positions,
-    ReadQuarantine: MemoryState._read_quarantine,
-    ReadQuarantineCount: lambda state, request: (
+    requests.ReadPage: MemoryState._page,
+    requests.ReadPlace: MemoryState._place,
+    requests.ReadPositions: MemoryState._positions,
+    requests.ReadQuarantine: MemoryState._read_quarantine,
+    requests.ReadQuarantineCount: lambda state, request: (
         len(state._quarantine),
         sum(request.since is not None and record.since >= request.since for record in state._quarantine.values()),
     ),
-    ReadQuarantined: lambda state, request: {key: Aside(*state._quarantine[key][2:]) for key in request.keys if key in state._quarantine},
+    requests.ReadQuarantined: lambda state, request: {
+        key: requests.Aside(*state._quarantine[key][2:]) for key in request.keys if key in state._quarantine
+    },
     ReadRoot: MemoryState._of_tree,
     ReadRuns: MemoryState._of_tree,
-    ReadSketch: lambda state, request: state._sketch,
-    ReadSetAside: MemoryState._read_set_aside,
-    ReadSuccessor: MemoryState._successor,
-    ReadTail: MemoryState.tail,
-    ReadValues: MemoryState._read_values,
+    requests.ReadSketch: lambda state, request: state._sketch,
+    requests.ReadSetAside: MemoryState._read_set_aside,
+    requests.ReadSuccessor: MemoryState._successor,
+    requests.ReadTail: MemoryState.tail,
+    requests.ReadValues: MemoryState._read_values,
 }
 WRITES: dict[type[Request[Any]], Callable[[MemoryState, Any], None]] = {
-    WriteApplication: MemoryState._write_application,
-    WriteCursor: MemoryState._write_cursor,
-    WriteEntries: MemoryState._write_entries,
-    WriteQuarantine: MemoryState._write_quarantine,
-    WriteSketch: MemoryState._write_sketch,
-    WriteSetAside: MemoryState._write_set_aside,
+    requests.WriteApplication: MemoryState._write_application,
+    requests.WriteCursor: MemoryState._write_cursor,
+    requests.WriteEntries: MemoryState._write_entries,
+    requests.WriteQuarantine: MemoryState._write_quarantine,
+    requests.WriteSketch: MemoryState._write_sketch,
+    requests.WriteSetAside: MemoryState._write_set_aside,
 }

@@ -6,36 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import DamagedLog, DecodeError
-from ...log.requests import (
-    Applied,
-    Aside,
-    KeptSketch,
-    Leaf,
-    Place,
-    Position,
-    Quarantined,
-    ReadApplications,
-    ReadBranchTips,
-    ReadCount,
-    ReadCursor,
-    ReadHeads,
-    ReadLeaves,
-    ReadLinksDown,
-    ReadLinksTo,
-    ReadLinksUp,
-    ReadPage,
-    ReadPlace,
-    ReadPositions,
-    ReadQuarantine,
-    ReadQuarantineCount,
-    ReadQuarantined,
-    ReadSetAside,
-    ReadSketch,
-    ReadSuccessor,
-    ReadTail,
-    ReadValues,
-    SetAside,
-)
+from ...log import requests
 from ...log.row_checks import check_answer
 from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
@@ -69,20 +40,20 @@ async def answer(fetch: Fetch, request: Request[Any]) -> Any:
     return found
 
 
-async def _heads(fetch: Fetch, request: ReadHeads) -> list[bytes]:
+async def _heads(fetch: Fetch, request: requests.ReadHeads) -> list[bytes]:
     rows = await fetch("SELECT key FROM {log}.heads ORDER BY key LIMIT $1", request.limit)
     return [key for (key,) in rows]
 
 
-async def _leaves(fetch: Fetch, request: ReadLeaves) -> dict[bytes, Leaf]:
+async def _leaves(fetch: Fetch, request: requests.ReadLeaves) -> dict[bytes, requests.Leaf]:
     rows = await fetch("SELECT key, seq, branch FROM {log}.entries WHERE key = ANY($1::bytea[])", request.keys)
-    return {key: Leaf(seq, branch) for key, seq, branch in rows}
+    return {key: requests.Leaf(seq, branch) for key, seq, branch in rows}
 
 
 _VALUES = cut("SELECT key, value FROM {log}.entries WHERE key = ANY($1::bytea[])", "key")
 
 
-async def _values(fetch: Fetch, request: ReadValues) -> dict[bytes, bytes]:
+async def _values(fetch: Fetch, request: requests.ReadValues) -> dict[bytes, bytes]:
     rows = await fetch(_VALUES, request.keys)
     return {key: value for key, value, _ in rows}
 
@@ -91,62 +62,62 @@ _PAGE = "SELECT key, value FROM {log}.entries WHERE key > $1 AND key < $2 AND ($
 _PAGE_UP, _PAGE_DOWN = cut(_PAGE, "key"), cut(_PAGE.replace("LIMIT", "DESC LIMIT"), "key DESC")
 
 
-async def _page(fetch: Fetch, request: ReadPage) -> list[tuple[bytes, bytes]]:
+async def _page(fetch: Fetch, request: requests.ReadPage) -> list[tuple[bytes, bytes]]:
     statement = _PAGE_DOWN if request.reverse else _PAGE_UP
     rows = await fetch(statement, request.after or b"", request.before or _KEY_END, request.limit, request.seq_max)
     return [(key, value) for key, value, _ in rows]
 
 
-async def _tail(fetch: Fetch, request: ReadTail) -> list[tuple[int, bytes]]:
+async def _tail(fetch: Fetch, request: requests.ReadTail) -> list[tuple[int, bytes]]:
     return [(seq, value) for seq, value, _ in await fetch(TAIL, request.seq, request.limit)]
 
 
 _LAST = "greatest((SELECT max(seq) FROM {log}.entries), seq_used)"
 
 
-async def _count(fetch: Fetch, request: ReadCount) -> tuple[int, int]:
+async def _count(fetch: Fetch, request: requests.ReadCount) -> tuple[int, int]:
     count = "count(*)" if request.counted else "0"
     ((count, last),) = await fetch(f"SELECT (SELECT {count} FROM {{log}}.entries LIMIT 1), {_LAST} FROM {{log}}.log")
     return count or 0, last
 
 
-async def _place(fetch: Fetch, request: ReadPlace) -> Place:
+async def _place(fetch: Fetch, request: requests.ReadPlace) -> requests.Place:
     statement = f"SELECT generation, {_LAST}, (SELECT key FROM {{log}}.entries WHERE seq = $1) FROM {{log}}.log"
     (row,) = await fetch(statement, request.seq)
-    return Place(*row)
+    return requests.Place(*row)
 
 
-async def _sketch(fetch: Fetch, request: ReadSketch) -> KeptSketch | None:
+async def _sketch(fetch: Fetch, request: requests.ReadSketch) -> requests.KeptSketch | None:
     rows = await fetch("SELECT seq, symbols FROM {log}.sketch")
-    return KeptSketch(*rows[0]) if rows else None
+    return requests.KeptSketch(*rows[0]) if rows else None
 
 
-async def _branch_tips(fetch: Fetch, request: ReadBranchTips) -> dict[int, int]:
+async def _branch_tips(fetch: Fetch, request: requests.ReadBranchTips) -> dict[int, int]:
     statement = """
         SELECT b.branch, (SELECT max(e.clock) FROM {log}.entries e WHERE e.branch = b.branch) FROM unnest($1::integer[]) b (branch)
         UNION ALL SELECT -1, coalesce((SELECT max(branch) FROM {log}.entries), -1)"""
     return {branch: clock for branch, clock in await fetch(statement, request.branches) if clock is not None}
 
 
-async def _positions(fetch: Fetch, request: ReadPositions) -> dict[Position, bytes]:
+async def _positions(fetch: Fetch, request: requests.ReadPositions) -> dict[requests.Position, bytes]:
     statement = """
         SELECT e.branch, e.clock, e.key FROM unnest($1::integer[], $2::bigint[]) p (branch, clock)
         JOIN {log}.entries e ON e.branch = p.branch AND e.clock = p.clock"""
     rows = await fetch(statement, [at.branch for at in request.at], [at.clock for at in request.at])
-    return {Position(branch, clock): key for branch, clock, key in rows}
+    return {requests.Position(branch, clock): key for branch, clock, key in rows}
 
 
-async def _successor(fetch: Fetch, request: ReadSuccessor) -> Position | None:
+async def _successor(fetch: Fetch, request: requests.ReadSuccessor) -> requests.Position | None:
     ((clock,),) = await fetch("SELECT min(clock) FROM {log}.entries WHERE branch = $1 AND clock > $2", *request.at)
-    return None if clock is None else Position(request.at.branch, clock)
+    return None if clock is None else requests.Position(request.at.branch, clock)
 
 
-async def _links_to(fetch: Fetch, request: ReadLinksTo) -> list[Position]:
+async def _links_to(fetch: Fetch, request: requests.ReadLinksTo) -> list[requests.Position]:
     statement = "SELECT child_branch, child_clock FROM {log}.links WHERE parent_branch = $1 AND parent_clock = $2 ORDER BY 1, 2"
-    return [Position(*row) for row in await fetch(statement, *request.at)]
+    return [requests.Position(*row) for row in await fetch(statement, *request.at)]
 
 
-async def _links_down(fetch: Fetch, request: ReadLinksDown) -> Position | None:
+async def _links_down(fetch: Fetch, request: requests.ReadLinksDown) -> requests.Position | None:
     # Reach never falls along a branch, so the last link in time has the highest.
     statement = """
         SELECT p.branch, coalesce((
@@ -155,10 +126,10 @@ async def _links_down(fetch: Fetch, request: ReadLinksDown) -> Position | None:
         FROM (SELECT min(parent_branch) AS branch FROM {log}.links WHERE child_branch = $1 AND parent_branch > $3) p
         WHERE p.branch IS NOT NULL"""
     rows = await fetch(statement, *request.at, request.beyond)
-    return Position(*rows[0]) if rows else None
+    return requests.Position(*rows[0]) if rows else None
 
 
-async def _links_up(fetch: Fetch, request: ReadLinksUp) -> Position | None:
+async def _links_up(fetch: Fetch, request: requests.ReadLinksUp) -> requests.Position | None:
     statement = """
         SELECT c.branch, coalesce((
             SELECT l.child_clock FROM {log}.links l WHERE l.parent_branch = $1 AND l.child_branch = c.branch AND l.reach >= $2
@@ -166,46 +137,46 @@ async def _links_up(fetch: Fetch, request: ReadLinksUp) -> Position | None:
         FROM (SELECT min(child_branch) AS branch FROM {log}.links WHERE parent_branch = $1 AND child_branch > $3) c
         WHERE c.branch IS NOT NULL"""
     rows = await fetch(statement, *request.at, request.beyond)
-    return Position(*rows[0]) if rows else None
+    return requests.Position(*rows[0]) if rows else None
 
 
 _RECORD = "key, value, rule, reason, since"
 
 
-async def _quarantined(fetch: Fetch, request: ReadQuarantined) -> dict[bytes, Aside]:
+async def _quarantined(fetch: Fetch, request: requests.ReadQuarantined) -> dict[bytes, requests.Aside]:
     rows = await fetch("SELECT key, rule, reason, since FROM {log}.quarantine WHERE key = ANY($1::bytea[])", request.keys)
-    return {key: Aside(*record) for key, *record in rows}
+    return {key: requests.Aside(*record) for key, *record in rows}
 
 
 _QUARANTINE = cut(f"SELECT {_RECORD} FROM {{log}}.quarantine WHERE key > $1 ORDER BY key LIMIT $2", "key")
 _QUARANTINE_OF = _QUARANTINE.replace("key > $1", "key > $1 AND key = ANY($3::bytea[])")
 
 
-async def _quarantine(fetch: Fetch, request: ReadQuarantine) -> list[Quarantined]:
+async def _quarantine(fetch: Fetch, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
     after = request.after or b""
     if request.keys is None:
         rows = await fetch(_QUARANTINE, after, request.limit)
     else:
         rows = await fetch(_QUARANTINE_OF, after, request.limit, request.keys)
-    return [Quarantined(*row[:-1]) for row in rows]
+    return [requests.Quarantined(*row[:-1]) for row in rows]
 
 
-async def _quarantine_count(fetch: Fetch, request: ReadQuarantineCount) -> tuple[int, int]:
+async def _quarantine_count(fetch: Fetch, request: requests.ReadQuarantineCount) -> tuple[int, int]:
     (row,) = await fetch("SELECT count(*), count(*) FILTER (WHERE since >= $1) FROM {log}.quarantine", request.since)
     return row[0], row[1]
 
 
-async def _applications(fetch: Fetch, request: ReadApplications) -> list[Applied]:
-    return [Applied(*row) for row in await fetch("SELECT name, version, behind FROM {log}.applications ORDER BY name")]
+async def _applications(fetch: Fetch, request: requests.ReadApplications) -> list[requests.Applied]:
+    return [requests.Applied(*row) for row in await fetch("SELECT name, version, behind FROM {log}.applications ORDER BY name")]
 
 
-async def _set_aside(fetch: Fetch, request: ReadSetAside) -> list[SetAside]:
+async def _set_aside(fetch: Fetch, request: requests.ReadSetAside) -> list[requests.SetAside]:
     columns = "key, application, kind, reason, since"
     statement = f"SELECT {columns} FROM {{log}}.set_aside WHERE (key, application) > ($1, $2) ORDER BY key, application LIMIT $3"
-    return [SetAside(*row) for row in await fetch(statement, *(request.after or (b"", "")), request.limit)]
+    return [requests.SetAside(*row) for row in await fetch(statement, *(request.after or (b"", "")), request.limit)]
 
 
-async def _cursor(fetch: Fetch, request: ReadCursor) -> int | None:
+async def _cursor(fetch: Fetch, request: requests.ReadCursor) -> int | None:
     check_name(request.name)
     rows = await fetch("SELECT seq FROM {log}.cursors WHERE name = $1", request.name)
     return rows[0][0] if rows else None
@@ -272,29 +243,29 @@ def _run(
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
-    ReadApplications: _applications,
-    ReadBranchTips: _branch_tips,
-    ReadCount: _count,
-    ReadCursor: _cursor,
-    ReadHeads: _heads,
-    ReadLeaves: _leaves,
-    ReadLinksDown: _links_down,
-    ReadLinksTo: _links_to,
-    ReadLinksUp: _links_up,
+    requests.ReadApplications: _applications,
+    requests.ReadBranchTips: _branch_tips,
+    requests.ReadCount: _count,
+    requests.ReadCursor: _cursor,
+    requests.ReadHeads: _heads,
+    requests.ReadLeaves: _leaves,
+    requests.ReadLinksDown: _links_down,
+    requests.ReadLinksTo: _links_to,
+    requests.ReadLinksUp: _links_up,
     ReadNodes: _nodes,
-    ReadPage: _page,
-    ReadPlace: _place,
-    ReadPositions: _positions,
-    ReadQuarantine: _quarantine,
-    ReadQuarantineCount: _quarantine_count,
-    ReadQuarantined: _quarantined,
+    requests.ReadPage: _page,
+    requests.ReadPlace: _place,
+    requests.ReadPositions: _positions,
+    requests.ReadQuarantine: _quarantine,
+    requests.ReadQuarantineCount: _quarantine_count,
+    requests.ReadQuarantined: _quarantined,
     ReadRoot: _root,
     ReadRuns: _runs,
-    ReadSketch: _sketch,
-    ReadSetAside: _set_aside,
-    ReadSuccessor: _successor,
-    ReadTail: _tail,
-    ReadValues: _values,
+    requests.ReadSketch: _sketch,
+    requests.ReadSetAside: _set_aside,
+    requests.ReadSuccessor: _successor,
+    requests.ReadTail: _tail,
+    requests.ReadValues: _values,
     **FSCK_ANSWERS,
 }
 
@@ -347,13 +318,14 @@ async def catch_up(fetch: Fetch, tail: WriterCache, known: State, listener_lock:
     if found == known:
         return found, now["is_heard"]
     tail.forget()
-    tail.learn(ReadCount(counted=False), (0, found.seq))
+    tail.learn(requests.ReadCount(counted=False), (0, found.seq))
     heads = sorted(row["key"] for row in rows if row["level"] == -3)
-    tail.learn(ReadHeads(HEADS_MAX + 1), heads)
-    tail.learn(ReadLeaves(heads), {row["key"]: Leaf(row["seq"], row["branch"]) for row in rows if row["level"] == -3})
-    tail.learn(ReadBranchTips([]), {-1: next((row["branch"] for row in rows if row["level"] == -2 and row["branch"] is not None), -1)})
-    applications = [Applied(row["key"].decode(), row["branch"], row["number"]) for row in rows if row["level"] == -4]
-    tail.learn(ReadApplications(), sorted(applications))
+    tail.learn(requests.ReadHeads(HEADS_MAX + 1), heads)
+    tail.learn(requests.ReadLeaves(heads), {row["key"]: requests.Leaf(row["seq"], row["branch"]) for row in rows if row["level"] == -3})
+    tip = next((row["branch"] for row in rows if row["level"] == -2 and row["branch"] is not None), -1)
+    tail.learn(requests.ReadBranchTips([]), {-1: tip})
+    applications = [requests.Applied(row["key"].decode(), row["branch"], row["number"]) for row in rows if row["level"] == -4]
+    tail.learn(requests.ReadApplications(), sorted(applications))
     runs = {row["level"]: _run(row["level"], row["key"], row["hash"], None, row["keys"], row["hashes"]) for row in rows if row["level"] > 0}
     for level, run in runs.items():
         tail.learn(ReadRuns(level, [None]), [run])

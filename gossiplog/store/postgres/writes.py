@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ...errors import LocalProtocolError
-from ...log.fsck_requests import SEQ_USED_MAX, ClearDerived, TakeEntries
-from ...log.requests import WriteApplication, WriteCursor, WriteEntries, WriteQuarantine, WriteSetAside, WriteSketch
+from ...log import fsck_requests, requests
 from ...plan import Request
 
 __all__ = ["WRITES", "Statement", "as_script", "check_name", "is_write", "statements_of"]
@@ -69,7 +68,7 @@ _REMOVE_NODES = """
     DELETE FROM {log}.nodes n USING unnest($1::integer[], $2::bytea[]) g (level, key) WHERE n.level = g.level AND n.key = g.key"""
 
 
-def _write_entries(request: WriteEntries) -> list[Statement]:
+def _write_entries(request: requests.WriteEntries) -> list[Statement]:
     rows = request.rows
     columns: list[list[Any]] = [
         [row.seq for row in rows],
@@ -100,7 +99,7 @@ _SET_ASIDE = """
     SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::text[], $4::text[], $5::double precision[]) ON CONFLICT DO NOTHING"""
 
 
-def _write_quarantine(request: WriteQuarantine) -> list[Statement]:
+def _write_quarantine(request: requests.WriteQuarantine) -> list[Statement]:
     statements: list[Statement] = []
     if request.remove:
         statements.append(("DELETE FROM {log}.quarantine WHERE key = ANY($1::bytea[])", [list(request.remove)]))
@@ -121,7 +120,7 @@ _APPLIED = """
     ON CONFLICT (name) DO UPDATE SET version = excluded.version, behind = excluded.behind, changes = a.changes + 1"""
 
 
-def _write_application(request: WriteApplication) -> list[Statement]:
+def _write_application(request: requests.WriteApplication) -> list[Statement]:
     return [(_APPLIED, [[column] for column in request.applied])]
 
 
@@ -130,7 +129,7 @@ _NOTE = """
     SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::double precision[])"""
 
 
-def _write_set_aside(request: WriteSetAside) -> list[Statement]:
+def _write_set_aside(request: requests.WriteSetAside) -> list[Statement]:
     forgotten = [*(request.remove or []), *[record.key for record in request.add]]
     forget = "DELETE FROM {log}.set_aside WHERE application = ANY($1::text[])"
     statements: list[Statement] = []
@@ -144,7 +143,7 @@ def _write_set_aside(request: WriteSetAside) -> list[Statement]:
     return statements
 
 
-def _write_cursor(request: WriteCursor) -> list[Statement]:
+def _write_cursor(request: requests.WriteCursor) -> list[Statement]:
     check_name(request.name)
     if request.seq is None:
         return [("DELETE FROM {log}.cursors WHERE name = ANY($1::text[])", [[request.name]])]
@@ -154,7 +153,7 @@ def _write_cursor(request: WriteCursor) -> list[Statement]:
     return [(statement, [[request.name], [request.seq]])]
 
 
-def _write_sketch(request: WriteSketch) -> list[Statement]:
+def _write_sketch(request: requests.WriteSketch) -> list[Statement]:
     if request.kept is None:
         return [("DELETE FROM {log}.sketch", [])]
     statement = """
@@ -163,7 +162,7 @@ def _write_sketch(request: WriteSketch) -> list[Statement]:
     return [(statement, [[request.kept.seq], [request.kept.symbols]])]
 
 
-def _clear_derived(request: ClearDerived) -> list[Statement]:
+def _clear_derived(request: fsck_requests.ClearDerived) -> list[Statement]:
     return [
         ("UPDATE {log}.log SET epoch = epoch + 1", []),
         ("UPDATE {log}.entries SET clock = NULL, branch = NULL, key = NULL, hash = NULL", []),
@@ -171,8 +170,8 @@ def _clear_derived(request: ClearDerived) -> list[Statement]:
     ]
 
 
-def _take_entries(request: TakeEntries) -> list[Statement]:
-    used = [seq for seq in request.seqs if seq <= SEQ_USED_MAX]
+def _take_entries(request: fsck_requests.TakeEntries) -> list[Statement]:
+    used = [seq for seq in request.seqs if seq <= fsck_requests.SEQ_USED_MAX]
     return [
         ("UPDATE {log}.log SET seq_used = greatest(seq_used, (SELECT max(seq) FROM unnest($1::bigint[]) g (seq)))", [used]),
         ("DELETE FROM {log}.entries WHERE seq = ANY($1::bigint[])", [list(request.seqs)]),
@@ -180,14 +179,14 @@ def _take_entries(request: TakeEntries) -> list[Statement]:
 
 
 WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {
-    ClearDerived: _clear_derived,
-    TakeEntries: _take_entries,
-    WriteApplication: _write_application,
-    WriteCursor: _write_cursor,
-    WriteEntries: _write_entries,
-    WriteQuarantine: _write_quarantine,
-    WriteSketch: _write_sketch,
-    WriteSetAside: _write_set_aside,
+    fsck_requests.ClearDerived: _clear_derived,
+    fsck_requests.TakeEntries: _take_entries,
+    requests.WriteApplication: _write_application,
+    requests.WriteCursor: _write_cursor,
+    requests.WriteEntries: _write_entries,
+    requests.WriteQuarantine: _write_quarantine,
+    requests.WriteSketch: _write_sketch,
+    requests.WriteSetAside: _write_set_aside,
 }
 
 

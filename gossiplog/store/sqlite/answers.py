@@ -10,43 +10,8 @@ from typing import Any
 
 from ...entry.message import Entry
 from ...errors import DamagedLog, DecodeError
+from ...log import requests
 from ...log.page import PAGE_BYTES_MAX, cut_page
-from ...log.requests import (
-    Applied,
-    Aside,
-    KeptSketch,
-    Leaf,
-    Place,
-    Position,
-    Quarantined,
-    ReadApplications,
-    ReadBranchTips,
-    ReadCount,
-    ReadCursor,
-    ReadHeads,
-    ReadLeaves,
-    ReadLinksDown,
-    ReadLinksTo,
-    ReadLinksUp,
-    ReadPage,
-    ReadPlace,
-    ReadPositions,
-    ReadQuarantine,
-    ReadQuarantineCount,
-    ReadQuarantined,
-    ReadSetAside,
-    ReadSketch,
-    ReadSuccessor,
-    ReadTail,
-    ReadValues,
-    SetAside,
-    WriteApplication,
-    WriteCursor,
-    WriteEntries,
-    WriteQuarantine,
-    WriteSetAside,
-    WriteSketch,
-)
 from ...log.row_checks import check_answer
 from ...plan import Request
 from ...tree.node import ANCHOR_HASH, Node, ReadNodes, ReadRoot, ReadRuns, Run
@@ -124,17 +89,17 @@ def _cut_values(rows: Iterable[tuple[Any, Any]]) -> list[tuple[Any, bytes]]:
     return page
 
 
-def _heads(db: BoundedConnection, request: ReadHeads) -> list[bytes]:
+def _heads(db: BoundedConnection, request: requests.ReadHeads) -> list[bytes]:
     limit = db.nodes_max if request.limit is None else request.limit
     return [key for (key,) in db.execute("SELECT key FROM gossiplog_heads ORDER BY key LIMIT ?", (limit,))]
 
 
-def _leaves(db: BoundedConnection, request: ReadLeaves) -> dict[bytes, Leaf]:
+def _leaves(db: BoundedConnection, request: requests.ReadLeaves) -> dict[bytes, requests.Leaf]:
     rows = _select_in(db, "SELECT key, seq, branch FROM gossiplog_leaves WHERE key IN", request.keys)
-    return {key: Leaf(seq, branch) for key, seq, branch in rows}
+    return {key: requests.Leaf(seq, branch) for key, seq, branch in rows}
 
 
-def _values(db: BoundedConnection, request: ReadValues) -> dict[bytes, bytes]:
+def _values(db: BoundedConnection, request: requests.ReadValues) -> dict[bytes, bytes]:
     select = "SELECT l.key, e.value FROM gossiplog_leaves l JOIN gossiplog_entries e ON e.seq = l.seq WHERE l.key IN"
     return dict(_cut_values(_select_in(db, select, request.keys)))
 
@@ -144,14 +109,14 @@ _KEY_END = b"\xff" * 21
 """Above every key: no key is longer than 20 bytes."""
 
 
-def _page(db: BoundedConnection, request: ReadPage) -> list[tuple[bytes, bytes]]:
+def _page(db: BoundedConnection, request: requests.ReadPage) -> list[tuple[bytes, bytes]]:
     # What is compared with nothing costs nothing.
     early, seq_max = ("", ()) if request.seq_max is None else (" AND +l.seq <= ?", (request.seq_max,))
     statement = f"{_PAGE}{early} ORDER BY l.key{' DESC' if request.reverse else ''} LIMIT ?"
     return _cut_values(db.execute(statement, (request.after or b"", request.before or _KEY_END, *seq_max, request.limit)))
 
 
-def _tail(db: BoundedConnection, request: ReadTail) -> list[tuple[int, bytes]]:
+def _tail(db: BoundedConnection, request: requests.ReadTail) -> list[tuple[int, bytes]]:
     statement = "SELECT seq, value FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
     return _cut_values(db.execute(statement, (request.seq, request.limit)))
 
@@ -159,13 +124,13 @@ def _tail(db: BoundedConnection, request: ReadTail) -> list[tuple[int, bytes]]:
 _LAST = "SELECT max(coalesce((SELECT max(seq) FROM gossiplog_entries), 0), (SELECT seq_used FROM gossiplog_generation))"
 
 
-def _count(db: BoundedConnection, request: ReadCount) -> tuple[int, int]:
+def _count(db: BoundedConnection, request: requests.ReadCount) -> tuple[int, int]:
     # What has a condition is counted row by row, in steps that are bounded, where all of a table is one step.
     count = db.execute("SELECT count(*) FROM gossiplog_positions WHERE branch >= 0").fetchone()[0] if request.counted else 0
     return count, db.execute(_LAST).fetchone()[0]
 
 
-def _place(db: BoundedConnection, request: ReadPlace) -> Place:
+def _place(db: BoundedConnection, request: requests.ReadPlace) -> requests.Place:
     (generation,) = db.execute("SELECT name FROM gossiplog_generation").fetchone()
     row = db.execute("SELECT value FROM gossiplog_entries WHERE seq = ?", (request.seq,)).fetchone()
     try:
@@ -173,10 +138,10 @@ def _place(db: BoundedConnection, request: ReadPlace) -> Place:
     except DecodeError:
         # Whoever reads the entry hears of that.
         key = None
-    return Place(generation, db.execute(_LAST).fetchone()[0], key)
+    return requests.Place(generation, db.execute(_LAST).fetchone()[0], key)
 
 
-def _branch_tips(db: BoundedConnection, request: ReadBranchTips) -> dict[int, int]:
+def _branch_tips(db: BoundedConnection, request: requests.ReadBranchTips) -> dict[int, int]:
     tips = {}
     for branch in request.branches:
         (clock,) = db.execute("SELECT max(clock) FROM gossiplog_positions WHERE branch = ?", (branch,)).fetchone()
@@ -187,7 +152,7 @@ def _branch_tips(db: BoundedConnection, request: ReadBranchTips) -> dict[int, in
     return tips
 
 
-def _positions(db: BoundedConnection, request: ReadPositions) -> dict[Position, bytes]:
+def _positions(db: BoundedConnection, request: requests.ReadPositions) -> dict[requests.Position, bytes]:
     statement = "SELECT e.value FROM gossiplog_positions p JOIN gossiplog_entries e ON e.seq = p.seq WHERE p.branch = ? AND p.clock = ?"
     found = {}
     for at in request.at:
@@ -197,18 +162,18 @@ def _positions(db: BoundedConnection, request: ReadPositions) -> dict[Position, 
     return found
 
 
-def _successor(db: BoundedConnection, request: ReadSuccessor) -> Position | None:
+def _successor(db: BoundedConnection, request: requests.ReadSuccessor) -> requests.Position | None:
     statement = "SELECT min(clock) FROM gossiplog_positions WHERE branch = ? AND clock > ?"
     (clock,) = db.execute(statement, request.at).fetchone()
-    return None if clock is None else Position(request.at.branch, clock)
+    return None if clock is None else requests.Position(request.at.branch, clock)
 
 
-def _links_to(db: BoundedConnection, request: ReadLinksTo) -> list[Position]:
+def _links_to(db: BoundedConnection, request: requests.ReadLinksTo) -> list[requests.Position]:
     statement = "SELECT child_branch, child_clock FROM gossiplog_links WHERE parent_branch = ? AND parent_clock = ? ORDER BY 1, 2"
-    return [Position(*row) for row in db.execute(statement, request.at)]
+    return [requests.Position(*row) for row in db.execute(statement, request.at)]
 
 
-def _links_down(db: BoundedConnection, request: ReadLinksDown) -> Position | None:
+def _links_down(db: BoundedConnection, request: requests.ReadLinksDown) -> requests.Position | None:
     branch, clock = request.at
     statement = "SELECT min(parent_branch) FROM gossiplog_links WHERE child_branch = ? AND parent_branch > ?"
     (parent_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
@@ -220,10 +185,10 @@ def _links_down(db: BoundedConnection, request: ReadLinksDown) -> Position | Non
         " ORDER BY child_clock DESC, parent_clock DESC LIMIT 1"
     )
     row = db.execute(statement, (branch, parent_branch, clock)).fetchone()
-    return Position(parent_branch, row[0] if row else 0)
+    return requests.Position(parent_branch, row[0] if row else 0)
 
 
-def _links_up(db: BoundedConnection, request: ReadLinksUp) -> Position | None:
+def _links_up(db: BoundedConnection, request: requests.ReadLinksUp) -> requests.Position | None:
     branch, clock = request.at
     statement = "SELECT min(child_branch) FROM gossiplog_links WHERE parent_branch = ? AND child_branch > ?"
     (child_branch,) = db.execute(statement, (branch, request.beyond)).fetchone()
@@ -234,46 +199,46 @@ def _links_up(db: BoundedConnection, request: ReadLinksUp) -> Position | None:
         " ORDER BY reach, child_clock LIMIT 1"
     )
     row = db.execute(statement, (branch, child_branch, clock)).fetchone()
-    return Position(child_branch, row[0] if row else 0)
+    return requests.Position(child_branch, row[0] if row else 0)
 
 
-def _quarantined(db: BoundedConnection, request: ReadQuarantined) -> dict[bytes, Aside]:
+def _quarantined(db: BoundedConnection, request: requests.ReadQuarantined) -> dict[bytes, requests.Aside]:
     rows = _select_in(db, "SELECT key, rule, reason, since FROM gossiplog_quarantine WHERE key IN", request.keys)
-    return {key: Aside(*record) for key, *record in rows}
+    return {key: requests.Aside(*record) for key, *record in rows}
 
 
 _RECORD = "SELECT key, value, rule, reason, since FROM gossiplog_quarantine WHERE key"
 
 
-def _quarantine(db: BoundedConnection, request: ReadQuarantine) -> list[Quarantined]:
+def _quarantine(db: BoundedConnection, request: requests.ReadQuarantine) -> list[requests.Quarantined]:
     after = request.after or b""
     rows: Iterable[Any] = db.execute(f"{_RECORD} > ? ORDER BY key LIMIT ?", (after, request.limit))
     if request.keys is not None:
         wanted = sorted(key for key in request.keys if key > after)
         rows = islice((row for key in wanted for row in db.execute(f"{_RECORD} = ?", (key,))), request.limit)
-    return [Quarantined(*row) for row in cut_page(rows)]
+    return [requests.Quarantined(*row) for row in cut_page(rows)]
 
 
-def _quarantine_count(db: BoundedConnection, request: ReadQuarantineCount) -> tuple[int, int]:
+def _quarantine_count(db: BoundedConnection, request: requests.ReadQuarantineCount) -> tuple[int, int]:
     # The time lies after VALUE, which would have to be read past.
     lately = "0" if request.since is None else "count(*) FILTER (WHERE since >= :since)"
     row: tuple[int, int] = db.execute(f"SELECT count(*), {lately} FROM gossiplog_quarantine", {"since": request.since}).fetchone()
     return row
 
 
-def _cursor(db: BoundedConnection, request: ReadCursor) -> int | None:
+def _cursor(db: BoundedConnection, request: requests.ReadCursor) -> int | None:
     row = db.execute("SELECT seq FROM gossiplog_cursors WHERE name = ?", (request.name,)).fetchone()
     if row is not None and type(row[0]) is not int:
         raise DamagedLog(f"the cursor {request.name!r} stands at what is no number")
     return None if row is None else row[0]
 
 
-def _sketch(db: BoundedConnection, request: ReadSketch) -> KeptSketch | None:
+def _sketch(db: BoundedConnection, request: requests.ReadSketch) -> requests.KeptSketch | None:
     row = db.execute("SELECT seq, symbols FROM gossiplog_sketch").fetchone()
-    return None if row is None else KeptSketch(*row)
+    return None if row is None else requests.KeptSketch(*row)
 
 
-def _write_sketch(db: BoundedConnection, request: WriteSketch) -> None:
+def _write_sketch(db: BoundedConnection, request: requests.WriteSketch) -> None:
     if request.kept is None:
         db.execute("DELETE FROM gossiplog_sketch")
         return
@@ -283,7 +248,7 @@ def _write_sketch(db: BoundedConnection, request: WriteSketch) -> None:
     db.execute(statement, request.kept)
 
 
-def _write_cursor(db: BoundedConnection, request: WriteCursor) -> None:
+def _write_cursor(db: BoundedConnection, request: requests.WriteCursor) -> None:
     if request.seq is None:
         db.execute("DELETE FROM gossiplog_cursors WHERE name = ?", (request.name,))
         return
@@ -291,7 +256,7 @@ def _write_cursor(db: BoundedConnection, request: WriteCursor) -> None:
     db.execute(statement, (request.name, request.seq))
 
 
-def _write_entries(db: BoundedConnection, request: WriteEntries) -> None:
+def _write_entries(db: BoundedConnection, request: requests.WriteEntries) -> None:
     rows = request.rows
     db.executemany("INSERT INTO gossiplog_entries VALUES (?, ?)", [(row.seq, _blob(row.value)) for row in rows])
     # In key order, which keeps the pages of the index full.
@@ -312,25 +277,25 @@ def _write_entries(db: BoundedConnection, request: WriteEntries) -> None:
         )
 
 
-def _write_quarantine(db: BoundedConnection, request: WriteQuarantine) -> None:
+def _write_quarantine(db: BoundedConnection, request: requests.WriteQuarantine) -> None:
     db.executemany("DELETE FROM gossiplog_quarantine WHERE key = ?", [(key,) for key in request.remove])
     db.executemany("INSERT OR IGNORE INTO gossiplog_quarantine VALUES (?, ?, ?, ?, ?)", request.add)
 
 
-def _applications(db: BoundedConnection, request: ReadApplications) -> list[Applied]:
-    return list(map(Applied._make, db.execute("SELECT name, version, behind FROM gossiplog_applications ORDER BY name")))
+def _applications(db: BoundedConnection, request: requests.ReadApplications) -> list[requests.Applied]:
+    return list(map(requests.Applied._make, db.execute("SELECT name, version, behind FROM gossiplog_applications ORDER BY name")))
 
 
-def _write_application(db: BoundedConnection, request: WriteApplication) -> None:
+def _write_application(db: BoundedConnection, request: requests.WriteApplication) -> None:
     db.execute("INSERT OR REPLACE INTO gossiplog_applications VALUES (?, ?, ?)", request.applied)
 
 
-def _set_aside(db: BoundedConnection, request: ReadSetAside) -> list[SetAside]:
+def _set_aside(db: BoundedConnection, request: requests.ReadSetAside) -> list[requests.SetAside]:
     statement = "SELECT * FROM gossiplog_set_aside WHERE (key, application) > (?, ?) ORDER BY key, application LIMIT ?"
-    return list(map(SetAside._make, db.execute(statement, (*(request.after or (b"", "")), request.limit))))
+    return list(map(requests.SetAside._make, db.execute(statement, (*(request.after or (b"", "")), request.limit))))
 
 
-def _write_set_aside(db: BoundedConnection, request: WriteSetAside) -> None:
+def _write_set_aside(db: BoundedConnection, request: requests.WriteSetAside) -> None:
     if request.remove is None:
         db.execute("DELETE FROM gossiplog_set_aside WHERE application = ?", (request.application,))
     else:
@@ -399,34 +364,34 @@ def _children(db: BoundedConnection, level: int, low: bytes, end: bytes, most: i
 
 
 ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
-    ReadApplications: _applications,
-    ReadBranchTips: _branch_tips,
-    ReadCount: _count,
-    ReadCursor: _cursor,
-    ReadHeads: _heads,
-    ReadLeaves: _leaves,
-    ReadLinksDown: _links_down,
-    ReadLinksTo: _links_to,
-    ReadLinksUp: _links_up,
+    requests.ReadApplications: _applications,
+    requests.ReadBranchTips: _branch_tips,
+    requests.ReadCount: _count,
+    requests.ReadCursor: _cursor,
+    requests.ReadHeads: _heads,
+    requests.ReadLeaves: _leaves,
+    requests.ReadLinksDown: _links_down,
+    requests.ReadLinksTo: _links_to,
+    requests.ReadLinksUp: _links_up,
     ReadNodes: _nodes,
-    ReadPage: _page,
-    ReadPlace: _place,
-    ReadPositions: _positions,
-    ReadQuarantine: _quarantine,
-    ReadQuarantineCount: _quarantine_count,
-    ReadQuarantined: _quarantined,
+    requests.ReadPage: _page,
+    requests.ReadPlace: _place,
+    requests.ReadPositions: _positions,
+    requests.ReadQuarantine: _quarantine,
+    requests.ReadQuarantineCount: _quarantine_count,
+    requests.ReadQuarantined: _quarantined,
     ReadRoot: _root,
     ReadRuns: _runs,
-    ReadSketch: _sketch,
-    ReadSetAside: _set_aside,
-    ReadSuccessor: _successor,
-    ReadTail: _tail,
-    ReadValues: _values,
-    WriteApplication: _write_application,
-    WriteCursor: _write_cursor,
-    WriteEntries: _write_entries,
-    WriteQuarantine: _write_quarantine,
-    WriteSketch: _write_sketch,
-    WriteSetAside: _write_set_aside,
+    requests.ReadSketch: _sketch,
+    requests.ReadSetAside: _set_aside,
+    requests.ReadSuccessor: _successor,
+    requests.ReadTail: _tail,
+    requests.ReadValues: _values,
+    requests.WriteApplication: _write_application,
+    requests.WriteCursor: _write_cursor,
+    requests.WriteEntries: _write_entries,
+    requests.WriteQuarantine: _write_quarantine,
+    requests.WriteSketch: _write_sketch,
+    requests.WriteSetAside: _write_set_aside,
     **FSCK_ANSWERS,
 }

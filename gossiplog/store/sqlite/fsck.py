@@ -6,26 +6,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from ...log.fsck_requests import (
-    SEQ_USED_MAX,
-    ClearDerived,
-    LeafRow,
-    PositionRow,
-    ReadCursors,
-    ReadDefects,
-    ReadEntryRows,
-    ReadLeafPage,
-    ReadLinkPage,
-    ReadLinkRows,
-    ReadNodePage,
-    ReadPositionPage,
-    ReadPositionRows,
-    ReadTableCounts,
-    TableCounts,
-    TakeEntries,
-)
+from ...log import fsck_requests, requests
 from ...log.page import cut_page
-from ...log.requests import BranchLink, Position
 from ...plan import Request
 from .schema import has_expressions
 
@@ -34,11 +16,13 @@ __all__ = ["FSCK_ANSWERS"]
 _DERIVED = ("leaves", "nodes", "heads", "positions", "links")
 
 
-def _counts(db: sqlite3.Connection, request: ReadTableCounts) -> TableCounts:
-    return TableCounts(*[db.execute(f"SELECT count(*) FROM gossiplog_{table} WHERE 1").fetchone()[0] for table in TableCounts._fields])
+def _counts(db: sqlite3.Connection, request: fsck_requests.ReadTableCounts) -> fsck_requests.TableCounts:
+    return fsck_requests.TableCounts(
+        *[db.execute(f"SELECT count(*) FROM gossiplog_{table} WHERE 1").fetchone()[0] for table in fsck_requests.TableCounts._fields]
+    )
 
 
-def _defects(db: sqlite3.Connection, request: ReadDefects) -> list[str]:
+def _defects(db: sqlite3.Connection, request: fsck_requests.ReadDefects) -> list[str]:
     # A check of the whole file looks at its free pages, too; but it evaluates what others have defined on tables of theirs.
     tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'gossiplog!_%' ESCAPE '!'")]
     scopes = tables if has_expressions(db) else [f"{request.limit:d}"]
@@ -46,7 +30,7 @@ def _defects(db: sqlite3.Connection, request: ReadDefects) -> list[str]:
     return [line for line in lines if line != "ok"][: request.limit]
 
 
-def _entry_rows(db: sqlite3.Connection, request: ReadEntryRows) -> list[tuple[int, Any]]:
+def _entry_rows(db: sqlite3.Connection, request: fsck_requests.ReadEntryRows) -> list[tuple[int, Any]]:
     value = "CASE typeof(value) WHEN 'text' THEN CAST(value AS BLOB) ELSE value END"
     statement = f"SELECT seq, {value}, typeof(value) FROM gossiplog_entries WHERE seq > ? ORDER BY seq LIMIT ?"
     rows = cut_page(db.execute(statement, (request.seq, request.limit)))
@@ -54,14 +38,14 @@ def _entry_rows(db: sqlite3.Connection, request: ReadEntryRows) -> list[tuple[in
     return [(seq, value.decode("latin-1") if kind == "text" else value) for seq, value, kind in rows]
 
 
-def _leaf_page(db: sqlite3.Connection, request: ReadLeafPage) -> list[LeafRow]:
+def _leaf_page(db: sqlite3.Connection, request: fsck_requests.ReadLeafPage) -> list[fsck_requests.LeafRow]:
     # Ordered by type first: what is not a blob any more comes before all blobs.
     where, parameters = ("WHERE key > ? ", [request.after]) if request.after is not None else ("", [])
     rows = db.execute(f"SELECT key, hash, seq, branch FROM gossiplog_leaves {where}ORDER BY key LIMIT ?", (*parameters, request.limit))
-    return list(map(LeafRow._make, rows))
+    return list(map(fsck_requests.LeafRow._make, rows))
 
 
-def _node_page(db: sqlite3.Connection, request: ReadNodePage) -> list[tuple[int, bytes]]:
+def _node_page(db: sqlite3.Connection, request: fsck_requests.ReadNodePage) -> list[tuple[int, bytes]]:
     where, parameters = ("WHERE (level, key) > (?, ?) ", [*request.after]) if request.after is not None else ("", [])
     statement = f"SELECT level, key FROM gossiplog_nodes {where}ORDER BY level, key LIMIT ?"
     return db.execute(statement, (*parameters, request.limit)).fetchall()
@@ -70,23 +54,23 @@ def _node_page(db: sqlite3.Connection, request: ReadNodePage) -> list[tuple[int,
 _PREVIOUS = "SELECT max(b.clock) FROM gossiplog_positions b WHERE b.branch = p.branch AND b.clock < p.clock"
 
 
-def _position_rows(db: sqlite3.Connection, request: ReadPositionRows) -> dict[Position, PositionRow]:
+def _position_rows(db: sqlite3.Connection, request: fsck_requests.ReadPositionRows) -> dict[requests.Position, fsck_requests.PositionRow]:
     statement = f"SELECT p.seq, ({_PREVIOUS}) FROM gossiplog_positions p WHERE p.branch = ? AND p.clock = ?"
     found = {}
     for at in request.at:
         row = db.execute(statement, at).fetchone()
         if row is not None:
-            found[at] = PositionRow(at, row[0], row[1] or 0)
+            found[at] = fsck_requests.PositionRow(at, row[0], row[1] or 0)
     return found
 
 
-def _position_page(db: sqlite3.Connection, request: ReadPositionPage) -> list[tuple[Position, int]]:
+def _position_page(db: sqlite3.Connection, request: fsck_requests.ReadPositionPage) -> list[tuple[requests.Position, int]]:
     where, parameters = ("WHERE (branch, clock) > (?, ?) ", [*request.after]) if request.after is not None else ("", [])
     statement = f"SELECT branch, clock, seq FROM gossiplog_positions {where}ORDER BY branch, clock LIMIT ?"
-    return [(Position(branch, clock), seq) for branch, clock, seq in db.execute(statement, (*parameters, request.limit))]
+    return [(requests.Position(branch, clock), seq) for branch, clock, seq in db.execute(statement, (*parameters, request.limit))]
 
 
-def _link_rows(db: sqlite3.Connection, request: ReadLinkRows) -> set[tuple[Position, Position]]:
+def _link_rows(db: sqlite3.Connection, request: fsck_requests.ReadLinkRows) -> set[tuple[requests.Position, requests.Position]]:
     statement = "SELECT 1 FROM gossiplog_links WHERE child_branch = ? AND child_clock = ? AND parent_branch = ? AND parent_clock = ?"
     return {(child, parent) for child, parent in request.between if db.execute(statement, (*child, *parent)).fetchone() is not None}
 
@@ -94,7 +78,7 @@ def _link_rows(db: sqlite3.Connection, request: ReadLinkRows) -> set[tuple[Posit
 _LINK_KEY = "child_branch, parent_branch, child_clock, parent_clock"
 
 
-def _link_page(db: sqlite3.Connection, request: ReadLinkPage) -> list[BranchLink]:
+def _link_page(db: sqlite3.Connection, request: fsck_requests.ReadLinkPage) -> list[requests.BranchLink]:
     where, parameters = "", []
     if request.after is not None:
         child, parent, _ = request.after
@@ -102,39 +86,39 @@ def _link_page(db: sqlite3.Connection, request: ReadLinkPage) -> list[BranchLink
     statement = f"SELECT {_LINK_KEY}, reach FROM gossiplog_links {where}ORDER BY {_LINK_KEY} LIMIT ?"
     rows = db.execute(statement, (*parameters, request.limit))
     return [
-        BranchLink(Position(child, child_clock), Position(parent, parent_clock), reach)
+        requests.BranchLink(requests.Position(child, child_clock), requests.Position(parent, parent_clock), reach)
         for child, parent, child_clock, parent_clock, reach in rows
     ]
 
 
-def _cursors(db: sqlite3.Connection, request: ReadCursors) -> list[tuple[str, int | None]]:
+def _cursors(db: sqlite3.Connection, request: fsck_requests.ReadCursors) -> list[tuple[str, int | None]]:
     rows = db.execute("SELECT name, seq FROM gossiplog_cursors ORDER BY name").fetchall()
     return [(name, seq if type(seq) is int else None) for name, seq in rows]
 
 
-def _clear_derived(db: sqlite3.Connection, request: ClearDerived) -> None:
+def _clear_derived(db: sqlite3.Connection, request: fsck_requests.ClearDerived) -> None:
     for table in _DERIVED:
         db.execute(f"DELETE FROM gossiplog_{table}")
     db.execute("DELETE FROM gossiplog_sketch")
 
 
-def _take_entries(db: sqlite3.Connection, request: TakeEntries) -> None:
-    used = max([seq for seq in request.seqs if seq <= SEQ_USED_MAX], default=0)
+def _take_entries(db: sqlite3.Connection, request: fsck_requests.TakeEntries) -> None:
+    used = max([seq for seq in request.seqs if seq <= fsck_requests.SEQ_USED_MAX], default=0)
     db.execute("UPDATE gossiplog_generation SET seq_used = max(seq_used, ?)", (used,))
     db.executemany("DELETE FROM gossiplog_entries WHERE seq = ?", [(seq,) for seq in request.seqs])
 
 
 FSCK_ANSWERS: dict[type[Request[Any]], Callable[[sqlite3.Connection, Any], Any]] = {
-    ClearDerived: _clear_derived,
-    ReadCursors: _cursors,
-    ReadDefects: _defects,
-    ReadEntryRows: _entry_rows,
-    ReadLeafPage: _leaf_page,
-    ReadLinkPage: _link_page,
-    ReadLinkRows: _link_rows,
-    ReadNodePage: _node_page,
-    ReadPositionPage: _position_page,
-    ReadPositionRows: _position_rows,
-    ReadTableCounts: _counts,
-    TakeEntries: _take_entries,
+    fsck_requests.ClearDerived: _clear_derived,
+    fsck_requests.ReadCursors: _cursors,
+    fsck_requests.ReadDefects: _defects,
+    fsck_requests.ReadEntryRows: _entry_rows,
+    fsck_requests.ReadLeafPage: _leaf_page,
+    fsck_requests.ReadLinkPage: _link_page,
+    fsck_requests.ReadLinkRows: _link_rows,
+    fsck_requests.ReadNodePage: _node_page,
+    fsck_requests.ReadPositionPage: _position_page,
+    fsck_requests.ReadPositionRows: _position_rows,
+    fsck_requests.ReadTableCounts: _counts,
+    fsck_requests.TakeEntries: _take_entries,
 }
