@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from names_support import PLAIN, members, missing, missing_on, texts, told, unexplained, unfounded
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "examples")
@@ -75,3 +76,72 @@ def test_docstrings_cite_specifications_by_their_place() -> None:
 
 def test_readme_is_a_first_screen() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 14_000
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_on_a_page_exist(page: Path) -> None:
+    # Not in CHANGELOG.md, which may name what is gone.
+    assert list(missing_on(page.read_text("utf-8"))) == []
+
+
+def test_names_in_docstrings_and_comments_exist() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}: {name}" for path in SOURCES for text in texts(path.read_text("utf-8")) for name in missing(text)
+    ] == []
+
+
+def test_docstrings_explain_arguments_and_attributes_that_exist() -> None:
+    assert [f"{path.relative_to(ROOT)}: {name}" for path in SOURCES for name in unfounded(path.read_text("utf-8"))] == []
+
+
+BEING_REWRITTEN = tuple(f"gossiplog/{room}/" for room in ["sync", "reconcile", "broadcast", "net", "log", "replica", "store", "spark"])
+
+
+def test_docstrings_say_something_of_each_argument() -> None:
+    paths = [path for path in SOURCES if not str(path.relative_to(ROOT)).startswith(BEING_REWRITTEN)]
+    assert [f"{path.relative_to(ROOT)}: {line}" for path in paths for line in unexplained(path.read_text("utf-8"))] == []
+    assert unexplained("        peer: Who.\n        key: 20 bytes.\n") == ["peer: Who."]
+
+
+def test_docstrings_do_not_begin_with_a_class() -> None:
+    """They begin with a verb or a noun: `Append` that became `AppendPayloads` everywhere is no verb any more."""
+    names = members().keys() - {"GossipLog"}
+    begun = [(path, str(node.value).split(maxsplit=1)) for path in SOURCES for node in told(path.read_text("utf-8"))]
+    assert [f"{path.relative_to(ROOT)}: {first[0]}" for path, first in begun if PLAIN.fullmatch(first[0]) and first[0] in names] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "calls `no_such_function`",
+        "`NoSuchClass(1)` of ours",
+        "NoSuchClass without backquotes",
+        "no_such_function without them",
+        "`gossiplog.no_such_module`",
+        "`Entry.no_such_attribute`",
+        "`await log.no_such_method()`",
+        "`replica/no_such_file.py`",
+        "see `no_such_room/`",
+        "`gossiplog nosuchcommand app.db`",
+        "`gossiplog append --no-such-option`",
+        "`--no-such-option`",
+    ],
+)
+def test_name_that_does_not_exist_is_found(text: str) -> None:
+    assert len(list(missing(text))) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["`Entry.message`", "`gossiplog append -q --key NAME`", "`log/commit.py` of `log/`", "`apply`", "`trio.Lock()`"]
+)
+def test_name_that_exists_is_not_found(text: str) -> None:
+    assert list(missing(text)) == []
+
+
+def test_argument_that_does_not_exist_is_found() -> None:
+    assert list(unfounded('def call(a, *b):\n    """Call.\n\n    Args:\n        a, b: Two.\n        gone: Three.\n    """\n')) == [
+        "call: gone"
+    ]
+    assert list(
+        unfounded('class C:\n    """A class.\n\n    Attributes:\n        kept: One.\n        gone: Two.\n    """\n\n    kept: int\n')
+    ) == ["C: gone"]

@@ -27,7 +27,7 @@ def write_journal(log_format: str, *, is_quiet: bool = False, is_verbose: bool =
     Args:
         log_format: One of `LOG_FORMATS`.
         is_quiet: Only what is wrong.
-        is_verbose: Everything.
+        is_verbose: Records of every level, down to DEBUG.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if log_format == "json" else _Text())

@@ -68,9 +68,9 @@ class LogFigures:
     """What is in a log.
 
     Attributes:
-        entries: How many.
+        entries: The number of entries.
         heads: How many, up to `HEADS_WARN` + 1.
-        quarantined: How many.
+        quarantined: The number of entries in quarantine.
         quarantined_lately: How many of them in the last hour.
         set_aside: How many entries each application set aside, up to 10,000 in all.
         looked_at: Entries whose place in the tree was looked at; 0 for none.

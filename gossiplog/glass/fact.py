@@ -73,7 +73,7 @@ class Fact:
         hops: Links crossed; the simulator's alone.
         way: One of `WAYS`.
         rule: Of a verdict.
-        reason: In words.
+        reason: Why it happened, in words.
         seed: Of the simulator.
     """
 

@@ -132,7 +132,7 @@ class Connect:
     """Dial a peer. The answer is `PeerConnected` or `ConnectFailed`; if it is connected already, nothing.
 
     Attributes:
-        peer: Who.
+        peer: The peer, by its id.
         record: Its signed record from peer exchange, which the driver must verify before it dials; None when the driver has to
             know the address itself.
         source: The peer that offered it; None if we want it for reasons of our own.
@@ -162,7 +162,7 @@ class SlowPeer:
     """A peer's queue overflowed since it was last told.
 
     Attributes:
-        peer: Who.
+        peer: The peer, by its id.
         dropped: RPCs that were not sent, > 0.
     """
 

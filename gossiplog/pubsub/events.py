@@ -52,7 +52,7 @@ class PeerConnected:
     """A connection is open and its pubsub protocol known. Only a peer's first connection is told.
 
     Attributes:
-        peer: Who.
+        peer: The peer, by its id.
         protocol: The protocol id that both sides speak, one of `Router.protocols`.
         is_outbound: We dialled.
         address: The remote IP address, counted for P6; None when it has none or is exempt.
@@ -84,7 +84,7 @@ class RpcReceived:
     """A connected peer sent an RPC. Not frozen for speed (see `rpc.py`); treat it as if it were.
 
     Attributes:
-        peer: Who.
+        peer: The peer, by its id.
         rpc: What, without the messages that `wire.py` refused.
         refused: The topic of each message that broke the signature policy; an invalid message (P4) as any other.
         offences: What else was wrong with the frame, by number: it was no RPC, or repeated its control messages; misbehaviour (P7).

@@ -20,7 +20,7 @@ class Peer:
     """One connected peer.
 
     Attributes:
-        id: Who.
+        id: Its peer id.
         protocol: The protocol id.
         is_outbound: We dialled.
         is_direct: One of our direct peers.

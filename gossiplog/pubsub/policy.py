@@ -52,7 +52,7 @@ class Policy:
     """A signature policy and what goes with it.
 
     Attributes:
-        signing: Which.
+        signing: Who signs, and which messages are refused.
         anonymous_id: The id of a message without author, from topic and data.
     """
 

@@ -23,10 +23,10 @@ class ScoreParts:
     Attributes:
         total: The score.
         time_in_mesh: P1, weighted, over all topics; so are the next four.
-        first_deliveries: P2.
-        mesh_delivery_deficit: P3.
-        mesh_failure: P3b.
-        invalid_messages: P4.
+        first_deliveries: P2, for messages that the peer brought first.
+        mesh_delivery_deficit: P3, for messages that it should have brought in the mesh.
+        mesh_failure: P3b, the deficit with which it left a mesh.
+        invalid_messages: P4, for invalid messages.
         app_specific: P5, weighted.
         ip_colocation: P6, weighted.
         behaviour: P7, weighted.
@@ -48,7 +48,7 @@ class PeerState:
     """One connected peer.
 
     Attributes:
-        peer: Who.
+        peer: The peer, by its id.
         protocol: The protocol id spoken with it.
         is_outbound: We dialled.
         is_direct: One of our direct peers.
@@ -77,7 +77,7 @@ class TopicState:
     """One topic that we are in or publish to.
 
     Attributes:
-        topic: Which.
+        topic: The topic, by name.
         is_joined: We subscribe to it.
         full_message: Peers that get every message: the mesh, episub's eager peers, and all peers of floodsub and randomsub.
         metadata_only: Peers of the topic that get gossip.
@@ -151,7 +151,7 @@ class Router(Protocol):
         """Say whether a message published now would be spread by enough peers.
 
         Args:
-            topic: Which.
+            topic: The topic, by name.
             peers_min: How many peers have to be ready to take it; by default as many as the router wants at least, or all
                 peers of the topic if there are fewer, and never none.
         """

@@ -74,7 +74,7 @@ class Subscription:
     """Say that the sender joined (`subscribe`) or left a topic.
 
     Attributes:
-        topic: Which.
+        topic: The topic that it joined or left.
         subscribe: It joined.
         requests_partial: It would rather have partial messages of the topic; means nothing where it left.
         supports_partial: It can send them; whoever requests them can.
@@ -99,7 +99,7 @@ class PeerRecord:
     """A peer that the sender of a PRUNE offers instead of itself.
 
     Attributes:
-        peer: Who.
+        peer: The peer that is offered.
         record: Its signed record, as libp2p encodes it; None when the sender has none.
     """
 

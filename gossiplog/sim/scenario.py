@@ -120,7 +120,7 @@ class LinkSpec:
         loss: Probability that an RPC is lost.
         duplication: Probability that an RPC arrives twice.
         reordering: Probability that an RPC takes up to `reordering_s` longer, and may be overtaken.
-        reordering_s: See there.
+        reordering_s: How much later a reordered message arrives, at most.
         bandwidth: Bytes a second that a node sends at most, over all its links; 0: no limit.
         queue_max: RPCs that wait for one link at most; beyond it they are dropped and the router is told.
         detect_s: After how long a silent peer (a partition) is disconnected. A crash is noticed after the link's latency.
@@ -150,7 +150,7 @@ class PublishSpec:
     """What is published, by whom and when.
 
     Attributes:
-        messages: How many.
+        messages: The number of messages.
         interval_s: Seconds from one to the next.
         bytes: Of each message's data.
         sources: How many nodes take turns at random; 0: each message at a fresh random node.
@@ -182,7 +182,7 @@ class Kill:
     """Crash a share of the nodes at once.
 
     Attributes:
-        at_s: When.
+        at_s: The time of the crash, in virtual seconds.
         share: Of all honest nodes, at random.
         restart_after_s: When they come back, with nothing in memory; 0: never.
         numbers: These nodes, instead of a share.
@@ -251,7 +251,7 @@ class Slow:
     Attributes:
         at_s: When it begins.
         until_s: When it ends.
-        nodes: How many.
+        nodes: The number of slow nodes.
         bandwidth: Bytes a second, of each of their links in each direction.
         numbers: These nodes, instead of a number of them.
     """

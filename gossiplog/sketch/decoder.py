@@ -64,7 +64,7 @@ class Decoder:
         """Take the next `(sum, count)` of the other side, at most as many as our sketch has left, and peel.
 
         Raises:
-            Contradiction: See there.
+            Contradiction: The symbols cannot be of two sets of keys.
         """
         start = len(self._sums)
         end = start + len(window)

@@ -159,7 +159,7 @@ class World:
         """Bring everything to everybody, and compare all tables with those of a replica that is built from nothing.
 
         Raises:
-            Found: They differ.
+            Found: Two tables differ.
         """
         steps = list(self._steps)
         for number in range(len(self.replicas)):

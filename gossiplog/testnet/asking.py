@@ -26,7 +26,7 @@ async def ask(place: tuple[str, int], target: str, body: bytes | None = None) ->
     Args:
         place: Address and port.
         target: Path and query.
-        body: JSON.
+        body: A JSON text to send; None to GET.
 
     Raises:
         Refused: The status says no.

@@ -59,7 +59,7 @@ class Link:
         is_cut: Nothing passes.
         is_silent: While it is cut, neither side is told: what is sent waits. Else connections are reset, and dials refused.
         bandwidth: Bytes a second in each direction; 0: no limit.
-        bytes: That passed.
+        bytes: Bytes that passed, both ways together.
         connections: That stand now.
         changed: Set, and replaced, when a cut begins, ends or is told, or the limit changes.
     """
@@ -135,7 +135,7 @@ class Links:
 
         Args:
             a: One of them.
-            b: The other.
+            b: The other peer.
             silent_s: For so long what is sent just waits, as on a line that is dead; then connections are reset.
         """
         self._forget(a, b)
@@ -259,7 +259,7 @@ def late_by(size: int, latency_s: float, loss: float, rng: Random) -> float:
         size: Bytes that are sent at once.
         latency_s: One way.
         loss: The probability that a segment is lost, each time it is sent.
-        rng: Decides.
+        rng: Decides which segments are lost.
     """
     if not loss:
         return 0.0

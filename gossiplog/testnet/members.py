@@ -51,7 +51,7 @@ class Member:
         dials: Whom it dials at first; a client or a page its hub.
         host: Its own address.
         door: Where we listen in its place.
-        name: As shown.
+        name: Its name on the page and in facts.
         node: What it is called in facts; a peer id for a server.
         is_up: Whether its process runs and answers.
         root: Of its log, in hex.

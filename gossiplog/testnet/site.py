@@ -39,7 +39,7 @@ class Site:
     """Serves one test network.
 
     Args:
-        testnet: Running.
+        testnet: The running network.
     """
 
     def __init__(self, testnet: Testnet) -> None:

@@ -51,10 +51,10 @@ class Testnet:
         seed: Decides latencies, who dials whom, and losses.
         folder: For logs, keys, and what the processes write.
         members: Who takes part.
-        links: Between them.
-        processes: Run them.
+        links: The links between the peers.
+        processes: Starts, kills and watches the peers' processes.
         neighbourhood: Where there is room for more.
-        watching: Follows them.
+        watching: Follows the peers' facts.
         browsers: Has those that are pages; None where there are none.
         tell: Told of each action, as a record.
 

@@ -22,7 +22,7 @@ class Watching:
 
     Args:
         facts_file: Where facts are written, a line each; None: nowhere.
-        measure: Counts them.
+        measure: Counts the facts that it gets.
 
     Attributes:
         board: The latest facts.

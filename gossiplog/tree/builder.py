@@ -47,7 +47,7 @@ def build_levels(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
 
     Args:
         leaves: `(key, hash)` of each entry, in any order, keys distinct.
-        fanout: Q.
+        fanout: The tree's Q, 2 or more: one node in Q is a boundary.
 
     Returns:
         The levels from the bottom; the last has one node, the root. Level 0 begins with the anchor.
@@ -73,7 +73,7 @@ def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
 
     Args:
         leaves: `(key, hash)` of each entry, keys strictly ascending.
-        fanout: Q.
+        fanout: The tree's Q, 2 or more: one node in Q is a boundary.
 
     Yields:
         Each node of level 1 and above as soon as its last child is known. Within a level they come in key order, children come

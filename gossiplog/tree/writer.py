@@ -51,7 +51,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
     Args:
         put: Leaves to insert or overwrite: level 0, keys strictly ascending, all of the log's keys of one length.
         remove: Keys of leaves to remove, in any order; keys that are not there are no error.
-        fanout: Q.
+        fanout: The tree's Q, 2 or more: one node in Q is a boundary.
 
     Returns:
         The change: only nodes that are new, have another hash than before, or are gone. Overwriting a leaf with itself changes

@@ -35,7 +35,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
     """Make the ASGI application of a hub: each log at `/<topic>/api`, and one that is alone at `/api`, as the reference has it.
 
     Args:
-        hub: Whose.
+        hub: The hub whose logs are served.
         glass: What else is to be shown of it.
     """
 

@@ -26,7 +26,7 @@ class Door(Route):
         access: The rules.
         topics: Of which logs the right is needed.
         path: Of the route.
-        endpoint: Answers.
+        endpoint: Answers the request.
         rights: By method, which are all that there are; None for what takes no right.
 
     Attributes:

@@ -39,9 +39,9 @@ class _Contents:
     """What is in a log, as far as that was last read.
 
     Attributes:
-        entries: How many.
+        entries: The number of entries.
         quarantined: How many are kept out of it.
-        heads: How many.
+        heads: The number of heads.
         counted_at: When the first two were counted, by `trio.current_time`.
         took_s: How long that took.
     """

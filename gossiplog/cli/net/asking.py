@@ -25,7 +25,7 @@ class Said:
     """What a server answered.
 
     Attributes:
-        record: JSON.
+        record: The decoded JSON of the answer.
         ahead_s: How far our clock is ahead of the one in its header `Date`; None without one.
         took_s: From the question to the answer.
     """

@@ -66,7 +66,7 @@ class MeshOptions:
 
         Args:
             stack: Takes the mesh.
-            log: Open.
+            log: The open log.
             path: Its file, or where else it is.
             limits: For hubs; those of the mesh are the same, but for the number of connections.
             tls: Checks the certificates of peers behind TLS.

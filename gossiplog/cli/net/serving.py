@@ -68,7 +68,7 @@ class Serving:
     """Serves logs.
 
     Args:
-        plan: What.
+        plan: The options of `gossiplog serve`, read and checked.
         nursery: Runs each log, which is closed when it is cancelled.
     """
 

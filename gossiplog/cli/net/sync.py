@@ -122,11 +122,11 @@ class _Wish:
     """What one call of the command is to do.
 
     Attributes:
-        log: The log.
+        log: LOG, as it was typed.
         other: The other one, or the hub.
         pulls: Take what `log` lacks.
         pushes: Give what `other` lacks.
-        is_dry: Move nothing.
+        is_dry: Only count what would be moved.
         healing: How `log` is made whole first, if it is.
         durability: What a received entry survives.
         out: Where it is told.

@@ -23,7 +23,7 @@ class AddressBook:
 
     Args:
         rng: For the jitter.
-        size_max: Peers.
+        size_max: The number of peers that it remembers at most.
     """
 
     def __init__(self, rng: Random, size_max: int = BOOK_MAX) -> None:
@@ -43,8 +43,8 @@ class AddressBook:
         """Note where a peer listens.
 
         Args:
-            peer: Who.
-            addresses: Where.
+            peer: The peer that listens there.
+            addresses: Addresses where it may be dialled.
             teller: Who says so; it cannot send us to where it cannot go itself: from the world into our network, from there to our
                 own loopback. None: our operator, who may.
             is_own_word: It says so itself, so what others said counts no more.

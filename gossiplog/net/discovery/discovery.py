@@ -69,7 +69,7 @@ class Discovery:
 
     Attributes:
         table: Kademlia's buckets.
-        book: Addresses.
+        book: The addresses of peers, and when to dial them again.
         walks: Searches that were completed.
     """
 

@@ -113,7 +113,7 @@ class Walk:
         known: Where to begin.
 
     Attributes:
-        key: As given.
+        key: The key that is searched for.
     """
 
     def __init__(self, key: bytes, me: PeerId, known: Iterable[PeerId]) -> None:

@@ -42,8 +42,8 @@ class Quota:
     Attributes:
         entries_per_minute: Of one writer; as many are taken at once by one who was quiet for a minute.
         bytes_per_minute: The same, of VALUE.
-        entries_per_writer: In all.
-        bytes_per_writer: In all.
+        entries_per_writer: Entries that one writer may bring in total.
+        bytes_per_writer: Bytes of VALUE that one writer may bring in total.
         address_entries_per_minute: Of all writers together that come from one address (of IPv6 a /64), for keys cost nothing.
         log_bytes: VALUE of all entries.
     """
@@ -70,7 +70,7 @@ class LogAccess:
         tokens: What those may who bring one, by its name.
         dids: What those may who prove that a did is theirs.
         allow: Whose entries are taken from clients; None for everybody's.
-        quota: How many.
+        quota: How much clients may bring.
     """
 
     anonymous: Rights = ALL

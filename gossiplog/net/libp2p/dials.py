@@ -88,7 +88,7 @@ async def check_reach(address: Address) -> None:
     """Look up a name that somebody told us, and see that it leads no nearer than the teller can go.
 
     Raises:
-        CannotConnect: It does.
+        CannotConnect: The name leads nearer than that.
         OSError: The name is not known.
     """
     if address.teller is None or address.family in ("ip4", "ip6"):

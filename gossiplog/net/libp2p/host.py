@@ -203,7 +203,7 @@ class Host:
 
         Args:
             peer: Whom; None takes whoever answers.
-            addresses: Where.
+            addresses: Addresses of the peer, tried in this order.
 
         Raises:
             CannotConnect: None of them led to the peer.

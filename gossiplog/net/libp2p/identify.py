@@ -83,7 +83,7 @@ def identify_message(
     """Return what we say of ourselves to a peer, framed.
 
     Args:
-        key: Ours.
+        key: Our own key, which makes our peer id.
         protocols: That we serve.
         addresses: Where we listen.
         record: The same, signed.
@@ -126,7 +126,7 @@ async def read_identity(stream: Stream, peer: PeerId, before: Identity = UNKNOWN
 
     Args:
         stream: Of identify or its push.
-        peer: Who.
+        peer: The peer at the other end, as noise has proved it.
         before: What it said before, which holds where it says nothing now.
 
     Raises:

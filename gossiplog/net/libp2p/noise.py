@@ -129,7 +129,7 @@ async def secure(
 
     Args:
         stream: On which both have agreed to speak noise.
-        key: Ours.
+        key: Our own key, which makes our peer id.
         muxers: What we offer.
         is_initiator: We dialled.
         peer: Whom we dialled; None takes whoever it is.
@@ -204,7 +204,7 @@ class _Reader:
         """Check that the stream did not end within a message.
 
         Raises:
-            ClosedError: It did.
+            ClosedError: The stream ended within a message.
         """
         if self._buffer:
             raise ClosedError("the stream ended within a message of noise")

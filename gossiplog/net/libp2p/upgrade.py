@@ -54,8 +54,8 @@ async def upgrade_outbound(stream: ByteStream, key: PeerKey, peer: PeerId | None
     """As `upgrade_inbound`, for a stream that we dialled, after its WebSocket if it has one.
 
     Args:
-        stream: Fresh.
-        key: Ours.
+        stream: The stream, on which nothing was sent yet.
+        key: Our own key, which makes our peer id.
         peer: Who has to answer; None takes whoever it is.
     """
     try:

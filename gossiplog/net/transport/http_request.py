@@ -55,7 +55,7 @@ async def request(
         stream: Connected to the server.
         host: What it is called, port included.
         target: Path and query.
-        body: JSON.
+        body: A JSON text to send; None to GET.
         headers: To send as well.
         answer_bytes_max: How long the answer may be.
 

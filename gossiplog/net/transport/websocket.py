@@ -37,7 +37,7 @@ class WebSocketStream:
     """An open WebSocket as a `ByteStream`. Pings are answered as long as somebody receives.
 
     Args:
-        stream: Below.
+        stream: The stream that carries it.
         is_client: We asked for it.
         beginning: What came after the handshake already.
     """

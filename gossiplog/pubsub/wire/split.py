@@ -34,7 +34,7 @@ def split(rpc: Rpc, room: Room, weigh: Callable[[Rpc], int]) -> Iterator[Rpc]:
     A PRUNE that is too large loses peers that it offers. A single message that is larger than all the room is left out.
 
     Args:
-        rpc: Any.
+        rpc: An RPC of any size.
         room: That each has.
         weigh: Says how many bytes an RPC takes.
     """

@@ -65,7 +65,7 @@ class Failure(Exception):
     """A seed on which something does not hold.
 
     Attributes:
-        seed: Which.
+        seed: The number that the run was drawn from.
         command: Replays it.
     """
 
@@ -107,7 +107,7 @@ class SeedOutcome:
     """What became of one seed, in a form that travels between processes.
 
     Attributes:
-        seed: Which.
+        seed: The number that the run was drawn from.
         cpu_s: CPU seconds that it took.
         report: What it was like; None when it failed.
         failure: What does not hold, and how to replay it; None when it passed.

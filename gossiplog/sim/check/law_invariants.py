@@ -25,7 +25,7 @@ class LawInvariants:
 
     Args:
         genuine: VALUE of all entries that were signed, by key, kept by the caller.
-        fail: Raises.
+        fail: Called with what is wrong; it raises.
     """
 
     def __init__(self, genuine: Mapping[bytes, bytes], fail: Fail) -> None:

@@ -25,7 +25,7 @@ class Violation(Exception):
 
     Attributes:
         invariant: Its name.
-        replica: Where.
+        replica: The replica on which it does not hold.
         at_s: When, in virtual seconds.
     """
 

@@ -25,7 +25,7 @@ class ReputationInvariants:
 
     Args:
         is_blameless: Whether a peer may not be blamed.
-        fail: Raises.
+        fail: Called with what is wrong; it raises.
     """
 
     def __init__(self, is_blameless: Callable[[PeerId], bool], fail: Fail) -> None:

@@ -114,7 +114,7 @@ class RouterInvariants:
 
     Args:
         correct: The replicas that follow the protocol, kept by the caller.
-        fail: Raises.
+        fail: Called with what is wrong; it raises.
 
     Attributes:
         mesh: The parameters of all meshes here.

@@ -87,7 +87,7 @@ class ClientSession:
     """We pull.
 
     Args:
-        host: Us.
+        host: The replica that pulls.
         client: A new one for this session.
         send: Writes to the stream; `END` closes our side.
         done: Gets the result.

@@ -37,7 +37,7 @@ def spam(rng: random.Random, topic: Topic, peers: Sequence[PeerId], heard: Seque
     """Make one RPC of spam.
 
     Args:
-        rng: Chooses.
+        rng: Chooses what kind of spam it is.
         topic: The log's.
         peers: Real ones, to be spoken ill of.
         heard: Real messages.

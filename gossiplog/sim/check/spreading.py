@@ -47,7 +47,7 @@ class SpreadingInvariants:
     """Follows what correct replicas owe their neighbours.
 
     Args:
-        fail: Raises.
+        fail: Called with what is wrong; it raises.
     """
 
     def __init__(self, fail: Fail) -> None:

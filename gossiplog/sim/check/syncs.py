@@ -81,7 +81,7 @@ class Syncs:
     """Serves and pulls for one replica, from a start to the next.
 
     Args:
-        owner: Whose.
+        owner: The replica that it belongs to.
         late: Draws how late everything is.
         make_server: Makes who answers on a merkle sync's stream.
         on_synced: Told of each session of the owner's that is over, before its machine.

@@ -52,7 +52,7 @@ class TellingInvariants:
 
     Args:
         correct: The replicas that follow the protocol, kept by the caller.
-        fail: Raises.
+        fail: Called with what is wrong; it raises.
     """
 
     def __init__(self, correct: Mapping[PeerId, Replica], fail: Fail) -> None:

@@ -44,7 +44,7 @@ class WaitingInvariants:
     """Follows the orphans of all correct replicas, as far as their machines keep them.
 
     Args:
-        fail: Raises.
+        fail: Called with what is wrong; it raises.
     """
 
     def __init__(self, fail: Fail) -> None:

@@ -32,7 +32,7 @@ class Summary:
         control_per_delivery: `control` / `delivered`.
         payload_bytes: Bytes of RPCs that carried messages.
         control_bytes: Bytes of all others.
-        counters: By type.
+        counters: Counts of what happened, by type.
     """
 
     published: int

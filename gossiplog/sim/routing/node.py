@@ -47,7 +47,7 @@ class SimLink:
 
     Attributes:
         dialler: The node that dialled.
-        dialled: The other.
+        dialled: The node that was dialled.
         dialler_epoch: How often the dialler had started when it dialled; another number says that it crashed since.
         there: The lane from the dialler to the dialled.
         back: The lane from the dialled to the dialler.

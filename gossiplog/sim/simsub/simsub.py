@@ -43,7 +43,7 @@ class Rules:
     """What differs between the three sets of rules.
 
     Attributes:
-        name: As shown.
+        name: Its name in tables.
         connect: Peers that each node dials.
         jitter: A message takes its link's latency times U[1, 1 + jitter].
         source_published: 2022: a message enters at one node, whose sends count as `message`; 2018: at five at once, all `publish`.

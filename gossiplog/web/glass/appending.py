@@ -24,7 +24,7 @@ class Appending:
     """Serves appends to one log.
 
     Args:
-        log: Open.
+        log: The open log.
         is_allowed: Whether the server was started with `--dashboard-append`.
     """
 

@@ -22,7 +22,7 @@ class Aside:
     """Serves what was set aside of one log.
 
     Args:
-        log: Open.
+        log: The open log.
     """
 
     def __init__(self, log: Replica) -> None:

@@ -46,7 +46,7 @@ def peers_record(service: Service, contents: Mapping[str, Any] | None = None) ->
     """Show a service's peers as `GET peers` answers.
 
     Args:
-        service: Whose.
+        service: The service whose peers are shown.
         contents: What to say of the log.
     """
     router = service.state().router

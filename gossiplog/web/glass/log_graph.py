@@ -71,7 +71,7 @@ class LogGraph:
     """Serves the graph of one log.
 
     Args:
-        log: Open.
+        log: The open log.
     """
 
     def __init__(self, log: Replica) -> None:

@@ -84,7 +84,7 @@ class Search:
     """Serves the search in one log.
 
     Args:
-        log: Open.
+        log: The open log.
     """
 
     def __init__(self, log: Replica) -> None:

@@ -101,7 +101,7 @@ class Yamux:
         """Open a stream; it may be written to at once.
 
         Args:
-            now: Seconds.
+            now: The driver's clock, in seconds.
             is_lazy: Announce it by the first frame with something in it, which takes 12 bytes less; its window grows only once much
                 is read.
 
