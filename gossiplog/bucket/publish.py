@@ -80,7 +80,7 @@ async def publish(
 
     Args:
         log: Open for reading is enough.
-        storage: Where to.
+        storage: The storage to write to.
         signer: An Ed25519 signer, which names the folder and signs the checkpoint.
         again: Write all objects once more, where some were lost or damaged.
         on_progress: Called now and then with the number of entries that are published.

@@ -69,7 +69,7 @@ async def read_segment(storage: Storage, prefix: str, number: int, width: int) -
     """Read a segment's frames one after the other, with their VALUEs, which nothing has proved yet.
 
     Args:
-        storage: Where.
+        storage: The storage to read from.
         prefix: Of the generation.
         number: The segment's.
         width: How many VALUEs of it are wanted; the full one, if it is there in the meantime, may have more.

@@ -113,7 +113,7 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
 
     Args:
         log: Open for writing.
-        storage: Where from.
+        storage: The storage to read from.
         on_progress: Called now and then with the number of leaves that were dealt with, and how many there are as far as is known.
 
     Raises:

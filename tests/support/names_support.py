@@ -3,12 +3,10 @@
 import ast
 import builtins
 import functools
-import io
 import itertools
 import keyword
 import re
 import sys
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +30,7 @@ inherited_members members_order api.ts extension_preamble.nim simsub/episub.ss p
 """Functions, options and files of others."""
 MADE_UP = """
 k_a k_p ed01 fe1fffffffffffff af1349b9f5f9a1a6a0404dea36dcc949 glog minclock todos my_id shared.json gossiplog_NAME _s _interval
-GOSSIPLOG_CONFIG migrations/sqlite/NNNN_name.sql migrations/postgres/NNNN_name.sql report.md report.json _place.json
+GOSSIPLOG_CONFIG migrations/sqlite/NNNN_name.sql migrations/postgres/NNNN_name.sql report.md report.json drafts/ _place.json
 """
 """Symbols of papers, bytes and words of a format, names in an example, and what the package writes where it is told to."""
 ALLOWED = frozenset(f"{OTHERS} {CALLED} {MADE_UP}".split())
@@ -51,43 +49,37 @@ NOTHING = re.compile(
     re.MULTILINE,
 )
 """An argument, an attribute or an error of which a docstring says nothing."""
+COMMENT = re.compile(r"(?:^|(?<=  ))# (.*(?:\n *# .*)*)", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
 @functools.cache
-def parsed(source: str) -> ast.Module:
-    """A file's tree, made once."""
-    return ast.parse(source)
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """A file's syntax, found once."""
+    return tuple(ast.walk(ast.parse(source)))
 
 
-def told(source: str) -> list[ast.Constant]:
+@functools.cache
+def told(source: str) -> tuple[ast.Constant, ...]:
     """The docstrings of a file, those of its attributes as well."""
-    nodes = [node.value for node in ast.walk(parsed(source)) if isinstance(node, ast.Expr)]
-    return [node for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    values = [node.value for node in nodes(source) if isinstance(node, ast.Expr)]
+    return tuple(node for node in values if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def texts(source: str) -> Iterator[str]:
     """The docstrings and comments of a file; comments on lines one below the other are one text."""
     yield from (str(docstring.value) for docstring in told(source))
-    lines: list[str] = []
-    last = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            if token.start[0] != last + 1:
-                yield " ".join(lines)
-                lines = []
-            lines.append(token.string.lstrip("# "))
-            last = token.start[0]
-    yield " ".join(lines)
+    yield from (re.sub(r"\n *# ?", " ", comment) for comment in COMMENT.findall(source))
 
 
 def words(source: str) -> Iterator[str]:
     """The words of a file's code and of its strings, but not those of its docstrings and comments."""
     docstrings = set(map(id, told(source)))
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         match node:
-            case ast.Constant(value=str(text)) if id(node) not in docstrings:
-                yield from (word.removeprefix("gossiplog_") for word in WORD.findall(text))
+            case ast.Constant(value=str() | bytes() as text) if id(node) not in docstrings:
+                plain = text if isinstance(text, str) else text.decode("latin-1")
+                yield from (word.removeprefix("gossiplog_") for word in WORD.findall(plain))
             case ast.Name(id=str(name)) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
                 yield name
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -111,13 +103,11 @@ def known() -> frozenset[str]:
     found = {*keyword.kwlist, *keyword.softkwlist, *dir(builtins), *sys.stdlib_module_names, *ALLOWED}
     for folder in ("gossiplog", "migrations", "examples", "deploy"):
         for path in (ROOT / folder).rglob("*"):
-            found.update(WORD.findall(path.stem))
             if path.suffix == ".py":
                 found.update(words(path.read_text("utf-8")))
             elif path.suffix in (".sql", ".js", ".mjs", ".html", ".css", ".toml", ".yml", ".json", ".service"):
                 found.update(WORD.findall(path.read_text("utf-8")))
-    for path in [ROOT / "pyproject.toml", *(ROOT / "tests").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]:
-        found.update(WORD.findall(path.read_text("utf-8") if path.suffix == ".toml" else path.stem))
+    found.update(WORD.findall((ROOT / "pyproject.toml").read_text("utf-8")), *(WORD.findall(Path(name).stem) for name in files()))
     return frozenset(found)
 
 
@@ -127,7 +117,7 @@ def members() -> dict[str, frozenset[str]]:
     own: dict[str, set[str]] = {}
     bases: dict[str, set[str]] = {}
     for source in SOURCES:
-        for node in ast.walk(parsed(source.read_text("utf-8"))):
+        for node in nodes(source.read_text("utf-8")):
             if isinstance(node, ast.ClassDef):
                 own.setdefault(node.name, set()).update(defined(node))
                 bases.setdefault(node.name, set()).update(WORD.findall(ast.unparse(base))[0] for base in node.bases)
@@ -218,7 +208,7 @@ def fields(docstring: str, head: str) -> list[str]:
 
 def unfounded(source: str) -> Iterator[str]:
     """What a file's docstrings explain as arguments and attributes that are none."""
-    for node in ast.walk(parsed(source)):
+    for node in nodes(source):
         if isinstance(node, ast.ClassDef):
             bases = [members().get(WORD.findall(ast.unparse(base))[0], frozenset()) for base in node.bases]
             has = frozenset(defined(node)).union(*bases)

@@ -107,7 +107,7 @@ async def exchange_with(log: Location, place: str, *, key_name: str | None, pull
     """Do what `sync` does with a bucket.
 
     Args:
-        log: The log.
+        log: The open log that it serves.
         place: The bucket.
         key_name: Of the key that publishes.
         pulls: Take what others have published.

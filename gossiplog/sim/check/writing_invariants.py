@@ -57,7 +57,7 @@ class WritingInvariants:
     """Follows the work of all correct replicas from submission to answer.
 
     Args:
-        fail: Raises.
+        fail: Called with what is wrong; it raises.
     """
 
     def __init__(self, fail: Fail) -> None:
