@@ -87,6 +87,7 @@ def memory(setup: Setup, sizes: Iterable[int]) -> list[Figure]:
 def _watched_driver(path: str, other: str, events: Path) -> float:
     """Run jobs on a cluster of two executors; return the peak of the driver's JVM in MiB."""
     from gossiplog.spark import read_entries, session
+    from gossiplog.spark.source.reading import read_work
     from gossiplog.spark.tables.diff import count_sides, diff
     from gossiplog.spark.tables.tree import FOLD, LEAF_COLUMNS, build_tree
     from gossiplog.spark.tables.verify import JUDGE, count_verdicts, settle
@@ -102,8 +103,8 @@ def _watched_driver(path: str, other: str, events: Path) -> float:
         "spark.eventLog.rolling.enabled": "false",
     }
     spark = session("local-cluster[2,1,1024]", memory="512m", config=config)
-    count_verdicts(settle(JUDGE.at(spark, path, None, 1 << 20, ["ed25519"])))
-    build_tree(read_entries(spark, path, LEAF_COLUMNS), folded=FOLD.at(spark, path))
+    count_verdicts(settle(read_work(spark, JUDGE, path, None, 1 << 20, ["ed25519"])))
+    build_tree(read_entries(spark, path, LEAF_COLUMNS), folded=read_work(spark, FOLD, path))
     count_sides(diff(*[read_entries(spark, each, LEAF_COLUMNS[:2]) for each in (path, other)]))
     # The executors are no children of this process' child, so the first JVM is the driver's.
     peak = _peak_mib(next(pid for pid, name in children(os.getpid()) if name == "java"))

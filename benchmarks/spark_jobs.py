@@ -147,11 +147,12 @@ def _scan(bench: Bench) -> None:
 
 def _verified(bench: Bench, location: str) -> None:
     """Verify a place and write the verdicts, as `gossiplog spark verify -o` does; all are to be accepted."""
+    from gossiplog.spark.source.reading import read_work
     from gossiplog.spark.tables.verify import JUDGE, settle
 
     out = bench.setup.place / "verified"
     shutil.rmtree(out, ignore_errors=True)
-    judged = JUDGE.at(bench.spark, location, None, VALUE_BYTES_LIMIT, ["ed25519"])
+    judged = read_work(bench.spark, JUDGE, location, None, VALUE_BYTES_LIMIT, ["ed25519"])
     settle(judged, staging=str(out)).write.parquet(str(out / "verdicts"))
     accepted = bench.spark.read.parquet(str(out / "verdicts")).where("verdict = 'accept'").count()
     assert accepted == bench.size, accepted
@@ -188,11 +189,11 @@ def _plain_rate(bench: Bench) -> float:
 
 
 def _tree(bench: Bench) -> None:
-    from gossiplog.spark import read_entries
+    from gossiplog.spark.source.reading import read_entries, read_work
     from gossiplog.spark.tables.tree import FOLD, LEAF_COLUMNS, build_tree
 
     def build() -> Any:
-        return build_tree(read_entries(bench.spark, bench.path, LEAF_COLUMNS), folded=FOLD.at(bench.spark, bench.path))
+        return build_tree(read_entries(bench.spark, bench.path, LEAF_COLUMNS), folded=read_work(bench.spark, FOLD, bench.path))
 
     tree = bench.run("tree", "tree, root equal to the log's", build, wall=15)
     root = trio.run(_root, bench.setup, bench.path)
@@ -208,14 +209,15 @@ def _diff(bench: Bench) -> None:
         return count_sides(diff(*[read_entries(bench.spark, each, LEAF_COLUMNS[:2]) for each in (bench.path, bench.other)]))
 
     sides = bench.run("diff", "diff of two logs of this size", compare, entries=2 * bench.size, wall=15)
-    assert sides == {"a": APART, "b": APART, "both": 0}, sides
+    assert sides == {"a": APART, "b": APART, "both": 0, "unread a": 0, "unread b": 0}, sides
 
 
 def _state(bench: Bench) -> None:
+    from gossiplog.spark.source.reading import read_work
     from gossiplog.spark.tables.state import PICK, last_writers
 
     def compute() -> None:
-        found = last_writers(PICK.at(bench.spark, bench.path, "$.key"))
+        found = last_writers(read_work(bench.spark, PICK, bench.path, "$.key"))
         _noop(found.table)
         # Otherwise the job would go over the entries once more, to list what is wrong.
         assert found.faults() == 0
@@ -229,7 +231,8 @@ def _export(bench: Bench) -> None:
 
     def export() -> None:
         shutil.rmtree(bench.scratch, ignore_errors=True)
-        assert add_run(read_entries(bench.spark, bench.path, EXPORT_COLUMNS), str(bench.scratch))["entries"] == bench.size
+        entries = read_entries(bench.spark, bench.path, (*EXPORT_COLUMNS, "place", "fault", "source"))
+        assert add_run(entries, str(bench.scratch))["entries"] == bench.size
 
     bench.run("export", "export to Parquet, all columns", export)
     stored = sum(file.stat().st_size for file in bench.scratch.rglob("*.parquet")) / bench.size

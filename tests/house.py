@@ -35,8 +35,6 @@ FLOORS = (
 """The rooms, which are the folders and modules at the top, from the ground up. A room may import those of lower floors, and no others."""
 KNOTS = {
     "sim/measure sim/routing": "counters know the sizes that the wire has",
-    "spark/jobs spark/tables": "tables are staged by jobs",
-    "spark/source spark/tables": "tasks read tables as the source does",
     "store store/memory": "store/open.py opens each store, and they share store/base.py",
     "store store/postgres": "as above",
     "store store/sqlite": "as above",

@@ -24,6 +24,7 @@ def test_guides_have_their_programs() -> None:
         "asyncio-1",
         "asyncio-2",
         "arrow-0",
+        "arrow-1",
         "pubsub-0",
         "pubsub-1",
     ]

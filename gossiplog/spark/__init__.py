@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .session import session
+    from .launch import session
+    from .source.reading import read_entries
     from .source.source import GossipLogSource, register
-    from .tables.entries import read_entries
 
 __all__ = ["GossipLogSource", "read_entries", "register", "session"]
 
-_LAZY = {"GossipLogSource": ".source.source", "read_entries": ".tables.entries", "register": ".source.source", "session": ".session"}
+_LAZY = {"GossipLogSource": ".source.source", "read_entries": ".source.reading", "register": ".source.source", "session": ".launch"}
 """Imported when they are first asked for, so that `gossiplog spark doctor` can say that PySpark is missing."""
 
 

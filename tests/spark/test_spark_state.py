@@ -15,6 +15,7 @@ from gossiplog.entry import Entry
 from gossiplog.errors import LocalProtocolError
 from gossiplog.spark import read_entries
 from gossiplog.spark.jobs.jobs import Job, state_job
+from gossiplog.spark.source.reading import read_work
 from gossiplog.spark.source.scan import Selection
 from gossiplog.spark.source.store_scan import StoreScan
 from gossiplog.spark.tables.state import PICK, STATE_COLUMNS, State, last_writers, parse_path, state
@@ -74,7 +75,7 @@ def test_state_is_the_same_where_entries_are_read_and_from_a_table(spark: Any, s
     expected = plain_state(
         skewed.entries, lambda payload: str(payload["number"]) if type(payload) is dict and "number" in payload else None
     )
-    assert ids_of(last_writers(PICK.at(spark, skewed.path, "$.number", options={"partitions": "3"}))) == expected
+    assert ids_of(last_writers(read_work(spark, PICK, skewed.path, "$.number", options={"partitions": "3"}))) == expected
     assert ids_of(state(read_entries(spark, skewed.path, STATE_COLUMNS), "$.number")) == expected
 
 
@@ -109,7 +110,7 @@ def test_rows_that_hold_no_entry_are_refused_and_change_nothing(spark: Any, dama
 def test_faults_are_counted_while_the_state_is_made(spark: Any, whole: Log, damaged: Log) -> None:
     for log, count in ((whole, 0), (damaged, 4)):
         for found in (
-            last_writers(PICK.at(spark, log.path, "$", options={"partitions": "3"})),
+            last_writers(read_work(spark, PICK, log.path, "$", options={"partitions": "3"})),
             state(read_entries(spark, log.path, tuple(COLUMNS)), "payload"),
         ):
             found.table.write.format("noop").mode("overwrite").save()

@@ -21,6 +21,7 @@ from gossiplog.entry.schemes import DEFAULT_SCHEMES, accept_schemes
 from gossiplog.ethereum import Eip712Signer, Wallet
 from gossiplog.spark import read_entries
 from gossiplog.spark.jobs.jobs import Job, import_job, verify_job
+from gossiplog.spark.source.reading import read_work
 from gossiplog.spark.tables.verify import INPUT_COLUMNS, JUDGE, VERDICT_COLUMNS, count_verdicts, quarantine, settle, verify
 
 FIELDS = {"did": Wallet(bytes([7]) * 32).did, "name": "post", "args": ["hello", 7], "context": {"timestamp": 1}}
@@ -45,7 +46,7 @@ def spark_verdicts(table: Any) -> dict[str, tuple[bool, str | None, str | None]]
 @pytest.mark.parametrize("log", ["whole", "skewed"])
 def test_log_gets_the_verdicts_of_the_plain_library(spark: Any, log: str, request: pytest.FixtureRequest) -> None:
     path = request.getfixturevalue(log).path
-    table = settle(JUDGE.at(spark, path, None, 1 << 20, ["ed25519"]))
+    table = settle(read_work(spark, JUDGE, path, None, 1 << 20, ["ed25519"]))
     assert table.columns == list(VERDICT_COLUMNS)
     assert spark_verdicts(table) == plain_verdicts(path)
 
@@ -101,7 +102,7 @@ def test_topic_is_asked_for_and_other_entries_may_count_as_present(spark: Any, f
 
 
 def test_rows_may_be_judged_where_they_are_read_or_come_from_a_table(spark: Any, foreign: Foreign) -> None:
-    where_read = settle(JUDGE.at(spark, foreign.path, "test.example.com", 1 << 20, ["ed25519"])).collect()
+    where_read = settle(read_work(spark, JUDGE, foreign.path, "test.example.com", 1 << 20, ["ed25519"])).collect()
     from_a_table = verify(read_entries(spark, foreign.path, INPUT_COLUMNS), topic="test.example.com").collect()
     assert sorted(map(repr, where_read)) == sorted(map(repr, from_a_table))
 
@@ -129,7 +130,7 @@ def test_parents_are_only_looked_for_if_a_task_has_not_seen_them(spark: Any, who
         group = f"settled in {partitions}"
         context.setJobGroup(group, group)
         try:
-            settle(JUDGE.at(spark, whole.path, None, 1 << 20, ["ed25519"], options={"partitions": partitions}))
+            settle(read_work(spark, JUDGE, whole.path, None, 1 << 20, ["ed25519"], options={"partitions": partitions}))
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)
         return len(context.statusTracker().getJobIdsForGroup(group))

@@ -30,7 +30,7 @@ inherited_members members_order api.ts extension_preamble.nim simsub/episub.ss p
 """Functions, options and files of others."""
 MADE_UP = """
 k_a k_p ed01 fe1fffffffffffff af1349b9f5f9a1a6a0404dea36dcc949 glog minclock todos my_id shared.json gossiplog_NAME _s _interval
-GOSSIPLOG_CONFIG migrations/sqlite/NNNN_name.sql migrations/postgres/NNNN_name.sql report.md report.json drafts/ _place.json
+GOSSIPLOG_CONFIG migrations/sqlite/NNNN_name.sql migrations/postgres/NNNN_name.sql report.md report.json drafts/
 """
 """Symbols of papers, bytes and words of a format, names in an example, and what the package writes where it is told to."""
 ALLOWED = frozenset(f"{OTHERS} {CALLED} {MADE_UP}".split())

@@ -15,7 +15,7 @@ from .session import RunJob, Start, job_options, out_option, runs_job, source_op
 
 if TYPE_CHECKING:
     from ...spark.jobs.jobs import Job
-    from ...spark.jobs.report import Report
+    from ...spark.jobs.results import Report
 
 __all__ = ["export", "follow", "import_", "state", "stats", "sweep", "traces"]
 
@@ -27,26 +27,31 @@ _FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per
 @click.argument("where", metavar="OUT")
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
 @click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans: 1,000,000 unless given.")
+@click.option("--schema", metavar="FIELDS", help="Add a column `fields` of these fields of payloads; `infer` finds them in a sample.")
 @source_options
 @spark_options
 @output_options()
 @runs_job
-def export(location: str, columns: str | None, clocks: int | None, run_job: RunJob) -> int:
+def export(location: str, columns: str | None, clocks: int | None, schema: str | None, run_job: RunJob) -> int:
     """Write entries as Parquet tables; run it again to add new ones.
 
-    OUT/entries has a folder for each run, and below it one for each topic and range of clocks. A run appears whole or not at all.
+    OUT is a folder, or the URL of one (s3a://bucket/exported, hdfs://…). OUT/entries has a folder for each run, and below it one
+    for each topic and range of clocks; OUT/places says which runs are finished. WHERE may be an export itself: the new one then
+    has the same entries in few files, and goes on where the old one ended.
 
     \b
     Examples
       gossiplog spark export app.db exported
       gossiplog spark export app.db exported --columns key,value,payload
+      gossiplog spark export app.db typed --schema 'sensor string, celsius double'
+      gossiplog spark export exported compacted
     """
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     with contextlib.suppress(ModuleNotFoundError):
-        from ...spark.source.columns import schema_of
+        from ...spark.tables.columns import schema_of
 
         schema_of(names or ())
-    return run_job(lambda jobs, job: jobs.export_job(job, location, columns=names, clocks_a_folder=clocks))
+    return run_job(lambda jobs, job: jobs.export_job(job, location, columns=names, clocks_a_folder=clocks, schema=schema))
 
 
 @click.command("import")
@@ -169,7 +174,8 @@ def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | Non
 def traces(location: str, run_job: RunJob) -> int:
     """Sum up traces: latency, redundancy and reach.
 
-    TRACES is what `gossiplog sim run --trace` or `gossiplog serve --facts` wrote: .jsonl or .parquet, a file, a folder or a pattern.
+    TRACES is what `gossiplog sim run --trace` or `gossiplog serve --facts` wrote: .jsonl or .parquet, a file, a folder, a pattern,
+    or a URL of one.
 
     \b
     Examples
@@ -185,7 +191,7 @@ def traces(location: str, run_job: RunJob) -> int:
 
 
 @click.command()
-@click.argument("grid", metavar="GRID", type=click.Path(dir_okay=False))
+@click.argument("grid", metavar="GRID", type=click.Path(exists=True, dir_okay=False))
 @out_option
 @click.option("--x", type=click.Choice(_FIGURES), default="p99_s", show_default=True, help="One figure of the Pareto plot.")
 @click.option("--y", type=click.Choice(_FIGURES), default="rmr", show_default=True, help="The other; less is better in both.")

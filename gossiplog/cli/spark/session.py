@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ...spark.jobs.jobs import Job
-    from ...spark.jobs.report import Report
+    from ...spark.jobs.results import Report
 
 __all__ = ["RunJob", "Start", "job_options", "opened_session", "out_option", "runs_job", "source_options", "spark_options"]
 
@@ -63,7 +63,7 @@ def opened_session(master: str | None, remote: str | None, memory: str | None, s
         # What fails is said once, in a line of ours, and not before it in traces of the JVM's and lines of JSON.
         config.setdefault("spark.log.level", "OFF")
     try:
-        from ...spark.session import is_active, session
+        from ...spark.launch import is_active, session
     except ModuleNotFoundError as error:
         hint = "pip install 'gossiplog[spark]'; `gossiplog spark doctor` says what is missing"
         raise Failure(f"Spark is not installed: {error}", hint=hint, kind="dependency") from error
@@ -153,7 +153,7 @@ def source_options(command: Callable[..., R]) -> Callable[..., R]:
 
     @functools.wraps(command)
     def run(*args: Any, partitions: int | None, chosen: tuple[str, ...], **rest: Any) -> R:
-        from ...spark.source.options import LOAD_OPTIONS, check_options
+        from ...spark.source.scan import LOAD_OPTIONS, check_options
 
         options = _pairs(chosen, "--option")
         check_options(options, LOAD_OPTIONS, "a load")

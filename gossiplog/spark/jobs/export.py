@@ -1,11 +1,16 @@
-"""Entries as Parquet tables that grow: each export adds what has arrived since the last one, in a folder of its own that appears whole.
+"""Entries as Parquet tables that grow: each export adds what has arrived since the last one, in a folder of its own.
 
-    OUT/entries/run=000000000001-000001000000/of_topic=app.example.com/clocks=0/part-….parquet
-    OUT/quarantine/run=000000000001-000001000000/part-….parquet
+    OUT/entries/run=000000000001/of_topic=app.example.com/clocks=0/part-….parquet
+    OUT/quarantine/run=000000000001/part-….parquet
+    OUT/places/run=000000000001/place.txt (at a URL part-….txt)
 
-A run is named by the insertion numbers of its first and last entry, and holds beside its entries the place in the log that it ended at,
-`_place.json`, so what is there says where the next one begins, and whether the log is still the one that was exported. The columns that the
-folders repeat, `of_topic` and `clocks`, let readers pass over files; entries of any topic and clock are found by `topic` and `clock`.
+A run is named by the first insertion number that it may hold. It is finished once its place is there, the place in the log that it ended
+at: so what is there says where the next run begins, and whether the log is still the one that was exported. On a disk a run is renamed
+into place whole. At a URL, where nothing can be renamed, Spark's own committer writes it, and readers take the runs that are finished.
+What is left of a run that was killed is written over by the next export, which begins at the same number.
+
+The columns that the folders repeat, `of_topic` and `clocks`, let readers pass over files; entries of any topic and clock are found by
+`topic` and `clock`.
 """
 
 from __future__ import annotations
@@ -14,59 +19,94 @@ import contextlib
 import json
 import shutil
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from ...errors import DecodeError, LocalProtocolError
+from ...arrow.export import EXPORT_COLUMNS
+from ...errors import LocalProtocolError
 from ...log.place import LogPlace
-from ..source.columns import schema_of
-from ..source.locations import check_local, is_remote, local_path
+from ..source.locations import check_export_place, exists, is_remote, local_path
+from ..source.reading import finished_runs, read_entries, read_table
+from ..tables.columns import infer_fields
+from ..tables.staging import observed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "last_place", "write_log"]
+__all__ = ["CLOCKS_A_FOLDER", "EXPORT_COLUMNS", "add_run", "all_rows", "fields_of", "last_place", "write_log"]
 
-EXPORT_COLUMNS = (
-    "key", "clock", "topic", "author", "parent_keys", "payload", "value", "seq", "branch", "place", "fault", "source",
-)  # fmt: skip
-"""What an export keeps unless told otherwise; `value` is the entry, the rest is there to query."""
 CLOCKS_A_FOLDER = 1_000_000
-_PLACE = "_place.json"
-_FOLDERS = ("kind", "of_topic", "clocks")
+_COUNTED = {"entries": "count_if(fault is null)", "failed": "count(fault)", "first_seq": "min(seq)", "last_seq": "max(seq)"}
 
 
-def last_place(out: str) -> LogPlace:
-    """Return the place in the log up to which an export on a local disk holds it; number 0 if there is none.
+def last_place(spark: SparkSession, out: str) -> LogPlace:
+    """Return the place in the log up to which an export holds it; number 0 if there is none.
 
     Raises:
-        DecodeError: The file that says so is damaged.
+        DecodeError: What says so is damaged.
     """
-    runs = [folder for folder in (local_path(out) / "entries").glob("run=*-*") if folder.is_dir()]
-    ends = {folder: int(end) for folder in runs if (end := folder.name.rpartition("-")[2]).isdigit()}
-    last = max(ends, key=ends.__getitem__, default=None)
-    if last is None:
-        return LogPlace(0)
-    if not (last / _PLACE).exists():
-        return LogPlace(ends[last])
-    try:
-        return LogPlace.from_json(json.loads((last / _PLACE).read_bytes()))
-    except (ValueError, AttributeError, DecodeError) as error:
-        raise DecodeError(f"{last / _PLACE} is damaged: {error}") from error
+    runs = finished_runs(spark, out)
+    if not runs and not is_remote(out) and (local_path(out) / "entries").is_dir():
+        # Of a version that noted no places, or of a process that was killed just before it did.
+        return LogPlace(spark.read.parquet(f"{local_path(out)}/entries").agg(F.max("seq")).collect()[0][0] or 0)
+    return max(runs.values(), key=lambda place: place.seq, default=LogPlace(0))
 
 
-def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOLDER, place: LogPlace | None = None) -> dict[str, Any]:
-    """Write entries as the next run of an export.
+def all_rows(spark: SparkSession, export: str, columns: Sequence[str]) -> DataFrame:
+    """Return what an export holds, its quarantine too, in the order of keys and in as few parts as Spark thinks right."""
+    rows = read_entries(spark, export, columns)
+    if exists(spark, f"{export}/quarantine"):
+        rows = rows.unionByName(read_entries(spark, f"{export}/quarantine", columns))
+    return rows.repartitionByRange("topic", "key")
 
-    A row that holds no entry goes to the quarantine. The run is written under a name that readers pass over, and gets its own when it is
-    whole; one that was killed leaves nothing but such a folder, which the next run removes.
+
+def fields_of(spark: SparkSession, table: str | None, entries: DataFrame, schema: str | None) -> StructType | None:
+    """Return the fields of payloads that an export has; see `with_fields`.
 
     Args:
-        entries: Rows with `topic`, `clock`, `seq` and `fault` at least.
-        out: The folder of the export, on a disk that all tasks and this process share.
+        spark: The session.
+        table: The export as far as it got, or the one that it is made of, whose fields it has; None if there is neither.
+        entries: What there is to infer them from.
+        schema: The fields that are asked for; `infer` for those of a sample.
+
+    Raises:
+        LocalProtocolError: The schema is none, or the table has others.
+    """
+    wanted = None if schema is None or schema == "infer" else StructType.fromDDL(schema)
+    if wanted is not None and not isinstance(wanted, StructType):
+        raise LocalProtocolError(f"schema {schema!r} names no fields", hint="write it like 'celsius double, sensor string'")
+    if table is None:
+        return infer_fields(entries) if schema == "infer" else wanted
+    found = {field.name: field.dataType for field in read_table(spark, table).schema.fields}.get("fields")
+    kept = found if isinstance(found, StructType) else None
+    if schema is not None and (kept is None or wanted not in (None, kept)):
+        shown = "no fields" if kept is None else f"the fields {kept.simpleString()}"
+        raise LocalProtocolError(f"{table} has {shown} of payloads", hint="export the log itself to a new folder, with this schema")
+    return kept
+
+
+def add_run(
+    entries: DataFrame,
+    out: str,
+    *,
+    columns: Sequence[str] = EXPORT_COLUMNS,
+    clocks_a_folder: int = CLOCKS_A_FOLDER,
+    since: int = 0,
+    place: LogPlace | None = None,
+) -> dict[str, Any]:
+    """Write entries as the next run of an export. A row that holds no entry goes to the quarantine.
+
+    Args:
+        entries: Rows with `topic`, `clock`, `seq` and `fault`, with `key` if the entries are to lie in its order, and with `columns`.
+        out: The folder of the export: a URL, or a path on a disk that all tasks and this process share.
+        columns: What the table of entries has.
         clocks_a_folder: How many clocks a folder spans.
+        since: The insertion number that the export has got to.
         place: Where in a log the entries end; None for files, and where it is not known.
 
     Returns:
@@ -75,52 +115,68 @@ def add_run(entries: DataFrame, out: str, *, clocks_a_folder: int = CLOCKS_A_FOL
     Raises:
         LocalProtocolError: The run is there already; files of entries, which have no insertion numbers, can be exported once.
     """
-    folder = local_path(out)
-    for leftover in folder.glob("_draft-*"):
+    spark, run = entries.sparkSession, f"run={since + 1:012d}"
+    check_export_place(out, spark)
+    out = out.rstrip("/") if is_remote(out) else str(local_path(out))
+    if run in finished_runs(spark, out):
+        raise LocalProtocolError(f"{run} of {out} exists", hint="files of entries can be exported once; give another folder")
+    folder = Path(out)
+    for leftover in [] if is_remote(out) else folder.glob("_draft-*"):
         shutil.rmtree(leftover)
     draft = folder / f"_draft-{uuid.uuid4().hex[:8]}"
-    clocks = F.floor(F.coalesce("clock", F.lit(0)) / clocks_a_folder) * clocks_a_folder
-    kind = F.when(F.col("fault").isNull(), "entries").otherwise("quarantine")
-    laid_out = entries.select("*", kind.alias("kind"), F.coalesce("topic", F.lit("none")).alias("of_topic"), clocks.alias("clocks"))
+    places = {name: f"{out}/{name}/{run}" if is_remote(out) else str(draft / name) for name in ("quarantine", "entries")}
     try:
-        # Within a file the entries are in the order of keys, so that a tree over them needs no sort.
-        order = [*_FOLDERS, *(["key"] if "key" in entries.columns else [])]
-        laid_out.sortWithinPartitions(*order).write.partitionBy(*_FOLDERS).parquet(str(draft))
-        if not draft.is_dir():
-            raise LocalProtocolError(
-                f"the results are not on this machine's disk at {draft}", hint="export to a folder that the Spark server shares"
-            )
-        written = entries.sparkSession.read.schema(schema_of(entries.columns).add("kind", "string")).parquet(str(draft))
-        found = (
-            written.agg(
-                F.count_if(F.expr("kind = 'entries'")).alias("entries"),
-                F.count_if(F.expr("kind = 'quarantine'")).alias("failed"),
-                F.min("seq").alias("first_seq"),
-                F.max("seq").alias("last_seq"),
-            )
-            .collect()[0]
-            .asDict()
-        )
+        found = _write(entries, places, columns, clocks_a_folder)
         if found["entries"] + found["failed"] == 0:
             return {"run": None, **found}
-        run = f"run={found['first_seq'] or 0:012d}-{found['last_seq'] or 0:012d}"
-        if place is not None and (draft / "kind=entries").is_dir():
-            (draft / "kind=entries" / _PLACE).write_text(json.dumps(place.to_json()), "utf-8")
-        # The quarantine first: once the entries are there, the run is over.
-        for name in ("quarantine", "entries"):
-            if (draft / f"kind={name}").is_dir():
-                _publish(draft / f"kind={name}", folder / name / run)
+        if not is_remote(out):
+            # The quarantine first: once the entries are there, the run is over.
+            for name in places:
+                _publish(draft / name, folder / name / run)
+        record = json.dumps({"run": run, **(place or LogPlace(since)).to_json()})
+        _note(spark, record, f"{out}/places/{run}")
         return {"run": run, **found}
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(draft)
 
 
+def _write(entries: DataFrame, places: Mapping[str, str], columns: Sequence[str], clocks_a_folder: int) -> dict[str, Any]:
+    """Write the two tables of a run, and count what is in them."""
+    seen, counted = Observation(), [F.expr(figure).alias(name) for name, figure in _COUNTED.items()]
+    clocks = F.floor(F.coalesce("clock", F.lit(0)) / clocks_a_folder) * clocks_a_folder
+    good = entries.observe(seen, *counted).where("fault is null")
+    laid_out = good.withColumns({"of_topic": F.coalesce("topic", F.lit("none")), "clocks": clocks})
+    # Within a file the entries are in the order of keys, so that a tree over them needs no sort.
+    laid_out = laid_out.sortWithinPartitions("of_topic", "clocks", *(["key"] if "key" in entries.columns else []))
+    laid_out = laid_out.select(*dict.fromkeys([*columns, "topic", "clock", "seq", "of_topic", "clocks"]))
+    laid_out.write.mode("overwrite").partitionBy("of_topic", "clocks").parquet(places["entries"])
+    if not is_remote(places["entries"]) and not Path(places["entries"]).is_dir():
+        hint = "export to a folder that the Spark server shares, or to a URL"
+        raise LocalProtocolError(f"the results are not on this machine's disk at {places['entries']}", hint=hint)
+    found = observed(seen) or entries.agg(*counted).collect()[0].asDict()
+    if found["failed"]:
+        entries.where("fault is not null").coalesce(8).write.mode("overwrite").parquet(places["quarantine"])
+    return found
+
+
+def _note(spark: SparkSession, record: str, place: str) -> None:
+    if is_remote(place):
+        spark.createDataFrame([(record,)], "value string").coalesce(1).write.mode("overwrite").text(place)
+        return
+    Path(place).mkdir(parents=True, exist_ok=True)
+    draft = Path(place) / "_place.txt"
+    draft.write_text(record, "utf-8")
+    draft.replace(Path(place) / "place.txt")
+
+
 def _publish(draft: Path, place: Path) -> None:
     if place.exists():
-        raise LocalProtocolError(f"{place} exists", hint="files of entries can be exported once; give another folder")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft.replace(place)
+        # A run that was not finished.
+        shutil.rmtree(place)
+    if draft.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft.replace(place)
 
 
 def write_log(entries: DataFrame, log: str, **options: str) -> None:
@@ -131,8 +187,6 @@ def write_log(entries: DataFrame, log: str, **options: str) -> None:
         log: A path or URL.
         **options: Of the data source.
     """
-    if is_remote(log):
-        check_local(log, "a log in a file")
     if "://" not in log:
         log = str(Path(log).absolute())
     columns = [name for name in ("value", "place", "fault") if name in entries.columns]

@@ -14,7 +14,8 @@ from ...entry.rules import VALUE_BYTES_LIMIT
 from ...entry.schemes import accepted_schemes
 from ...entry.validation import validate
 from ...errors import LocalProtocolError
-from ..source.columns import COLUMNS
+from ..source.locations import exists
+from ..tables.columns import COLUMNS
 from ..tables.verify import register_extras
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def follow(
         log = str(Path(log).absolute())
     if "://" not in out:
         out = str(Path(out).absolute())
-    _check_resumable(out)
+    _check_resumable(spark, out)
     reader = spark.readStream.format("gossiplog").option("columns", ",".join(FOLLOW_COLUMNS)).option("startSeq", start_seq)
     if rows_max is not None:
         reader = reader.option("maxRowsPerBatch", rows_max)
@@ -68,14 +69,11 @@ def follow(
     return writer.start(f"{out}/entries")
 
 
-def _check_resumable(out: str) -> None:
-    """Refuse a table whose checkpoint is gone. Of other file systems than this machine's, Spark's own checkpoint is all there is to ask."""
-    folder = Path(out.removeprefix("file://"))
-    if "://" in out.removeprefix("file://") or not (folder / "entries" / "_spark_metadata").exists():
-        return
-    if not (folder / "checkpoint" / "metadata").exists():
+def _check_resumable(spark: SparkSession, out: str) -> None:
+    """Refuse a table whose checkpoint is gone."""
+    if exists(spark, f"{out}/entries/_spark_metadata") and not exists(spark, f"{out}/checkpoint/metadata"):
         raise LocalProtocolError(
-            f"{folder} has a table and no checkpoint any more, so nobody knows where it ends",
+            f"{out} has a table and no checkpoint any more, so nobody knows where it ends",
             hint="follow into another folder; or put the checkpoint back from a copy",
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -15,9 +16,9 @@ from ...errors import LocalProtocolError
 from ...plan import Plan, ask
 from ...store.postgres.url import is_postgres_url, without_secrets
 from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_remote
-from ..tables.entries import read_entries
-from .report import Report
-from .staging import published
+from ..source.reading import is_table, read_entries, read_work
+from ..tables.columns import with_fields
+from .results import Report, published
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,7 +85,7 @@ def verify_job(
     with job.publishing("verify", location) as (report, draft):
         job.note(f"verifying {_shown(location)}")
         present = None if known is None else job.read(known, ("key",))
-        judged = JUDGE.at(job.spark, location, topic, value_bytes_max, sorted(accepted_schemes()), options=job.options)
+        judged = read_work(job.spark, JUDGE, location, topic, value_bytes_max, sorted(accepted_schemes()), options=job.options)
         verdicts = settle(judged, known=present, staging=draft)
         if draft is not None:
             job.note("writing verdicts")
@@ -107,10 +108,8 @@ def tree_job(job: Job, location: str) -> Report:
     with job.publishing("tree", location) as (report, draft):
         job.note(f"building the tree of {_shown(location)}")
         kept, options = _kept_root(location, job.options)
-        is_export = _is_export(location)
-        entries = job.read(location, ("key", "value", *LEAF_COLUMNS[2:]) if is_export else LEAF_COLUMNS)
-        folded = None if is_export else FOLD.at(job.spark, location, options=options)
-        tree = build_tree(entries, folded=folded, staging=draft)
+        folded = read_work(job.spark, FOLD, location, options=options)
+        tree = build_tree(job.read(location, LEAF_COLUMNS), folded=folded, staging=draft)
         if draft is not None:
             tree.nodes.write.parquet(f"{draft}/nodes")
             tree.refused.coalesce(8).write.parquet(f"{draft}/quarantine")
@@ -134,51 +133,72 @@ def diff_job(job: Job, a: str, b: str) -> Report:
     """Compare two places; table `differences`."""
     from ...entry.message_id import encode_id
     from ..tables.diff import count_sides, diff
-    from ..tables.tree import LEAF_COLUMNS
 
     with job.publishing("diff", a, b) as (report, draft):
         job.note(f"comparing {_shown(a)} and {_shown(b)}")
-        sides = [job.read(each, ("key", "value") if _is_export(each) else LEAF_COLUMNS[:2]) for each in (a, b)]
-        differing = diff(*sides)
+        differing = diff(job.read(a, ("key", "hash")), job.read(b, ("key", "hash")))
         if draft is not None:
             differing.write.parquet(f"{draft}/differences")
             differing = job.spark.read.schema(differing.schema).parquet(f"{draft}/differences")
-            report.tables["differences"] = "key, side (a, b or both), hash_a, hash_b"
+            report.tables["differences"] = "key, side (a, b, both, unread a or unread b), hash_a, hash_b"
         counts = count_sides(differing)
-        first: list[dict[str, Any]] = [
-            {"id": encode_id(bytes(row["key"])), "side": row["side"]} for row in differing.orderBy(F.col("key")).limit(20).collect()
-        ]
+        first = differing.where("length(key) = 20").orderBy("key").limit(20).collect()
         report.results |= {
             "equal": not any(counts.values()),
-            **{f"only {side}" if side != "both" else "changed": n for side, n in counts.items()},
+            "only a": counts["a"],
+            "only b": counts["b"],
+            "changed": counts["both"],
+            "unread a": counts["unread a"],
+            "unread b": counts["unread b"],
+            "failed": counts["unread a"] + counts["unread b"],
         }
-        report.results["first"] = first
+        report.results["first"] = [{"id": encode_id(bytes(row["key"])), "side": row["side"]} for row in first]
     return report
 
 
-def export_job(job: Job, location: str, *, columns: Sequence[str] | None = None, clocks_a_folder: int | None = None) -> Report:
-    """Add what is new at a place to an export; the report lies beside the tables, in a folder of its own for each run."""
+def export_job(
+    job: Job, location: str, *, columns: Sequence[str] | None = None, clocks_a_folder: int | None = None, schema: str | None = None
+) -> Report:
+    """Add what is new at a place to an export; the report lies beside the tables, in a folder of its own for each run.
+
+    Args:
+        job: The job.
+        location: What `read_entries` takes. Of an export the new one holds the same in as few files as there can be, and goes on where
+            the other ends.
+        columns: Of the table of entries; `EXPORT_COLUMNS` unless given.
+        clocks_a_folder: See `add_run`.
+        schema: The fields of payloads that get columns, as in `with_fields`; `infer` for those of a sample.
+    """
     from ..source.run_plan import is_log
     from ..source.scan import selection_of
     from ..source.store_scan import SEQ_END, check_place_of, place_of
-    from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, last_place
+    from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, all_rows, fields_of, last_place
 
     assert job.out is not None
-    check_export_place(job.out)
+    check_export_place(job.out, job.spark)
     report = Report("export", [_shown(location)])
-    begin, end = last_place(job.out), None
-    since = begin.seq
+    begin, end, options = last_place(job.spark, job.out), None, {**(job.options or {})}
+    names = tuple(dict.fromkeys([*(columns or EXPORT_COLUMNS), "key", "topic", "clock", "seq", "payload", "place", "fault", "source"]))
     if is_log(location):
         check_place_of(location, None, begin)
-        end = place_of(location, None, selection_of(job.options or {}).seq_max or SEQ_END)
-    job.note(f"exporting {_shown(location)}" + (f" from insertion number {since + 1:,} on" if since else ""))
-    names = (*(columns or EXPORT_COLUMNS), "topic", "clock", "seq", "place", "fault", "source")
-    options = {**(job.options or {}), "minSeq": str(since + 1)}
-    if end is not None:
-        options["maxSeq"] = str(end.seq)
-    entries = read_entries(job.spark, location, tuple(dict.fromkeys(names)), options)
-    added = add_run(entries, job.out, clocks_a_folder=clocks_a_folder or CLOCKS_A_FOLDER, place=end)
-    report.results = {"since": since, **added}
+        end = place_of(location, None, selection_of(options).seq_max or SEQ_END)
+        options |= {"minSeq": str(begin.seq + 1), "maxSeq": str(end.seq)}
+    job.note(f"exporting {_shown(location)}" + (f" from insertion number {begin.seq + 1:,} on" if begin.seq else ""))
+    report.results = {"since": begin.seq, "run": None, "entries": 0, "failed": 0}
+    if end is None or end.seq > begin.seq:
+        since = 0 if end is None else begin.seq
+        if is_table(location):
+            entries, end = all_rows(job.spark, location, names), last_place(job.spark, location)
+        else:
+            entries = read_entries(job.spark, location, names, options)
+        table = tuple(columns or EXPORT_COLUMNS)
+        # What is made of another export has its fields, unless others are asked for.
+        kin = location if is_table(location) and schema is None else None
+        fields = fields_of(job.spark, job.out if begin.seq else kin, entries, schema)
+        if fields is not None:
+            entries, table = with_fields(entries, fields), (*table, "fields")
+        added = add_run(entries, job.out, columns=table, clocks_a_folder=clocks_a_folder or CLOCKS_A_FOLDER, since=since, place=end)
+        report.results |= {**added, "fields": None if fields is None else fields.simpleString()}
     report.tables = {"entries": "one folder a run, by topic and range of clocks", "quarantine": "rows that hold no entry, with the reason"}
     report.finish()
     if report.results["run"] is not None:
@@ -217,20 +237,32 @@ def import_job(job: Job, location: str, log: str, *, topic: str | None = None, d
 
 
 def check_key(key: str) -> None:
-    """Look whether a path into the payload can be read; an SQL expression is Spark's to judge.
+    """Look, without Spark, whether a key of a state can be one: a path that can be read, or an expression over columns that there are.
+
+    Of an expression the columns that it begins with or consists of are looked at, and what is opened and not closed; the rest is
+    Spark's to judge.
 
     Raises:
         LocalProtocolError: It cannot.
     """
+    from ..tables.columns import COLUMNS
     from ..tables.state import parse_path
 
     if key.startswith("$"):
         parse_path(key)
+        return
+    bare = re.sub(r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`", "?", key)
+    if bare.count("(") != bare.count(")") or any(quote in bare for quote in "'\"`") or not bare.strip():
+        raise LocalProtocolError(f"{key!r} is no expression: something in it is opened and not closed")
+    unknown = bare.strip() if bare.strip().isidentifier() else None
+    if unknown is not None and unknown.lower() not in COLUMNS:
+        hint = f"for a field of the payload write $.{unknown}"
+        raise LocalProtocolError(f"{unknown} is none of the columns {', '.join(COLUMNS)}", hint=hint)
 
 
 def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None = None) -> Report:
     """Compute the state by a key; tables `state` and `quarantine`."""
-    from ..source.columns import COLUMNS
+    from ..tables.columns import COLUMNS
     from ..tables.state import PICK, STATE_COLUMNS, last_writers, state
 
     with job.publishing("state", location) as (report, draft):
@@ -238,7 +270,7 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
         check_key(key)
         is_path = key.startswith("$")
         if is_path and not heads:
-            found = last_writers(PICK.at(job.spark, location, key, options=job.options))
+            found = last_writers(read_work(job.spark, PICK, location, key, options=job.options))
         else:
             columns = (*STATE_COLUMNS, "parent_keys") if is_path else tuple(COLUMNS)
             found = state(job.read(location, columns), key, heads=heads, staging=draft)
@@ -316,9 +348,3 @@ def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node |
 def _shown(source: str) -> str:
     """A location without what may be a password."""
     return without_secrets(source) if is_postgres_url(source) else source
-
-
-def _is_export(location: str) -> bool:
-    from ..tables.entries import is_table
-
-    return is_table(location)

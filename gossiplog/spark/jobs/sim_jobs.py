@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..tables.staging import materialise
 from ..tables.sweep import pareto, plot_pareto, sweep
 from ..tables.traces import by_message, by_run, plot_latencies, quarantined, read_traces, summed_up
 from .jobs import Job
-from .report import Report
-from .staging import materialise
+from .results import Report
 
 __all__ = ["sweep_job", "traces_job"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import LocalProtocolError
+from ...store.postgres.url import without_secrets
 from .run_plan import is_url
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["NEW_FOLDER", "check_export_place", "check_local", "check_new", "check_readable", "exists", "is_remote", "local_path"]
 
 NEW_FOLDER = "give the name of a folder that does not exist yet"
+_OF_OTHERS = ("report.json", "report", "checkpoint")
 _FILES = (".db", ".sqlite", ".sqlite3", ".jsonl", ".car", ".hex", ".gz")
 
 
@@ -40,21 +42,23 @@ def check_local(location: str, what: str) -> None:
     """
     if "://" in location and not location.startswith("file://"):
         hint = "give a path on a disk that this machine and the executors mount, and copy the folder when the job is done"
-        raise LocalProtocolError(f"{what} cannot be at a URL, but {location} is one", hint=hint)
+        shown = without_secrets(location) if is_url(location) else location
+        raise LocalProtocolError(f"{what} cannot be at a URL, but {shown} is one", hint=hint)
 
 
-def check_export_place(out: str) -> None:
+def check_export_place(out: str, spark: SparkSession | None = None) -> None:
     """Look whether a run may be added to a folder: one that does not exist yet, an empty one, or an export.
 
+    Args:
+        out: A path, or a URL, which only Spark can look at.
+        spark: The session; None before there is one.
+
     Raises:
-        LocalProtocolError: It is a URL, or another job's folder, or holds something else.
+        LocalProtocolError: It is a file, or another job's folder, or names a database.
     """
-    check_local(out, "an export")
-    folder = local_path(out)
-    if folder.exists() and not folder.is_dir():
+    if not is_remote(out) and local_path(out).is_file():
         raise LocalProtocolError(f"{out} is a file", hint="an export is a folder")
-    is_foreign = folder.is_dir() and ((folder / "report.json").exists() or (folder / "checkpoint").exists())
-    if is_foreign:
+    if any(exists(spark, f"{out}/{name}") for name in _OF_OTHERS):
         raise LocalProtocolError(f"{out} holds the results of another job", hint="give a folder of its own, or that of an earlier export")
 
 
@@ -79,18 +83,22 @@ def check_readable(location: str) -> None:
         raise LocalProtocolError(f"a log or a file of entries is read from a path, but {location} is a URL", hint=hint)
 
 
-def exists(spark: SparkSession, location: str) -> bool:
-    """Ask Spark whether there is a file or folder at a path or URL; the only way that works on every file system and over Connect.
+def exists(spark: SparkSession | None, location: str) -> bool:
+    """Say whether there is a file or folder: on this machine's disk, or where Spark says so at a URL, as it can of every file system.
 
     Args:
-        spark: The session.
-        location: May have wildcards: then whether anything matches.
+        spark: The session. Without one there is nothing at any URL.
+        location: A URL may have wildcards: then whether anything matches.
     """
+    if not is_remote(location):
+        return local_path(location).exists()
+    if spark is None:
+        return False
     from pyspark.errors import AnalysisException
 
     try:
-        # Spark looks whether the path is there, and reads nothing: the schema of a text is known.
-        _ = spark.read.text(location).schema
+        # Spark lists what is there, and reads nothing: the schema of a text is known.
+        _ = spark.read.option("recursiveFileLookup", "true").text(location).schema
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return False

@@ -1,8 +1,12 @@
-"""What a scan of a log or of files is cut into, and which entries of it are wanted."""
+"""What a scan of a log or of files is cut into, which entries of it are wanted, and the options that say so.
+
+A misspelt option is an error: Spark passes on whatever it is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +17,15 @@ from ...codec.clock import CLOCK_MAX, encode_clock
 from ...entry.message_id import decode_id
 from ...errors import DecodeError, LocalProtocolError
 
-__all__ = ["Part", "Scan", "Selection", "selection_of"]
+__all__ = ["LOAD_OPTIONS", "STREAM_OPTIONS", "WRITE_OPTIONS", "Part", "Scan", "Selection", "check_options", "selection_of"]
+
+_PLACE = frozenset({"path", "url"})
+LOAD_OPTIONS = _PLACE | {"columns", "partitions", "topic", "minClock", "maxClock", "from", "to", "ids", "minSeq", "maxSeq", "maxBytes"}
+STREAM_OPTIONS = _PLACE | {"columns", "partitions", "topic", "startSeq", "maxRowsPerBatch"}
+WRITE_OPTIONS = _PLACE | {"topic", "durability", "schemes", "staging", "quarantine", "counts"}
+
+_INTERNAL = frozenset({"work", "workwith", "paths"})
+"""What `read_work` alone gives, and what Spark itself adds for `load([…])`."""
 
 
 class Part(InputPartition):
@@ -65,6 +77,27 @@ class Selection:
         if self.keys is not None and key not in self.keys:
             return False
         return (self.after is None or key > self.after) and (self.before is None or key < self.before)
+
+
+def check_options(given: Iterable[str], known: frozenset[str], what: str) -> None:
+    """Refuse options that have no effect.
+
+    Args:
+        given: Names in any case: Spark makes them lower.
+        known: The names that have an effect.
+        what: What they are options of, for the error.
+
+    Raises:
+        LocalProtocolError: One is unknown; the error names it, and the nearest that is known.
+    """
+    by_lower = {name.lower(): name for name in known}
+    for name in given:
+        lower = name.lower()
+        if lower in by_lower or lower in _INTERNAL:
+            continue
+        near = difflib.get_close_matches(lower, by_lower, 1)
+        hint = f"did you mean {by_lower[near[0]]}?" if near else f"expected one of {', '.join(sorted(known))}"
+        raise LocalProtocolError(f"unknown option {name} of {what}; {hint}")
 
 
 def selection_of(options: Mapping[str, str]) -> Selection:

@@ -12,21 +12,24 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ...archive.source import EXPANDED_BYTES_MAX
 from ...arrow.columns import DEFAULT_COLUMNS, to_batches
 from ...errors import LocalProtocolError
-from .columns import COLUMNS, schema_of
-from .options import LOAD_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, check_options
+from ..tables.columns import COLUMNS, schema_of
+from .locations import is_remote
 from .run_plan import is_log, last_seq
-from .scan import Part, Scan, selection_of
+from .scan import LOAD_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Part, Scan, check_options, selection_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from ..tables.task_function import Work
+
 __all__ = ["GossipLogSource", "register"]
 
 _ENTRIES_A_PART = 50_000
 _BYTES_A_PART = 16 * 1024 * 1024
 _PARTS_MAX = 10_000
+_VIEW = "say CREATE TEMPORARY VIEW v USING gossiplog OPTIONS (path '…')"
 
 
 class GossipLogSource(DataSource):
@@ -35,7 +38,7 @@ class GossipLogSource(DataSource):
     Options of a load: `path` (a SQLite file; a .jsonl, .car or .hex file, either with .gz; a folder of those, or a pattern) or `url` (a
     database); `columns`, a comma-separated choice of `COLUMNS` where no `.schema(…)` is given; `partitions`; `topic`, `minClock`,
     `maxClock`, `from`, `to` (ids, the first excluded), `ids`, `minSeq`, `maxSeq`; `maxBytes`, what a compressed file may grow to; `work`
-    and `workWith`, for `Work.at` alone. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write:
+    and `workWith`, for `read_work` alone. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write:
     `path` or `url`, `topic` to create a log, `durability`, `schemes`, `staging`, `quarantine`, `counts`. Any other is an error.
 
     It has no `pushFilters` on purpose: in Spark 4.3.0 a filter that was pushed sticks to the DataFrame, and later queries on it answer
@@ -49,11 +52,12 @@ class GossipLogSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the option `columns` names, all usual ones without it."""
+        if "provider" in self.options:
+            # Spark 4.3.0 keeps such a table in its catalog, and gives the source none of its options when the table is read.
+            raise LocalProtocolError(f"CREATE TABLE cannot be USING gossiplog, as Spark forgets its options; {_VIEW}")
         # Whether they are a load's or a stream's is not known yet.
         check_options(self.options, LOAD_OPTIONS | STREAM_OPTIONS, "a load")
         if "work" in self.options:
-            from ..tables.task_functions import find_work
-
             return from_arrow_schema(find_work(self.options["work"]).schema)
         names = self.options.get("columns")
         return schema_of(DEFAULT_COLUMNS if names is None else [name.strip() for name in names.split(",")])
@@ -93,15 +97,33 @@ def register(spark: SparkSession) -> None:
 
 
 def location_of(options: Mapping[str, str]) -> str:
-    """Return where a load's options say the entries are.
+    """Return where the options say that the log or the files are.
 
     Raises:
-        LocalProtocolError: They name none, or two.
+        LocalProtocolError: They name none, or two, or a URL of a file system that no Python process can open files in.
     """
     found = [options[name] for name in ("path", "url") if options.get(name)]
     if len(found) != 1:
-        raise LocalProtocolError("give either a path or the option url")
+        raise LocalProtocolError(f"give either a path or the option url; in SQL, {_VIEW}")
+    if is_remote(found[0]):
+        raise LocalProtocolError(f"a log or a file of entries has a path, but {found[0]} is a URL")
     return found[0]
+
+
+def find_work(name: str) -> Work:
+    """Return the function over the batches of a task that has this name in the option `work`.
+
+    Raises:
+        LocalProtocolError: There is none.
+    """
+    from ..tables.state import PICK
+    from ..tables.tree import FOLD
+    from ..tables.verify import JUDGE
+
+    for work in (JUDGE, PICK, FOLD):
+        if work.name == name:
+            return work
+    raise LocalProtocolError(f"option work: {name!r} is none of judge, pick, fold")
 
 
 class _BatchReader(DataSourceReader):
@@ -154,8 +176,6 @@ class _WorkReader(_BatchReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what becomes of a part's rows."""
-        from ..tables.task_functions import find_work
-
         work = find_work(self._options["work"])
         if self._names != work.schema.names:
             raise LocalProtocolError(f"the columns of the work {work.name} are {', '.join(work.schema.names)}")

@@ -23,6 +23,7 @@ from ...entry.message import Entry
 from ...entry.schemes import ED25519
 from ...errors import DecodeError, LocalProtocolError
 from ...tasks.pages import bounded
+from .locations import check_local
 from .run_plan import is_url
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class LogWriter(DataSourceArrowWriter):
             raise LocalProtocolError("writing to a log needs a column value with the entries' bytes")
         if is_url(location) and "staging" not in options:
             raise LocalProtocolError("writing to a database needs the option staging", hint="name a folder that all tasks can write to")
+        for name in ("staging", "quarantine", "counts"):
+            check_local(options.get(name, ""), f"the option {name}")
         self._location = location
         self._options = options
         beside = options.get("staging") or str(Path(location).absolute().parent)

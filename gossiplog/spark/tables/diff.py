@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from .tree import leaves_of
+from .columns import with_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["count_sides", "diff"]
+__all__ = ["SIDES", "count_sides", "diff"]
+
+SIDES = ("a", "b", "both", "unread a", "unread b")
 
 
 def diff(a: DataFrame, b: DataFrame) -> DataFrame:
@@ -23,21 +25,24 @@ def diff(a: DataFrame, b: DataFrame) -> DataFrame:
 
     Returns:
         A row for each key whose leaves differ: `key`; `side`, `a` or `b` for the table that alone has it, `both` where the VALUEs
-        differ (one of them was tampered with); `hash_a` and `hash_b`, 16 bytes, null where it is not. Rows without a key or a VALUE are on
-        neither side: `verify` tells of them.
+        differ (one of them was tampered with), `unread a` or `unread b` where a row of that table has no key or no VALUE to compare
+        (`verify` tells why); `hash_a` and `hash_b`, 16 bytes, null where it is not.
     """
-    left = _leaves(a).withColumnRenamed("hash", "hash_a")
-    right = _leaves(b).withColumnRenamed("hash", "hash_b")
-    side = F.when(F.col("hash_b").isNull(), "a").when(F.col("hash_a").isNull(), "b").otherwise("both")
-    differing = left.join(right, "key", "full_outer").where(~F.col("hash_a").eqNullSafe(F.col("hash_b")))
+    left, right = _leaves(a, "a"), _leaves(b, "b")
+    unread = F.when(~F.col("read_a"), "unread a").when(~F.col("read_b"), "unread b")
+    side = unread.when(F.col("hash_b").isNull(), "a").when(F.col("hash_a").isNull(), "b").otherwise("both")
+    joined = left.join(right, "key", "full_outer")
+    differing = joined.where(~F.col("hash_a").eqNullSafe(F.col("hash_b")) | ~F.col("read_a") | ~F.col("read_b"))
     return differing.select("key", side.alias("side"), "hash_a", "hash_b")
 
 
 def count_sides(differing: DataFrame) -> dict[str, int]:
-    """Count the differences of each side; every side is named."""
+    """Count the differences of each of `SIDES`; every one is named."""
     counted = {row["side"]: row["count"] for row in differing.groupBy("side").count().collect()}
-    return {side: counted.get(side, 0) for side in ("a", "b", "both")}
+    return {side: counted.get(side, 0) for side in SIDES}
 
 
-def _leaves(entries: DataFrame) -> DataFrame:
-    return leaves_of(entries).where("key is not null and hash is not null").select("key", "hash")
+def _leaves(entries: DataFrame, name: str) -> DataFrame:
+    leaves = with_columns(entries, ("key", "hash"))
+    is_read = F.col("key").isNotNull() & F.col("hash").isNotNull()
+    return leaves.select("key", F.col("hash").alias(f"hash_{name}"), is_read.alias(f"read_{name}"))

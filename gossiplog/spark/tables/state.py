@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
@@ -18,22 +18,22 @@ from ...arrow.payload import flat_items, joined, value_text
 from ...codec import dag_json, pcf
 from ...codec.link import UnknownLink
 from ...entry.envelope import parse_envelope, skim
-from ...entry.message_id import encode_id, message_key
+from ...entry.message_id import decode_id, encode_id, message_key
 from ...entry.rules import VALUE_BYTES_LIMIT
 from ...errors import DecodeError, EncodeError, LocalProtocolError
-from ..jobs.staging import materialise
-from .ancestry import ancestors
+from .staging import materialise, observed
 from .task_function import Work, row_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PICK", "STATE_COLUMNS", "State", "last_writers", "parse_path", "state"]
+__all__ = ["PICK", "STATE_COLUMNS", "State", "ancestors", "last_writers", "parse_path", "state"]
 
 STATE_COLUMNS = ("key", "value", "place", "fault", "source")
 """What `state` reads; `parent_keys` too if heads are given, and `payload` with all that the expression names if it is no path."""
 
 _PICKED = pa.schema([*[(name, pa.string()) for name in ("name", "id", "author", "payload", "place", "fault")], ("source", pa.binary())])
+_ANCESTRY = pa.schema([("key", pa.binary()), ("is_missing", pa.bool_())])
 _NAMES_MAX = 50_000
 """A task remembers the winners of this many keys before it hands them on, 50 MB or so of small payloads."""
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\d{1,9})\]|\['([^']*)'\]")
@@ -64,12 +64,8 @@ class State:
         Waits for that reading, so read `table` before. None where Spark does not tell, which it does not if no row was left to make
         anything of: only 0 means that `refused` is empty.
         """
-        try:
-            count: int | None = self.observation.get.get(_FAULTS)
-        except Py4JJavaError:
-            # Spark 4.3.0 has no row to give if its optimizer found that nothing was left to do. Connect gives an empty one.
-            return None
-        return count
+        found = observed(self.observation)
+        return None if found is None else int(found[_FAULTS])
 
 
 def state(entries: DataFrame, key: str, *, heads: Sequence[str] | None = None, staging: str | None = None) -> State:
@@ -110,6 +106,45 @@ def last_writers(picked: DataFrame, *, missing: Sequence[str] = ()) -> State:
         missing: See `State`.
     """
     return _state_of(picked, missing, is_reduced=True)
+
+
+def ancestors(entries: DataFrame, heads: Sequence[str]) -> DataFrame:
+    """Find the ancestors of some entries, and these themselves.
+
+    One task walks over all keys and parents from the highest key down, about 60 bytes an entry and 3 µs, and remembers only those that are
+    wanted and still to come, as many as the history is wide: an entry's parents have lower keys.
+
+    Args:
+        entries: Rows with `key` and `parent_keys`.
+        heads: Ids.
+
+    Returns:
+        `key`, and `is_missing` for what was wanted and is not there: an unknown head, or the parent of an orphan.
+
+    Raises:
+        DecodeError: A head is no id.
+    """
+    wanted = frozenset(decode_id(head) for head in heads)
+    graph = entries.select("key", "parent_keys").where("key is not null")
+    ordered = graph.repartition(1).sortWithinPartitions(graph["key"].desc())
+    return ordered.mapInArrow(partial(_walk_down, wanted), "key binary, is_missing boolean")
+
+
+def _walk_down(heads: frozenset[bytes], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    wanted = set(heads)
+    for batch in batches:
+        found: list[bytes] = []
+        for key, parents in zip(batch.column("key").to_pylist(), batch.column("parent_keys").to_pylist(), strict=True):
+            if key in wanted:
+                wanted.discard(key)
+                wanted.update(parents or ())
+                found.append(key)
+        yield _ancestry_batch(found, False)
+    yield _ancestry_batch(sorted(wanted), True)
+
+
+def _ancestry_batch(keys: list[bytes], is_missing: bool) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(keys, pa.binary()), pa.array([is_missing] * len(keys), pa.bool_())], schema=_ANCESTRY)
 
 
 def parse_path(path: str) -> tuple[_Step, ...]:

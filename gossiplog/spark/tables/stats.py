@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ..jobs.staging import materialise
+from .staging import materialise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

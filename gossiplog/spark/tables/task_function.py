@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from .entries import is_table, read_entries, with_columns
+from .columns import with_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = ["Work", "row_batches"]
 
@@ -38,22 +37,8 @@ class Work:
     run: Callable[..., Iterator[pa.RecordBatch]]
 
     def on(self, entries: DataFrame, *arguments: Any) -> DataFrame:
-        """Run it over any table of entries; columns that it lacks are null."""
+        """Run it over any table of entries; see `with_columns` for columns that it lacks."""
         return with_columns(entries, self.columns).mapInArrow(partial(self.run, *arguments), from_arrow_schema(self.schema))
-
-    def at(self, spark: SparkSession, location: str, *arguments: Any, options: Mapping[str, str] | None = None) -> DataFrame:
-        """Run it over the entries of a place, in the processes that read them: they need not go through the JVM twice.
-
-        Args:
-            spark: The session.
-            location: See `read_entries`.
-            *arguments: Of the function.
-            options: See `read_entries`.
-        """
-        if is_table(location):
-            return self.on(read_entries(spark, location, self.columns), *arguments)
-        named = {**(options or {}), "work": self.name, "workWith": json.dumps(arguments)}
-        return read_entries(spark, location, self.columns, named)
 
 
 def row_batches(rows: list[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

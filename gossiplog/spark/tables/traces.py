@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -30,16 +29,16 @@ _BEGINS = "(kind = 'publish' or (kind = 'deliver' and way in ('http', 'import'))
 
 
 def read_traces(spark: SparkSession, location: str) -> DataFrame:
-    """Read traces: `.jsonl` or `.parquet`, one file, a folder or a pattern; columns that a trace lacks are null.
+    """Read traces: `.jsonl` or `.parquet`, one file, a folder or a pattern, or a URL of one; columns that a trace lacks are null.
 
     The column `damaged` holds a line that is no record, null otherwise.
     """
     if "://" not in location:
         location = os.path.abspath(location)  # noqa: PTH100  (it may be a pattern)
-    if location.endswith(".jsonl") or (Path(location).is_dir() and next(Path(location).glob("*.jsonl"), None) is not None):
-        schema = StructType([*_SCHEMA.fields, StructField("damaged", StringType())])
-        table = spark.read.schema(schema).option("columnNameOfCorruptRecord", "damaged").option("mode", "PERMISSIVE").json(location)
-    else:
+    schema = StructType([*_SCHEMA.fields, StructField("damaged", StringType())])
+    lines = spark.read.schema(schema).option("columnNameOfCorruptRecord", "damaged").option("pathGlobFilter", "*.jsonl")
+    table = lines.json(location)
+    if not table.inputFiles():
         table = spark.read.parquet(location).withColumn("damaged", F.lit(None).cast("string"))
     there = set(table.columns)
     fields = [F.col(f.name).cast(f.dataType) if f.name in there else F.lit(None).cast(f.dataType).alias(f.name) for f in _SCHEMA.fields]

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...arrow.columns import arrow_schema
 from ...tree.builder import Root
-from ...tree.node import HASH_BYTES, leaf_hash
-from ..jobs.staging import materialise
-from .entries import with_columns
+from ...tree.node import HASH_BYTES
+from .columns import with_columns
 from .fold import Edge, Segment, fold, stitch
+from .staging import materialise
 from .task_function import Work, row_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
-__all__ = ["FOLD", "LEAF_COLUMNS", "Tree", "build_tree", "leaves_of"]
+__all__ = ["FOLD", "LEAF_COLUMNS", "Tree", "build_tree"]
 
 LEAF_COLUMNS = ("key", "hash", "place", "fault", "source")
 """What `build_tree` and `diff` read; `key` and `value` will do instead of `key` and `hash`."""
@@ -76,7 +75,7 @@ def build_tree(entries: DataFrame, *, folded: DataFrame | None = None, staging: 
         folded: What `FOLD` makes of the same entries where they are read, which spares them the way through the JVM.
         staging: See `verify`.
     """
-    leaves = leaves_of(entries)
+    leaves = with_columns(entries, LEAF_COLUMNS)
     folded = materialise(FOLD.on(leaves) if folded is None else folded, staging, "folded")
     segments = _segments(folded)
     is_sorted = segments is None
@@ -96,13 +95,6 @@ def build_tree(entries: DataFrame, *, folded: DataFrame | None = None, staging: 
     return Tree(Root(root.level, root.hash), leaf_count, nodes.unionByName(made), refused, is_sorted)
 
 
-def leaves_of(entries: DataFrame) -> DataFrame:
-    """Return `LEAF_COLUMNS` of entries; hashes are computed from `value` where there is no column `hash`."""
-    if "hash" in entries.columns:
-        return with_columns(entries, LEAF_COLUMNS)
-    return _HASH.on(entries)
-
-
 def _segments(folded: DataFrame) -> list[Row] | None:
     """Fetch the segments, in the order of their keys; None if two of them overlap, or a task gave up."""
     rows = folded.where("level = -1 or level = -3").select("level", "key", "last", "leaves", "edges").collect()
@@ -111,14 +103,6 @@ def _segments(folded: DataFrame) -> list[Row] | None:
     rows.sort(key=lambda row: bytes(row["key"]))
     overlap = any(bytes(after["key"]) <= bytes(before["last"]) for before, after in pairwise(rows))
     return None if overlap else rows
-
-
-def _hash(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        keys, values = batch.column("key").to_pylist(), batch.column("value").to_pylist()
-        hashes = [None if key is None or value is None else leaf_hash(key, value) for key, value in zip(keys, values, strict=True)]
-        columns = [batch.column("key"), pa.array(hashes, pa.binary()), *[batch.column(name) for name in ("place", "fault", "source")]]
-        yield pa.RecordBatch.from_arrays(columns, schema=_HASH.schema)
 
 
 class _Folding:
@@ -213,4 +197,3 @@ def _hashes(joined: Iterable[int]) -> list[bytes]:
 
 FOLD = Work("fold", LEAF_COLUMNS, _FOLDED, _fold)
 """Folds each task's leaves, for `build_tree`."""
-_HASH = Work("hash", ("key", "value", *LEAF_COLUMNS[2:]), arrow_schema(LEAF_COLUMNS), _hash)

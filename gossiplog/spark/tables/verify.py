@@ -15,7 +15,7 @@ from ...arrow.columns import ids_of
 from ...entry.rules import VALUE_BYTES_LIMIT, Rule
 from ...entry.schemes import accepted_schemes
 from ...entry.validation import Outcome, judge
-from ..jobs.staging import materialise, small
+from .staging import materialise, small
 from .task_function import Work
 
 if TYPE_CHECKING:

@@ -1,18 +1,28 @@
-"""What a job says about itself when it is done: on the terminal, and beside its tables as JSON and as text."""
+"""A job's results: the folder that they are published in, and what the job says about itself: on the terminal, and beside its tables."""
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
+import os
+import shutil
+import socket
 import time
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import LocalProtocolError
 from ...version import VERSION
+from ..source.locations import check_new, is_remote, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Report"]
+__all__ = ["Report", "published"]
 
 
 @dataclass(slots=True)
@@ -71,11 +81,58 @@ class Report:
         if "://" in folder:
             spark.createDataFrame([(text,)], "value string").coalesce(1).write.text(f"{folder}/report")
             return
-        from pathlib import Path
-
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / "report.json").write_text(text + "\n", "utf-8")
         (Path(folder) / "report.md").write_text(self.as_text(), "utf-8")
+
+
+@contextlib.contextmanager
+def published(out: str) -> Iterator[str]:
+    """Give a folder to write to, and publish it as `out` when the body ends: all of it at once, or nothing of it.
+
+    A job that is killed leaves a folder with `.partial-…` in its name, which nobody takes for a result, and which the next job with the
+    same `out` on the same machine removes. Where `out` is a URL of another file system, nothing can be renamed: every table is then
+    published by Spark's own committer, and the report is written last.
+
+    Raises:
+        LocalProtocolError: There is something at `out` already; or the server that wrote the tables has another disk than this process.
+    """
+    if is_remote(out):
+        yield out
+        return
+    place = local_path(out)
+    check_new(out)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in place.parent.glob(f"{glob.escape(place.name)}.partial-*"):
+        if _is_orphan(leftover.name):
+            shutil.rmtree(leftover, ignore_errors=True)
+    draft = place.with_name(f"{place.name}.partial-{uuid.uuid4().hex[:8]}-{os.getpid()}@{socket.gethostname()}")
+    try:
+        yield str(draft)
+        if not draft.is_dir():
+            raise LocalProtocolError(
+                f"the results are not on this machine's disk at {draft}", hint="give a URL that the Spark server and this machine share"
+            )
+        for folder in draft.glob("staging-*"):
+            shutil.rmtree(folder)
+        draft.replace(place)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+
+
+def _is_orphan(name: str) -> bool:
+    """Say whether a draft is of a process of this machine that is gone."""
+    pid, _, host = name.rpartition(".partial-")[2].partition("-")[2].partition("@")
+    if host != socket.gethostname() or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _shown(value: Any) -> str:

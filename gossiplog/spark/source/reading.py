@@ -1,0 +1,113 @@
+"""Entries as a DataFrame, whatever they lie in: a log, files of entries, or the Parquet tables of an export."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...arrow.columns import DEFAULT_COLUMNS
+from ...errors import DecodeError, LocalProtocolError
+from ...log.place import LogPlace
+from ..tables.columns import with_columns
+from .locations import check_readable, exists, is_remote, local_path
+from .run_plan import is_log, is_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..tables.task_function import Work
+
+__all__ = ["finished_runs", "is_table", "read_entries", "read_table", "read_work"]
+
+
+def read_entries(
+    spark: SparkSession, location: str, columns: Sequence[str] = DEFAULT_COLUMNS, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """Read the entries of a log, of files of entries, or of an export's Parquet tables.
+
+    Args:
+        spark: Any session, a Connect client's too; the location is as the server sees it.
+        location: A path, a pattern or a URL.
+        columns: Which of `COLUMNS`, in this order. See `with_columns` for those that a Parquet table lacks.
+        options: Further options of the data source; not for Parquet tables.
+    """
+    if "://" not in location:
+        # Tasks have folders of their own to be in.
+        location = os.path.abspath(location)  # noqa: PTH100  (it may be a pattern)
+    check_readable(location)
+    if is_table(location):
+        return with_columns(read_table(spark, location), columns)
+    reader = spark.read.format("gossiplog").option("columns", ",".join(columns)).options(**(options or {}))
+    return reader.option("url", location).load() if is_url(location) and is_log(location) else reader.load(location)
+
+
+def finished_runs(spark: SparkSession, out: str) -> dict[str, LogPlace]:
+    """Return the runs of an export, and the place in the log that each ends at; a run that is not listed was not finished.
+
+    Raises:
+        DecodeError: What says so is damaged.
+    """
+    places = f"{out}/places"
+    if not exists(spark, places):
+        return {}
+    found: dict[str, LogPlace] = {}
+    if is_remote(out):
+        texts = [row["value"] for row in spark.read.text(places).collect()]
+    else:
+        texts = [file.read_text("utf-8") for file in sorted(local_path(places).glob("run=*/*.txt"))]
+    for text in texts:
+        try:
+            record = json.loads(text)
+            found[record["run"]] = LogPlace.from_json(record)
+        except (ValueError, LookupError, AttributeError, TypeError, DecodeError) as error:
+            raise DecodeError(f"{places} is damaged: {error}") from error
+    return found
+
+
+def read_table(spark: SparkSession, location: str) -> DataFrame:
+    """Read Parquet; of what `export` and `follow` write, the entries, which lie in a folder beside other things.
+
+    Raises:
+        LocalProtocolError: It is an export at a URL without any finished run.
+    """
+    location = location.rstrip("/")
+    below = f"{location}/entries"
+    runs = [f"{below}/{run}" for run in finished_runs(spark, location)] if is_remote(location) else []
+    if runs:
+        # No run can be renamed into place there, so one that was killed may have left some of its files.
+        return spark.read.option("basePath", below).parquet(*runs)
+    if not exists(spark, below):
+        return spark.read.parquet(location)
+    if is_remote(location) and exists(spark, f"{below}/run=*"):
+        raise LocalProtocolError(f"no run of the export at {location} is finished", hint="run the export again")
+    return spark.read.parquet(below)
+
+
+def is_table(location: str) -> bool:
+    """Say whether a location holds Parquet tables, by its name or by what a local folder has in it."""
+    if location.endswith(".parquet"):
+        return True
+    if "://" in location and not location.startswith("file://"):
+        # A folder of a remote file system; what a database's URL names is no folder.
+        return not is_url(location)
+    folder = Path(location.removeprefix("file://"))
+    return folder.is_dir() and next(folder.rglob("*.parquet"), None) is not None
+
+
+def read_work(spark: SparkSession, work: Work, location: str, *arguments: Any, options: Mapping[str, str] | None = None) -> DataFrame:
+    """Run a work over the entries of a place, in the processes that read them: they need not go through the JVM twice.
+
+    Args:
+        spark: The session.
+        work: `JUDGE`, `PICK` or `FOLD`.
+        location: See `read_entries`.
+        *arguments: Of the work's function.
+        options: See `read_entries`.
+    """
+    if is_table(location):
+        return work.on(read_entries(spark, location, work.columns), *arguments)
+    named = {**(options or {}), "work": work.name, "workWith": json.dumps(arguments)}
+    return read_entries(spark, location, work.columns, named)
