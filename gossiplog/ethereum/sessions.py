@@ -128,8 +128,7 @@ def _siwe_digest(topic: str, payload: Mapping[str, Any]) -> bytes:
     if context.get("duration") is not None:
         lines.append(f"Expiration Time: {_iso(context['timestamp'] + context['duration'])}")
     # 0.16.1 of the reference names by what follows a colon which of a base topic's applications it is.
-    base, _, rest = topic.partition(":")
-    text = "\n".join([*lines, "Resources:", f"- canvas://{base}#{rest}" if rest else f"- canvas://{topic}"]).encode()
+    text = "\n".join([*lines, "Resources:", f"- canvas://{topic.replace(':', '#', 1)}"]).encode()
     return keccak(b"\x19Ethereum Signed Message:\n%d%b" % (len(text), text))
 
 

@@ -163,7 +163,7 @@ class _Search:
             self._current = None
             return True
         self._beyond = found.branch
-        if found.clock and lowest <= found.clock <= highest and found.branch not in self._done:
+        if lowest <= found.clock <= highest and found.branch not in self._done:
             best = self._best.get(found.branch)
             if best is None or (found.clock > best if self._is_down else found.clock < best):
                 self._best[found.branch] = found.clock

@@ -289,7 +289,7 @@ class ReadLinksTo(Request[list[Position]]):
 @dataclass(frozen=True, slots=True)
 class ReadLinksDown(Request[Position | None]):
     """Of the branches numbered above `beyond` that any entry of `at.branch` links down to, the first, with the highest clock that
-    entries of `at.branch` up to `at.clock` reach there by one link: 0 if none of them does.
+    entries of `at.branch` up to `at.clock` reach there by one link: −1 if none of them does, as 0 is a snapshot's.
     """
 
     at: Position
@@ -299,7 +299,7 @@ class ReadLinksDown(Request[Position | None]):
 @dataclass(frozen=True, slots=True)
 class ReadLinksUp(Request[Position | None]):
     """Of the branches numbered above `beyond` that link down to any entry of `at.branch`, the first, with the lowest clock of a
-    child there whose branch has reached `at.clock` or more by one link: 0 if none has.
+    child there whose branch has reached `at.clock` or more by one link: −1 if none has.
     """
 
     at: Position

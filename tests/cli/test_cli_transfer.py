@@ -10,9 +10,10 @@ import dag_cbor
 import pytest
 from cli_support import SEEDS, TOPIC, Run
 from multiformats import CID
+from snapshot_support import SNAPSHOT, SNAPSHOT_TOPIC
 
-from gossiplog.archive import car_block
-from gossiplog.codec import pcf
+from gossiplog.archive import car_block, car_header
+from gossiplog.codec import pcf, pcf_encode
 from gossiplog.entry import Ed25519Signer, decode_id, sign_entry
 
 
@@ -37,6 +38,30 @@ def test_export_is_verified_offline_and_imported_into_an_equal_log(cli: Run, app
     assert cli("import", "copy.db", name).record == {"added": 0, "known": 5, "failed": 0}
     assert root_of(cli, "copy.db") == root_of(cli, app)
     assert not list(Path().glob("*.partial"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.car"])
+def test_log_with_a_snapshot_goes_through_archives_where_it_is_switched_on(shell: Run, name: str) -> None:
+    child = sign_entry(Ed25519Signer.from_seed(bytes(32)), SNAPSHOT_TOPIC, 1, [SNAPSHOT.key], pcf_encode.encode("child"))
+    Path("snapshot.car").write_bytes(car_header([]) + car_block(SNAPSHOT.value) + car_block(child.value))
+    on = {"GOSSIPLOG_SCHEMES": "canvas-snapshot"}
+
+    def root_of(log: str) -> str:
+        return str(shell("stat", log).record["root"]["hash"])
+
+    for log in ("app2.db", "copy.db", "plain.db"):
+        shell("init", log, "--topic", SNAPSHOT_TOPIC)
+    shell("import", "app2.db", "snapshot.car", **on)
+    shell("export", "app2.db", "-o", name, **on)
+    assert all(line["accepted"] for line in shell("verify", name, **on).lines)
+    assert shell("import", "copy.db", name, **on).record == {"added": 2, "known": 0, "failed": 0}
+    assert root_of("copy.db") == root_of("app2.db")
+    assert shell("salvage", "copy.db", "saved.db", **on).record["added"] == 2
+    refused = shell("import", "plain.db", name, code=3)
+    assert [(line["rule"], "GOSSIPLOG_SCHEMES=canvas-snapshot" in line["reason"]) for line in refused.lines[:-1]] == [
+        ("scheme", True),
+        ("parents", False),
+    ]
 
 
 def test_export_to_stdout_is_what_log_prints(cli: Run, app: str) -> None:

@@ -182,7 +182,7 @@ class MemoryState:
             return None
         links = self._links[branch, parents[index]]
         last = bisect_left(links, (clock + 1,)) - 1
-        return requests.Position(parents[index], links[last][1] if last >= 0 else 0)
+        return requests.Position(parents[index], links[last][1] if last >= 0 else -1)
 
     def _links_up(self, request: requests.ReadLinksUp) -> requests.Position | None:
         branch, clock = request.at
@@ -192,7 +192,7 @@ class MemoryState:
             return None
         links = self._links[children[index], branch]
         first = bisect_left(links, clock, key=lambda link: link[1])
-        return requests.Position(children[index], links[first][0] if first < len(links) else 0)
+        return requests.Position(children[index], links[first][0] if first < len(links) else -1)
 
     def _of_tree(self, request: ReadRoot | ReadNodes | ReadRuns) -> Any:
         return self.tree.answer(request)

@@ -122,7 +122,7 @@ async def _links_down(fetch: Fetch, request: requests.ReadLinksDown) -> requests
     statement = """
         SELECT p.branch, coalesce((
             SELECT l.reach FROM {log}.links l WHERE l.child_branch = $1 AND l.parent_branch = p.branch AND l.child_clock <= $2
-            ORDER BY l.child_clock DESC, l.parent_clock DESC LIMIT 1), 0)
+            ORDER BY l.child_clock DESC, l.parent_clock DESC LIMIT 1), -1)
         FROM (SELECT min(parent_branch) AS branch FROM {log}.links WHERE child_branch = $1 AND parent_branch > $3) p
         WHERE p.branch IS NOT NULL"""
     rows = await fetch(statement, *request.at, request.beyond)
@@ -133,7 +133,7 @@ async def _links_up(fetch: Fetch, request: requests.ReadLinksUp) -> requests.Pos
     statement = """
         SELECT c.branch, coalesce((
             SELECT l.child_clock FROM {log}.links l WHERE l.parent_branch = $1 AND l.child_branch = c.branch AND l.reach >= $2
-            ORDER BY l.reach, l.child_clock LIMIT 1), 0)
+            ORDER BY l.reach, l.child_clock LIMIT 1), -1)
         FROM (SELECT min(child_branch) AS branch FROM {log}.links WHERE parent_branch = $1 AND child_branch > $3) c
         WHERE c.branch IS NOT NULL"""
     rows = await fetch(statement, *request.at, request.beyond)

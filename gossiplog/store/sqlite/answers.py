@@ -185,7 +185,7 @@ def _links_down(db: BoundedConnection, request: requests.ReadLinksDown) -> reque
         " ORDER BY child_clock DESC, parent_clock DESC LIMIT 1"
     )
     row = db.execute(statement, (branch, parent_branch, clock)).fetchone()
-    return requests.Position(parent_branch, row[0] if row else 0)
+    return requests.Position(parent_branch, row[0] if row else -1)
 
 
 def _links_up(db: BoundedConnection, request: requests.ReadLinksUp) -> requests.Position | None:
@@ -199,7 +199,7 @@ def _links_up(db: BoundedConnection, request: requests.ReadLinksUp) -> requests.
         " ORDER BY reach, child_clock LIMIT 1"
     )
     row = db.execute(statement, (branch, child_branch, clock)).fetchone()
-    return requests.Position(child_branch, row[0] if row else 0)
+    return requests.Position(child_branch, row[0] if row else -1)
 
 
 def _quarantined(db: BoundedConnection, request: requests.ReadQuarantined) -> dict[bytes, requests.Aside]:

@@ -17,7 +17,7 @@ import trio
 import gossiplog
 from gossiplog import Ed25519Signer, Outcome
 from gossiplog.archive import entry_to_line
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf, pcf_encode
 from gossiplog.entry import sign_entry, validate
 from gossiplog.entry.envelope import build_value, parse_envelope
 from gossiplog.entry.message_id import decode_id
@@ -118,6 +118,16 @@ def test_session_is_authorised_by_its_wallet_and_nobody_else(kind: str) -> None:
         assert not is_session_authorised(TOPIC, payload | {"context": {"timestamp": 1}})
         assert not is_session_authorised(TOPIC, payload | {"authorizationData": {}})
         assert not is_session_authorised(TOPIC, {"type": "session"})
+
+
+def test_session_for_a_topic_with_a_colon_is_the_reference_s() -> None:
+    """0.16.1 names the resource `canvas://BASE#REST`, and with nothing behind the colon an empty one."""
+    cases = json.loads((Path(__file__).parents[2] / "vectors" / "ref-0.16.1-siwe.json").read_text())["cases"]
+    assert [case["topic"].partition("example.com")[2] for case in cases[:4]] == ["", ":v1", ":v1:deadbeef", ":"]
+    for case in cases:
+        payload = pcf.decode(bytes.fromhex(case["session"]))
+        assert is_session_authorised(case["topic"], payload)
+        assert not any(is_session_authorised(other["topic"], payload) for other in cases if other is not case)
 
 
 def test_log_says_which_schemes_it_accepts() -> None:
