@@ -43,7 +43,7 @@ __all__ = [
 
 
 def shortened(text: str, chars_max: int) -> str:
-    """Cut the middle out of a text that is too long: what an error says may quote what others wrote."""
+    """Cut the middle out of a text that is too long: an error may quote what others wrote."""
     if len(text) <= chars_max:
         return text
     half = chars_max // 2
@@ -54,7 +54,7 @@ class GossipLogError(Exception):
     """The root of the tree.
 
     Attributes:
-        hint_default: The hint of those of a class that are given no other.
+        hint_default: The hint of exceptions of the class that are raised without one.
     """
 
     hint_default: ClassVar[str | None] = None
@@ -66,7 +66,7 @@ class GossipLogError(Exception):
 
     @property
     def hint(self) -> str | None:
-        """What the user can do about it, in one sentence, or None. Tracebacks show it, as one of the exception's notes."""
+        """What the user can do about it, in one sentence, or None. Tracebacks show it as a note of the exception."""
         return self._hint
 
     @hint.setter
@@ -79,7 +79,7 @@ class GossipLogError(Exception):
 
 
 class LocalProtocolError(GossipLogError):
-    """The caller's mistake: an argument or an order of calls that cannot be served."""
+    """The caller made a mistake: an argument is wrong, or calls came in the wrong order."""
 
 
 class ClosedError(LocalProtocolError):
@@ -87,14 +87,14 @@ class ClosedError(LocalProtocolError):
 
 
 class NotOpened(LocalProtocolError, AttributeError):
-    """What is open for the length of a block, such as a log, was used without the block."""
+    """Something that is open only within a block, such as a log, was used without the block."""
 
 
 class RemoteProtocolError(GossipLogError):
     """A peer broke the protocol.
 
     Attributes:
-        peer: Who it was, as the driver names it, or None where no network is involved.
+        peer: The peer as the driver names it, or None if no network is involved.
     """
 
     def __init__(self, message: str, *, peer: str | None = None, hint: str | None = None) -> None:
@@ -103,26 +103,26 @@ class RemoteProtocolError(GossipLogError):
 
 
 class ProtocolNotSupported(GossipLogError):
-    """A peer speaks none of the protocols that a stream was to be opened for."""
+    """A peer speaks none of the protocols that were proposed for a stream."""
 
 
 class CannotListen(GossipLogError):
-    """An address cannot be listened on: it is in use, or none of this machine's."""
+    """Listening on an address failed: it is in use, or none of this machine's."""
 
 
 class CannotConnect(GossipLogError):
-    """A peer or a server cannot be reached, or is not what answers at its address."""
+    """A peer or a server cannot be reached, or something else answers at its address."""
 
 
 class StreamReset(GossipLogError):
-    """A stream ended without its end having been sent: the peer reset it, or the connection is gone."""
+    """A stream was cut off: the peer reset it, or the connection is gone."""
 
 
 class SyncAborted(GossipLogError):
     """A sync session ended early through no fault of the data; it can be resumed.
 
     Attributes:
-        cooldown_s: Seconds that the server asked us to wait before the next session.
+        cooldown_s: Seconds to wait before the next session, as the server asked.
     """
 
     def __init__(self, message: str, *, cooldown_s: float = 0.0) -> None:
@@ -138,7 +138,7 @@ class EncodeError(GossipLogError):
     """A value that has no portable canonical form.
 
     Attributes:
-        path: Where in the value it is, like `$.items[3]["a b"]`; `$` is the value itself. A long one lacks its middle.
+        path: The place in the value, like `$.items[3]["a b"]`; `$` is the value itself. A long path is cut in the middle.
     """
 
     def __init__(self, message: str, *, path: str = "$", hint: str | None = None) -> None:
@@ -175,11 +175,11 @@ class NotAuthorised(GossipLogError):
 
 
 class Reject(Exception):
-    """Raised by an application's `apply` to set one entry aside: it stays in the log, and has no effect on the application's tables.
+    """Raised by an application's `apply` to set one entry aside: it stays in the log without effect on the application's tables.
 
     Attributes:
-        id: The entry's id; None leaves it to us to find out which of those that `apply` was given it is about.
-        reason: Shown to whoever asks why.
+        id: The entry's id; with None the log finds out by itself which of the entries given to `apply` is meant.
+        reason: Why, for people: lists of set-aside entries show it.
     """
 
     def __init__(self, reason: str, *, id: str | None = None) -> None:
@@ -193,7 +193,7 @@ class Rejected(GossipLogError):
 
 
 class StoreError(GossipLogError):
-    """The store cannot do what was asked. What was committed before stays as it was."""
+    """The store cannot do what was asked. Earlier commits are unaffected."""
 
 
 class LogNotFound(StoreError):
@@ -201,14 +201,14 @@ class LogNotFound(StoreError):
 
 
 class ForeignFile(StoreError):
-    """The file is there, but it is no log of ours."""
+    """The file exists but is not a log of this package."""
 
 
 class DamagedLog(StoreError):
     """The file is a log, and parts of it cannot be read.
 
     Attributes:
-        location: Of the log, for messages to the user; None where it is not known.
+        location: The log's place, for messages to the user; None if unknown.
     """
 
     location: str | None = None
@@ -216,11 +216,11 @@ class DamagedLog(StoreError):
 
 
 class LogReplaced(StoreError):
-    """Where a follower got to is not in this log: another log, or an older state of it, was put in its place."""
+    """A follower's place is not in this log: another log, or an older state of it, was put in its place."""
 
 
 class RepairRefused(StoreError):
-    """A repair would set more entries aside than was allowed; nothing changed.
+    """A repair would quarantine more entries than allowed; nothing changed.
 
     Attributes:
         set_aside: How many it would set aside.
@@ -250,7 +250,7 @@ class LogBusy(StoreError):
 
 
 class SnapshotExpired(StoreError):
-    """The store took a snapshot back that kept it from tidying up; whoever held it begins anew on a later one."""
+    """The store revoked a snapshot that kept it from tidying up; begin anew on a later one."""
 
 
 class StorageFull(StoreError):
@@ -260,15 +260,15 @@ class StorageFull(StoreError):
 
 
 class BucketError(GossipLogError):
-    """A bucket's storage failed, or what it holds keeps a publisher from going on."""
+    """A bucket's storage failed, or its contents keep a publisher from going on."""
 
 
 class StoreUnavailable(StoreError):
-    """The server that the log lies on cannot be reached, or does not let us in."""
+    """The database server cannot be reached, or does not let us in."""
 
 
 class ConnectionLost(StoreUnavailable):
-    """The connection to the server broke before a commit was sent, so that nothing was stored and all of it can be done again."""
+    """The connection to the server broke before a commit was sent: nothing was stored, and the work can be repeated."""
 
 
 class CommitError(StoreError):
@@ -276,4 +276,4 @@ class CommitError(StoreError):
 
 
 class StatementError(CommitError):
-    """The database refused a statement of the application's; what was done before it stays."""
+    """The database refused an application's statement; the effects of earlier statements stay."""

@@ -77,31 +77,31 @@ async def open(
     value_bytes_max: int = VALUE_BYTES_DEFAULT,
     on_rebuild: Callable[[int], None] | None = None,
 ) -> AsyncIterator[GossipLog]:
-    """Open a log for the length of an `async with` block, creating it if there is none and a topic is given.
+    """Open a log for the length of an `async with` block. If there is none, it is created, provided that a topic is given.
 
-    At the end of the block what was submitted is committed and the log is closed; if the block raises or is cancelled, calls of
-    other tasks that are still waiting get a ClosedError.
+    The end of the block commits submitted appends and closes the log. If the block raises or is cancelled, other tasks' waiting calls raise
+    ClosedError.
 
     Args:
         location: A path of a SQLite file, `postgresql://…?log=NAME`, or `:memory:`.
-        topic: What the log's topic must be. None opens whatever there is, and creates nothing.
+        topic: The topic that the log must have. With None the log may have any, and none is created.
         signer: Signs appends that name no other signer.
-        app: What is made of the entries: one `Application` or several. What was stored without them is applied first.
+        app: One `Application` or several, which turn the entries into tables. Entries that were stored without them are applied first.
         apply: Short for an application named `app` of version 1; see `gossiplog.log.application.Apply`.
         authorize: The access rule, `(message, did, past) -> bool`, or without `past`, which answers questions about the message's
-            ancestors: a plain function of its arguments alone, called in the database's thread. What it refuses is not stored, nor is what
-            descends from that; if it was our own append, NotAuthorised is raised.
-        durability: `full`, `normal` or `off`: what an acknowledged append survives.
-        read_only: Write nothing; works beside another process that writes.
+            ancestors. It must be a plain function that depends only on its arguments; it is called in the database's thread. Refused
+            entries and their descendants are not stored; a refused append of ours raises NotAuthorised.
+        durability: `full`, `normal` or `off`: which failures an acknowledged append survives (docs/durability.md).
+        read_only: Write nothing. Another process may write at the same time.
         create: Create a log where there is none.
-        schemes: The signature schemes that entries may use: `ed25519`, which is all by default, `eip712` of the extra `ethereum`, and what
-            `register_scheme` adds.
-        value_bytes_max: The largest VALUE of an append of ours, at most 4,194,294 bytes. What others made may have as much in any case.
-        on_rebuild: Called now and then with the number of entries that were applied, while tables are built anew.
+        schemes: The signature schemes that entries may use: `ed25519`, the only one by default, `eip712` of the extra `ethereum`, and those
+            that `register_scheme` adds.
+        value_bytes_max: The largest VALUE of our own appends, at most 4,194,294 bytes. Other authors' entries may always be that large.
+        on_rebuild: Called now and then with the number of applied entries while tables are built anew.
 
     Raises:
         LocalProtocolError: An argument is wrong.
-        StoreError: One of its subclasses, by what is wrong with the file.
+        StoreError: The log cannot be opened; the subclass says why.
     """
     if not 0 < value_bytes_max <= VALUE_BYTES_LIMIT:
         raise LocalProtocolError(f"value_bytes_max {value_bytes_max}, expected 1 to {VALUE_BYTES_LIMIT}")
@@ -135,17 +135,17 @@ async def clone(
     durability: Durability | str = Durability.FULL,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Taken:
-    """Make a log of what is published in a bucket, or go on with one; it can be read by others meanwhile.
+    """Make a log from what is published in a bucket, or continue an interrupted clone. Others may read the log meanwhile.
 
     Args:
         place: The bucket: a folder.
-        location: The log, which is made if it is not there.
-        topic: The log's; needed where logs of several topics are published.
-        durability: As `open` has it.
+        location: The log, which is created if necessary.
+        topic: The log's topic; needed if logs of several topics are published.
+        durability: As for `open`.
         on_progress: Called now and then with how many published entries were dealt with, and how many there are as far as is known.
 
     Raises:
-        LocalProtocolError: Nothing is published there, or logs of several topics are.
+        LocalProtocolError: Nothing is published there, or logs of several topics are and `topic` names none.
         BucketError: The storage failed.
         StoreError: The log could not be opened or written to.
     """
@@ -179,10 +179,10 @@ def _access_rule(authorize: Authorize) -> AccessRule:
 
 
 class GossipLog(Replica):
-    """One replica of a log. Open it with `gossiplog.open`; every method may be called from any number of tasks.
+    """One replica of a log. Open it with `gossiplog.open`. Any number of tasks may call its methods.
 
-    Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
-    malformed one DecodeError. A cancelled read does nothing; a cancelled write is done whole or not at all.
+    Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a malformed
+    one DecodeError. A cancelled read did nothing; a cancelled write is done whole or not at all.
     """
 
     async def publish(
@@ -193,16 +193,16 @@ class GossipLog(Replica):
         again: bool = False,
         on_progress: Callable[[int], None] | None = None,
     ) -> Published:
-        """Publish what is new in the log below the signer's own folder of a bucket; nothing is written if nothing is new.
+        """Publish new entries in the signer's own folder of a bucket; write nothing if there are none.
 
-        Entries go out in the order in which this replica got them, under a checkpoint that the signer signs. A cancelled call, or a process
-        that was killed, leaves what the next call goes on from. The log may be open read-only.
+        Entries are published in the order in which this replica got them, under a checkpoint that the signer signs. After a cancelled call
+        or a killed process the next call resumes. The log may be open read-only.
 
         Args:
-            place: A folder, which is made if it is not there.
+            place: A folder, which is created if necessary.
             signer: An Ed25519 signer instead of the log's own.
-            again: Write everything once more, where some of it was lost or damaged.
-            on_progress: Called now and then with the number of entries that are published.
+            again: Write everything once more, to replace lost or damaged files.
+            on_progress: Called now and then with the number of published entries.
 
         Raises:
             LocalProtocolError: There is no signer, or it is not of Ed25519; or the place is no bucket.
@@ -233,15 +233,15 @@ class GossipLog(Replica):
         signer: Signer | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> SyncResult | Exchanged:
-        """Pull what another open log has and this one lacks; or exchange with a bucket: take what others published, and publish.
+        """Pull what another open log has and this one lacks. Or exchange with a bucket: take what others published, and publish.
 
-        Another log is read over one snapshot; call it on that one for the other way. A bucket needs no server and no lock: everybody writes
-        below a folder of their own, and every byte that is read is proved. What is missing or wrong there is told in the result.
+        The other log is read over one snapshot; call its own `sync` for the other direction. A bucket needs no server and no lock: every
+        writer has its own folder, and every byte read is verified. The result lists what is missing or wrong there.
 
         Args:
             other: A log with the same topic, or the place of a bucket, which is a folder.
-            source: What earlier syncs from the same log taught; pass the same one again.
-            signer: Signs what is published, instead of the log's own signer; with neither, nothing is.
+            source: What earlier syncs learned about that log; pass the same object each time.
+            signer: Signs what is published, instead of the log's own signer; without either, nothing is published.
             on_progress: Called now and then with how many published entries were dealt with, and how many there are as far as is known.
 
         Raises:
@@ -258,13 +258,13 @@ class GossipLog(Replica):
         return await exchange(self, open_storage(other), signer or self._signer, on_progress=on_progress)
 
     async def prove(self, id: str, place: str | os.PathLike[str] | None = None) -> bytes:
-        """Return a proof that an entry is in a published log, as a file for those who do not have the log.
+        """Return a proof that an entry is in a published log, as a file that can be checked without the log.
 
         It holds the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two: C2SP's tlog-proof.
 
         Args:
-            id: The entry's.
-            place: Where it is published; None tries the places that this log was published to, or taken from.
+            id: The entry's id.
+            place: The bucket that holds it; None tries those that this log was published to or taken from.
 
         Raises:
             NotFound: The log has no such entry, or it is published nowhere.
@@ -286,20 +286,20 @@ class GossipLog(Replica):
         limits: HubLimits | None = None,
         has_api: bool = True,
     ) -> AsyncIterator[Hub]:
-        """Serve the log to WebSocket clients, browsers among them, for the length of a block.
+        """Serve the log to WebSocket clients, such as browsers, for the length of a block.
 
-        Everything that one client, or this process, appends goes out to the others. At the end of the block nobody is accepted any
-        more, what waits to be sent goes out within a second, and the connections are closed.
+        Everything that a client or this process appends goes to all others. At the end of the block no client is accepted any more, waiting
+        data is sent within a second, and the connections are closed.
 
         Args:
             address: `HOST:PORT`, or `:PORT` for all addresses of the machine; port 0 takes a free one.
-            tls: With a certificate, for `wss://`.
-            limits: Who is let in: `gossiplog.net.HubLimits`.
+            tls: A server context with a certificate, for `wss://`.
+            limits: How many connections are let in: a `gossiplog.net.HubLimits`.
             has_api: Serve the HTTP API on the same port.
 
         Raises:
             LocalProtocolError: The address is malformed.
-            CannotListen: The address cannot be had.
+            CannotListen: The address is in use, or none of this machine's.
         """
         from .net.hub.server import listen
 
@@ -318,16 +318,16 @@ class GossipLog(Replica):
         headers: Mapping[str, str] | None = None,
         identity: Signer | None = None,
     ) -> AsyncIterator[HubLink]:
-        """Keep the log connected to a hub for the length of a block: what either has and the other lacks goes over, and what is new.
+        """Keep the log connected to a hub for the length of a block: each gets what it lacks, and then the other's new entries.
 
-        It connects in the background, and again whenever the connection is lost, after growing pauses; `wait_connected` waits.
+        It connects in the background, and reconnects after growing pauses when the connection is lost. `wait_connected` of the link waits.
 
         Args:
-            url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` where the hub serves several logs.
-            tls: How the hub's certificate is checked; the system's authorities unless given.
-            token: To be let in with, where the hub wants one.
-            headers: To send as well when connecting.
-            identity: To be let in as, where there is no token: proves to the hub, each time, that its did is ours.
+            url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` if the hub serves several logs.
+            tls: Checks the hub's certificate; the system's authorities by default.
+            token: The token that the hub wants, if it wants one.
+            headers: Further HTTP headers for the handshake.
+            identity: Proves its did to the hub at each connection; for hubs that let dids in without a token.
 
         Raises:
             LocalProtocolError: The URL is malformed, or the log is connected to it already.
