@@ -14,12 +14,13 @@ from ..entry.validation import LATER, UNSUPPORTED
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch.decoder import Contradiction, Decoder, Difference
 from ..sketch.sketch import SYMBOLS_MAX
+from ..sync.events import Ask, Send, TakeEntries
 from ..sync.result import KEYS_REPORTED_MAX, Ending, SyncResult
 from ..sync.source import Source
 from ..tree.node import Node
 from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
-from .steps import Ended, Give, Insert, Run, Send, Step, View
+from .steps import Ended, Give, Step, View
 
 __all__ = ["Reconciled", "Wishes", "reconcile"]
 
@@ -83,7 +84,9 @@ class Wishes:
     after: bytes | None = None
 
 
-def reconcile(view: View, source: Source, now: float, wishes: Wishes) -> Generator[Step, Any, Reconciled]:
+def reconcile(
+    view: View, source: Source, now: float, wishes: Wishes, outcome: Reconciled | None = None
+) -> Generator[Step, Any, Reconciled]:
     """Run the client's side of a session; the outcome is the generator's return value.
 
     Args:
@@ -91,8 +94,9 @@ def reconcile(view: View, source: Source, now: float, wishes: Wishes) -> Generat
         source: What earlier sessions with this peer have taught us.
         now: Seconds, as the source counts them.
         wishes: What it is for.
+        outcome: Filled on the way, for whoever may have to end it; it is what is returned.
     """
-    client = _Client(view, source, now, wishes)
+    client = _Client(view, source, now, wishes, outcome or Reconciled())
     try:
         yield from client.run()
     except _Fallback as fallback:
@@ -107,8 +111,8 @@ def reconcile(view: View, source: Source, now: float, wishes: Wishes) -> Generat
 
 
 class _Client:
-    def __init__(self, view: View, source: Source, now: float, wishes: Wishes) -> None:
-        self.outcome = Reconciled()
+    def __init__(self, view: View, source: Source, now: float, wishes: Wishes, outcome: Reconciled) -> None:
+        self.outcome = outcome
         self.result = self.outcome.result
         self._view = view
         self._source = source
@@ -176,7 +180,7 @@ class _Client:
 
     def _exchange_difference(self, count: int, symbols: bytes) -> Generator[Step, Any, None]:
         theirs, ours = yield from self._find_difference(count, symbols)
-        lacking, in_quarantine, has_ours = yield Run(steps.absent(theirs, ours))
+        lacking, in_quarantine, has_ours = yield Ask(steps.absent(theirs, ours))
         if not has_ours:
             # A liar, or an entry that a repair has taken out of a log that we have open.
             self.outcome.is_doubtful = True
@@ -274,7 +278,7 @@ class _Client:
     def _insert(self, batch: list[tuple[bytes, bytes]]) -> Generator[Step, Any, None]:
         if not batch:
             return
-        verdicts = yield Insert(batch)
+        verdicts = yield TakeEntries(batch)
         result = self.result
         for (key, _), verdict in zip(batch, verdicts, strict=True):
             if verdict.entry is not None and verdict.entry.key != key:
@@ -321,7 +325,7 @@ class _Client:
 
     def _conclude(self, root: Node, *, has_moved: bool) -> Generator[Step, Any, None]:
         """Compare the roots. What was left out, or came by other ways meanwhile, explains that they differ; nothing else does."""
-        own_root, last = yield Run(steps.read_end())
+        own_root, last = yield Ask(steps.read_end())
         self.outcome.root, self.outcome.is_equal = root, root == own_root
         self.result.ending = Ending.COMPLETE
         is_one_sided = not self._takes or self._withholds or self._after is not None

@@ -15,10 +15,11 @@ from typing import Any
 from ..entry.validation import LATER, Rule
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch.sketch import SYMBOLS_MAX, key_of
+from ..sync.events import Ask, Send, TakeEntries
 from ..sync.result import Brought
 from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
-from .steps import Ended, Insert, Run, Send, Step, View
+from .steps import Ended, Step, View
 
 __all__ = ["Served", "serve"]
 
@@ -57,14 +58,15 @@ class Served:
     brought: Brought = field(default_factory=Brought, compare=False, repr=False)
 
 
-def serve(view: View, *, takes: bool = True) -> Generator[Step, Any, Served]:
+def serve(view: View, *, takes: bool = True, served: Served | None = None) -> Generator[Step, Any, Served]:
     """Run the server's side of a session; what it came to is the generator's return value.
 
     Args:
         view: Our log.
         takes: Take what the client gives.
+        served: Filled on the way, for whoever may have to end it; it is what is returned.
     """
-    server = _Server(view, takes=takes)
+    server = _Server(view, takes=takes, served=served or Served())
     try:
         yield from server.run()
     except Ended as ended:
@@ -75,8 +77,8 @@ def serve(view: View, *, takes: bool = True) -> Generator[Step, Any, Served]:
 
 
 class _Server:
-    def __init__(self, view: View, *, takes: bool) -> None:
-        self.served = Served()
+    def __init__(self, view: View, *, takes: bool, served: Served) -> None:
+        self.served = served
         self._view = view
         self._takes = takes
         self._left_out: list[bytes] = []
@@ -161,7 +163,7 @@ class _Server:
         return (yield from self._insert(batch))
 
     def _insert(self, batch: list[tuple[bytes, bytes]]) -> Generator[Step, Any, bool]:
-        verdicts = (yield Insert(batch)) if batch else []
+        verdicts = (yield TakeEntries(batch)) if batch else []
         for (key, _), verdict in zip(batch, verdicts, strict=True):
             if verdict.accepted:
                 if verdict.is_new:
@@ -185,6 +187,6 @@ class _Server:
         yield Send(messages.encode(Refuse(reason)))
 
     def _finish(self) -> Generator[Step, Any, None]:
-        root, last = yield Run(steps.read_end())
+        root, last = yield Ask(steps.read_end())
         self.served.has_moved = last != self._view.seq + self.served.taken
         yield Send(messages.encode(Result(root, self.served.has_moved, sorted(self._left_out))))

@@ -1,13 +1,13 @@
-"""What a session asks of whoever drives it, and what both sides do alike. A session is a generator: it knows no stream, log or clock.
+"""What a session does, step by step, and what both sides do alike. A session is a generator: it knows no stream, log or clock.
 
-The driver runs each step and sends back what it came to, until StopIteration, whose value is the outcome:
+It yields the actions of `sync.events` that something comes of, and two steps of its own, and is sent back what each came to; its return
+value is the outcome. `machine.Reconciliation` makes a machine of it that is driven as any session.
 
-    Send            write the bytes; None
+    Send            None, when it is written
+    Ask             the plan's result
+    TakeEntries     a verdict for each entry
     Receive         the next frame; None at the end of the stream, or after so many seconds; a DecodeError where it is no frame
-    Run             the plan's result
-    RunOnSnapshot   the plan's result
-    Insert          a verdict for each entry
-    Give            start a task that runs these steps, Send and RunOnSnapshot all of them, while the session goes on; None
+    Give            None at once: these steps, each a Send or an Ask, are taken while the session goes on
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..errors import DecodeError, RemoteProtocolError
 from ..log.requests import ReadCount, ReadLeaves, ReadPage, ReadQuarantined, ReadValues, not_wanted
 from ..plan import Plan, ask
 from ..sketch.sketch import SYMBOLS_MAX, Sketch
+from ..sync.events import Ask, Send, TakeEntries
 from ..tree.node import Node, ReadRoot
 from . import messages
 from .messages import FRAME_BYTES, Message, Values
@@ -34,11 +35,7 @@ __all__ = [
     "WORK_S",
     "Ended",
     "Give",
-    "Insert",
     "Receive",
-    "Run",
-    "RunOnSnapshot",
-    "Send",
     "Step",
     "Steps",
     "View",
@@ -80,43 +77,19 @@ class View(Protocol):
         ...
 
 
-class Send(NamedTuple):
-    """Send these bytes, as soon as the other side takes them."""
-
-    data: bytes
-
-
 class Receive(NamedTuple):
     """Wait for the next frame for so many seconds; send it back, None if none came, or the DecodeError of the frames' reader."""
 
     patience_s: float
 
 
-class Run(NamedTuple):
-    """Run this plan on our log as it is now."""
-
-    plan: Plan[Any]
-
-
-class RunOnSnapshot(NamedTuple):
-    """Run this plan on a state of our log that has all of the view and stays the same."""
-
-    plan: Plan[Any]
-
-
-class Insert(NamedTuple):
-    """Validate and insert these `(key, VALUE)`, parents first; send back a verdict each. The key is what is expected."""
-
-    entries: list[tuple[bytes, bytes]]
-
-
 class Give(NamedTuple):
-    """Run these steps in a task of their own."""
+    """Take these steps beside the session."""
 
     steps: Steps
 
 
-Step: TypeAlias = Send | Receive | Run | RunOnSnapshot | Insert | Give
+Step: TypeAlias = Send | Receive | Ask | TakeEntries | Give
 Steps: TypeAlias = Generator[Step, Any, Any]
 
 
@@ -171,7 +144,7 @@ def give_keys(keys: Sequence[bytes]) -> Generator[Step, Any, int]:
     sent, at_once = 0, _READ_FIRST
     while sent < len(keys):
         wanted = keys[sent : sent + at_once]
-        found: dict[bytes, bytes] = yield RunOnSnapshot(ask(ReadValues(wanted)))
+        found: dict[bytes, bytes] = yield Ask(ask(ReadValues(wanted)), of_snapshot=True)
         if len(found) < len(wanted) > 1:
             # Large values, of which an answer has 8 MiB, in any order.
             at_once = len(wanted) // 2
@@ -190,7 +163,7 @@ def give_all(after: bytes | None) -> Generator[Step, Any, int]:
     """Send every VALUE after a key, in key order, and the end."""
     sent, at_once = 0, _READ_FIRST
     while True:
-        page: list[tuple[bytes, bytes]] = yield RunOnSnapshot(ask(ReadPage(after, None, False, at_once)))
+        page: list[tuple[bytes, bytes]] = yield Ask(ask(ReadPage(after, None, False, at_once)), of_snapshot=True)
         if not page:
             yield Send(messages.encode(Values([])))
             return sent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 import trio
 
@@ -13,24 +13,25 @@ from ..codec import pcf_encode
 from ..entry.message import Entry
 from ..entry.signing import Signer
 from ..entry.validation import Verdict, validate_many
-from ..errors import GossipLogError, LocalProtocolError, ReadOnlyLog, StoreError
+from ..errors import DamagedLog, GossipLogError, LocalProtocolError, ReadOnlyLog, StoreError
 from ..log.access import AccessRule
 from ..log.application import Application
 from ..log.commit import AppendPayloads, Committed, InsertEntries
 from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import ReadCount, ReadCursor, WriteCursor
 from ..plan import Plan, ask
+from ..pull import ForgetSketch, InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
 from ..store import Store
-from ..sync import Ending, InsertIntoTarget, RunOnSource, RunOnTarget, Source, SyncResult, sync_steps
+from ..sync import Source, SyncResult
 from ..tasks.block import block
 from ..tasks.nursery import open_service_nursery
 from ..tasks.ordered import map_ordered
 from ..tasks.pages import bounded
 from ..tasks.spans import span
-from . import reconciling
 from .applications import Applications, Rebuilt, logger
 from .care import LogCare
 from .signatures import verifiers
+from .sketching import SketchView
 from .subscription import Subscription
 from .writer import Then, Writer
 
@@ -42,6 +43,8 @@ _CHUNK = 250
 """Values verified per hop into a worker thread."""
 _CHUNKS_PER_COMMIT = 4
 _SMALL_BYTES = 4096
+BEHIND_MAX = 256
+"""Entries that may be missing in a sketch: adding them takes 4 ms. To build one takes longer than comparing trees, for no bytes saved."""
 _FLUSH_S = 1.0
 """What was acknowledged has so long to be kept when a subscription's block raises or is cancelled."""
 
@@ -337,19 +340,15 @@ class Replica(LogCare):
         if other.topic != self.topic:
             raise LocalProtocolError(f"topic {other.topic!r}, expected {self.topic!r}")
         self._check_writable()
-        steps = sync_steps(source)
-        sketches = await reconciling.views(self, other)
+        sketches = await self._views(other)
         async with other.snapshot() as snapshot:
-            done = None if sketches is None else await reconciling.pull(self, sketches, snapshot)
-            if done is not None and done.ending is Ending.COMPLETE:
-                return done
-            answer: Any = None
+            steps, answer = sync_steps(source), None
             while True:
                 try:
-                    step = steps.send(answer)
+                    step, answer = steps.send(answer), None
                 except StopIteration as stop:
                     result: SyncResult = stop.value
-                    return result if done is None else done.then(result)
+                    return result
                 match step:
                     case RunOnTarget(plan):
                         answer = await self.run(plan)
@@ -357,6 +356,23 @@ class Replica(LogCare):
                         answer = await snapshot.run(plan)
                     case InsertIntoTarget(entries):
                         answer = await self.insert_many([value for _, value in entries])
+                    case ViewBoth():
+                        answer = sketches
+                    case ForgetSketch():
+                        await self.forget_sketch()
+                    case Work(call):
+                        answer = await trio.to_thread.run_sync(call)
+                    case _:
+                        assert_never(step)
+
+    async def _views(self, other: Replica) -> tuple[SketchView, SketchView] | None:
+        """The sketches of two logs, if neither has far to go and no row that is to be added is damaged: trees do without it."""
+        try:
+            if max(await self.sketch_behind(), await other.sketch_behind()) > BEHIND_MAX:
+                return None
+            return await self.sketch(), await other.sketch()
+        except DamagedLog:
+            return None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -1,7 +1,6 @@
 """Pull what another log has and ours lacks, and serve others who pull from us: both sides of a merkle sync as machines without I/O."""
 
 from .client import SyncClient
-from .local import InsertIntoTarget, RunOnSource, RunOnTarget, sync_steps
 from .result import Ending, SyncResult
 from .schedule import SessionSlots, SyncSchedule
 from .server import SyncServer
@@ -9,14 +8,10 @@ from .source import Source
 
 __all__ = [
     "Ending",
-    "InsertIntoTarget",
-    "RunOnSource",
-    "RunOnTarget",
     "SessionSlots",
     "Source",
     "SyncClient",
     "SyncResult",
     "SyncSchedule",
     "SyncServer",
-    "sync_steps",
 ]

@@ -4,17 +4,8 @@ The source's tree is walked from the root down, many nodes at a time; every node
 we lack are fetched and handed out in key order, which is a causal order, in batches. Requests are pipelined: the source answers them in
 order. Nothing that it says is used before it is checked, and what is held is bounded by `ClientLimits`.
 
-A driver runs the actions in order and feeds back what they ask for:
-
-    Send           write the bytes (do not stop reading meanwhile: the source may be writing too)
-    Ask            run the plan on our log, any snapshot of it, then `handle(Answered(answer), now)`
-    TakeEntries  validate and insert these `(key, VALUE)`, parents come first, then `handle(Taken(verdicts), now)`
-    Finish         close the writing side
-    Done           the result; nothing follows
-
-While `wants_input`, it reads and gives `Received(bytes)`, or `Closed(reason)` at the end of the stream; if `deadline` passes first,
-`TimedOut()`. At most one Ask and one TakeEntries are outstanding, and both may run while it reads. After any mistake of the
-source's all that follows is Done.
+It is driven as `events` says. A driver does not stop reading while it writes, for the source may be writing too. At most one Ask and one
+TakeEntries are outstanding, and both may run while it reads. After any mistake of the source's all that follows is Done.
 """
 
 from collections import deque
@@ -30,17 +21,19 @@ from .compare_plan import Compared, compare
 from .events import (
     Answered,
     Ask,
-    ClientAction,
-    ClientEvent,
     Closed,
     Done,
+    Failed,
     Finish,
     InsertVerdict,
     Received,
+    Resumed,
     Send,
+    Sent,
+    SessionAction,
+    SessionEvent,
     TakeEntries,
     Taken,
-    TimedOut,
 )
 from .frontier import Frontier, Span
 from .limits import ClientLimits
@@ -126,11 +119,16 @@ class SyncClient:
         self._now = 0.0
 
     @property
+    def is_done(self) -> bool:
+        """Whether the session is over."""
+        return self._is_done
+
+    @property
     def wants_input(self) -> bool:
         """Whether the driver should read now; False while it should first insert what has arrived, and at the end."""
         return not self._is_ending and not self._is_closed and self._ready_bytes < self._limits.ready_bytes
 
-    def takes_long(self, event: ClientEvent) -> bool:
+    def takes_long(self, event: SessionEvent) -> bool:
         """Whether `handle` may take more than a few milliseconds, which a driver with others to serve spends in a thread."""
         match event:
             case Answered():
@@ -149,7 +147,7 @@ class SyncClient:
     def _patience_s(self) -> float:
         return self._limits.rpc_s if self.result.waits else self._first_answer_s
 
-    def start(self, now: float) -> list[ClientAction]:
+    def start(self, now: float) -> list[SessionAction]:
         """Begin the session."""
         if self._started_at is not None:
             raise LocalProtocolError("this session was started before")
@@ -157,7 +155,7 @@ class SyncClient:
         self._request(GetRoot(), _Sent(1, 0))
         return self._flush()
 
-    def handle(self, event: ClientEvent, now: float) -> list[ClientAction]:
+    def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
         """Take what happened and say what to do.
 
         Raises:
@@ -173,7 +171,7 @@ class SyncClient:
                 case Closed():
                     self._on_break(Ending.CLOSED, event.reason or "the stream ended", is_telling=not event.is_connection_lost)
                     self._is_closed = True
-                case TimedOut():
+                case Resumed():
                     # A late timer is harmless: the answer may have come between.
                     if self.deadline is not None and now >= self.deadline:
                         self._on_break(Ending.TIMED_OUT, f"no answer within {self._patience_s:g} s")
@@ -181,12 +179,16 @@ class SyncClient:
                     self._on_compared(event.answer)
                 case Taken():
                     self._on_inserted(event.verdicts)
+                case Failed():
+                    return self._stop(Ending.STORAGE, event.reason)
+                case Sent():
+                    pass
                 case _:
                     assert_never(event)
             self._read_frames()
             self._request_more()
         except (RemoteProtocolError, DecodeError) as error:
-            return self._violation(str(error))
+            return self._stop(Ending.VIOLATION, str(error))
         return self._flush()
 
     # What arrives
@@ -362,9 +364,9 @@ class SyncClient:
             and self._value_bytes_expected + self._ready_bytes < self._limits.ready_bytes
         )
 
-    def _flush(self) -> list[ClientAction]:
+    def _flush(self) -> list[SessionAction]:
         """Gather the actions that are due."""
-        actions: list[ClientAction] = []
+        actions: list[SessionAction] = []
         if self._out:
             data = b"".join(self._out)
             self._out.clear()
@@ -441,9 +443,9 @@ class SyncClient:
         elif result.ending in (Ending.ABORTED, Ending.CLOSED, Ending.TIMED_OUT) and result.requests > 1:
             result.narrowed |= self._source.on_cut_off(has_entries=result.entries > 0)
 
-    def _violation(self, reason: str) -> list[ClientAction]:
+    def _stop(self, ending: Ending, reason: str) -> list[SessionAction]:
         """Stop at once; a batch that is being inserted is not waited for."""
-        self._end(Ending.VIOLATION, reason)
+        self._end(ending, reason)
         self._ready.clear()
         self._is_done = True
         return [Done(self.result)] if self._is_finished else [Finish(), Done(self.result)]

@@ -1,18 +1,31 @@
-"""What happens to a session and what it wants done: the vocabulary between the two machines and their drivers."""
+"""What happens to a session and what it wants done: one vocabulary for both sides of a sync by the tree and of a reconciliation.
+
+A `Session` is a machine between bytes, our log and time. Its driver carries out the actions in order and gives what they come to as events.
+It answers at once where that is cheap, and later where it is not; the machine cannot tell.
+
+| action | what the driver gives in return |
+|---|---|
+| Send | `Sent`, once the bytes are written, if the action has a token |
+| Ask | `Answered`, or `Failed` |
+| TakeEntries | `Taken` |
+| Pause | `Resumed` at that time, and reads nothing before |
+| Finish, Reset, Done | nothing |
+
+While the session `wants_input` the driver reads and gives `Received` or `Closed`; when its `deadline` passes first, `Resumed`, which is
+harmless when it comes late.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..plan import Plan
-from .result import SyncResult
 
 __all__ = [
     "Answered",
     "Ask",
-    "ClientAction",
-    "ClientEvent",
     "Closed",
     "Done",
+    "Failed",
     "Finish",
     "InsertVerdict",
     "Pause",
@@ -20,11 +33,12 @@ __all__ = [
     "Reset",
     "Resumed",
     "Send",
-    "ServerAction",
-    "ServerEvent",
+    "Sent",
+    "Session",
+    "SessionAction",
+    "SessionEvent",
     "TakeEntries",
     "Taken",
-    "TimedOut",
 ]
 
 
@@ -70,14 +84,23 @@ class Closed(NamedTuple):
     is_connection_lost: bool = False
 
 
-class TimedOut(NamedTuple):
-    """`deadline` passed while the driver was reading."""
-
-
 class Answered(NamedTuple):
-    """The plan of the last `Ask` returned this."""
+    """The plan of an `Ask` returned this; `token` is that of the action."""
 
     answer: Any
+    token: int = 0
+
+
+class Failed(NamedTuple):
+    """Our own store could not run the plan of an `Ask`."""
+
+    reason: str
+
+
+class Sent(NamedTuple):
+    """The bytes of a `Send` with this token are written, or the stream is broken, which whoever reads learns of."""
+
+    token: int
 
 
 class Taken(NamedTuple):
@@ -87,15 +110,24 @@ class Taken(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Write these bytes to the stream."""
+    """Write these bytes to the stream; if there is a token, give `Sent` with it when that is done."""
 
     data: bytes
+    token: int | None = None
 
 
 class Ask(NamedTuple):
-    """Run a plan on our own log."""
+    """Run a plan on our own log.
+
+    Attributes:
+        plan: It reads.
+        of_snapshot: Run it on the state that the session is about, which stays the same; else on the log as it is now.
+        token: Comes back with the answer.
+    """
 
     plan: Plan[Any]
+    of_snapshot: bool = False
+    token: int = 0
 
 
 class TakeEntries(NamedTuple):
@@ -109,9 +141,13 @@ class Finish(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The session is over; close the stream for good."""
+    """The session is over; close the stream for good.
 
-    result: SyncResult
+    Attributes:
+        result: What it came to: a `SyncResult`, or what the side of a reconciliation returns.
+    """
+
+    result: Any = None
 
 
 class Resumed(NamedTuple):
@@ -136,7 +172,30 @@ class Reset(NamedTuple):
     is_violation: bool
 
 
-ClientEvent: TypeAlias = Received | Closed | TimedOut | Answered | Taken
-ClientAction: TypeAlias = Send | Ask | TakeEntries | Finish | Done
-ServerEvent: TypeAlias = Received | Closed | Answered | Resumed
-ServerAction: TypeAlias = Send | Ask | Pause | Finish | Reset
+SessionEvent: TypeAlias = Received | Closed | Answered | Failed | Taken | Sent | Resumed
+SessionAction: TypeAlias = Send | Ask | TakeEntries | Pause | Finish | Reset | Done
+
+
+class Session(Protocol):
+    """One session over one stream."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing follows."""
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether the driver should read now."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When the session wants to hear of the time if nothing arrives before; None: no matter when."""
+
+    def start(self, now: float) -> list[SessionAction]:
+        """Begin."""
+
+    def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
+        """Take what happened and say what to do."""
+
+    def takes_long(self, event: SessionEvent) -> bool:
+        """Whether `handle` may take more than a few milliseconds, which a driver with others to serve spends in a thread."""

@@ -1,15 +1,8 @@
 """The serving side of one sync session, as a machine between bytes, one snapshot of a log and time.
 
-A driver opens one snapshot for the session and runs the actions in order:
-
-    Ask       run the plan on the snapshot, then `handle(Answered(answer), now)`
-    Send      write the bytes; a slow reader holds up its own session here, and nothing grows meanwhile
-    Pause     do not read before that time, then `handle(Resumed(), now)`
-    Finish    close the writing side; the session is over
-    Reset     break the stream; the session is over
-
-It reads only while `wants_input`, at most some 64 KiB at a time, and gives `Received` or `Closed`; if `deadline` passes first,
-`Resumed`. Requests are answered in the order in which they came, many in one plan.
+It is driven as `events` says, over one snapshot of the log, each action carried out before the next one and before the driver reads on: a
+slow reader holds up its own session at a Send, and nothing grows meanwhile. Requests are answered in the order in which they came, many in
+one plan. With Finish and with Reset the session is over.
 """
 
 from collections import deque
@@ -18,7 +11,22 @@ from typing import assert_never
 from ..codec.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
 from ..errors import DecodeError, LocalProtocolError
 from ..limits import TokenBucket
-from .events import Answered, Ask, Closed, Finish, Pause, Received, Reset, Resumed, Send, ServerAction, ServerEvent
+from .events import (
+    Answered,
+    Ask,
+    Closed,
+    Failed,
+    Finish,
+    Pause,
+    Received,
+    Reset,
+    Resumed,
+    Send,
+    Sent,
+    SessionAction,
+    SessionEvent,
+    Taken,
+)
 from .limits import ServerLimits
 from .rpc import AbortResponse, Request
 from .serve_plan import Reply, answer
@@ -87,7 +95,15 @@ class SyncServer:
         """When `Resumed` is due if nothing happens before: the end of the session's share of time, or of its patience."""
         return min(self._started + self._limits.share_s, self._active_at + self._limits.idle_s)
 
-    def handle(self, event: ServerEvent, now: float) -> list[ServerAction]:
+    def start(self, now: float) -> list[SessionAction]:
+        """Wait for the first request."""
+        return []
+
+    def takes_long(self, event: SessionEvent) -> bool:
+        """Never: plans read, and are few requests at a time."""
+        return False
+
+    def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
         """Take what happened and say what to do.
 
         Raises:
@@ -95,7 +111,7 @@ class SyncServer:
         """
         if self._is_done:
             return []
-        actions: list[ServerAction] = []
+        actions: list[SessionAction] = []
         match event:
             case Received():
                 self.bytes_received += len(event.data)
@@ -108,18 +124,22 @@ class SyncServer:
                 actions += self._on_reply(event.answer, now)
             case Resumed():
                 self._is_pausing = False
+            case Failed():
+                return [self._reset(event.reason, is_violation=False)]
+            case Taken() | Sent():
+                pass
             case _:
                 assert_never(event)
         if not self._is_done and not self._is_asking:
             actions += self._next(now)
         return actions
 
-    def abort(self) -> list[ServerAction]:
+    def abort(self) -> list[SessionAction]:
         """End the session before the client is done."""
         self._is_done = self.is_aborted = True
         return [self._send(encode_frame(encode_response(AbortResponse(self._limits.cooldown_ms)))), Finish()]
 
-    def _on_reply(self, reply: object, now: float) -> list[ServerAction]:
+    def _on_reply(self, reply: object, now: float) -> list[SessionAction]:
         if not self._is_asking or not isinstance(reply, Reply):
             raise LocalProtocolError("an answer to no plan")
         self._is_asking = False
@@ -130,12 +150,12 @@ class SyncServer:
         self.requests += len(reply.frames)
         self.values += reply.values
         self.is_short = reply.is_short
-        actions: list[ServerAction] = [self._send(b"".join(reply.frames))] if reply.frames else []
+        actions: list[SessionAction] = [self._send(b"".join(reply.frames))] if reply.frames else []
         if reply.fault is not None:
             actions.append(self._reset(reply.fault, is_violation=reply.is_violation))
         return actions
 
-    def _next(self, now: float) -> list[ServerAction]:
+    def _next(self, now: float) -> list[SessionAction]:
         """Choose what comes next: the end of the session, a pause, a run of requests, or nothing until more arrives."""
         self._decode()
         if now >= self._started + self._limits.share_s or (self.is_short and self._queue):
@@ -155,7 +175,7 @@ class SyncServer:
             self._is_pausing = True
             return [Pause(self._bucket.ready_at(now))]
         self._is_asking = True
-        return [Ask(answer([self._queue[index] for index in range(granted)], self._limits, in_parts=self._in_parts))]
+        return [Ask(answer([self._queue[index] for index in range(granted)], self._limits, in_parts=self._in_parts), of_snapshot=True)]
 
     def _decode(self) -> None:
         """Decode no more requests than one plan takes; what else has arrived stays bytes."""

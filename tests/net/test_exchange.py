@@ -20,14 +20,15 @@ from gossiplog.net import open_muxed
 from gossiplog.net.hub import exchange as exchange_module
 from gossiplog.net.hub.client import HubUrl, parse_url
 from gossiplog.net.hub.exchange import Exchange, exchange
-from gossiplog.net.service import serve_session as serve_sync
+from gossiplog.net.service import pull_session, syncs
 from gossiplog.net.service.pull_session import PullSession
 from gossiplog.net.transport.http_head import read_head
 from gossiplog.net.transport.stream import Connection, Stream
 from gossiplog.net.transport.tcp import TcpStream
 from gossiplog.net.transport.websocket import accept_websocket
 from gossiplog.pubsub.types import PeerId
-from gossiplog.sync.events import Closed, Received, ServerAction, ServerEvent
+from gossiplog.pull import Resumption
+from gossiplog.sync.events import Closed, Received, SessionAction, SessionEvent
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import AbortResponse, GetRoot, NodeResponse, Request, Response, RootResponse
 from gossiplog.sync.server import SyncServer
@@ -75,7 +76,7 @@ async def test_a_hub_is_not_asked_again_for_the_heads_that_it_has(monkeypatch: p
         return answers
 
     monkeypatch.setattr(exchange_module._Session, "ask", noted)
-    monkeypatch.setattr(exchange_module, "sketch_in_time", no_sketch)
+    monkeypatch.setattr(pull_session, "sketch_in_time", no_sketch)
     heads = [sign_entry(gossiplog.Ed25519Signer.generate(), TOPIC, 1, [], pcf_encode.encode(number)) for number in range(600)]
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await ours.insert_many([entry.value for entry in heads])
@@ -122,7 +123,7 @@ async def test_hub_that_ends_each_session_early_is_pulled_in_many(monkeypatch: p
     class Impatient(SyncServer):
         """Ends a session as soon as it has answered a few requests, as the reference does after two seconds."""
 
-        def handle(self, event: ServerEvent, now: float) -> list[ServerAction]:
+        def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
             return super().handle(event, now + 60 if self.requests > 20 else now)
 
     receive, ends = PullSession._receive, 0
@@ -133,8 +134,8 @@ async def test_hub_that_ends_each_session_early_is_pulled_in_many(monkeypatch: p
         ends += isinstance(received, Closed)
         return received
 
-    monkeypatch.setattr(serve_sync, "SyncServer", Impatient)
-    monkeypatch.setattr(exchange_module, "sketch_in_time", no_sketch)
+    monkeypatch.setattr(syncs, "SyncServer", Impatient)
+    monkeypatch.setattr(pull_session, "sketch_in_time", no_sketch)
     monkeypatch.setattr(PullSession, "_receive", count_ends)
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await hub_log.append_many(range(4_000))
@@ -230,7 +231,7 @@ async def exchange_until_root(log: gossiplog.GossipLog, hub: HubUrl) -> str:
 
 async def test_hub_that_only_aborts_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # Each attempt after the first is preceded by a longer pause.
-    monkeypatch.setattr(exchange_module, "_STUCK_MAX", 0)
+    monkeypatch.setattr(exchange_module, "RESUMPTION", Resumption(stuck_max=0))
 
     async def serve(connection: Connection, stream: Stream) -> None:
         await stream.receive_some()
@@ -247,7 +248,7 @@ async def test_hub_that_only_aborts_is_given_up(monkeypatch: pytest.MonkeyPatch)
 async def test_hub_that_asks_for_a_pause_is_granted_a_short_one_and_left_for_a_long_one(
     monkeypatch: pytest.MonkeyPatch, cooldown_s: int, waits: list[float]
 ) -> None:
-    monkeypatch.setattr(exchange_module, "_STUCK_MAX", 1)
+    monkeypatch.setattr(exchange_module, "RESUMPTION", Resumption(stuck_max=1))
 
     async def serve(connection: Connection, stream: Stream) -> None:
         await stream.receive_some()

@@ -11,8 +11,9 @@ from reconcile_support import Log, Pump
 
 from gossiplog.reconcile import Wishes, messages, reconcile
 from gossiplog.reconcile.messages import Hello, More, Refuse, Result, Symbols, Values, Want
-from gossiplog.reconcile.steps import Receive, Send
+from gossiplog.reconcile.steps import Receive
 from gossiplog.sketch import SYMBOLS_MAX
+from gossiplog.sync.events import Send
 from gossiplog.sync.result import Ending
 from gossiplog.sync.source import Source
 from gossiplog.tree.node import Node

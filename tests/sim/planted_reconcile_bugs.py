@@ -1,21 +1,25 @@
-"""Bugs in reconciliation, planted as those of `planted_bugs`.
+"""Bugs in reconciliation and in how pulls are made, planted as those of `planted_bugs`.
 
 `python tests/sim/planted_reconcile_bugs.py [SEEDS]` looks for the first seed that catches each, and prints the list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from planted_bugs import PlantedBug, around, look
+from planted_bugs import PlantedBug, around, look, nothing, replaced
 
 from gossiplog.broadcast import Broadcast
+from gossiplog.pull import Dealings, Pull
 from gossiplog.reconcile import server as server_module
 from gossiplog.reconcile import steps
 from gossiplog.sim.check import syncs
 from gossiplog.sketch import Sketch
+from gossiplog.sync.result import Ending
+from gossiplog.sync.source import Source
 
 
 def keep_what_is_given(on_finished: Any) -> Any:
@@ -57,6 +61,51 @@ def drop_the_last_value(take: Any) -> Any:
     return broken
 
 
+def never(*_: Any, **__: Any) -> bool:
+    return False
+
+
+def trust_the_sketch(on_reconciled: Any) -> Any:
+    def broken(self: Any, now: float, **options: Any) -> Any:
+        self.outcome.is_doubtful = False
+        return on_reconciled(self, now, **options)
+
+    return broken
+
+
+def give_up(conclude: Any) -> Any:
+    def broken(self: Any, now: float) -> Any:
+        step = conclude(self, now)
+        if not self.outcome.fallback:
+            return step
+        self.outcome.result.ending = Ending.COMPLETE
+        return self._end()
+
+    return broken
+
+
+def begin_again(handle: Any) -> Any:
+    """What has crossed is taken for a failure."""
+
+    def broken(self: Any, event: Any, now: float) -> Any:
+        step = handle(self, event, now)
+        if self._state.name == "CROSSED":
+            self._results[-1].ending = Ending.VIOLATION
+        return step
+
+    return broken
+
+
+@contextmanager
+def all_three() -> Iterator[None]:
+    """As they were switched off together in the live service once, and no test noticed."""
+    with ExitStack() as stack:
+        stack.enter_context(replaced(Dealings, "is_crossing", lambda _: never))
+        stack.enter_context(replaced(Source, "on_fallback", lambda _: nothing))
+        stack.enter_context(replaced(Pull, "_on_reconciled", trust_the_sketch))
+        yield
+
+
 RECONCILE_BUGS: Sequence[PlantedBug] = (
     PlantedBug(2, "gifts are kept", "what a client gave is told to nobody", around(Broadcast, "_on_sync_finished", keep_what_is_given)),
     PlantedBug(2, "the last want is forgotten", "one entry less is asked for", around(steps, "absent", overlook_the_last)),
@@ -65,6 +114,12 @@ RECONCILE_BUGS: Sequence[PlantedBug] = (
     PlantedBug(
         2, "the last gift is not taken", "one value less is waited for", around(server_module._Server, "_take", drop_the_last_value)
     ),
+    PlantedBug(2, "crossing, fallbacks, sketches", "three decisions of a pull are off", all_three),
+    PlantedBug(2, "both go on", "two peers that begin at once reconcile twice", around(Dealings, "is_crossing", lambda _: never)),
+    PlantedBug(2, "fallbacks are forgotten", "reconciliations are tried at once again", around(Source, "on_fallback", lambda _: nothing)),
+    PlantedBug(2, "wrong sketches are kept", "they mislead for good", around(Pull, "_on_reconciled", trust_the_sketch)),
+    PlantedBug(2, "a fallback is the end", "and counts as complete", around(Pull, "_conclude", give_up)),
+    PlantedBug(2, "crossing is a fault", "of the peer that went on", around(Pull, "handle", begin_again)),
 )
 
 

@@ -8,16 +8,14 @@ from random import Random
 
 from log_support import TOPIC
 
-from gossiplog.codec.framing import FrameDecoder
 from gossiplog.entry.validation import Outcome, Rule, Verdict, validate_many
-from gossiplog.errors import DecodeError
 from gossiplog.log.commit import InsertEntries, commit
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.plan import ask, run_plan
-from gossiplog.reconcile import Wishes, reconcile, serve
-from gossiplog.reconcile.steps import Give, Insert, Receive, Run, RunOnSnapshot, Send
+from gossiplog.reconcile import Reconciliation, Wishes, reconcile, serve
 from gossiplog.sketch import Sketch
 from gossiplog.store.memory.state import WRITES, MemoryState
+from gossiplog.sync.events import Answered, Ask, Closed, Done, Finish, Received, Resumed, Send, Sent, TakeEntries, Taken
 from gossiplog.sync.source import Source
 
 
@@ -71,29 +69,32 @@ class Side:
     """One end: a session, what it has to do next, and what is on its way to it."""
 
     log: Log
-    session: object
+    steps: object
     inbox: deque = field(default_factory=deque)
-    frames: FrameDecoder = field(default_factory=FrameDecoder)
-    giving: deque = field(default_factory=deque)
-    step: object = None
-    outcome: object = None
-    is_done: bool = False
+    todo: deque = field(default_factory=deque)
+    now: float = 0.0
     bytes_out: int = 0
     frames_out: int = 0
 
     def __post_init__(self):
         self.snapshot = self.log.state.snapshot()
-        self.advance(None)
+        self.session = Reconciliation(self.steps)
+        self.todo += self.session.start(0.0)
 
-    def advance(self, answer):
-        try:
-            self.step = self.session.send(answer)
-        except StopIteration as stop:
-            self.outcome, self.is_done = stop.value, True
+    def give(self, event):
+        self.todo += self.session.handle(event, self.now)
+
+    @property
+    def is_done(self):
+        return self.session.is_done
+
+    @property
+    def outcome(self):
+        return self.session.outcome
 
 
 class Pump:
-    """Runs both sides, one step at a time, in an order drawn at random; bytes travel in pieces of any size.
+    """Runs both sides, one action at a time, in an order drawn at random; bytes travel in pieces of any size.
 
     Attributes:
         tamper: Gets and returns each frame on its way, or None to lose it and everything after it.
@@ -116,7 +117,8 @@ class Pump:
             if idle > 200:
                 # Both wait: time passes, and whoever waits for longest hears nothing.
                 waiting = next(side for side in (self.client, self.server) if not side.is_done)
-                waiting.advance(None)
+                waiting.now = waiting.session.deadline
+                waiting.give(Resumed())
                 idle = 0
         return self.client.outcome, self.server.outcome
 
@@ -124,61 +126,39 @@ class Pump:
         return self.server if side is self.client else self.client
 
     def step(self, side):
-        if side.giving and (side.is_done or self.random.random() < 0.5):
-            return self.give(side)
-        if side.is_done:
-            return False
-        match side.step:
-            case Send(data):
-                self.send(side, data)
-                side.advance(None)
-            case Receive():
-                return self.receive(side)
-            case Run(plan):
-                side.advance(side.log.run(plan))
-            case RunOnSnapshot(plan):
-                side.advance(run_plan(plan, side.snapshot.answer))
-            case Insert(entries):
-                side.advance(side.log.insert_values([value for _, value in entries]))
-            case Give(steps):
-                side.giving.append([steps, None])
-                side.advance(None)
-        return True
-
-    def give(self, side):
-        steps, answer = side.giving[0]
-        try:
-            step = steps.send(answer)
-        except StopIteration:
-            side.giving.popleft()
+        if side.todo and (not side.session.wants_input or not side.inbox or self.random.random() < 0.5):
+            # The talk and the gift are carried out in any order.
+            self.perform(side, side.todo.popleft())
+            self.random.shuffle(side.todo)
             return True
-        if isinstance(step, Send):
-            self.send(side, step.data)
-            side.giving[0][1] = None
-        else:
-            side.giving[0][1] = run_plan(step.plan, side.snapshot.answer)
-        return True
+        if side.session.wants_input and side.inbox:
+            side.give(side.inbox.popleft())
+            return True
+        return False
+
+    def perform(self, side, action):
+        match action:
+            case Send(data, token):
+                self.send(side, data)
+                side.give(Sent(token))
+            case Ask(plan, of_snapshot, token):
+                side.give(Answered(run_plan(plan, side.snapshot.answer) if of_snapshot else side.log.run(plan), token))
+            case TakeEntries(entries):
+                side.give(Taken(side.log.insert_values([value for _, value in entries])))
+            case Finish():
+                self.other(side).inbox.append(Closed("the end"))
+            case Done():
+                pass
 
     def send(self, side, data):
         data = None if self.is_cut else self.tamper("client" if side is self.client else "server", data)
         if data is None:
+            if not self.is_cut:
+                self.other(side).inbox.append(Closed("cut"))
+                side.inbox.append(Closed("cut"))
             self.is_cut = True
             return
         side.bytes_out += len(data)
         side.frames_out += 1
         cut = self.random.randint(0, len(data))
-        self.other(side).inbox += [data[:cut], data[cut:]]
-
-    def receive(self, side):
-        try:
-            frame = side.frames.next()
-            while frame is None and side.inbox:
-                side.frames.feed(side.inbox.popleft())
-                frame = side.frames.next()
-        except DecodeError as error:
-            frame = error
-        other = self.other(side)
-        if frame is None and not (other.is_done and not other.giving) and not self.is_cut:
-            return False
-        side.advance(frame)
-        return True
+        self.other(side).inbox += [Received(part) for part in (data[:cut], data[cut:]) if part]

@@ -11,10 +11,10 @@ from gossiplog.codec.framing import FrameDecoder
 from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.log.requests import Aside, ReadQuarantined, ReadValues
 from gossiplog.plan import Plan, Request, run_plan
+from gossiplog.pull import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
 from gossiplog.sync.client import SyncClient
-from gossiplog.sync.events import Answered, Ask, ClientAction, Closed, Done, Finish, Pause, Received, Send, TakeEntries, Taken
+from gossiplog.sync.events import Answered, Ask, Closed, Done, Finish, Pause, Received, Send, SessionAction, TakeEntries, Taken
 from gossiplog.sync.limits import ServerLimits
-from gossiplog.sync.local import InsertIntoTarget, RunOnSource, RunOnTarget, sync_steps
 from gossiplog.sync.result import SyncResult
 from gossiplog.sync.serve_plan import answer
 from gossiplog.sync.server import SyncServer
@@ -136,6 +136,10 @@ def pull(target: SmallLog, origin: SmallLog, **options: Any) -> SyncResult:
                 reply = origin.run(plan)
             case InsertIntoTarget(entries):
                 reply = target.insert(entries)
+            case ViewBoth():
+                reply = None
+            case Work(call):
+                reply = call()
 
 
 @dataclass
@@ -166,7 +170,7 @@ class ClientDriver:
         self.sent.clear()
         return data
 
-    def _perform(self, actions: list[ClientAction]) -> None:
+    def _perform(self, actions: list[SessionAction]) -> None:
         todo = list(actions)
         while todo:
             match todo.pop(0):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -32,19 +32,20 @@ from ...errors import (
 from ...log.requests import ReadHeads
 from ...plan import ask
 from ...pubsub.types import PeerId
-from ...reconcile import Reconciled, Wishes, reconcile
+from ...pull import Pull, Resumption, Speaks
+from ...reconcile import Reconciled, Wishes
 from ...replica.log import Replica
 from ...sync.result import Ending, SyncResult
 from ...sync.rpc import HEADS_MAX, GetNode, GetRoot, NodeResponse, Request, Response, RootResponse, Update
+from ...sync.server import SyncServer
 from ...sync.source import Source
 from ...sync.wire import decode_response, encode_event, encode_request
 from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
-from ..ground.protocol_ids import is_in_parts, push_protocol, reconcile_protocol, refusals_protocol, sync_protocols
+from ..ground.protocol_ids import is_in_parts, push_protocol, sync_protocols
 from ..service.peers import new_bucket
-from ..service.pull_session import PullSession
-from ..service.reconcile_session import ReconcileSession, sketch_in_time
-from ..service.refusals import Refused, read_refusals
+from ..service.pull_session import Puller, close_in_peace
+from ..service.refusals import Refused, hear_refusals
 from ..service.serve_session import ServeSession, Turns
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Stream
@@ -54,13 +55,9 @@ __all__ = ["Exchange", "exchange"]
 
 QUIET_S = 10.0
 """How long a hub may do nothing about our heads before we give up."""
-FRUITLESS_MAX = 200
-"""Sessions in a row that bring nothing, and yet narrow down which keys the hub fails on."""
-PAUSE_S_MAX = 10.0
-"""The longest pause that a hub may ask for; who wants more is left, with what was taken."""
+RESUMPTION = Resumption()
 _SAID_S = 1.0
 _RULES_MAX = 32
-_STUCK_MAX = 3
 _ANSWERS_S = 10.0
 _LOOK_FIRST_S, _LOOK_MOST_S = 0.02, 1.0
 _ASKED_AT_ONCE = 256
@@ -148,11 +145,8 @@ async def exchange(
     started = time.monotonic()
     try:
         async with session.connected(tls):
-            wishes = Wishes(pulls, pushes, is_rehearsal)
-            begun = await session.reconcile(wishes)
+            await session.pull(Wishes(pulls, pushes, is_rehearsal))
             if not (session.result.is_reconciled or is_rehearsal):
-                if pulls:
-                    session.result.pulled = await session.pull(begun)
                 if pushes:
                     session.result.is_taken = Rule.QUOTA not in session.result.refused and await session.push()
                 root = (await session.ask([GetRoot()]))[0]
@@ -180,8 +174,7 @@ class _Session:
         self._connection: MuxedConnection
         self._nursery: trio.Nursery
         self._push_protocol = push_protocol(log.topic)
-        self._sync_protocols: tuple[str, ...] = sync_protocols(log.topic)
-        self._source = Source()
+        self._sync_protocols = sync_protocols(log.topic)
         self._bucket = new_bucket(trio.current_time())
         self._turns = Turns()
         self._serving = 0
@@ -211,9 +204,7 @@ class _Session:
             self._nursery.start_soon(self._hear_refusals)
 
     async def _hear_refusals(self) -> None:
-        with suppress(GossipLogError):
-            stream = await self._connection.open_stream([refusals_protocol(self._log.topic)])
-            await read_refusals(stream, self._on_refused)
+        await hear_refusals(self._connection, self._log.topic, self._on_refused)
         # It is one that does not say so, or has gone.
         self._heard.set()
 
@@ -229,35 +220,28 @@ class _Session:
         with trio.move_on_after(_SAID_S):
             await self._heard.wait()
 
-    async def reconcile(self, wishes: Wishes) -> SyncResult | None:
-        """Reconcile; return what it came to, None if the hub does not speak it or the sketch is not ready."""
-        view = await sketch_in_time(self._log)
-        if view is None:
-            if wishes.is_rehearsal:
-                raise StoreError("the log's sketch is not ready yet", hint="run it again")
-            return None
-        stream = await self._connection.open_stream([reconcile_protocol(self._log.topic)], is_lazy=True)
-        session = ReconcileSession(self._log, stream, self._insert)
-        try:
-            outcome = await session.run(reconcile(view, self._source, trio.current_time(), wishes))
-            await session.close()
-            if session.is_unheard:
-                raise ProtocolNotSupported(f"{self._hub.url} does not reconcile")
-        except ProtocolNotSupported:
-            if wishes.is_rehearsal:
-                raise
-            return None
-        result = outcome.result
-        result.bytes_sent, result.bytes_received = session.result.bytes_sent, session.result.bytes_received
-        if outcome.is_doubtful:
-            await self._log.forget_sketch()
+    async def pull(self, wishes: Wishes) -> None:
+        """Take what the hub has, and give what it lacks if that is done by a reconciliation.
+
+        Raises:
+            ProtocolNotSupported: It is a rehearsal, and the hub does not reconcile.
+            SyncAborted: It is a rehearsal, and what would be moved cannot be told.
+            StoreError: It is a rehearsal, and the log's sketch is not ready.
+        """
+        # That it reconciles is found out by asking for nothing else: one trip less where it does.
+        pull = Pull(Source(), Speaks(reconciles=True), wishes=wishes, resumption=RESUMPTION)
+        puller = Puller(self._log, self._connection, self._open_for_pull, lambda _: self._insert, close_in_peace, on_pause=self._pause)
+        await puller.run(pull)
         if wishes.is_rehearsal:
-            if outcome.fallback or result.ending is not Ending.COMPLETE:
-                raise SyncAborted(f"what would be moved cannot be told: {outcome.fallback or result.reason}")
-            self.result.rehearsal = outcome
-        elif not outcome.fallback and not result.is_resumable:
+            self.result.rehearsal = self._rehearsed(pull)
+            return
+        if wishes.takes:
+            self.result.pulled = pull.result
+        outcome = pull.outcome
+        if outcome is None:
+            return
+        if pull.is_reconciled:
             self.result.is_reconciled = True
-            self.result.pulled = result if wishes.takes else None
             self.result.root, self.result.is_equal = outcome.root, outcome.is_equal
             if wishes.gives:
                 self.result.pushed = outcome.given - len(outcome.refused)
@@ -268,29 +252,22 @@ class _Session:
         elif outcome.fallback and outcome.given:
             # It may be over a quota, in which case it says so.
             await self._wait_heard()
-        return result
 
-    async def pull(self, begun: SyncResult | None) -> SyncResult:
-        """Pull, in as many sessions as it takes; one that got nowhere is followed by others after pauses of 1, 2 and 4 s."""
-        source, total, fruitless, stuck = self._source, begun, 0, 0
-        while True:
-            stream = await self._open(*self._sync_protocols)
-            # Whoever lacks our protocol is not asked for it again.
-            self._sync_protocols = self._sync_protocols[-2 if is_in_parts(stream.protocol) else -1 :]
-            session = PullSession(self._log, self._connection, stream, source, self._insert)
-            result = await session.run()
-            await session.close()
-            total = result if total is None else total.then(result)
-            fruitless = 0 if result.entries else fruitless + 1
-            stuck = 0 if result.has_progressed else stuck + 1
-            if not result.is_resumable or self._connection.is_over or fruitless > FRUITLESS_MAX or stuck > _STUCK_MAX:
-                return total
-            pause_s = max(result.cooldown_s, 2.0 ** (stuck - 1) if stuck else 0.0)
-            if pause_s > PAUSE_S_MAX:
-                return total
-            if pause_s >= _SAID_S:
-                self._on_pause(pause_s)
-            await trio.sleep(pause_s)
+    def _rehearsed(self, pull: Pull) -> Reconciled:
+        if pull.is_unheard:
+            raise ProtocolNotSupported(f"{self._hub.url} does not reconcile")
+        if pull.outcome is None:
+            raise StoreError("the log's sketch is not ready yet", hint="run it again")
+        if not pull.is_reconciled or pull.outcome.result.ending is not Ending.COMPLETE:
+            raise SyncAborted(f"what would be moved cannot be told: {pull.outcome.fallback or pull.outcome.result.reason}")
+        return pull.outcome
+
+    async def _open_for_pull(self, protocols: Sequence[str], wait_s: float | None, is_lazy: bool) -> Stream:
+        return await self._open(*protocols, is_lazy=is_lazy)
+
+    def _pause(self, seconds: float) -> None:
+        if seconds >= _SAID_S:
+            self._on_pause(seconds)
 
     async def push(self) -> bool:
         """Have the hub pull; False if it does not, or not all."""
@@ -367,9 +344,9 @@ class _Session:
                     return heads[start + offset :]
         return []
 
-    async def _open(self, *protocols: str) -> Stream:
+    async def _open(self, *protocols: str, is_lazy: bool = False) -> Stream:
         try:
-            return await self._connection.open_stream(protocols)
+            return await self._connection.open_stream(protocols, is_lazy=is_lazy)
         except GossipLogError as error:
             raise CannotConnect(f"{self._hub.url} does not serve topic {self._log.topic}: {error}") from None
 
@@ -384,19 +361,19 @@ class _Session:
     async def _serve(self, connection: Connection, stream: Stream) -> None:
         self._serving += 1
         try:
+            server = SyncServer(trio.current_time(), bucket=self._bucket, in_parts=is_in_parts(stream.protocol))
             async with self._log.snapshot() as snapshot:
-                session = ServeSession(snapshot, stream, self._bucket, self._turns)
                 try:
-                    await session.run()
-                    if session.server.is_short and not session.server.is_aborted and self._heads is not None:
+                    await ServeSession(self._log, snapshot, stream, server, self._turns).run()
+                    if server.is_short and not server.is_aborted and self._heads is not None:
                         # It thinks that it has all: told again, it comes for the rest.
                         await self._heads[0].send_all(self._heads[1])
                 finally:
-                    self.result.unserved = session.server.fault or self.result.unserved
+                    self.result.unserved = server.fault or self.result.unserved
                     self.result.sessions += 1
-                    self.result.requests += session.server.requests
-                    self.result.pushed += session.server.values
-                    self._on_progress(session.server.values)
+                    self.result.requests += server.requests
+                    self.result.pushed += server.values
+                    self._on_progress(server.values)
         finally:
             self._serving -= 1
             moved, self._moved = self._moved, trio.Event()

@@ -13,6 +13,7 @@ import trio
 from ...broadcast import PeerKind
 from ...limits import TokenBucket
 from ...pubsub.types import PeerId
+from ...pull import Dealings, Speaks
 from ...sync.limits import ServerLimits
 from ..ground.access import ALL, Rights
 from ..ground.admission import Worth
@@ -60,8 +61,7 @@ class PeerConnection:
         peer: Whom it leads to.
         nursery: The tasks that use it; cancelled when it is detached.
         since: Unix time, seconds.
-        syncs_in_parts: The peer serves syncs by our own protocol, as far as we know.
-        reconciles: The peer speaks our reconciliation; None while we do not know.
+        speaks: By which protocols the peer is pulled from.
         pubsub_streams: How many we have opened on it.
     """
 
@@ -69,8 +69,7 @@ class PeerConnection:
     peer: Peer
     nursery: trio.Nursery
     since: float
-    syncs_in_parts: bool = True
-    reconciles: bool | None = None
+    speaks: Speaks = field(default_factory=Speaks)
     pubsub_streams: int = 0
 
     def start(self, task: Callable[[PeerConnection], Awaitable[None]]) -> None:
@@ -103,11 +102,9 @@ class Peer:
         inserting: Its entries that are being inserted.
         settled: Set when there are fewer of those.
         serving: Held by the sync session that is served.
-        reconciling: Held by the reconciliation of ours with it.
         pulling: Syncs with it that we began and that run.
-        has_crossed: Whether it began one meanwhile, and was refused.
         serving_waiting: Sync streams of its that wait for that.
-        serving_begun: Sync streams that it has opened.
+        dealings: What the pulls of either side know of each other.
         bad_streams: Sync streams on which it broke the protocol.
         counts: See `PeerConnectionState`.
         refusals: Why messages of its were refused, as far as that was logged.
@@ -133,10 +130,8 @@ class Peer:
     inserting: int = 0
     settled: trio.Event = field(default_factory=trio.Event)
     serving: trio.Lock = field(default_factory=trio.Lock)
-    reconciling: trio.Lock = field(default_factory=trio.Lock)
-    has_crossed: bool = False
     serving_waiting: int = 0
-    serving_begun: int = 0
+    dealings: Dealings = field(default_factory=Dealings)
     pulling: int = 0
     bad_streams: int = 0
     counts: Counter[str] = field(default_factory=Counter)

@@ -1,7 +1,8 @@
-"""We pull: a `SyncClient` on a stream."""
+"""We pull, on streams: what the pull machine asks for, and the sessions that it runs, done with a log and a connection."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias, assert_never
@@ -9,22 +10,65 @@ from typing import TypeAlias, assert_never
 import trio
 
 from ...entry.validation import Verdict
-from ...errors import ClosedError, GossipLogError, StoreError, StreamReset
+from ...errors import GossipLogError, StoreError
+from ...pull import (
+    AwaitServed,
+    ForgetSketch,
+    Open,
+    Opened,
+    Over,
+    Pull,
+    Pulled,
+    PullEvent,
+    Ready,
+    Rest,
+    Run,
+    Viewed,
+    ViewSketch,
+    Way,
+)
 from ...replica.log import Replica
-from ...sync.client import SyncClient
-from ...sync.events import Answered, Ask, ClientAction, ClientEvent, Closed, Done, Finish, Received, Send, TakeEntries, Taken, TimedOut
-from ...sync.result import Ending, SyncResult
-from ...sync.source import Source
+from ...replica.sketching import SketchView
+from ...sync.events import (
+    Answered,
+    Ask,
+    Closed,
+    Done,
+    Failed,
+    Finish,
+    Pause,
+    Received,
+    Reset,
+    Resumed,
+    Send,
+    Sent,
+    Session,
+    SessionAction,
+    SessionEvent,
+    TakeEntries,
+    Taken,
+)
 from ...tasks.nursery import open_service_nursery
-from ..ground.protocol_ids import is_in_parts
+from ..ground.protocol_ids import reconcile_protocol, sync_protocols
 from ..transport.stream import Connection, Stream
 
-__all__ = ["Insert", "PullSession", "close_in_peace"]
+__all__ = ["CATCH_UP_S", "Insert", "PullSession", "Puller", "close_in_peace", "sketch_in_time"]
 
 Insert: TypeAlias = Callable[[Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
 """Validates and inserts what a sync brought; a store that fails is a verdict of the rule `storage`."""
 
+CATCH_UP_S = 2.0
+"""How long a session waits for the sketch; what was added by then is not added again."""
+SEND_S = 60.0
+"""How long a message whose sender waits for it may take to be written."""
 _CLOSING_S = 2.0
+
+
+async def sketch_in_time(log: Replica) -> SketchView | None:
+    """Return the log's sketch; None if that takes too long now, or an entry is damaged, which the sync by trees may not notice."""
+    with trio.move_on_after(CATCH_UP_S), contextlib.suppress(StoreError):
+        return await log.sketch()
+    return None
 
 
 async def close_in_peace(stream: Stream) -> None:
@@ -34,118 +78,204 @@ async def close_in_peace(stream: Stream) -> None:
         with trio.move_on_after(_CLOSING_S):
             while await stream.receive_some():
                 pass
-    except (StreamReset, GossipLogError):
+    except GossipLogError:
         pass  # It is over all the same, even where the peer never took it.
     finally:
         stream.reset()
 
 
-class PullSession:
-    """One session: it reads, writes, asks the log and inserts all at once, as the machine wants it.
+class Puller:
+    """Drives a pull on one connection.
 
     Args:
-        log: Ours.
+        log: The one that pulls.
         connection: With the peer.
-        stream: On it, negotiated for sync.
-        source: What earlier sessions with this peer have taught us.
-        insert: Inserts into the log.
-        first_answer_s: As `SyncClient`'s.
+        open_stream: Opens a stream for one of these protocols, or returns None: protocols, seconds, and whether it is lazy.
+        insert: Inserts into the log, by the way on which it came.
+        close: Closes a stream after its session.
+        serving: Held by the session of the peer's that is served; None where none is.
+        on_pause: Called before a pause, with its seconds.
     """
 
     def __init__(
         self,
         log: Replica,
         connection: Connection,
-        stream: Stream,
-        source: Source,
-        insert: Insert,
+        open_stream: Callable[[Sequence[str], float | None, bool], Awaitable[Stream | None]],
+        insert: Callable[[Way], Insert],
+        close: Callable[[Stream], Awaitable[None]],
         *,
-        first_answer_s: float | None = None,
+        serving: trio.Lock | None = None,
+        on_pause: Callable[[float], None] | None = None,
     ) -> None:
         self._log = log
         self._connection = connection
-        self._stream = stream
+        self._open_stream = open_stream
         self._insert = insert
-        self._client = SyncClient(source, first_answer_s=first_answer_s, in_parts=is_in_parts(stream.protocol))
+        self._close = close
+        self._serving = serving
+        self._on_pause = on_pause
+        in_parts, as_reference = sync_protocols(log.topic)
+        self._ids = {Way.RECONCILE: reconcile_protocol(log.topic), Way.PARTS: in_parts, Way.TREE: as_reference}
+        # What the next session runs on, and what it was opened for.
+        self._stream: Stream | None = None
+        self._way = Way.TREE
+
+    async def run(self, pull: Pull) -> None:
+        """Pull to the end. A cancelled pull still inserts the batch that it is inserting, and has it in its result."""
+        try:
+            step = pull.start(trio.current_time())
+            while not isinstance(step, Pulled):
+                step = pull.handle(await self._take(step), trio.current_time())
+        finally:
+            pull.close()
+
+    async def _take(self, step: ViewSketch | Open | Run | ForgetSketch | AwaitServed | Rest) -> PullEvent:
+        match step:
+            case ViewSketch():
+                return Viewed(await sketch_in_time(self._log))
+            case Open(ways, is_lazy, wait_s):
+                return Opened(await self._open(ways, wait_s, is_lazy=is_lazy))
+            case Run(session):
+                return await self._run_session(session)
+            case ForgetSketch():
+                await self._log.forget_sketch()
+            case AwaitServed():
+                if self._serving is not None:
+                    async with self._serving:
+                        pass
+            case Rest(pause_s):
+                if self._on_pause is not None:
+                    self._on_pause(pause_s)
+                await trio.sleep(pause_s)
+            case _:
+                assert_never(step)
+        return Ready()
+
+    async def _open(self, ways: Sequence[Way], wait_s: float | None, *, is_lazy: bool) -> Way | None:
+        ids = [self._ids[way] for way in ways]
+        self._stream = await self._open_stream(ids, wait_s, is_lazy)
+        if self._stream is None:
+            return None
+        self._way = ways[ids.index(self._stream.protocol)]
+        return self._way
+
+    async def _run_session(self, session: Session) -> Over:
+        stream, self._stream = self._stream, None
+        assert stream is not None
+        try:
+            await PullSession(self._log, self._connection, stream, session, self._insert(self._way)).run()
+        finally:
+            await self._close(stream)
+        return Over(self._connection.is_over)
+
+
+class PullSession:
+    """One session: it reads, writes, asks the log and inserts, all at once if the session reads on meanwhile.
+
+    What a session waits for without reading is done in place; the rest has a task of its own.
+
+    Args:
+        log: The one that pulls.
+        connection: With the peer.
+        stream: On it, negotiated, or proposed lazily.
+        session: What runs on it.
+        insert: Inserts into the log.
+    """
+
+    def __init__(self, log: Replica, connection: Connection, stream: Stream, session: Session, insert: Insert) -> None:
+        self._log = log
+        self._connection = connection
+        self._stream = stream
+        self._session = session
+        self._insert = insert
+        self._todo: deque[Send | Ask | TakeEntries] = deque()
+        # Bytes that nobody waits for, written by a task of their own that is started with the first of them.
         self._outgoing: deque[bytes] = deque()
+        self._is_writing = False
         self._is_finishing = False
+        # Those whose sender waits are written in turns.
+        self._writing = trio.Lock()
         self._moved = trio.Event()
         # Held while the machine is at work, which may be in a thread: a frame may have 91,000 nodes.
         self._turn = trio.Lock()
-        self._reading = trio.CancelScope()
+        self._reading: trio.CancelScope | None = None
         self._nursery: trio.Nursery
         self._is_done = False
 
-    @property
-    def result(self) -> SyncResult:
-        """What it has come to so far; final once `run` is over, however it ended."""
-        return self._client.result
-
-    async def run(self) -> SyncResult:
-        """Run to the end. A cancelled run still inserts the batch that it is inserting, and counts it."""
+    async def run(self) -> None:
+        """Run to the end. A cancelled run still inserts the batch that it is inserting, and the session hears of it."""
         async with open_service_nursery() as self._nursery:
-            self._nursery.start_soon(self._write)
-            self._perform(self._client.start(trio.current_time()))
+            self._perform(self._session.start(trio.current_time()))
             await self._read()
             self._nursery.cancel_scope.cancel()
-        return self.result
 
-    async def close(self) -> None:
-        """Close the stream after `run`: in peace, if the peer takes part in that, within 2 s."""
-        await close_in_peace(self._stream)
-
-    async def _give(self, event: ClientEvent) -> None:
+    async def _give(self, event: SessionEvent) -> None:
         async with self._turn:
-            if self._client.takes_long(event):
-                self._perform(await trio.to_thread.run_sync(self._client.handle, event, trio.current_time()))
+            if self._session.takes_long(event):
+                self._perform(await trio.to_thread.run_sync(self._session.handle, event, trio.current_time()))
             else:
-                self._perform(self._client.handle(event, trio.current_time()))
+                self._perform(self._session.handle(event, trio.current_time()))
 
-    def _perform(self, actions: Sequence[ClientAction]) -> None:
+    def _perform(self, actions: Sequence[SessionAction]) -> None:
         for action in actions:
             match action:
-                case Send(data):
+                case Send(data, None):
                     self._outgoing.append(data)
-                case Ask():
-                    self._nursery.start_soon(self._ask, action)
-                case TakeEntries():
-                    self._nursery.start_soon(self._insert_entries, action)
+                    if not self._is_writing:
+                        self._is_writing = True
+                        self._nursery.start_soon(self._write)
+                case Send() | Ask() | TakeEntries():
+                    self._todo.append(action)
                 case Finish():
                     self._is_finishing = True
+                    if not self._is_writing:
+                        self._stream.close_sending()
                 case Done():
                     self._is_done = True
-                    self._reading.cancel()
+                case Pause() | Reset():
+                    raise AssertionError(action)
                 case _:
                     assert_never(action)
+        if self._reading is not None or self._session.wants_input:
+            while self._todo:
+                self._nursery.start_soon(self._carry_out, self._todo.popleft())
         # Whoever waits looks again: there is something to write, or to read, or another deadline.
         moved, self._moved = self._moved, trio.Event()
         moved.set()
-        deadline = self._client.deadline
-        self._reading.deadline = float("inf") if deadline is None else deadline
+        if self._reading is not None:
+            if self._is_done:
+                self._reading.cancel()
+            deadline = self._session.deadline
+            self._reading.deadline = float("inf") if deadline is None else deadline
 
     async def _read(self) -> None:
         while True:
             async with self._turn:
-                moved, is_wanted, deadline = self._moved, self._client.wants_input, self._client.deadline
+                moved, is_wanted, deadline = self._moved, self._session.wants_input, self._session.deadline
             if self._is_done:
                 return
-            if not is_wanted:
+            if is_wanted:
+                event: SessionEvent = Resumed()
+                with trio.CancelScope(deadline=float("inf") if deadline is None else deadline) as self._reading:
+                    event = await self._receive()
+                self._reading = None
+                await self._give(event)
+            elif self._todo:
+                await self._carry_out(self._todo.popleft())
+            else:
                 await moved.wait()
-                continue
-            event: Received | Closed | TimedOut = TimedOut()
-            with trio.CancelScope(deadline=float("inf") if deadline is None else deadline) as self._reading:
-                event = await self._receive()
-            await self._give(event)
 
     async def _receive(self) -> Received | Closed:
         try:
             data = await self._stream.receive_some()
-        except (StreamReset, ClosedError) as error:
+        except GossipLogError as error:
             return Closed(str(error), self._connection.is_over)
         return Received(data) if data else Closed("the stream ended")
 
     async def _write(self) -> None:
-        try:
+        # Whoever reads learns of a stream that is broken.
+        with contextlib.suppress(GossipLogError):
             while True:
                 while self._outgoing:
                     await self._stream.send_all(self._outgoing.popleft())
@@ -153,24 +283,33 @@ class PullSession:
                     self._stream.close_sending()
                     return
                 await self._moved.wait()
-        except (StreamReset, ClosedError):
-            # Whoever reads learns of it as well.
-            return
 
-    async def _ask(self, action: Ask) -> None:
-        try:
-            answer = await self._log.run(action.plan)
-        except StoreError as error:
-            # A fault of ours, for which the machine has no event.
-            self.result.ending, self.result.reason = Ending.STORAGE, str(error)
-            self._is_done = True
-            self._reading.cancel()
-            self._moved.set()
-            return
-        await self._give(Answered(answer))
+    async def _carry_out(self, action: Send | Ask | TakeEntries) -> None:
+        match action:
+            case Send(data, token):
+                assert token is not None
+                del action
+                await self._send(data)
+                await self._give(Sent(token))
+            case Ask(plan, _, token):
+                try:
+                    answer = Answered(await self._log.run(plan), token)
+                except StoreError as error:
+                    await self._give(Failed(str(error)))
+                    return
+                await self._give(answer)
+            case TakeEntries(entries):
+                # What has begun is finished and counted; what has not is left to the next session.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                with trio.CancelScope(shield=True):
+                    await self._give(Taken(await self._insert(entries)))
+            case _:
+                assert_never(action)
 
-    async def _insert_entries(self, action: TakeEntries) -> None:
-        # What has begun is finished and counted; what has not is left to the next session.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        with trio.CancelScope(shield=True):
-            await self._give(Taken(await self._insert(action.entries)))
+    async def _send(self, data: bytes) -> None:
+        with trio.move_on_after(SEND_S):
+            async with self._writing:
+                with contextlib.suppress(GossipLogError):
+                    await self._stream.send_all(data)
+                return
+        self._stream.reset()

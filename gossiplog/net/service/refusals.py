@@ -8,8 +8,10 @@ Source: docs/spec/sync.md, "Refusals".
 from __future__ import annotations
 
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import trio
@@ -19,9 +21,11 @@ from ...codec.framing import FrameDecoder, encode_frame
 from ...entry.message_id import encode_id, is_id
 from ...entry.validation import Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StreamReset
-from ..transport.stream import Stream
+from ..ground.journal import note
+from ..ground.protocol_ids import refusals_protocol
+from ..transport.stream import Connection, Stream
 
-__all__ = ["RefusalBox", "Refused", "read_refusals", "write_refusals"]
+__all__ = ["RefusalBox", "Refused", "hear_refusals", "read_refusals", "write_refusals"]
 
 IDS_MAX = 64
 _FRAME_BYTES_MAX = 16 * 1024
@@ -102,6 +106,16 @@ async def write_refusals(stream: Stream, box: RefusalBox) -> None:
             await stream.send_all(encode_frame(json.dumps(told).encode()))
         except (StreamReset, ClosedError):
             return
+
+
+async def hear_refusals(connection: Connection, topic: str, on_refused: Callable[[Refused], None]) -> None:
+    """Hear what a hub does not take, if it is one that says so, until it says no more."""
+    with suppress(GossipLogError):
+        stream = await connection.open_stream([refusals_protocol(topic)])
+        try:
+            await read_refusals(stream, on_refused)
+        except DecodeError as error:
+            note("malformed refusals", level=logging.WARNING, peer=connection.peer, reason=str(error))
 
 
 async def read_refusals(stream: Stream, on_refused: Callable[[Refused], None]) -> None:

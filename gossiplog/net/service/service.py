@@ -81,7 +81,7 @@ from .intake import Bringer, Intake, Intakes
 from .observer import Observer
 from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
-from .refusals import Refused
+from .refusals import Refused, hear_refusals
 from .strangers import Strangers
 from .streams import Streams
 from .timers import Timers
@@ -220,7 +220,7 @@ class Service:
 
     def hear_refusals(self, link: PeerConnection, on_refused: Callable[[Refused], None]) -> None:
         """Have a function told what a hub does not take, for as long as the connection with it lives."""
-        link.start(partial(self._streams.hear_refusals, on_refused))
+        link.start(lambda link: hear_refusals(link.connection, self.topic, on_refused))
 
     @contextmanager
     def named(self, name: str) -> Iterator[PeerId]:

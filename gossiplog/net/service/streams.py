@@ -39,7 +39,7 @@ from .owner import OPEN_S, Owner
 from .peers import Peer, PeerConnection
 from .pubsub_stream import Copies, Encoder, RpcSender, read_rpcs
 from .push_stream import PushStream
-from .refusals import Refused, read_refusals, write_refusals
+from .refusals import write_refusals
 from .syncs import Syncs
 
 __all__ = ["Streams"]
@@ -292,17 +292,6 @@ class Streams:
             link.peer.refusal_box.add(key, MAY_NOT_PUSH)
         if not absent:
             link.peer.told.discard("heads")
-
-    async def hear_refusals(self, on_refused: Callable[[Refused], None], link: PeerConnection) -> None:
-        """Hear what a hub does not take, if it is one that says so."""
-        stream = None
-        with suppress(GossipLogError):
-            stream = await link.connection.open_stream([self._refusals_protocol])
-        if stream is not None:
-            try:
-                await read_refusals(stream, on_refused)
-            except DecodeError as error:
-                note("malformed refusals", level=logging.WARNING, peer=link.peer.id, reason=str(error))
 
     async def _wait_for_room(self, peer: Peer, inserting_max: int) -> None:
         while peer.inserting >= inserting_max:

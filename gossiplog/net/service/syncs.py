@@ -1,23 +1,24 @@
-"""The sync streams of a service: those that peers open, served in turns, and those that we open. Reconciliation first, else merkle sync."""
+"""The sync streams of a service: those that peers open, served in turns, and those on which we pull. `pull` decides."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial, reduce
+from functools import partial
 from typing import TypeAlias
 
 import trio
 
 from ...broadcast import Misbehaved, StartSync, SyncFinished, SyncServed
-from ...errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, SnapshotExpired, StreamReset
+from ...errors import ClosedError, RemoteProtocolError, SnapshotExpired, StreamReset
 from ...plan import ask
 from ...pubsub.types import PeerId
-from ...reconcile import Reconciled, Served, Wishes, reconcile, serve
+from ...pull import CROSSING, HEARD_S, RESUME_S, Aftermath, Pull, Way, after_merkle, after_reconciliation
+from ...reconcile import Reconciled, Reconciliation, Served, messages, serve
 from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
-from ...sync.source import Source
+from ...sync.server import SyncServer
 from ...tasks.spans import span
 from ...tree.node import ReadRoot
 from ..ground.journal import note
@@ -25,9 +26,8 @@ from ..ground.protocol_ids import is_in_parts, reconcile_protocol, sync_protocol
 from ..transport.stream import Stream
 from .owner import OPEN_S, Owner
 from .peers import Peer, PeerConnection
-from .pull_session import PullSession
-from .reconcile_session import ReconcileSession, refuse, sketch_in_time
-from .serve_session import SESSION_S, ServeSession, Turns
+from .pull_session import Insert, Puller, close_in_peace, sketch_in_time
+from .serve_session import ServeSession, Turns
 
 __all__ = ["Syncs"]
 
@@ -37,14 +37,8 @@ BAD_STREAMS_MAX = 100
 """Sync streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
 SYMBOLS_A_REQUEST = 8
 """Symbols that count as one request of a peer's allowance."""
-HEARD_S = 60.0
-"""How soon a client hears that its session was cut short: when it has inserted what it got."""
-RESUME_S = 0.5
-"""How soon after that it resumes, if it does."""
-CROSSING = "a session that the other side began is running"
-
-Serve: TypeAlias = Callable[[Peer, Stream], Awaitable[bool]]
-"""Returns whether the session was cut short."""
+Serve: TypeAlias = Callable[[PeerConnection, Stream], Awaitable[bool]]
+"""Returns whether the peer is to be reminded."""
 
 
 class Syncs:
@@ -77,22 +71,17 @@ class Syncs:
             peer.note_once("pull", "client may not pull")
             raise StreamReset("pulling is not allowed here")
         if serve == self._serve_reconciliation:
-            link.reconciles = True
-            if link.connection.is_outbound and peer.reconciling.locked():
-                # Both began at once. The side that dialled is the client of the one that goes on, and it goes both ways.
-                peer.has_crossed = True
-                await refuse(stream, CROSSING)
-                return
+            link.speaks.reconciles = True
         if peer.serving_waiting >= WAITING_MAX:
             raise StreamReset("too many sync streams at once")
-        peer.serving_begun += 1
+        peer.dealings.begun += 1
         peer.serving_waiting += 1
         try:
             await peer.serving.acquire()
         finally:
             peer.serving_waiting -= 1
         try:
-            is_cut_short = await self._serve_in_turn(serve, peer, stream)
+            is_cut_short = await self._serve_in_turn(serve, link, stream)
         except RemoteProtocolError as error:
             peer.bad_streams += 1
             if peer.bad_streams % BAD_STREAMS_MAX == 0:
@@ -104,91 +93,85 @@ class Syncs:
             await self._remind(peer, stream)
 
     async def _remind(self, peer: Peer, stream: Stream) -> None:
-        """Tell a client whose session was cut short our heads, unless it begins the next one.
-
-        The reference resumes by itself in Node. In a browser it does not where `WebSocket.OPEN` is undefined in its bundle, as esbuild
-        makes it: it would go on when all are told our heads again, up to five minutes later. Told while it syncs, it would begin a second
-        sync beside the first; so this waits until it has heard of the end, which it does when it asks for more.
-        """
-        begun = peer.serving_begun
+        """Tell a client whose session was cut short our heads, unless it begins the next one; see `Aftermath`."""
+        begun = peer.dealings.begun
         with trio.move_on_after(HEARD_S), suppress(StreamReset, ClosedError):
+            # It hears of the end when it asks for more.
             while await stream.receive_some():
                 pass
         await trio.sleep(RESUME_S)
-        if peer.serving_begun == begun:
+        if peer.dealings.begun == begun:
             self._service.tell(SyncServed(peer.id))
 
-    async def _serve_in_turn(self, serve: Serve, peer: Peer, stream: Stream) -> bool:
+    def _follow_up(self, peer: Peer, aftermath: Aftermath) -> bool:
+        """Have done what follows a session; return whether the peer is to be reminded."""
+        if aftermath.result is not None:
+            # No session of ours has this token.
+            self._service.tell(SyncFinished(peer.id, aftermath.result, -1))
+        if aftermath.tells:
+            self._service.tell(SyncServed(peer.id))
+        return aftermath.reminds
+
+    async def _serve_in_turn(self, serve: Serve, link: PeerConnection, stream: Stream) -> bool:
+        peer = link.peer
         is_served = self._slots.enter(peer.id)
         if is_served is None:
             raise StreamReset("too many sessions wait")
         try:
             if not is_served:
                 await self._wait_for_turn(peer)
-            return await serve(peer, stream)
+            return await serve(link, stream)
         except SnapshotExpired as error:
             # The store had to tidy up: nobody's fault. The peer resumes on a later one.
             raise StreamReset(str(error)) from error
         finally:
             self._leave(peer.id)
 
-    async def _serve_merkle(self, peer: Peer, stream: Stream) -> bool:
-        async with self._service.log.snapshot(may_expire=True) as snapshot:
+    async def _serve_merkle(self, link: PeerConnection, stream: Stream) -> bool:
+        peer, log = link.peer, self._service.log
+        server = SyncServer(trio.current_time(), bucket=peer.bucket, in_parts=is_in_parts(stream.protocol))
+        async with log.snapshot(may_expire=True) as snapshot:
             root = await snapshot.run(ask(ReadRoot()))
-            session = ServeSession(snapshot, stream, peer.bucket, self._turns)
             try:
-                await session.run()
+                await ServeSession(log, snapshot, stream, server, self._turns).run()
             finally:
                 peer.count("syncs served")
-                peer.count("sync requests", session.server.requests)
-        if session.server.fault:
-            peer.note_once("sync unanswered", "sync ended without an answer", level=logging.WARNING, reason=session.server.fault)
-        if session.server.is_aborted:
-            return True
-        if session.server.is_short or await self._service.log.root() != root:
-            self._service.tell(SyncServed(peer.id))
-        return False
+                peer.count("sync requests", server.requests)
+        if server.fault:
+            peer.note_once("sync unanswered", "sync ended without an answer", level=logging.WARNING, reason=server.fault)
+        return self._follow_up(peer, after_merkle(server, has_moved=await log.root() != root))
 
-    async def _serve_reconciliation(self, peer: Peer, stream: Stream) -> bool:
-        log = self._service.log
-        started = trio.current_time()
-        await trio.sleep_until(peer.bucket.ready_at(started))
+    async def _serve_reconciliation(self, link: PeerConnection, stream: Stream) -> bool:
+        peer, log = link.peer, self._service.log
+        if peer.dealings.is_crossing(is_outbound=link.connection.is_outbound):
+            await _refuse(stream, CROSSING)
+            return False
+        await trio.sleep_until(peer.bucket.ready_at(trio.current_time()))
         view = await sketch_in_time(log)
         if view is None:
-            await refuse(stream, "the sketch is not ready")
+            await _refuse(stream, "the sketch is not ready")
             return False
-        served: Served | None = None
-        session: ReconcileSession | None = None
+        served = Served()
+        session = Reconciliation(serve(view, takes=not log.read_only, served=served))
+        insert = partial(self._service.insert_synced, peer, "reconcile")
         try:
             async with log.snapshot(may_expire=True) as snapshot:
-                session = ReconcileSession(log, stream, partial(self._service.insert_synced, peer, "reconcile"), snapshot=snapshot)
-                with self._turns.limit(started, started + SESSION_S):
-                    served = await session.run(serve(view, takes=not log.read_only))
-                stream.close_sending()
+                await ServeSession(log, snapshot, stream, session, self._turns, insert).run()
         finally:
-            inserted = 0 if session is None else session.result.entries
-            self._on_served(peer, served, inserted)
-            if served is None or served.has_moved:
-                self._service.tell(SyncServed(peer.id))
-        if served is not None and served.fault:
+            self._note_served(peer, served)
+            # What was inserted is told of, even if the session was cut off.
+            reminds = self._follow_up(peer, after_reconciliation(served, is_over=session.outcome is not None))
+        if served.fault:
             raise RemoteProtocolError(served.fault, peer=peer.id)
-        return False
+        return reminds
 
-    def _on_served(self, peer: Peer, served: Served | None, inserted: int) -> None:
+    def _note_served(self, peer: Peer, served: Served) -> None:
         peer.count("syncs served")
-        peer.count("entries pulled", inserted)
-        # What was inserted is told of, even if the session was cut off.
-        result = SyncResult(ending=Ending.COMPLETE, entries=inserted)
-        if served is not None:
-            peer.bucket.take(1 + served.symbols // SYMBOLS_A_REQUEST, trio.current_time())
-            result.brought = served.brought
-            result.rejected, result.rejected_keys = served.rejected, tuple(served.rejected_keys)
-            why = served.fault or served.reason or None
-            self._service.observed("sync", peer.id, type="reconcile-served", count=inserted, reason=why)
-            note("reconciled", peer=peer.id, entries=inserted, given=served.given, symbols=served.symbols, reason=why)
-        if inserted or result.rejected:
-            # No session of ours has this token.
-            self._service.tell(SyncFinished(peer.id, result, -1))
+        peer.count("entries pulled", served.taken)
+        peer.bucket.take(1 + served.symbols // SYMBOLS_A_REQUEST, trio.current_time())
+        why = served.fault or served.reason or None
+        self._service.observed("sync", peer.id, type="reconcile-served", count=served.taken, reason=why)
+        note("reconciled", peer=peer.id, entries=served.taken, given=served.given, symbols=served.symbols, reason=why)
 
     async def _wait_for_turn(self, peer: Peer) -> None:
         self._waiting[peer.id] = turn = trio.Event()
@@ -207,109 +190,50 @@ class Syncs:
     # Streams that we open
 
     async def pull(self, action: StartSync, link: PeerConnection) -> None:
-        """Run a sync as its client; whatever happens, the machine gets its result."""
+        """Pull from a peer; whatever happens, the machine gets what came of it."""
+        peer, began = link.peer, trio.current_time()
+        # A reconciliation gives as well as takes, which is not for a client that may not pull.
+        may_reconcile = "pull" in peer.rights
+        pull = Pull(action.source, link.speaks, peer.dealings, may_reconcile=may_reconcile, first_answer_s=action.first_answer_s)
+        peer.pulling += 1
         with span("sync", self._service.topic) as note_attributes:
-            result = await self._pull(action, link)
+            try:
+                await self._puller(link).run(pull)
+            finally:
+                peer.pulling -= 1
+                result = pull.result
+                self._service.figures.syncs.add(trio.current_time() - began)
+                self._note_reconciled(peer, pull.outcome)
+                self._on_pulled(peer, result, "reconcile" if pull.is_reconciled else "merkle", is_begun=pull.is_begun)
+                self._service.tell(SyncFinished(action.peer, result, action.token))
+                if peer.dealings.take_crossed():
+                    self._service.tell(SyncServed(action.peer))
             note_attributes(entries=result.entries, waits=result.waits, bytes=result.bytes_received, ending=result.ending.value)
 
-    async def _pull(self, action: StartSync, link: PeerConnection) -> SyncResult:
-        # What each session has come to so far: a cancelled one brought what it brought.
-        results: list[SyncResult] = []
-        began = trio.current_time()
-        is_done, stream = False, None
-        link.peer.pulling += 1
-        try:
-            # A reconciliation gives as well as takes, which is not for a client that may not pull.
-            if "pull" in link.peer.rights and link.reconciles is not False and action.source.may_reconcile(trio.current_time()):
-                is_done, stream = await self._reconcile(action, link, results)
-            if not is_done:
-                await self._pull_merkle(action, link, stream, results)
-        finally:
-            link.peer.pulling -= 1
-            result = reduce(SyncResult.then, results) if results else SyncResult(reason="no stream could be opened")
-            self._service.figures.syncs.add(trio.current_time() - began)
-            self._on_pulled(link.peer, result, "reconcile" if is_done else "merkle", is_begun=bool(results))
-            self._service.tell(SyncFinished(action.peer, result, action.token))
-            if link.peer.has_crossed:
-                # It was left with what our session gave, which began before some of what made it begin its own was here.
-                link.peer.has_crossed = False
-                self._service.tell(SyncServed(action.peer))
-        return result
+    def _puller(self, link: PeerConnection) -> Puller:
+        peer = link.peer
 
-    async def _reconcile(self, action: StartSync, link: PeerConnection, results: list[SyncResult]) -> tuple[bool, Stream | None]:
-        """Reconcile; return whether that was all, and if not, a stream that was opened for merkle sync, if one was."""
-        peer, log, source = link.peer, self._service.log, action.source
-        async with peer.reconciling:
-            view = await sketch_in_time(log)
-            if view is None:
-                return False, None
-            stream = await self._open_reconciliation(action, link)
-            if stream is None or not link.reconciles:
-                return False, stream
-            insert = partial(self._service.insert_synced, peer, "reconcile")
-            self._service.observed("sync-begin", peer.id, type="reconcile")
-            session = ReconcileSession(log, stream, insert, first_answer_s=action.first_answer_s)
-            results.append(session.result)
-            try:
-                outcome = await session.run(reconcile(view, source, trio.current_time(), Wishes(after=source.resume_after)))
-                if session.is_unheard:
-                    raise ProtocolNotSupported("the stream ended without a word")
-            except ProtocolNotSupported:
-                link.reconciles = False
-                results.clear()
-                return False, None
-            except GossipLogError as error:
-                outcome = Reconciled(session.result, fallback=str(error))
-            link.start(partial(_close, session))
-        outcome.result.bytes_sent, outcome.result.bytes_received = session.result.bytes_sent, session.result.bytes_received
-        results[:] = [outcome.result]
-        if outcome.fallback == CROSSING:
-            # The session that the peer began brings what it has, too.
-            async with peer.serving:
-                outcome.result.ending = Ending.COMPLETE
-            return True, None
-        await self._note_outcome(peer, source, outcome)
-        return not outcome.fallback, None
+        async def open_stream(protocols: Sequence[str], wait_s: float | None, is_lazy: bool) -> Stream | None:
+            return await self._open(link, protocols, wait_s or OPEN_S, is_lazy=is_lazy)
 
-    async def _open_reconciliation(self, action: StartSync, link: PeerConnection) -> Stream | None:
-        """Open a stream for it, lazily where the peer is known to speak it, else for what it speaks."""
-        is_known = link.reconciles is True
-        protocols = [self._reconcile_protocol, *([] if is_known else self._merkle_protocols(link))]
-        stream = await self._open(link, protocols, action.first_answer_s or OPEN_S, is_lazy=is_known)
-        if stream is not None:
-            link.reconciles = stream.protocol == self._reconcile_protocol
-        return stream
+        def insert(way: Way) -> Insert:
+            type = "reconcile" if way is Way.RECONCILE else "merkle"
+            self._service.observed("sync-begin", peer.id, type=type)
+            return partial(self._service.insert_synced, peer, "reconcile" if way is Way.RECONCILE else "sync")
 
-    async def _note_outcome(self, peer: Peer, source: Source, outcome: Reconciled) -> None:
-        if outcome.is_doubtful:
-            await self._service.log.forget_sketch()
+        async def close(stream: Stream) -> None:
+            link.start(lambda _: close_in_peace(stream))
+
+        return Puller(self._service.log, link.connection, open_stream, insert, close, serving=peer.serving)
+
+    def _note_reconciled(self, peer: Peer, outcome: Reconciled | None) -> None:
+        if outcome is None or outcome.fallback == CROSSING:
+            return
         if outcome.fallback:
-            source.on_fallback(trio.current_time())
             self._service.count("reconciliations fallen back")
             note("reconciliation fell back", peer=peer.id, reason=outcome.fallback)
         elif outcome.result.ending is Ending.COMPLETE:
-            source.on_reconciled()
             peer.count("reconciliations")
-
-    def _merkle_protocols(self, link: PeerConnection) -> Sequence[str]:
-        # Who lacks our protocol would be asked for it in vain each time, which takes a round trip.
-        return self._protocols[not link.syncs_in_parts :]
-
-    async def _pull_merkle(self, action: StartSync, link: PeerConnection, stream: Stream | None, results: list[SyncResult]) -> None:
-        if stream is None:
-            stream = await self._open(link, self._merkle_protocols(link), action.first_answer_s or OPEN_S)
-        if stream is None:
-            return
-        link.syncs_in_parts = is_in_parts(stream.protocol)
-        log, patience_s = self._service.log, action.first_answer_s
-        insert = partial(self._service.insert_synced, link.peer, "sync")
-        self._service.observed("sync-begin", link.peer.id, type="merkle")
-        session = PullSession(log, link.connection, stream, action.source, insert, first_answer_s=patience_s)
-        results.append(session.result)
-        try:
-            await session.run()
-        finally:
-            link.start(partial(_close, session))
 
     def _on_pulled(self, peer: Peer, result: SyncResult, type: str, *, is_begun: bool) -> None:
         peer.count("syncs")
@@ -336,5 +260,8 @@ class Syncs:
         )
 
 
-async def _close(session: PullSession | ReconcileSession, link: PeerConnection) -> None:
-    await session.close()
+async def _refuse(stream: Stream, reason: str) -> None:
+    """Tell the other side to use the sync by trees."""
+    with suppress(StreamReset, ClosedError):
+        await stream.send_all(messages.encode(messages.Refuse(reason)))
+        stream.close_sending()

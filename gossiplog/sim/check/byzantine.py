@@ -25,13 +25,14 @@ from ...pubsub.rpc import Control, Message, Prune, Rpc
 from ...pubsub.types import MessageId, PeerId, Topic
 from ...store.memory.state import MemoryState
 from ...sync.rpc import AbortResponse, ChildrenResponse, Insert, Response, RootResponse, Update, ValuesResponse
+from ...sync.server import SyncServer
 from ...sync.wire import decode_response, encode_event, encode_response
 from ...tree.memory import MemoryTree
 from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 from .log_on_disk import TOPIC
 from .observer import Stream
 from .replica import Replica
-from .sessions import END, Server, ServerSession
+from .sessions import END, Server, SimulatedSession
 from .spam import spam
 from .world import Wire
 
@@ -232,10 +233,11 @@ class Byzantine(Replica):
                 return _Mute(lambda data: self.world.send(wire, self, stream, data), self._evil)
             case Vice.GAPS:
                 host = _Doctored(self, self._evil)
-                session = ServerSession(host, bucket, reply, lambda _: self.syncs.end(stream))
+                session = SimulatedSession(host, SyncServer(self.local_now(), bucket=bucket), reply, lambda: self.syncs.end(stream))
             case _:
                 liar = _Liar(reply, self._evil, lambda: self.on_lie(stream))
-                session = ServerSession(self, bucket, liar.send, lambda _: self.syncs.end(stream))
+                session = SimulatedSession(self, SyncServer(self.local_now(), bucket=bucket), liar.send, lambda: self.syncs.end(stream))
+        session.start()
         return session
 
 

@@ -197,6 +197,7 @@ class _Run:
         self._plan_faults()
         self._plan_trouble()
         self._plan_other_processes()
+        self._plan_wrong_sketches()
         while world.now < plan.active_s:
             self._step()
         self._heal()
@@ -358,6 +359,19 @@ class _Run:
             for _ in range(rng.randint(1, ELSEWHERE_MAX)):
                 payloads = [pcf_encode.encode({"elsewhere": rng.random()}) for _ in range(rng.randint(1, 3))]
                 self.world.at(0.5 + (self.plan.active_s - 0.5) * rng.random(), replica.append_elsewhere, payloads)
+
+    def _plan_wrong_sketches(self) -> None:
+        """Have the sketches of some replicas name an entry that their logs do not have."""
+        if not self.plan.has_reconciliation:
+            return
+        rng = random.Random(f"sketches {self.seed}")
+        for replica in rng.sample(self.replicas, rng.randint(0, max(1, len(self.replicas) // 3))):
+            self.world.at(0.5 + (self.plan.active_s - 0.5) * rng.random(), self._spoil_sketch, replica)
+
+    @staticmethod
+    def _spoil_sketch(replica: Replica) -> None:
+        if replica.is_up:
+            replica.syncs.spoil()
 
     def _spoil_links(self, faults: LinkFaults) -> None:
         self.world.faults = faults

@@ -14,6 +14,7 @@
 | no correct replica is rejected, blamed, caught lying, or banned by another | every verdict, sync and ban, samples |
 | a lie in a sync is noticed; correct replicas find their difference by symbols, if they look for it so | the end of each sync |
 | what is new is published and pushed at once, to each peer once (`spreading`) | every verdict, acknowledgement and sync; samples |
+| two peers reconcile once at a time; what did not work out is not tried at once; a wrong sketch misleads once (`pulling`) | each sync |
 | orphans' parents are looked for, and no orphan waits for what is decided (`waiting`) | samples |
 | who brings what is invalid is banned, for as long as that lasts; no correct peer has a bad score (`reputation`) | verdicts; samples |
 | what is accepted or acknowledged is stored, and what a disk refused is synced for | every verdict and acknowledgement; samples |
@@ -41,6 +42,7 @@ from ...log.requests import ReadCount, ReadHeads
 from ...pubsub.actions import SendRpc
 from ...pubsub.rpc import Rpc
 from ...pubsub.types import PeerId
+from ...pull import CROSSING
 from ...reconcile import Reconciled
 from ...sync.result import Ending, SyncResult
 from ...sync.rpc import HEADS_MAX, Insert, Update
@@ -48,7 +50,8 @@ from ...sync.wire import decode_event
 from ...tree.memory import MemoryTree
 from ...tree.node import Node, leaf_hash
 from .law_invariants import LawInvariants
-from .observer import Stream, Violation
+from .observer import NO_TOKEN, Stream, Violation
+from .pulling import PullingInvariants
 from .replica import Replica
 from .reputation import ReputationInvariants
 from .router_invariants import RouterInvariants
@@ -65,7 +68,7 @@ FRUITLESS_S = 10.0
 then they are put off by 1, 2, 4 and 8 seconds, which makes six at most. Those during which others brought something do not count: they
 may have been faster with what this was for.
 """
-REFUSED = ("the store failed",)
+REFUSED = ("the store failed", CROSSING)
 """Why a reconciliation between correct replicas may be left to the merkle sync: their logs only grow, and a sketch is large enough."""
 FUTILE = re.compile(r"some (\d+) differences, not found in (\d+) symbols")
 FUTILE_SYMBOLS = 4
@@ -102,6 +105,7 @@ class Invariants:
         self._waiting = WaitingInvariants(self._fail)
         self._writing = WritingInvariants(self._fail)
         self._reputation = ReputationInvariants(self._is_blameless, self._fail)
+        self._pulling = PullingInvariants(self._fail, self.correct)
 
     def _fail(self, invariant: str, replica: Replica, detail: str) -> NoReturn:
         raise Violation(invariant, replica.id, replica.world.now, detail)
@@ -181,6 +185,7 @@ class Invariants:
         self._waiting.on_recovered(replica)
         self._writing.on_recovered(replica)
         self._reputation.on_recovered(replica)
+        self._pulling.on_recovered(replica)
         self.routers.on_recovered(replica)
         for key in kept:
             if key not in keys:
@@ -331,6 +336,7 @@ class Invariants:
         if replica.id in self.correct:
             self._syncing[replica.id].pop(peer, None)
             self._telling.on_closed(replica, peer)
+            self._pulling.on_closed(replica, peer)
             self._spreading.on_push_closed(replica, peer)
             self.routers.on_closed(replica, peer)
 
@@ -339,9 +345,22 @@ class Invariants:
         if replica.id in self.correct:
             self.routers.on_parted(replica, peer)
 
+    def on_reconciling(self, replica: Replica, peer: PeerId) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct:
+            self._pulling.on_reconciling(replica, peer)
+
+    def on_serving(self, replica: Replica, peer: PeerId) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct and peer in self.correct:
+            self._pulling.on_serving(replica, peer)
+
     def on_reconciled(self, replica: Replica, peer: PeerId, outcome: Reconciled) -> None:
         """See `Observer`."""
-        if replica.id not in self.correct or peer not in self.correct or not outcome.fallback or outcome.fallback in REFUSED:
+        if replica.id not in self.correct or peer not in self.correct:
+            return
+        self._pulling.on_reconciled(replica, peer, outcome)
+        if not outcome.fallback or outcome.fallback in REFUSED or self._pulling.is_misled(replica, peer, outcome):
             return
         # Two elements may be in the same of the first symbols, once in some thousand sessions: then it is right to give up in the end.
         found = FUTILE.match(outcome.fallback)
@@ -358,6 +377,8 @@ class Invariants:
         if peer in running and running[peer][0] == token:
             count_before = running.pop(peer)[1]
         self._telling.on_synced(replica, peer, result, token)
+        if token != NO_TOKEN:
+            self._pulling.on_pulled(replica, peer, result)
         brought = {entry.key: {peer, *self._brought[replica.id].get(entry.key, ())} for entry in result.spreads}
         self._spreading.on_new(replica, result.spreads, brought, self._telling.version(replica))
         if result.rejected or result.ending is Ending.VIOLATION:

@@ -14,10 +14,14 @@ from ...pubsub.types import PeerId
 from ...reconcile import Reconciled
 from ...sync.result import SyncResult
 
-__all__ = ["Observer", "Stream", "Violation"]
+__all__ = ["NO_TOKEN", "Observer", "Stream", "Violation"]
 
 Stream: TypeAlias = tuple[str, PeerId, int]
 """What a stream is for, who opened it, and its number among the opener's."""
+
+
+NO_TOKEN = -1
+"""Of a result that is of no session of the replica's own."""
 
 
 class Violation(Exception):
@@ -98,6 +102,12 @@ class Observer(Protocol[R_contra]):
 
     def on_parted(self, replica: R_contra, peer: PeerId) -> None:
         """The machine was told that the connection is gone."""
+
+    def on_reconciling(self, replica: R_contra, peer: PeerId) -> None:
+        """The replica begins a session by symbols."""
+
+    def on_serving(self, replica: R_contra, peer: PeerId) -> None:
+        """The replica begins to serve one."""
 
     def on_reconciled(self, replica: R_contra, peer: PeerId, outcome: Reconciled) -> None:
         """A session of the replica's by symbols is over; if `outcome` has a fallback, one by the tree begins."""

@@ -137,8 +137,7 @@ class Replica:
         self._is_acting = False
         self._timers: dict[TimerToken, float] = {}
         self._push_streams: dict[PeerId, Stream] = {}
-        observer = self._observer
-        self.syncs = Syncs(self, self._late, self.make_server, partial(observer.on_synced, self), partial(observer.on_reconciled, self))
+        self.syncs = Syncs(self, self._late, self.make_server, self._observer)
         self._observer.on_recovered(self)
         self.tell(Start(self.id))
         if not self.spec.is_durable:

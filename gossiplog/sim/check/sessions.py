@@ -1,4 +1,4 @@
-"""The two sides of a sync as simulated replicas drive them: the real machines, streams and deadlines of the world."""
+"""A session of either side as simulated replicas drive it: the machines that nodes run, with streams and deadlines of the world."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, assert_never
 
 from ...entry.validation import Verdict
-from ...limits import TokenBucket
 from ...plan import Plan, run_plan
 from ...store.memory.state import MemoryState
-from ...sync.client import SyncClient
 from ...sync.events import (
     Answered,
     Ask,
-    ClientAction,
-    ClientEvent,
     Closed,
     Done,
     Finish,
@@ -24,21 +20,22 @@ from ...sync.events import (
     Reset,
     Resumed,
     Send,
-    ServerAction,
-    ServerEvent,
+    Sent,
+    Session,
+    SessionAction,
+    SessionEvent,
     TakeEntries,
     Taken,
-    TimedOut,
 )
-from ...sync.result import SyncResult
-from ...sync.server import SyncServer
 
-__all__ = ["END", "ClientSession", "Host", "Server", "ServerSession"]
+__all__ = ["END", "Host", "Server", "SimulatedSession"]
 
 T = TypeVar("T")
 
 END = b""
 """Sent on a stream: the sender closes its side."""
+_LATE_S = 0.1
+"""How soon a session that has nothing to do at its deadline is asked again."""
 
 
 class Host(Protocol):
@@ -61,109 +58,6 @@ class Host(Protocol):
         """Validate and insert, and give the verdicts."""
 
 
-class _Inbox:
-    """What has arrived on a stream and waits until the machine wants it; its end comes last, once."""
-
-    def __init__(self) -> None:
-        self._messages: deque[bytes] = deque()
-        self._end: Closed | None = None
-
-    def put(self, data: bytes | None, *, is_connection_lost: bool = False) -> None:
-        """Take what arrived; `END` or None: the stream is closed, or broke."""
-        if data:
-            self._messages.append(data)
-        else:
-            self._end = Closed("the stream ended", is_connection_lost)
-
-    def take(self) -> Received | Closed | None:
-        """The next for the machine; None while there is nothing."""
-        if self._messages:
-            return Received(self._messages.popleft())
-        end, self._end = self._end, None
-        return end
-
-
-class ClientSession:
-    """We pull.
-
-    Args:
-        host: The replica that pulls.
-        client: A new one for this session.
-        send: Writes to the stream; `END` closes our side.
-        done: Gets the result.
-    """
-
-    def __init__(self, host: Host, client: SyncClient, send: Callable[[bytes], None], done: Callable[[SyncResult], None]) -> None:
-        self._host = host
-        self._client = client
-        self._send = send
-        self._done = done
-        self._inbox = _Inbox()
-        self._is_over = False
-        self._alarm: float | None = None
-
-    def start(self) -> None:
-        """Begin."""
-        self._perform(self._client.start(self._host.local_now()))
-
-    def receive(self, data: bytes | None) -> None:
-        """Take what arrived; `END` or None: the stream is closed, or broke."""
-        self._inbox.put(data)
-        self._read()
-
-    def lose_connection(self) -> None:
-        """The stream is gone with its connection."""
-        self._inbox.put(None, is_connection_lost=True)
-        self._read()
-
-    def _read(self) -> None:
-        while not self._is_over and self._client.wants_input and (event := self._inbox.take()) is not None:
-            self._give(event)
-        self._set_alarm()
-
-    def _give(self, event: ClientEvent) -> None:
-        self._perform(self._client.handle(event, self._host.local_now()))
-
-    def _perform(self, actions: Sequence[ClientAction]) -> None:
-        todo = deque(actions)
-        while todo:
-            action = todo.popleft()
-            match action:
-                case Send(data):
-                    self._send(data)
-                case Ask(plan):
-                    answer = self._host.read(plan)
-                    todo.extend(self._client.handle(Answered(answer), self._host.local_now()))
-                case TakeEntries(entries):
-                    self._host.insert_many(entries, self._on_inserted)
-                case Finish():
-                    self._send(END)
-                case Done(result):
-                    self._is_over = True
-                    self._done(result)
-                case _:
-                    assert_never(action)
-        self._set_alarm()
-
-    def _on_inserted(self, verdicts: list[Verdict]) -> None:
-        if not self._is_over:
-            self._give(Taken(verdicts))
-            self._read()
-
-    def _set_alarm(self) -> None:
-        deadline = None if self._is_over else self._client.deadline
-        if deadline is not None and self._alarm is None:
-            self._alarm = deadline
-            self._host.wake_at(deadline, self._on_alarm)
-
-    def _on_alarm(self) -> None:
-        self._alarm = None
-        deadline = None if self._is_over else self._client.deadline
-        if deadline is not None and self._host.local_now() >= deadline:
-            self._give(TimedOut())
-        self._set_alarm()
-
-
 class Server(Protocol):
     """Whoever answers on a sync stream."""
 
@@ -171,68 +65,116 @@ class Server(Protocol):
         """Take what arrived; empty or None: the client is done, or the stream broke."""
 
 
-class ServerSession:
-    """We are pulled from.
+class SimulatedSession:
+    """Drives one session.
+
+    What has arrived waits until the machine wants it; the end of the stream comes last, once.
 
     Args:
-        host: Us; the session sees its log as it is now.
-        bucket: The peer's allowance.
+        host: The replica; what the session calls its snapshot is the log as it is now.
+        session: A new one.
         send: Writes to the stream; `END` closes our side, None breaks it.
-        done: Called at the end, with whether the peer broke the protocol.
+        done: Called at the end.
     """
 
-    def __init__(self, host: Host, bucket: TokenBucket, send: Callable[[bytes | None], None], done: Callable[[bool], None]) -> None:
+    def __init__(self, host: Host, session: Session, send: Callable[[bytes | None], None], done: Callable[[], None]) -> None:
         self._host = host
-        self._state = host.state.snapshot()
-        self._server = SyncServer(host.local_now(), bucket=bucket)
+        self._session = session
         self._send = send
         self._done = done
-        self._inbox = _Inbox()
+        self._snapshot = host.state.snapshot()
+        self._messages: deque[bytes] = deque()
+        self._end: Closed | None = None
         self._is_over = False
-        self._host.wake_at(self._server.deadline, self._on_alarm)
+        self._alarm: float | None = None
+        # The last alarm changed nothing that it could see.
+        self._is_late = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._perform(self._session.start(self._host.local_now()))
+        self._read()
 
     def receive(self, data: bytes | None) -> None:
         """Take what arrived; `END` or None: the stream is closed, or broke."""
-        self._inbox.put(data)
+        if data:
+            self._messages.append(data)
+        else:
+            self._end = Closed("the stream ended")
+        self._read()
+
+    def lose_connection(self) -> None:
+        """The stream is gone with its connection."""
+        self._end = Closed("the stream ended", is_connection_lost=True)
         self._read()
 
     def _read(self) -> None:
-        while not self._is_over and self._server.wants_input and (event := self._inbox.take()) is not None:
-            self._give(event)
+        while not self._is_over and self._session.wants_input:
+            if self._messages:
+                self._give(Received(self._messages.popleft()))
+            elif self._end is not None:
+                end, self._end = self._end, None
+                self._give(end)
+            else:
+                break
+        self._set_alarm()
 
-    def _give(self, event: ServerEvent) -> None:
-        todo: deque[ServerAction] = deque(self._server.handle(event, self._host.local_now()))
+    def _give(self, event: SessionEvent) -> None:
+        self._perform(self._session.handle(event, self._host.local_now()))
+
+    def _perform(self, actions: Sequence[SessionAction]) -> None:
+        todo = deque(actions)
         while todo:
-            action = todo.popleft()
-            match action:
-                case Send(data):
-                    self._send(data)
-                case Ask(plan):
-                    answer: Any = run_plan(plan, self._state.answer)
-                    todo.extend(self._server.handle(Answered(answer), self._host.local_now()))
-                case Pause(until):
-                    self._host.wake_at(until, self._resume)
-                case Finish():
-                    self._end(END, is_violation=False)
-                case Reset(_, is_violation):
-                    self._end(None, is_violation=is_violation)
-                case _:
-                    assert_never(action)
+            event = self._carry_out(todo.popleft())
+            if event is not None:
+                todo.extend(self._session.handle(event, self._host.local_now()))
+        if self._session.is_done and not self._is_over:
+            self._is_over = True
+            self._done()
 
-    def _end(self, data: bytes | None, *, is_violation: bool) -> None:
-        self._is_over = True
-        self._send(data)
-        self._done(is_violation)
+    def _carry_out(self, action: SessionAction) -> SessionEvent | None:
+        match action:
+            case Send(data, token):
+                self._send(data)
+                return None if token is None else Sent(token)
+            case Ask(plan, of_snapshot, token):
+                answer: Any = run_plan(plan, self._snapshot.answer) if of_snapshot else self._host.read(plan)
+                return Answered(answer, token)
+            case TakeEntries(entries):
+                # The verdicts may be there at once.
+                self._host.insert_many(entries, self._on_inserted)
+            case Pause(until):
+                self._host.wake_at(until, self._resume)
+            case Finish():
+                self._send(END)
+            case Reset():
+                self._send(None)
+            case Done():
+                pass
+            case _:
+                assert_never(action)
+        return None
+
+    def _on_inserted(self, verdicts: list[Verdict]) -> None:
+        if not self._is_over:
+            self._give(Taken(verdicts))
+            self._read()
 
     def _resume(self) -> None:
         if not self._is_over:
             self._give(Resumed())
             self._read()
 
+    def _set_alarm(self) -> None:
+        deadline = None if self._is_over else self._session.deadline
+        if deadline is not None and self._alarm is None:
+            self._alarm = max(deadline, self._host.local_now() + (_LATE_S if self._is_late else 0.0))
+            self._host.wake_at(self._alarm, self._on_alarm)
+
     def _on_alarm(self) -> None:
-        if self._is_over:
-            return
-        if self._host.local_now() >= self._server.deadline:
+        self._alarm = None
+        deadline = None if self._is_over else self._session.deadline
+        self._is_late = deadline is not None and self._host.local_now() >= deadline
+        if self._is_late:
             self._resume()
-        if not self._is_over:
-            self._host.wake_at(max(self._server.deadline, self._host.local_now() + 0.1), self._on_alarm)
+        self._set_alarm()

@@ -1,33 +1,55 @@
-"""The sync streams of a simulated replica, those it opens and those it serves: reconciliation where both sides have it, else merkle sync.
-
-A model of `net/service/syncs.py` around the same machines. Live peers that begin to reconcile with each other at once leave it to one of
-the two sessions; here both go on.
-"""
+"""The sync streams of a simulated replica, those that it opens and those that it serves, around the machines that nodes run."""
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, assert_never
 
 from ...broadcast import Event, StartSync, SyncFinished, SyncServed
 from ...limits import TokenBucket
 from ...log.requests import ReadCount
 from ...plan import ask
 from ...pubsub.types import PeerId
-from ...reconcile import Reconciled, Served, Wishes, reconcile, serve
+from ...pull import (
+    CROSSING,
+    HEARD_S,
+    RESUME_S,
+    Aftermath,
+    AwaitServed,
+    Dealings,
+    ForgetSketch,
+    Open,
+    Opened,
+    Over,
+    Pull,
+    Pulled,
+    PullEvent,
+    PullStep,
+    Ready,
+    Rest,
+    Run,
+    Speaks,
+    Viewed,
+    ViewSketch,
+    Way,
+    after_merkle,
+    after_reconciliation,
+)
+from ...reconcile import Reconciled, Reconciliation, Served, messages, serve
 from ...sketch import Sketch
-from ...sync.client import SyncClient
+from ...sync.events import Session
 from ...sync.limits import ServerLimits
 from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
-from .observer import Stream
-from .reconciling import ReconcileSession
+from ...sync.server import SyncServer
+from .observer import NO_TOKEN, Observer, Stream
 from .replica_spec import ReplicaSpec
-from .sessions import END, ClientSession, Host, Server, ServerSession
+from .sessions import END, Host, Server, SimulatedSession
 from .world import Inhabitant, Wire, World
 
 __all__ = ["Syncs"]
@@ -37,11 +59,9 @@ CUT_SHORT_S = 0.6
 STALL_S = 3.0
 """How late each answer of a server that dawdles comes at most; below the client's patience of 5 s."""
 MERKLE, RECONCILE = "sync", "reconcile"
-NO_TOKEN = -1
-"""Of a result that is of no session of ours."""
+PHANTOM = b"phantom" + bytes(13)
+"""The key of an entry that nobody has."""
 
-OnSynced: TypeAlias = Callable[[PeerId, SyncResult, Stream, int], None]
-OnReconciled: TypeAlias = Callable[[PeerId, Reconciled], None]
 MakeServer: TypeAlias = Callable[[Wire, Stream, TokenBucket], Server]
 
 
@@ -65,12 +85,6 @@ class Owner(Host, Inhabitant, Protocol):
         """Name a stream of its own."""
 
 
-class _Client(Protocol):
-    def receive(self, data: bytes | None) -> None: ...
-
-    def lose_connection(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _View:
     seq: int
@@ -81,26 +95,36 @@ class Syncs:
     """Serves and pulls for one replica, from a start to the next.
 
     Args:
-        owner: The replica that it belongs to.
+        owner: The replica.
         late: Draws how late everything is.
-        make_server: Makes who answers on a merkle sync's stream.
-        on_synced: Told of each session of the owner's that is over, before its machine.
-        on_reconciled: Told of each that was by symbols, before that.
+        make_server: Makes who answers on a stream for a sync by trees.
+        observer: Told of sessions and of pulls.
+
+    Attributes:
+        is_spoilt: The sketch names an entry that the log does not have.
+        was_spoilt: It did so at some time.
     """
 
-    def __init__(
-        self, owner: Owner, late: random.Random, make_server: MakeServer, on_synced: OnSynced, on_reconciled: OnReconciled
-    ) -> None:
+    def __init__(self, owner: Owner, late: random.Random, make_server: MakeServer, observer: Observer[Any]) -> None:
         self._owner = owner
         self._late = late
         self._make_server = make_server
-        self._on_synced = on_synced
-        self._on_reconciled = on_reconciled
+        self._observer = observer
         self._sketch = Sketch()
-        self._clients: dict[Stream, tuple[Wire, _Client]] = {}
+        self.is_spoilt = self.was_spoilt = False
+        self._clients: dict[Stream, tuple[Wire, SimulatedSession]] = {}
         self._servers: dict[Stream, tuple[PeerId, Server]] = {}
+        # Those that are over, for what still comes on them.
+        self._over: set[Stream] = set()
+        # What has arrived on streams that wait to be served.
+        self._early: dict[Stream, list[bytes | None]] = {}
+        # Who has a turn with each peer, and who waits for it: sessions that are served, and pulls that wait for these.
+        self._turns: dict[PeerId, deque[Callable[[], None]]] = {}
         self._slots = SessionSlots[PeerId]()
         self._buckets: dict[PeerId, TokenBucket] = {}
+        self._speaks: dict[PeerId, tuple[Wire, Speaks, Dealings]] = {}
+        # Streams whose client has not heard yet that its session was cut short, and what is done then.
+        self._unheard: dict[Stream, Callable[[], None]] = {}
 
     def receive(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None, *, is_ours: bool) -> None:
         """Take what arrived on a stream; `END` or None: it is closed, or broke."""
@@ -113,103 +137,190 @@ class Syncs:
         """A connection is gone, and its streams with it."""
         for stream, (client, server) in list(self._servers.items()):
             if client == peer:
-                if isinstance(server, ReconcileSession):
-                    server.receive(None)
+                server.receive(None)
                 self.end(stream)
         for session in [session for at, session in self._clients.values() if at is wire]:
             session.lose_connection()
 
+    def spoil(self) -> None:
+        """Have the sketch name an entry that is not in the log, as where another process has repaired it."""
+        self._sketch.add([PHANTOM])
+        self.is_spoilt = self.was_spoilt = True
+
+    def _known(self, wire: Wire, peer: PeerId) -> tuple[Speaks, Dealings]:
+        """What is known of the peer on this connection."""
+        known = self._speaks.get(peer)
+        if known is None or known[0] is not wire:
+            known = self._speaks[peer] = (wire, Speaks(in_parts=False), Dealings())
+        return known[1:]
+
     # Streams that we open
 
     def start(self, action: StartSync) -> None:
-        """Sync with a peer, and tell the machine how it went."""
-        if self._owner.spec.reconciles and action.source.may_reconcile(self._owner.local_now()):
-            self._reconcile(action)
-        else:
-            self._pull(action, None)
+        """Pull from a peer, and tell the machine how it went."""
+        owner, wire = self._owner, self._owner.wires[action.peer]
+        speaks, dealings = self._known(wire, action.peer)
+        pull = Pull(
+            action.source,
+            speaks,
+            dealings,
+            may_reconcile=owner.spec.reconciles,
+            first_answer_s=action.first_answer_s,
+            limits=owner.spec.limits,
+        )
+        self._take(action, wire, pull, pull.start(owner.local_now()), None)
 
-    def _open(self, action: StartSync, stream: Stream, session: ClientSession | ReconcileSession[Reconciled]) -> None:
-        wire, world = self._owner.wires[action.peer], self._owner.world
-        self._clients[stream] = (wire, session)
-        session.start()
+    def _take(self, action: StartSync, wire: Wire, pull: Pull, step: PullStep, stream: Stream | None) -> None:
+        """Carry out one step of a pull, and go on with it, now or later; `stream` is the one that was opened last."""
+        owner = self._owner
+        match step:
+            case ViewSketch():
+                event: PullEvent = Viewed(self._view())
+            case Open(ways):
+                # Whether the peer speaks it shows when it answers.
+                way = Way.RECONCILE if Way.RECONCILE in ways else Way.TREE
+                is_open = owner.wires.get(action.peer) is wire
+                if is_open:
+                    stream = owner.new_stream(RECONCILE if way is Way.RECONCILE else MERKLE)
+                event = Opened(way if is_open else None)
+            case Run(session):
+                assert stream is not None
+                self._run(action, wire, pull, session, stream)
+                return
+            case ForgetSketch():
+                self._sketch, self.is_spoilt = Sketch(), False
+                event = Ready()
+            case AwaitServed():
+                self._take_turn(action.peer, lambda: self._on_served(action, wire, pull, stream))
+                return
+            case Rest():
+                raise AssertionError("the schedule resumes")
+            case Pulled():
+                assert stream is not None or not pull.is_begun
+                self._finish(action, pull, stream or (MERKLE, owner.id, 0))
+                return
+            case _:
+                assert_never(step)
+        self._take(action, wire, pull, pull.handle(event, owner.local_now()), stream)
+
+    def _run(self, action: StartSync, wire: Wire, pull: Pull, session: Session, stream: Stream) -> None:
+        owner, world = self._owner, self._owner.world
+
+        def done() -> None:
+            del self._clients[stream]
+            step = pull.handle(Over(owner.wires.get(action.peer) is not wire), owner.local_now())
+            if stream[0] == RECONCILE:
+                # Of one in which nothing was heard there is no outcome.
+                self._observer.on_reconciled(owner, action.peer, pull.outcome or Reconciled())
+            self._take(action, wire, pull, step, stream)
+
+        def send(data: bytes | None) -> None:
+            world.send(wire, owner, stream, data)
+
+        running = SimulatedSession(owner, session, send, done)
+        self._clients[stream] = (wire, running)
+        if stream[0] == RECONCILE:
+            self._observer.on_reconciling(owner, action.peer)
+        running.start()
         if self._late.random() < world.faults.cut_short:
             world.after(CUT_SHORT_S * self._late.random(), world.break_stream, wire, stream)
 
-    def _pull(self, action: StartSync, before: SyncResult | None) -> None:
-        owner, wire, stream = self._owner, self._owner.wires[action.peer], self._owner.new_stream(MERKLE)
+    def _on_served(self, action: StartSync, wire: Wire, pull: Pull, stream: Stream | None) -> None:
+        """It is this pull's turn with the peer, which means that nothing of the peer's is served."""
+        self._leave_turn(action.peer)
+        self._take(action, wire, pull, pull.handle(Ready(), self._owner.local_now()), stream)
 
-        def done(result: SyncResult) -> None:
-            del self._clients[stream]
-            self._finish(action, result if before is None else before.then(result), stream)
+    def _finish(self, action: StartSync, pull: Pull, stream: Stream) -> None:
+        _, dealings = self._known_of(action.peer)
 
-        client = SyncClient(action.source, owner.spec.limits, first_answer_s=action.first_answer_s)
-        self._open(action, stream, ClientSession(owner, client, partial(owner.world.send, wire, owner, stream), done))
-
-    def _reconcile(self, action: StartSync) -> None:
-        owner, wire, stream = self._owner, self._owner.wires[action.peer], self._owner.new_stream(RECONCILE)
-        now, source = owner.local_now(), action.source
-
-        def done(outcome: Reconciled) -> None:
-            del self._clients[stream]
-            owner.world.send(wire, owner, stream, END)
-            result = outcome.result
-            self._on_reconciled(action.peer, outcome)
-            if outcome.fallback:
-                source.on_fallback(now)
-            elif session.has_heard:
-                source.on_reconciled()
-                self._finish(action, result, stream)
-                return
-            # The peer cannot, or does not speak it, or is gone.
-            if owner.wires.get(action.peer) is wire:
-                self._pull(action, result if session.has_heard else None)
-            else:
-                self._finish(action, result, stream)
-
-        session = ReconcileSession(
-            owner,
-            reconcile(self._view(), source, now, Wishes(after=source.resume_after)),
-            partial(owner.world.send, wire, owner, stream),
-            done,
-            first_answer_s=action.first_answer_s,
-        )
-        self._open(action, stream, session)
-
-    def _finish(self, action: StartSync, result: SyncResult, stream: Stream) -> None:
         def tell() -> None:
-            self._on_synced(action.peer, result, stream, action.token)
-            self._owner.tell(SyncFinished(action.peer, result, action.token))
+            self._observer.on_synced(self._owner, action.peer, pull.result, stream, action.token)
+            self._owner.tell(SyncFinished(action.peer, pull.result, action.token))
+            if has_crossed:
+                self._owner.tell(SyncServed(action.peer))
 
-        owner = self._owner
+        owner, has_crossed = self._owner, dealings.take_crossed()
         if owner.spec.ending_s:
             owner.wake_at(owner.local_now() + owner.spec.ending_s * self._late.random(), tell)
         else:
             tell()
 
+    def _known_of(self, peer: PeerId) -> tuple[Speaks, Dealings]:
+        return self._speaks[peer][1:]
+
     def _view(self) -> _View:
         _, last = self._owner.read(ask(ReadCount(counted=False)))
         # Between two starts a log only grows, at its end.
-        self._sketch.add(islice(self._owner.state.leaves, self._sketch.counts[0], None))
+        count = self._sketch.counts[0] - self.is_spoilt
+        self._sketch.add(islice(self._owner.state.leaves, count, None))
         return _View(last, self._sketch.copy())
 
     # Streams that peers open
 
     def _serve(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
-        if stream not in self._servers:
+        if stream in self._servers:
+            self._servers[stream][1].receive(message)
+        elif stream in self._early:
+            self._early[stream].append(message)
+        elif stream in self._unheard:
             if not message:
+                self._unheard.pop(stream)()
+        elif message and stream not in self._over:
+            self._begin(wire, peer, stream, message)
+
+    def _begin(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes) -> None:
+        owner = self._owner
+        speaks, dealings = self._known(wire, peer)
+        if stream[0] == RECONCILE:
+            if not owner.spec.reconciles:
+                owner.world.send(wire, owner, stream, END)
                 return
-            if stream[0] == RECONCILE and not self._owner.spec.reconciles:
-                self._owner.world.send(wire, self._owner, stream, END)
-                return
-            if not self._slots.enter(peer):
-                # A replica here never has 32 clients, so nobody waits: the peer has a session already.
-                self._owner.world.break_stream(wire, stream)
-                return
-            server = (
-                self._reconciliation(wire, peer, stream) if stream[0] == RECONCILE else self._make_server(wire, stream, self._bucket(peer))
-            )
-            self._servers[stream] = (peer, server)
-        self._servers[stream][1].receive(message)
+            speaks.reconciles = True
+        dealings.begun += 1
+        self._early[stream] = [message]
+        self._take_turn(peer, lambda: self._serve_in_turn(wire, peer, stream))
+
+    def _take_turn(self, peer: PeerId, call: Callable[[], None]) -> None:
+        """Call when nobody before has the turn with this peer, until that leaves it."""
+        turns = self._turns.setdefault(peer, deque())
+        turns.append(call)
+        if len(turns) == 1:
+            call()
+
+    def _leave_turn(self, peer: PeerId) -> None:
+        turns = self._turns.get(peer)
+        if turns:
+            turns.popleft()
+            if turns:
+                turns[0]()
+
+    def _serve_in_turn(self, wire: Wire, peer: PeerId, stream: Stream) -> None:
+        owner, early = self._owner, self._early.pop(stream)
+        is_gone = owner.wires.get(peer) is not wire
+        if is_gone or (stream[0] == RECONCILE and self._is_crossing(wire, peer, stream)):
+            self._leave_turn(peer)
+            return
+        # A replica here never has 32 clients, so nobody waits for that.
+        is_served = self._slots.enter(peer)
+        assert is_served, "one session of a peer at a time"
+        if stream[0] == RECONCILE:
+            self._observer.on_serving(owner, peer)
+            server = self._reconciliation(wire, peer, stream)
+        else:
+            server = self._make_server(wire, stream, self._bucket(peer))
+        self._servers[stream] = (peer, server)
+        for message in early:
+            server.receive(message)
+
+    def _is_crossing(self, wire: Wire, peer: PeerId, stream: Stream) -> bool:
+        """Refuse a reconciliation if it crosses one of ours that goes on."""
+        owner, (_, dealings) = self._owner, self._known(wire, peer)
+        if not dealings.is_crossing(is_outbound=wire.side(owner) == 0):
+            return False
+        owner.world.send(wire, owner, stream, messages.encode(messages.Refuse(CROSSING)))
+        owner.world.send(wire, owner, stream, END)
+        self._over.add(stream)
+        return True
 
     def _bucket(self, peer: PeerId) -> TokenBucket:
         bucket = self._buckets.get(peer)
@@ -220,24 +331,57 @@ class Syncs:
 
     def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer that pulls from us by its tree."""
-        return ServerSession(self._owner, bucket, self._dawdling(wire, stream), lambda _: self.end(stream))
+        owner, peer = self._owner, wire.other(self._owner).id
+        server, root = SyncServer(owner.local_now(), bucket=bucket), owner.state.tree.root
 
-    def _reconciliation(self, wire: Wire, peer: PeerId, stream: Stream) -> Server:
-        def done(served: Served) -> None:
+        def done() -> None:
             self.end(stream)
-            self.reply(wire, stream, END)
-            if served.taken or served.rejected or served.fault:
-                ending = Ending.VIOLATION if served.fault else Ending.COMPLETE
-                result = SyncResult(ending, served.fault, entries=served.taken, rejected=served.rejected, brought=served.brought)
-                result.rejected_keys = tuple(served.rejected_keys)
-                self._on_synced(peer, result, stream, NO_TOKEN)
-                self._owner.tell(SyncFinished(peer, result, NO_TOKEN))
-            if served.has_moved or served.reason:
-                self._owner.tell(SyncServed(peer))
+            self._follow_up(peer, stream, after_merkle(server, has_moved=owner.state.tree.root != root))
 
-        session: ReconcileSession[Served] = ReconcileSession(self._owner, serve(self._view()), self._dawdling(wire, stream), done)
+        session = SimulatedSession(owner, server, self._dawdling(wire, stream), done)
         session.start()
         return session
+
+    def _reconciliation(self, wire: Wire, peer: PeerId, stream: Stream) -> Server:
+        served = Served()
+        reconciliation = Reconciliation(serve(self._view(), served=served))
+
+        def done() -> None:
+            self.end(stream)
+            if served.fault:
+                self._observer.on_synced(self._owner, peer, SyncResult(Ending.VIOLATION, served.fault), stream, NO_TOKEN)
+            self._follow_up(peer, stream, after_reconciliation(served, is_over=reconciliation.outcome is not None))
+
+        session = SimulatedSession(self._owner, reconciliation, self._dawdling(wire, stream), done)
+        session.start()
+        return session
+
+    def _follow_up(self, peer: PeerId, stream: Stream, aftermath: Aftermath) -> None:
+        if aftermath.result is not None:
+            self._observer.on_synced(self._owner, peer, aftermath.result, stream, NO_TOKEN)
+            self._owner.tell(SyncFinished(peer, aftermath.result, NO_TOKEN))
+        if aftermath.tells:
+            self._owner.tell(SyncServed(peer))
+        if aftermath.reminds:
+            self._remind(peer, stream)
+
+    def _remind(self, peer: PeerId, stream: Stream) -> None:
+        owner, (_, dealings) = self._owner, self._known_of(peer)
+        begun = dealings.begun
+
+        def remind() -> None:
+            if dealings.begun == begun:
+                owner.tell(SyncServed(peer))
+
+        def heard() -> None:
+            owner.wake_at(owner.local_now() + RESUME_S, remind)
+
+        def unheard() -> None:
+            if self._unheard.pop(stream, None) is not None:
+                heard()
+
+        self._unheard[stream] = heard
+        owner.wake_at(owner.local_now() + HEARD_S, unheard)
 
     def _dawdling(self, wire: Wire, stream: Stream) -> Callable[[bytes | None], None]:
         """What sends on a stream that we serve, each time a while later if it is one of those."""
@@ -257,5 +401,7 @@ class Syncs:
     def end(self, stream: Stream) -> None:
         """Be done with a stream that we serve."""
         found = self._servers.pop(stream, None)
+        self._over.add(stream)
         if found is not None:
             self._slots.leave(found[0])
+            self._leave_turn(found[0])

@@ -13,8 +13,9 @@ from gossiplog.log.requests import ReadPage
 from gossiplog.plan import run_plan
 from gossiplog.reconcile import client, messages
 from gossiplog.reconcile.messages import FRAME_BYTES
-from gossiplog.reconcile.steps import RunOnSnapshot, give_all, give_keys
+from gossiplog.reconcile.steps import give_all, give_keys
 from gossiplog.sketch import Decoder
+from gossiplog.sync.events import Ask
 
 
 def read_as_a_store_does(values, request):
@@ -32,7 +33,8 @@ def give(steps, values):
             step, answer = steps.send(answer), None
         except StopIteration:
             return sent, read, held
-        if isinstance(step, RunOnSnapshot):
+        if isinstance(step, Ask):
+            assert step.of_snapshot
             answer = run_plan(step.plan, lambda request: read_as_a_store_does(values, request))
             read.append(sum(map(len, answer.values() if isinstance(answer, dict) else dict(answer).values())))
         else:

@@ -8,7 +8,7 @@ from sync_support import ClientDriver, SmallLog, converse, lie_to, make_entry, m
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.sync.client import SyncClient
-from gossiplog.sync.events import TimedOut
+from gossiplog.sync.events import Resumed
 from gossiplog.sync.limits import ClientLimits
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import (
@@ -298,7 +298,7 @@ def test_silence_is_ended_by_the_deadline(kind):
                 deadline = driver.client.deadline
                 if driver.now + 1 >= deadline:
                     driver.now = deadline
-                    driver.give(TimedOut())
+                    driver.give(Resumed())
                     return b""
                 driver.now += 1
                 driver.feed(bytes([byte]))
@@ -313,7 +313,7 @@ def test_deadline_that_is_given_too_early_does_nothing():
     driver = ClientDriver(SyncClient(), SmallLog())
     driver.start()
     driver.now = 4.9
-    driver.give(TimedOut())
+    driver.give(Resumed())
     assert driver.result is None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -25,7 +24,6 @@ from gossiplog.sync.client import SyncClient
 from gossiplog.sync.limits import ClientLimits
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import ChildrenResponse, RootResponse
-from gossiplog.sync.source import Source
 from gossiplog.sync.wire import encode_response
 from gossiplog.tree.node import ANCHOR_HASH, Node, node_hash
 
@@ -71,20 +69,19 @@ def children_at(level: int) -> list[Node]:
 
 
 @pytest.mark.parametrize("level", [0, 1])
-async def test_a_node_with_as_many_children_as_a_frame_holds_does_not_hold_the_loop(
-    tmp_path: Path, level: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_with_as_many_children_as_a_frame_holds_does_not_hold_the_loop(tmp_path: Path, level: int) -> None:
     # The thread that takes them apart may have to wait for a core.
-    monkeypatch.setattr(pull_session, "SyncClient", partial(SyncClient, limits=ClientLimits(rpc_s=60.0)))
     children = children_at(level)
     root = Node(level + 1, None, node_hash(children))
     stream: Any = ScriptedStream(RootResponse(root), ChildrenResponse(children))
     async with gossiplog.open(tmp_path / "log.db", topic=TOPIC, signer=signer(1)) as log:
         await log.append("so that there is a tree to compare with")
         connection: Any = SimpleNamespace(is_over=False)
-        session = PullSession(log, connection, stream, Source(), never)
+        client = SyncClient(limits=ClientLimits(rpc_s=60.0), in_parts=True)
+        session = PullSession(log, connection, stream, client, never)
         with watching_loop() as held:
-            result = await session.run()
+            await session.run()
+    result = client.result
     assert result.ending is Ending.CLOSED and result.reason == "the stream ended", result
     # It went on to what the children lead to.
     assert result.requests > 2

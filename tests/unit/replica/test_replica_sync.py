@@ -8,17 +8,16 @@ import pytest
 from log_support import opened
 
 from gossiplog.errors import GossipLogError
+from gossiplog.pull import local
 from gossiplog.replica import log as replica_log
-from gossiplog.replica import reconciling
 
 
 @pytest.fixture
 def no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: Any) -> Any:
+    def refuse(*arguments: Any, **options: Any) -> Any:
         raise GossipLogError("trees were compared")
-        yield
 
-    monkeypatch.setattr(replica_log, "sync_steps", refuse)
+    monkeypatch.setattr(local, "SyncServer", refuse)
 
 
 async def differ(one: Any, other: Any) -> None:
@@ -42,7 +41,7 @@ async def test_a_pull_by_sketches_brings_what_is_missing_and_no_more(no_trees: N
 
 async def test_trees_are_compared_where_a_sketch_would_have_to_be_built(no_trees: None) -> None:
     async with opened(":memory:") as one, opened(":memory:") as other:
-        await one.append_many(range(reconciling.BEHIND_MAX + 1))
+        await one.append_many(range(replica_log.BEHIND_MAX + 1))
         with pytest.raises(GossipLogError, match="trees were compared"):
             await other.sync(one)
 

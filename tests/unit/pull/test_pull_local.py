@@ -2,8 +2,8 @@ from random import Random
 
 from sync_support import SmallLog, make_history, parents_of, pull
 
+from gossiplog.pull import sync_steps
 from gossiplog.sync.limits import ServerLimits
-from gossiplog.sync.local import sync_steps
 from gossiplog.sync.result import Ending
 from gossiplog.sync.source import Source
 

@@ -1,0 +1,219 @@
+"""A pull between two logs of one process: both sides' machines, and the bytes between them, without a network, a task or a clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, assert_never
+
+from ..errors import LocalProtocolError
+from ..plan import Plan
+from ..reconcile import Reconciliation, Wishes, serve
+from ..reconcile.steps import View
+from ..sync.events import (
+    Answered,
+    Ask,
+    Closed,
+    Done,
+    Finish,
+    Pause,
+    Received,
+    Reset,
+    Resumed,
+    Send,
+    Sent,
+    Session,
+    SessionAction,
+    SessionEvent,
+    TakeEntries,
+    Taken,
+)
+from ..sync.limits import ClientLimits, ServerLimits
+from ..sync.result import SyncResult
+from ..sync.server import SyncServer
+from ..sync.source import Source
+from .machine import (
+    AwaitServed,
+    ForgetSketch,
+    Open,
+    Opened,
+    Over,
+    Pull,
+    Pulled,
+    PullEvent,
+    Ready,
+    Rest,
+    Resumption,
+    Run,
+    Speaks,
+    Viewed,
+    ViewSketch,
+    Way,
+)
+
+__all__ = ["InsertIntoTarget", "RunOnSource", "RunOnTarget", "SyncStep", "ViewBoth", "Work", "sync_steps"]
+
+_UNHURRIED = ServerLimits(requests_per_s=1e12, requests_burst=2**62, share_s=float("inf"), idle_s=float("inf"))
+_RESUMPTION = Resumption(stuck_max=0)
+
+
+class RunOnTarget(NamedTuple):
+    """Run this plan on the log that pulls; send back what it returns."""
+
+    plan: Plan[Any]
+
+
+class RunOnSource(NamedTuple):
+    """Run this plan on the one snapshot of the log that is pulled from; send back what it returns."""
+
+    plan: Plan[Any]
+
+
+class InsertIntoTarget(NamedTuple):
+    """Insert these `(key, VALUE)` into the log that pulls, in this order; send back a verdict each."""
+
+    entries: list[tuple[bytes, bytes]]
+
+
+class ViewBoth(NamedTuple):
+    """Send back the sketches of the log that pulls and of the other, if both are at hand, else None.
+
+    The second one is of the snapshot of `RunOnSource` or of an earlier state.
+    """
+
+
+class Work(NamedTuple):
+    """Call this, which may take more than a few milliseconds; send back what it returns."""
+
+    call: Callable[[], Any]
+
+
+SyncStep: TypeAlias = RunOnTarget | RunOnSource | InsertIntoTarget | ViewBoth | ForgetSketch | Work
+
+
+def sync_steps(
+    source: Source | None = None, *, client_limits: ClientLimits | None = None, server_limits: ServerLimits | None = None
+) -> Generator[SyncStep, Any, SyncResult]:
+    """Pull what one log has and another lacks, as a generator of the steps that touch a log:
+
+        steps = sync_steps()
+        step = next(steps)
+        while True:   # until StopIteration, whose value is the SyncResult
+            match step:
+                case RunOnTarget(plan): answer = await target.run(plan)
+                case RunOnSource(plan): answer = await snapshot.run(plan)
+                case InsertIntoTarget(entries): answer = await target.insert_many([value for _, value in entries])
+                case ViewBoth(): answer = None
+                case ForgetSketch(): answer = await target.forget_sketch()
+                case Work(call): answer = call()
+            step = steps.send(answer)
+
+    Sessions follow each other as long as they get on. All `RunOnSource` must see one state of the source, at least until the
+    generator is done: opening one snapshot for the whole is right.
+
+    Args:
+        source: What earlier syncs from this log have taught us.
+        client_limits: Bounds of the pulling side.
+        server_limits: Bounds of the serving side; by default none of time or rate.
+    """
+    pull = Pull(
+        source or Source(),
+        Speaks(reconciles=True),
+        wishes=Wishes(gives=False),
+        resumption=_RESUMPTION,
+        limits=client_limits,
+    )
+    # The other log's sketch, and who answers on the stream that was opened last.
+    theirs: View | None = None
+    server: Session | None = None
+    step = pull.start(0.0)
+    while True:
+        event: PullEvent
+        match step:
+            case Pulled():
+                return pull.result
+            case ViewSketch():
+                views: tuple[View, View] | None = yield ViewBoth()
+                mine, theirs = (None, None) if views is None else views
+                event = Viewed(mine)
+            case Open(ways):
+                if ways[0] is Way.RECONCILE and theirs is not None:
+                    server = Reconciliation(serve(theirs, takes=False))
+                else:
+                    server = SyncServer(0.0, limits=server_limits or _UNHURRIED, in_parts=True)
+                event = Opened(ways[0])
+            case Run(client):
+                assert server is not None
+                yield from _Pipe(client, server).steps()
+                event = Over()
+            case ForgetSketch():
+                yield step
+                event = Ready()
+            case AwaitServed() | Rest():
+                # Nobody else is there, and nobody is waited for in here.
+                event = Ready()
+            case _:
+                assert_never(step)
+        step = pull.handle(event, 0.0)
+
+
+class _Pipe:
+    """One session: whatever either side sends, the other receives, and has it written when the other has taken it."""
+
+    def __init__(self, client: Session, server: Session) -> None:
+        self._client = client
+        self._server = server
+        self._todo: deque[tuple[Session, SessionAction]] = deque()
+        self._inboxes: dict[Session, deque[Received | Closed]] = {client: deque(), server: deque()}
+        self._sent: deque[tuple[Session, int]] = deque()
+        self._is_done = False
+        self._now = 0.0
+
+    def steps(self) -> Generator[SyncStep, Any, None]:
+        """Run to the end of the client's side."""
+        for side in (self._server, self._client):
+            self._take(side, side.start(self._now))
+        while not self._is_done:
+            if self._todo:
+                yield from self._perform(*self._todo.popleft())
+            elif reader := next((side for side in (self._server, self._client) if self._inboxes[side] and side.wants_input), None):
+                yield from self._give(reader, self._inboxes[reader].popleft())
+            elif self._sent:
+                side, token = self._sent.popleft()
+                yield from self._give(side, Sent(token))
+            else:
+                raise LocalProtocolError("both sides of a sync wait for each other")
+
+    def _take(self, side: Session, actions: Sequence[SessionAction]) -> None:
+        self._todo.extend((side, action) for action in actions)
+
+    def _give(self, side: Session, event: SessionEvent) -> Generator[SyncStep, Any, None]:
+        if side.takes_long(event):
+            self._take(side, (yield Work(partial(side.handle, event, self._now))))
+        else:
+            self._take(side, side.handle(event, self._now))
+
+    def _perform(self, side: Session, action: SessionAction) -> Generator[SyncStep, Any, None]:
+        other = self._inboxes[self._server if side is self._client else self._client]
+        match action:
+            case Send(data, token):
+                other.append(Received(data))
+                if token is not None:
+                    self._sent.append((side, token))
+            case Finish() | Reset():
+                other.append(Closed(action.reason if isinstance(action, Reset) else "the other side is done"))
+            case Ask(plan, _, token):
+                answer = yield RunOnTarget(plan) if side is self._client else RunOnSource(plan)
+                yield from self._give(side, Answered(answer, token))
+            case TakeEntries(entries):
+                assert side is self._client, "nothing is given to the log that is pulled from"
+                yield from self._give(side, Taken((yield InsertIntoTarget(entries))))
+            case Pause(until):
+                # Nobody waits in here: time is what the limits say it is.
+                self._now = max(self._now, until)
+                yield from self._give(side, Resumed())
+            case Done():
+                self._is_done = self._is_done or side is self._client
+            case _:
+                assert_never(action)

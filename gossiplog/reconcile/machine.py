@@ -1,0 +1,209 @@
+"""A side of a reconciliation as a `Session` of `sync.events`: it is driven as a sync by the tree is, by the same drivers.
+
+The side itself is a generator of `steps`. Between two events it stands at one step, and waits for what that came to; beside it stand the
+steps of a gift, if it gives while it takes. Each of the two has at most one action outstanding, told apart by their tokens, so that what
+waits to be written is a message of either, however slowly the other side reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final, Generic, TypeVar, assert_never
+
+from ..codec.framing import FrameDecoder
+from ..errors import DecodeError, LocalProtocolError
+from ..sync.events import (
+    Answered,
+    Ask,
+    Closed,
+    Done,
+    Failed,
+    Finish,
+    Received,
+    Resumed,
+    Send,
+    Sent,
+    SessionAction,
+    SessionEvent,
+    TakeEntries,
+    Taken,
+)
+from . import messages
+from .steps import Give, Receive, Step, Steps
+
+__all__ = ["Reconciliation"]
+
+T = TypeVar("T")
+
+_TALK: Final = 0
+_GIFT: Final = 1
+_LONG_BYTES: Final = 4 * 1024
+
+
+class Reconciliation(Generic[T]):
+    """One session of either side.
+
+    Args:
+        steps: From `reconcile` or `serve`.
+        first_answer_s: What the other side has for its first message, if that is less than usual.
+
+    Attributes:
+        outcome: What the steps return; None before their end, and where our store failed.
+        failure: Why our store failed; empty if it did not.
+        bytes_sent: Bytes written, framing included.
+        bytes_received: Bytes read.
+        is_done: Nothing follows.
+    """
+
+    def __init__(self, steps: Generator[Step, Any, T], *, first_answer_s: float | None = None) -> None:
+        self.outcome: T | None = None
+        self.failure = ""
+        self.bytes_sent = 0
+        self.bytes_received = 0
+        self.is_done = False
+        self._steps = steps
+        # The steps of the gift; None before one is given and after it.
+        self._gift: Steps | None = None
+        # Of the first Receive alone.
+        self._first_answer_s = first_answer_s or float("inf")
+        self._frames = FrameDecoder()
+        # The other side says no more.
+        self._is_closed = False
+        # What the talk stands at: a Receive without a frame, or an action without its event.
+        self._at: Step | None = None
+        # When the patience of that Receive ends.
+        self._deadline = 0.0
+        self._now = 0.0
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether a frame is waited for."""
+        return isinstance(self._at, Receive) and not self.is_done
+
+    @property
+    def deadline(self) -> float | None:
+        """When patience for that frame ends."""
+        return self._deadline if self.wants_input else None
+
+    def takes_long(self, event: SessionEvent) -> bool:
+        """Whether many symbols have to be decoded or written: 11,000 differences take 0.3 s."""
+        if not isinstance(event, Received):
+            return False
+        if self._frames.buffered_bytes:
+            return self._frames.is_completed(len(event.data), _LONG_BYTES)
+        kind = next((event.data[at + 1 : at + 2] for at, byte in enumerate(event.data[:5]) if byte < 0x80), b"")
+        return kind in messages.SYMBOL_KINDS and (len(event.data) > _LONG_BYTES or kind == messages.MORE)
+
+    def start(self, now: float) -> list[SessionAction]:
+        """Begin."""
+        self._now = now
+        return self._advance(None)
+
+    def handle(self, event: SessionEvent, now: float) -> list[SessionAction]:
+        """Take what happened and say what to do.
+
+        Raises:
+            LocalProtocolError: The driver answered what was not asked.
+        """
+        self._now = now
+        if self.is_done:
+            return []
+        match event:
+            case Received(data):
+                self.bytes_received += len(data)
+                self._frames.feed(data)
+                return self._receive()
+            case Closed():
+                self._is_closed = True
+                return self._receive()
+            case Resumed():
+                return self._advance(None) if self.wants_input and now >= self._deadline else []
+            case Answered(answer, token):
+                return self._go_on(token, answer)
+            case Sent(token):
+                return self._go_on(token, None)
+            case Taken(verdicts):
+                return self._go_on(_TALK, verdicts)
+            case Failed(reason):
+                self.failure = reason
+                return self._end()
+            case _:
+                assert_never(event)
+
+    def abort(self) -> list[SessionAction]:
+        """End the session before it is over; what came of it so far stays."""
+        return self._end()
+
+    def _receive(self) -> list[SessionAction]:
+        if not self.wants_input:
+            return []
+        frame = self._next_frame()
+        return [] if frame is None and not self._is_closed else self._advance(frame)
+
+    def _next_frame(self) -> bytes | DecodeError | None:
+        try:
+            return self._frames.next()
+        except DecodeError as error:
+            return error
+
+    def _go_on(self, token: int, answer: Any) -> list[SessionAction]:
+        if token == _GIFT:
+            return self._advance_gift(answer)
+        if self._at is None or isinstance(self._at, Receive):
+            raise LocalProtocolError("an answer to nothing that was asked")
+        return self._advance(answer)
+
+    def _advance(self, answer: Any) -> list[SessionAction]:
+        """Take the steps of the talk until one has to be waited for."""
+        actions: list[SessionAction] = []
+        self._at = None
+        while True:
+            try:
+                step = self._steps.send(answer)
+            except StopIteration as stop:
+                self.outcome = stop.value
+                return actions + self._end()
+            match step:
+                case Receive(patience_s):
+                    answer = self._next_frame()
+                    if answer is None and not self._is_closed:
+                        self._at = step
+                        self._deadline = self._now + min(patience_s, self._first_answer_s)
+                        self._first_answer_s = float("inf")
+                        return actions
+                case Give(steps):
+                    self._gift = steps
+                    actions += self._advance_gift(None)
+                    answer = None
+                case _:
+                    self._at = step
+                    return [*actions, self._action(step, _TALK)]
+
+    def _advance_gift(self, answer: Any) -> list[SessionAction]:
+        if self._gift is None:
+            return []
+        try:
+            return [self._action(self._gift.send(answer), _GIFT)]
+        except StopIteration:
+            self._gift = None
+            return []
+
+    def _action(self, step: Step, token: int) -> SessionAction:
+        match step:
+            case Send(data):
+                self.bytes_sent += len(data)
+                return Send(data, token)
+            case Ask():
+                return step._replace(token=token)
+            case TakeEntries():
+                return step
+            case Receive() | Give():
+                raise AssertionError(step)
+            case _:
+                assert_never(step)
+
+    def _end(self) -> list[SessionAction]:
+        """What is not given by now is of no use any more: the other side has said how it ended, or says no more."""
+        self.is_done = True
+        self._gift = self._at = None
+        return [Finish(), Done(self.outcome)]
