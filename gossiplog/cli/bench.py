@@ -53,20 +53,20 @@ class Measure:
     default=5000,
     show_default=True,
     metavar="N",
-    help="How many entries the larger steps take.",
+    help="The number of entries in the larger steps.",
 )
 @click.option(
     "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an acknowledged entry survives."
 )
 @click.option(
-    "--dir", "folder", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="Where to measure: the disk that matters to you."
+    "--dir", "folder", type=click.Path(exists=True, file_okay=False), metavar="DIR", help="A folder on the disk that matters to you."
 )
 @output_options()
 def bench(entries: int, durability: str, folder: str | None, out: Output) -> None:
     """Measure this machine.
 
-    Appends one by one and together, ingests, reads and syncs entries with payloads of 200 bytes. One run, no repetitions:
-    enough to see what to expect, not to compare versions by. CPU time says more than wall time on a machine that is shared.
+    Appends one by one and together, ingests, reads and syncs entries with payloads of 200 bytes. It is one run without repetitions: enough
+    to see what to expect, not to compare versions. On a shared machine CPU time says more than wall time.
 
     \b
     Examples

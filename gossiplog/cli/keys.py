@@ -29,8 +29,8 @@ _name_argument = click.argument("name")
 def key() -> None:
     """Make and keep signing keys.
 
-    The keyring is a folder with one file a key, readable by its owner alone: ~/.config/gossiplog/keys, or wherever
-    GOSSIPLOG_KEY_DIR says. GOSSIPLOG_KEY_FILE names a single file instead, as a service would have it.
+    The keyring is a folder with one file per key, readable only by its owner: ~/.config/gossiplog/keys, or the folder that
+    GOSSIPLOG_KEY_DIR names. GOSSIPLOG_KEY_FILE names a single file instead, which suits a service.
 
     \b
     Examples
@@ -49,11 +49,11 @@ def _keyring() -> Keyring:
 
 @key.command()
 @_name_argument
-@output_options(quiet="Print the did alone.")
+@output_options(quiet="Print only the did.")
 def new(name: str, out: Output) -> None:
     """Make a new key.
 
-    It is an Ed25519 key; its did, the public name that entries are signed with, is printed.
+    It is an Ed25519 key. The command prints its did, the author's name in entries.
 
     \b
     Example
@@ -67,11 +67,11 @@ def new(name: str, out: Output) -> None:
 
 
 @key.command("list")
-@output_options(quiet="Print the dids alone.")
+@output_options(quiet="Print only the dids.")
 def list_(out: Output) -> None:
     """List the keys of the keyring.
 
-    A key that cannot be used, for example because others may read its file, is listed with the reason; the exit code is 1 then.
+    A key that cannot be used, for example because others may read its file, is listed with the reason, and the exit code is 1.
 
     \b
     Examples
@@ -97,7 +97,7 @@ def list_(out: Output) -> None:
 
 @key.command()
 @_name_argument
-@output_options(quiet="Print the did alone.")
+@output_options(quiet="Print only the did.")
 def show(name: str, out: Output) -> None:
     """Show a key's did, its public half and its file.
 
@@ -117,8 +117,8 @@ def show(name: str, out: Output) -> None:
 def export(name: str, output: str, has_passphrase: bool, is_public: bool) -> None:
     """Write a key to a file.
 
-    The form is PEM (PKCS #8), which OpenSSL and most libraries read. Whoever has the file can sign as you: it is made readable
-    for you alone. Into a terminal, a private key is not written.
+    The format is PEM (PKCS #8), which OpenSSL and most libraries read. Anyone who has the file can sign as you, so only you can read it. A
+    private key is never written to a terminal.
 
     \b
     Examples
@@ -145,13 +145,12 @@ def export(name: str, output: str, has_passphrase: bool, is_public: bool) -> Non
 @key.command("import")
 @_name_argument
 @click.argument("file", default="-", metavar="[FILE|-]")
-@output_options(quiet="Print the did alone.")
+@output_options(quiet="Print only the did.")
 def import_(name: str, file: str, out: Output) -> None:
     """Add a key from a file.
 
-    It is PEM (PKCS #8, Ed25519; an encrypted one asks for its passphrase) or 64 hexadecimal digits. The digits are the seed
-    that other libraries call the private key. They are read from FILE or stdin: a private key in an argument would be seen by
-    everyone who lists processes.
+    The file holds PEM (PKCS #8, Ed25519; if encrypted, the command asks for the passphrase) or 64 hexadecimal digits, the seed that other
+    libraries call the private key. It is read from FILE or stdin: everyone who lists processes would see a private key in an argument.
 
     \b
     Examples

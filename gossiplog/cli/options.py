@@ -65,6 +65,6 @@ def archive_options(command: Callable[..., R]) -> Callable[..., R]:
         type=click.IntRange(min=1),
         default=EXPANDED_BYTES_MAX,
         metavar="N",
-        help="What a compressed file may grow to: 1 GiB, and 100 times its size, unless given.",
+        help="How large a compressed file may grow: by default 1 GiB, and 100 times its size.",
     )
     return expanded(command)

@@ -27,7 +27,7 @@ def token_option(command: F) -> F:
     return click.option(
         "--token-file",
         type=click.Path(dir_okay=False),
-        help="Be let into the hub with the token in this file.  [default: what GOSSIPLOG_TOKEN says]",
+        help="A file with the token that the hub wants.  [default: what GOSSIPLOG_TOKEN says]",
     )(command)
 
 

@@ -59,11 +59,11 @@ _PAUSE_S = 0.02
     default=VALUE_BYTES_DEFAULT,
     show_default=True,
     metavar="N",
-    help="How large an entry may be.",
+    help="The largest entry, in bytes.",
 )
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when posting to a wss:// server.")
 @token_option
-@output_options(quiet="Print ids alone.")
+@output_options(quiet="Print only ids.")
 def append(
     log: str,
     payload: str | None,
@@ -78,20 +78,20 @@ def append(
 ) -> None:
     """Sign a payload and add it to the log.
 
-    The entry names the current heads as its parents, 256 of them at most, and its id is printed.
+    The entry's parents are the current heads, at most 256. The command prints its id.
 
     PAYLOAD is JSON; '-' or nothing reads it from stdin. Bytes and links are written as in dag-json:
     {"/":{"bytes":"aGk"}} and {"/":"bafy…"}. Numbers become what JavaScript makes of them: 1.0 is 1.
 
-    With --lines, lines are committed in batches as they come, and an id is printed once its entry is committed. A line that is
-    refused stops the run: what came before it is kept, and the message says which line it was.
+    With --lines, lines are committed in batches as they come, and ids are printed after the commit. A refused line stops the run: earlier
+    lines are kept, and the message names the refused one.
 
-    In place of LOG there may be the URL of a running server: the entry is signed here, and posted there. A log that is being served is
-    appended to in this way; of several lines, each is posted by itself. The entry is for the log of the topic at the end of the URL;
-    where there is none, for the one log of the server, and the topic that it named is told before anything is signed.
+    LOG may also be the URL of a running server, which is how to append to a served log: the entry is signed here and posted there, with
+    --lines each by itself. The topic at the end of the URL names the log; without one it is the server's only log, and its topic is shown
+    before anything is signed.
 
-    An acknowledged entry survives a killed process at any durability; with 'full' also the loss of power, with 'normal' all but the
-    last moments before it, with 'off' the file itself may suffer from it.
+    An acknowledged entry survives a killed process at any durability, and with 'full' also a loss of power. With 'normal' a loss of power
+    may take the last moments, with 'off' the file.
 
     \b
     Examples

@@ -25,9 +25,9 @@ _SHOWN = 20
 def copy(log: Location, target: Location, durability: str, out: Output) -> int:
     """Copy a log, byte for byte.
 
-    From a file to a server, back, or to another of its kind; TARGET is made if it is not there. Entries keep the order in which LOG
-    got them, and the quarantine and the cursors of followers go with them. Everything is verified on the way, and in the end the
-    roots are compared. A run that was interrupted can be repeated: it skips what is there. LOG may go on growing meanwhile.
+    Copies between files and servers in any direction; TARGET is created if necessary. Entries keep the order in which LOG got them; the
+    quarantine and followers' cursors are copied too. Every entry is verified on the way, and in the end the roots are compared. An
+    interrupted run can be repeated: it skips what is there. LOG may grow meanwhile.
 
     \b
     Examples

@@ -36,16 +36,14 @@ _MERGE = {"op": "share", "with": "everybody"}
 
 
 @click.command()
-@click.option(
-    "--dir", "folder", metavar="DIR", type=click.Path(file_okay=False), help="Where to work; a new or an empty folder, which is kept."
-)
+@click.option("--dir", "folder", metavar="DIR", type=click.Path(file_okay=False), help="A new or empty folder to work in, which is kept.")
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
 @output_options()
 def demo(folder: str | None, keep: bool, out: Output) -> int:
-    """Show the main job on two real logs.
+    """Show the essentials on two real logs.
 
-    Two replicas fork while apart, merge and end equal; then one is tampered with, and that is found out. Everything is real:
-    two SQLite files, two keys, signatures, a merkle sync each way. It leaves nothing behind unless told to.
+    Two replicas fork while apart, merge and end equal; then one is tampered with, and `verify` finds it. Everything is real: two SQLite
+    files, two keys, signatures, a merkle sync each way. Nothing is left behind unless you say so.
 
     \b
     Examples

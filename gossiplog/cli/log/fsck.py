@@ -28,8 +28,8 @@ _ASIDE_MAX = 10
 
 @click.command()
 @log_argument
-@click.option("--repair", is_flag=True, help="Build the tree, the heads and the graph's index again from the entries.")
-@click.option("--dry-run", is_flag=True, help="With --repair: only say how many entries it would set aside.")
+@click.option("--repair", is_flag=True, help="Rebuild the tree, the heads and the graph's index from the entries.")
+@click.option("--dry-run", is_flag=True, help="With --repair: only say how many entries it would quarantine.")
 @click.option("--yes", is_flag=True, help=f"With --repair: set aside more than {_ASIDE_MAX} entries, too.")
 @output_options()
 def fsck(log: str, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
@@ -37,10 +37,10 @@ def fsck(log: str, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
 
     Compares the tree with one built anew, its leaves with the entries, the heads with the graph, and finds foreign rows.
 
-    With --repair, everything that follows from the entries is built again. An entry whose own bytes are damaged is set aside in the
-    quarantine, with all that builds on it; where these are more than 10, nothing is done without --yes. With another replica at hand,
-    `gossiplog sync --heal LOG OTHER` repairs the log and fetches what is damaged; without one, `gossiplog salvage LOG TARGET` saves what
-    is left in a file that cannot be repaired. The exit code is 3 if anything is wrong in the end.
+    --repair rebuilds everything derived from the entries. Entries whose own bytes are damaged go to the quarantine with all their
+    descendants; if these are more than 10, nothing is done without --yes. With another replica at hand, `gossiplog sync --heal LOG OTHER`
+    repairs the log and fetches what is damaged; without one, `gossiplog salvage LOG TARGET` saves what is left in a file that cannot be
+    repaired. The exit code is 3 if anything is wrong in the end.
 
     \b
     Examples
@@ -158,7 +158,7 @@ def replay(log: str, apply_name: str | None, out: Output) -> None:
 
     Its apply function gets all entries in causal order, to build its tables anew.
 
-    Without --apply the entries are read and counted, no more. The function is imported and run: name only code that you trust.
+    Without --apply the entries are only read and counted. The function is imported and run: name only code that you trust.
 
     \b
     Example

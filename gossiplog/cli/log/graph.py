@@ -44,8 +44,8 @@ def graph(log: Location, format_: str, limit: int, is_ascii: bool, output: str |
 
     The newest entries are drawn, newest on top, heads marked.
 
-    'text' is for terminals, 'dot' for Graphviz; 'svg' is one picture that needs nothing else, and 'html' one page around it with a
-    search and the details of the entry that is chosen.
+    'text' is for terminals, 'dot' for Graphviz, 'svg' a single picture, and 'html' a page with the picture, a search and the details of the
+    selected entry.
 
     \b
     Examples

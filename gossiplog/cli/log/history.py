@@ -28,12 +28,11 @@ _APPLICATIONS_SHOWN = 16
 
 @click.command()
 @log_argument
-@output_options(quiet="Print ids alone.")
+@output_options(quiet="Print only ids.")
 def heads(log: str, out: Output) -> None:
-    """List the heads: what nobody has built on yet.
+    """List the heads: entries that are nobody's parents yet.
 
-    The next append names them as its parents. More than one head means that history has forked, which is what replicas do while
-    they are apart.
+    The next append names them as its parents. Several heads mean that the history has forked, as it does while replicas are apart.
 
     \b
     Examples
@@ -60,12 +59,12 @@ def heads(log: str, out: Output) -> None:
 @id_argument
 @click.option("--of", "other_id", metavar="ID", help="Only say whether the first entry is an ancestor of this one.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries.")
-@click.option("--exit-code", is_flag=True, help="With --of: leave with 1 if it is not.")
-@output_options(quiet="Print ids alone.")
+@click.option("--exit-code", is_flag=True, help="With --of: exit with 1 if it is not.")
+@output_options(quiet="Print only ids.")
 def ancestors(log: str, entry_id: str, other_id: str | None, limit: int | None, exit_code: bool, out: Output) -> int:
-    """List what an entry builds on.
+    """List an entry's ancestors.
 
-    Its ancestors come nearest first. With --of it is said instead whether the entry is an ancestor of that one.
+    The nearest come first. With --of, say instead whether the entry is an ancestor of that one.
 
     \b
     Examples
@@ -100,8 +99,7 @@ def ancestors(log: str, entry_id: str, other_id: str | None, limit: int | None, 
 def explain(log: str, entry_id: str, out: Output) -> int:
     """Explain where an entry stands, and whether it is valid.
 
-    Shows its parents and whether they are here, who signed it, the rule that it fails if it fails one, its children and its
-    branch.
+    Shows its parents and whether they are here, its signer, the rule that it fails if any, its children and its branch.
 
     Entries in quarantine are explained too. The exit code is 3 if the entry is not valid or a parent is missing.
 

@@ -19,15 +19,13 @@ __all__ = ["init", "migrate", "stat"]
 
 @click.command()
 @log_argument
-@click.option(
-    "--topic", required=True, metavar="T", help="What the log is about; it never changes. Letters, digits, '.', '-', at most 128."
-)
+@click.option("--topic", required=True, metavar="T", help="The log's name, which never changes. Letters, digits, '.', '-', at most 128.")
 @output_options()
 def init(log: Location, topic: str, out: Output) -> None:
     """Create an empty log.
 
-    A log has one topic, which every signature in it covers: entries of one topic can never be passed off as another's.
-    Creating a log that is there already, with the same topic, changes nothing.
+    A log has one topic, which every signature covers: entries cannot be passed off as another topic's. If the log exists with the same
+    topic, nothing changes.
 
     \b
     Examples

@@ -37,7 +37,7 @@ def quarantine() -> None:
 
 @quarantine.command("ls")
 @log_argument
-@output_options(quiet="Print ids alone.")
+@output_options(quiet="Print only ids.")
 def ls(log: str, out: Output) -> None:
     """List what is in quarantine, with the rule and the reason.
 

@@ -28,15 +28,15 @@ __all__ = ["log", "show"]
 @click.option("--before", metavar="ID", help="End before this entry.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most N entries.")
 @click.option("--reverse", is_flag=True, help="Newest first.")
-@click.option("--author", metavar="DID", help="Only entries signed by this did, or by those that end so.")
-@click.option("--follow", is_flag=True, help="In the order of arrival, and go on as entries come in, from whatever process.")
-@output_options(quiet="Print ids alone.")
+@click.option("--author", metavar="DID", help="Only entries of this did, or of dids that end like this.")
+@click.option("--follow", is_flag=True, help="Show entries in the order of arrival, and wait for more from any process.")
+@output_options(quiet="Print only ids.")
 def log(
     log: str, after: str | None, before: str | None, limit: int | None, reverse: bool, author: str | None, follow: bool, out: Output
 ) -> None:
     """List entries in causal order.
 
-    Whatever an entry builds on comes before it.
+    Ancestors come before their descendants.
 
     JSON lines have the form {"id", "signature": {codec, publicKey, signature}, "message": {topic, clock, parents, payload}} in
     dag-json; `gossiplog import` reads them back.

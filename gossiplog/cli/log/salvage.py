@@ -33,18 +33,18 @@ _TOPIC_ENTRIES = 100
 @click.command()
 @log_argument
 @click.argument("target", metavar="TARGET", type=LOG)
-@click.option("--topic", metavar="T", help="The log's topic, where neither it nor its entries agree on one.")
+@click.option("--topic", metavar="T", help="The log's topic, if the file has lost it and its entries have several.")
 @output_options()
 def salvage(log: Location, target: Location, topic: str | None, out: Output) -> int:
     """Save what can be read of a damaged log.
 
-    Every entry that is readable anywhere in the file and proves itself, by its hash and its signature, goes into TARGET, which is made if
-    it is not there; LOG is only read. Rows are read around what is damaged, then the file's pages one by one, so that it helps too where
-    nothing opens LOG any more. A valid entry that has lost an ancestor waits in TARGET's quarantine: `gossiplog sync` with a replica
-    brings the ancestor, and `gossiplog quarantine retry` lets it in. What is known to be missing is named, and TARGET is checked as fsck
-    does. The exit code is 3 if anything is missing.
+    Copies every entry that is readable anywhere in the file, and valid by its hash and its signature, into TARGET, which is created if
+    necessary; LOG is only read. It reads undamaged rows, then the file's pages one by one, so it works even if no program can open LOG. A
+    valid entry that has lost an ancestor waits in TARGET's quarantine: `gossiplog sync` with a replica brings the ancestor, and
+    `gossiplog quarantine retry` lets it in. Entries known to be missing are named, and TARGET is checked as by fsck. The exit code is 3 if
+    anything is missing.
 
-    The application's own tables are not copied: `gossiplog replay` builds them again.
+    The application's own tables are not copied: `gossiplog replay` rebuilds them.
 
     \b
     Examples

@@ -44,16 +44,16 @@ _ORPHAN_BYTES_MAX = 64 * 1024 * 1024
     required=True,
     help="FILE.jsonl or FILE.car, either with .gz; FILE.parquet; '-' for JSON lines on stdout.",
 )
-@click.option("--columns", metavar="A,B", help="Of a Parquet file; all that are there to query otherwise.")
+@click.option("--columns", metavar="A,B", help="The columns of a Parquet file; by default all that can be queried.")
 @click.option("--range", "range_", metavar="A..B", help="Entries after A up to and including B, in causal order; either may be left out.")
 @output_options()
 def export(log: str, output: str, columns: str | None, range_: str | None, out: Output) -> None:
     """Write entries to a file.
 
-    What is written is the log as it was when the command began, whatever is appended or synced meanwhile. The file can be checked and
-    imported anywhere. JSON lines are what `gossiplog log --json` prints. A CAR file holds one block an entry, named by the hash of its
-    bytes, with the heads as roots; any IPLD tool reads it. Parquet is for DuckDB, Polars and the like, and needs the extra: pip install
-    'gossiplog[arrow]'. The file appears under its name only when it is whole.
+    The file holds the log as it was when the command began, and can be checked and imported anywhere. JSON lines are those of
+    `gossiplog log --json`. A CAR file holds one block per entry, named by the hash of its bytes, with the heads as roots; any IPLD tool
+    reads it. Parquet is for DuckDB, Polars and the like, and needs the extra: pip install 'gossiplog[arrow]'. The file appears under its
+    name only when it is complete.
 
     \b
     Examples
@@ -192,9 +192,9 @@ def _sink(output: str) -> Iterator[IO[bytes] | gzip.GzipFile]:
 def import_(log: str, file: str, durability: str, expanded_bytes_max: int, out: Output) -> int:
     """Add the entries of a file.
 
-    It may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. What
-    is good is kept; what is damaged, forged or without its parents is named by its line or its offset, and the exit code is 3.
-    Entries may come in any order; those that are there already count as known. A run that was interrupted can be repeated.
+    The file may be .jsonl, .car or .hex, plain or with .gz; '-' is stdin. Every entry is verified as if a stranger had sent it. Good
+    entries are kept; those that are damaged, forged or without their parents are named by line or offset, and the exit code is 3. Entries
+    may come in any order; those already in the log count as known. An interrupted run can be repeated.
 
     \b
     Examples

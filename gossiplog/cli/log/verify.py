@@ -89,10 +89,9 @@ def verify(
 
     Checks canonical bytes, shape, topic, clock, id and signature, and that the parents are there.
 
-    Takes a log, or what `gossiplog export` writes (.jsonl, .car, either with .gz), which needs no log to be checked against. A file
-    must hold its entries' parents, in any order, so that it can be imported; `--partial` is for what `export --range` writes. JSON
-    lines are {"id", "accepted", "rule", "reason"}, one per entry; a table names only the entries that fail. The exit code is 3 if one
-    does.
+    Takes a log, or a file of `gossiplog export` (.jsonl, .car, either with .gz). A file must hold all parents of its entries, in any order,
+    as for an import; `--partial` is for files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a
+    table names only the entries that fail. The exit code is 3 if one does.
 
     \b
     Examples

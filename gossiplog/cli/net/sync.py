@@ -38,7 +38,7 @@ __all__ = ["sync"]
 @click.option("--pull", "direction", flag_value="pull", help="Only take from OTHER what LOG lacks.")
 @click.option("--push", "direction", flag_value="push", help="Only give OTHER what it lacks.")
 @click.option("--dry-run", is_flag=True, help="Count what would move, and move nothing.")
-@click.option("--heal", is_flag=True, help="Make a damaged LOG whole first, and fetch from OTHER what of it is damaged or gone.")
+@click.option("--heal", is_flag=True, help="First repair a damaged LOG; fetch its damaged and lost entries from OTHER.")
 @click.option("--follow", is_flag=True, help="With a hub: stay connected, and exchange what is new as it comes, until Ctrl-C.")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when connecting to a wss:// hub.")
 @token_option
@@ -64,16 +64,15 @@ def sync(
 ) -> int:
     """Make two logs equal.
 
-    Two logs of one topic exchange what they lack, and end with equal roots. They compare hashes from the root down, so the cost
-    follows the difference, not the size. Everything received is verified. A run that was interrupted keeps what it has and can
-    be repeated.
+    Two logs of one topic exchange what they lack, and end with equal roots. They compare hashes from the root down, so the cost depends on
+    the difference, not on the size. All received entries are verified. An interrupted run keeps what it has and can be repeated.
 
-    OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. Once is the
-    default; with --follow the two stay connected. Or it is a bucket, which is a folder: what others have published there is taken, and
-    LOG is published with your key, beside them.
+    OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. They sync once, or with
+    --follow stay connected. OTHER may also be a bucket, which is a folder: LOG takes what others have published there, and is published
+    beside them with your key.
 
-    Two logs whose hashes are equal exchange nothing, though entries of one of them cannot be read any more. --heal checks LOG, repairs it
-    or builds it anew from what is left (the damaged file is kept beside it), fetches the rest from OTHER, and checks LOG again.
+    Damaged rows do not change hashes, so an ordinary sync does not mend them. --heal checks LOG, repairs it or rebuilds it from what is
+    left (keeping the damaged file beside it), fetches the rest from OTHER, and checks LOG again.
 
     \b
     Examples

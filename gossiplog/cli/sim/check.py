@@ -19,12 +19,12 @@ __all__ = ["check"]
 @click.command()
 @click.option("--seeds", type=click.IntRange(1, 1_000_000), default=300, show_default=True, help="How many seeds, from --first on.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
-@click.option("--seed", type=click.IntRange(0), default=None, help="Replay this one seed, and show what it is.")
+@click.option("--seed", type=click.IntRange(0), default=None, help="Replay this one seed, and show its plan.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
 @click.option("--keep-going", is_flag=True, help="Go on after a failure.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going: bool, as_json: bool) -> None:
-    """Let replicas crash, lie and lose what is sent, and check that the log holds.
+    """Let replicas crash, lie and lose messages, and check the log.
 
     Each seed is a network of 3 to 20 replicas with a history of 200 to 1,000 entries, and faults of its own. A failure prints the seed
     and the command that replays it. Exit status 1 when there is one.

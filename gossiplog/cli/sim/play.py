@@ -25,9 +25,9 @@ __all__ = ["play"]
 def play(trace: Path, other: Path | None, address: str, opens_page: bool, out: Output) -> None:
     """Play TRACE in a browser, with OTHER beside it on the same clock, until Ctrl-C.
 
-    A trace is what `sim run --trace FILE.jsonl` writes, or the facts.jsonl of `testnet --report DIR`: what was simulated can be played
-    beside what really happened. The page shows peers, who passes what on to whom, the tree of eager and lazy links of episub, and the
-    way that a message took.
+    A trace is a file of `sim run --trace FILE.jsonl`, or the facts.jsonl of `testnet --report DIR`, so a simulation can be played beside
+    reality. The page shows peers and what they forward to each other, episub's tree of eager and lazy links, and the way that a message
+    took.
 
     \b
     Examples

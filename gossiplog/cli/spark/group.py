@@ -17,9 +17,9 @@ __all__ = ["spark"]
 def spark() -> None:
     """Run jobs over logs that are too large for one process.
 
-    Each job reads a log, files that `gossiplog export` wrote, or the tables that `gossiplog spark export` wrote; works in this
-    machine's cores, on a cluster (--master), or through Spark Connect (--remote); and leaves tables of Parquet and a report in a new
-    folder. Needs the extra: pip install 'gossiplog[spark]'.
+    Each job reads a log, files that `gossiplog export` wrote, or the tables that `gossiplog spark export` wrote; works on this machine's
+    cores, on a cluster (--master), or through Spark Connect (--remote); and writes Parquet tables and a report to a new folder. Needs the
+    extra: pip install 'gossiplog[spark]'.
 
     \b
     Examples
@@ -37,7 +37,7 @@ for command in (verify, export, import_, tree, diff, state, stats, follow, trace
 @click.option("--start", is_flag=True, help="Start a session as well and run a first job in it, which takes 10 seconds or so.")
 @output_options()
 def doctor(as_env: bool, start: bool, out: Output) -> int:
-    """Say what is here to run Spark with, and what is missing.
+    """Check whether Spark can run here, and what is missing.
 
     \b
     Examples

@@ -31,8 +31,8 @@ __all__ = ["diff", "tree", "verify"]
 def verify(location: str, topic: str | None, value_bytes_max: int, known: str | None, run_job: RunJob) -> int:
     """Verify every entry, parents included.
 
-    A verdict and a reason for each row; what fails lands in the table `quarantine` with what stands in its place. The exit code is
-    3 if anything does.
+    Gives a verdict and a reason for each row; failing rows land in the table `quarantine` with their raw bytes. The exit code is 3 if any
+    row fails.
 
     \b
     Examples
@@ -61,7 +61,7 @@ def tree(location: str, run_job: RunJob) -> int:
 @click.argument("b", metavar="B")
 @job_options
 def diff(a: str, b: str, run_job: RunJob) -> int:
-    """Say what each of two places has that the other lacks.
+    """List entries that one of two places has and the other lacks.
 
     \b
     Examples

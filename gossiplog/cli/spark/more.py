@@ -81,7 +81,7 @@ def import_(location: str, log: str, topic: str | None, durability: str, run_job
 @click.argument("location", metavar="WHERE")
 @click.option("--by", "key", metavar="KEY", required=True, help="A path into the payload, $.key; or an SQL expression over the columns.")
 @click.option(
-    "--head", "heads", metavar="ID", multiple=True, help="As of this entry and its ancestors; repeatable. Of everything otherwise."
+    "--head", "heads", metavar="ID", multiple=True, help="As of this entry and its ancestors; repeatable. By default as of all entries."
 )
 @job_options
 def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> int:
@@ -103,9 +103,9 @@ def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> i
 @click.argument("location", metavar="WHERE")
 @job_options
 def stats(location: str, run_job: RunJob) -> int:
-    """Say who wrote how much, and what shape the history has.
+    """Sum up authors' activity and the history's shape.
 
-    Activity by author, heads and width over clock, branching, forks, authors who fork their own history, orphans.
+    Shows activity by author, heads and width over clock, branching, forks, authors who fork their own history, and orphans.
 
     \b
     Examples
@@ -118,16 +118,15 @@ def stats(location: str, run_job: RunJob) -> int:
 @click.command()
 @click.argument("log", metavar="LOG")
 @click.argument("follow_to", metavar="OUT")
-@click.option("--once", is_flag=True, help="Copy what is there, and end.")
+@click.option("--once", is_flag=True, help="Copy what is there, and exit.")
 @click.option("--every", metavar="TIME", default="5 seconds", show_default=True, help="How often to look for more.")
-@click.option("--rows", "rows_max", type=click.IntRange(1), metavar="N", help="Of a batch at most.")
+@click.option("--rows", "rows_max", type=click.IntRange(1), metavar="N", help="The largest batch.")
 @spark_options
 @output_options()
 def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | None, start: Start, out: Output) -> int:
     """Copy a log to Parquet, and what is appended to it.
 
-    Goes on where it was when it is started again; each entry is in OUT/entries once. Ctrl-C ends it between two batches or within one,
-    which is then done again.
+    When started again it resumes, and each entry is in OUT/entries once. Ctrl-C may end it within a batch, which is then repeated.
 
     \b
     Examples

@@ -44,7 +44,7 @@ Source: docs/spark.md, "Which one to use".
 """
 
 out_option = click.option(
-    "-o", "--output", "where", metavar="OUT", help="A new folder for the tables and the report; none, only the report."
+    "-o", "--output", "where", metavar="OUT", help="A new folder for the tables and the report; without it, only print the report."
 )
 
 
@@ -96,9 +96,9 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
 
     decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
-    decorated = click.option("--memory", metavar="SIZE", help="Of the driver, which locally is everything: 2g unless given.")(decorated)
+    decorated = click.option("--memory", metavar="SIZE", help="The driver's memory; locally it does everything. By default 2g.")(decorated)
     decorated = click.option("--remote", metavar="URL", help="A Spark Connect server, sc://host:15002, instead of a master.")(decorated)
-    return click.option("--master", metavar="URL", help="local[2], spark://host:7077 and so on; all cores of this machine otherwise.")(
+    return click.option("--master", metavar="URL", help="local[2], spark://host:7077 and so on; by default all cores of this machine.")(
         decorated
     )
 
@@ -162,9 +162,13 @@ def source_options(command: Callable[..., R]) -> Callable[..., R]:
         return command(*args, options=options, **rest)
 
     decorated = click.option(
-        "--option", "chosen", metavar="KEY=VALUE", multiple=True, help="Of the data source, minClock=7 say; repeatable. Not for tables."
+        "--option",
+        "chosen",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Such as minClock=7, for the data source; repeatable. Not for tables.",
     )(run)
-    about = "Parts to read in; one for 50,000 entries otherwise."
+    about = "Parts to read in; by default one per 50,000 entries."
     return click.option("--partitions", type=click.IntRange(1, 10_000), metavar="N", help=about)(decorated)
 
 
