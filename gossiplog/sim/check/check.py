@@ -42,6 +42,14 @@ PROBES_S = 20.0
 PROBES_WITHIN_S = 3.0
 PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 """Routers that bring every message to every peer as long as no connection loses anything; the others need a new connection for that."""
+GRAFTING = ("gossipsub", "choke")
+"""Of those the ones that neither push nor announce, to a peer that joins the mesh between two heartbeats, what came since the first of
+them: it was no peer to be pushed to then, and is none to be told at the second. A live peer is told heads after 15 s; here such a link is
+made anew.
+"""
+HEARTBEAT_S = 1.0
+GRAFTED_S = 3.0
+"""How long after the last entries the last such link was made."""
 LARGE_BYTES = 500
 """Enough for IDONTWANT to be said of an entry."""
 DRAWN: list[Vice] = [vice for vice in Vice if vice is not Vice.FICKLE]
@@ -416,5 +424,7 @@ class _Run:
             self._restart(replica)
         if self.plan.router in PROMISING:
             world.redial_lossy()
+            if self.plan.router in GRAFTING:
+                world.after(GRAFTED_S, world.redial_grafted, self.plan.active_s - HEARTBEAT_S)
         else:
             world.redial_all()

@@ -75,7 +75,7 @@ class ReputationInvariants:
                 wire = replica.wires[state.peer]
                 # What got lost on an earlier connection, or with a restart, may be what it does not heed.
                 is_first = self._met[replica.id][state.peer] == 1
-                if state.score.total < 0 and is_first and not (wire.has_lost or wire.has_dropped):
+                if state.score.total < 0 and is_first and not (wire.has_lost or wire.has_dropped or wire.has_doubled):
                     self._fail("no correct peer has a bad score", replica, f"{state.peer}: {state.score}")
 
     def _check(self, replica: Replica, peer: PeerId) -> None:

@@ -75,9 +75,11 @@ class Wire:
         is_open: For each end, whether it holds the connection open.
         is_cut: A partition runs across it: nothing arrives.
         has_lost: Something was lost on the way without a word, or an RPC was overtaken by a later one.
+        has_doubled: A GRAFT arrived twice, of which the second may come within the back-off that the first was answered with.
         has_dropped: An RPC did not fit the sender's queue, whose messages nobody has to make good for.
         last_rpc_s: When the last RPC under way arrives at each end.
         opened_at: When both ends were open, in the world's seconds.
+        grafted_at: When one of them sent a GRAFT last.
         broken: Streams that exist no more.
     """
 
@@ -85,6 +87,8 @@ class Wire:
         "_last_s",
         "broken",
         "ends",
+        "grafted_at",
+        "has_doubled",
         "has_dropped",
         "has_lost",
         "is_cut",
@@ -101,8 +105,9 @@ class Wire:
         self.latency_s = latency_s
         self.is_open = [False, False]
         self.is_cut = False
-        self.has_lost = self.has_dropped = False
+        self.has_lost = self.has_dropped = self.has_doubled = False
         self.opened_at = math.inf
+        self.grafted_at = -math.inf
         self.broken: set[Any] = set()
         self.last_rpc_s = [0.0, 0.0]
         self._last_s = [0.0, 0.0]
@@ -191,6 +196,12 @@ class World:
             if wire.has_lost or wire.has_dropped:
                 self.close(wire)
 
+    def redial_grafted(self, since_s: float) -> None:
+        """Close the connections of before a moment on which a GRAFT was sent since; they are dialled again."""
+        for wire in list(self.wires.values()):
+            if wire.opened_at < since_s < wire.grafted_at:
+                self.close(wire)
+
     def hang_up(self, who: Inhabitant) -> None:
         """Close what somebody who is up has open."""
         for wire in [wire for wire in self.wires.values() if who in wire.ends]:
@@ -268,6 +279,9 @@ class World:
             return True
         side = 1 - wire.side(sender)
         copies = 2 if faults.duplication and rng.random() < faults.duplication else 1
+        if rpc.control is not None and rpc.control.graft:
+            wire.grafted_at = self.now
+            wire.has_doubled |= copies > 1
         for _ in range(copies):
             at_s = self.now + wire.latency_s
             if faults.jitter_s:
