@@ -74,7 +74,7 @@ def config_option(command: Any) -> Any:
         is_eager=True,
         envvar=f"{PREFIX}CONFIG",
         callback=_configure,
-        help="TOML that says any of these options, by their long names.",
+        help="TOML with any of these options, by their long names.",
     )(command)
 
 

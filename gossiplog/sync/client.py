@@ -140,7 +140,7 @@ class SyncClient:
 
     @property
     def deadline(self) -> float | None:
-        """When `TimedOut` is due, if nothing arrives before; None while no answer is due or wanted."""
+        """When the session times out if nothing arrives before; None while no answer is due or wanted."""
         return self._waiting_since + self._patience_s if self._sent and self.wants_input else None
 
     @property

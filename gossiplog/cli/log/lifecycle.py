@@ -112,10 +112,10 @@ def stat(log: str, out: Output) -> None:
 @click.option("--dry-run", is_flag=True, help="Only show what would be applied.")
 @output_options()
 def migrate(log: Location, dry_run: bool, out: Output) -> None:
-    """Bring a log's file to this version's schema.
+    """Migrate a log to this version's schema.
 
-    Writing commands do it on their own; this one shows it first, and does it where only reading happens otherwise. It is one
-    transaction: it happens whole or not at all. There is no way back, so keep a copy of what matters.
+    Writing commands do it by themselves; this one can show it first, and serves logs that are otherwise only read. It is one transaction,
+    done whole or not at all. There is no way back, so make a copy first.
 
     \b
     Examples

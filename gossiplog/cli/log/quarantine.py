@@ -23,10 +23,10 @@ _COLUMNS = (Column("id", style="yellow"), Column("rule"), Column("since"), Colum
 
 @click.group(no_args_is_help=True)
 def quarantine() -> None:
-    """List and retry what has no effect.
+    """List and retry entries without effect.
 
-    An entry that an application can make nothing of is set aside: it stays in the log. What a repair or a salvage found damaged, or
-    without its ancestors, is kept out of it.
+    An entry that an application raised on is set aside: it stays in the log. Entries that a repair or a salvage found damaged, or without
+    their ancestors, are kept out of it.
 
     \b
     Examples
@@ -39,7 +39,7 @@ def quarantine() -> None:
 @log_argument
 @output_options(quiet="Print only ids.")
 def ls(log: str, out: Output) -> None:
-    """List what is in quarantine, with the rule and the reason.
+    """List entries without effect, with the rule and the reason.
 
     \b
     Example
@@ -73,8 +73,8 @@ def ls(log: str, out: Output) -> None:
 def retry(log: str, ids: tuple[str, ...], apply_name: str | None, out: Output) -> int:
     """Try entries again: those named, or all.
 
-    What was kept out of the log enters it if it is valid and its ancestors are there. With --apply, and no ID, the application gets
-    what it set aside; where others that were applied come after that, its tables are built anew. The exit code is 1 if anything stays.
+    Entries kept out of the log enter it if they are valid and their ancestors are there. With --apply and no ID, the application gets its
+    set-aside entries again; if later ones have been applied, its tables are rebuilt. The exit code is 1 if any entry stays.
 
     \b
     Examples

@@ -35,15 +35,15 @@ _place_argument = click.argument("place", metavar="URL")
 @_place_argument
 @key_option
 @click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Go on, and publish what is new so often, until Ctrl-C.")
-@click.option("--again", is_flag=True, help="Write everything once more, where some of it was lost or damaged.")
+@click.option("--again", is_flag=True, help="Write everything once more, to replace lost or damaged files.")
 @output_options()
 def publish(log: Location, place: str, key_name: str | None, every: float | None, again: bool, out: Output) -> None:
     """Publish a log in a bucket.
 
-    URL is a folder, which others read as it is or through any web server; below it, each publisher has a folder of its own, named by its
-    did. Entries are written in the order in which LOG got them, in compressed segments, with a tree of hashes over them and a checkpoint
-    that your key signs. What is there stays as it is; only what is new is written. A run that was interrupted, or killed, can be
-    repeated: it goes on where it was. LOG may go on growing, and be served, meanwhile.
+    URL is a folder, which others read directly or through any web server. In it each publisher has its own folder, named by its did.
+    Entries are written in the order in which LOG got them, in compressed segments, with a tree of hashes over them and a checkpoint that
+    your key signs. Only new entries are written; existing files stay as they are. An interrupted or killed run can be repeated and resumes.
+    LOG may grow, and be served, meanwhile.
 
     \b
     Examples
@@ -76,7 +76,7 @@ def publish(log: Location, place: str, key_name: str | None, every: float | None
 @click.command()
 @_place_argument
 @log_argument
-@click.option("--topic", metavar="T", help="Which log, where logs of several topics are published.")
+@click.option("--topic", metavar="T", help="The log's topic, if logs of several topics are published.")
 @click.option(
     "--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What an entry that is taken survives."
 )
@@ -84,9 +84,9 @@ def publish(log: Location, place: str, key_name: str | None, every: float | None
 def clone(place: str, log: Location, topic: str | None, durability: str, out: Output) -> int:
     """Make a log of what is published in a bucket.
 
-    Everything below URL is taken, of all publishers. Each byte is proved before it is used: the checkpoint by its signature, tiles and
-    entries by the checkpoint, and each entry once more by its own signature. LOG can be read while it grows. A run that was interrupted
-    can be repeated, and so can a clone of some time ago: it then takes what is new.
+    Takes the entries of all publishers below URL. Each byte is verified before it is used: the checkpoint by its signature, tiles and
+    entries by the checkpoint, and each entry by its own signature as well. LOG can be read while it grows. An interrupted run can be
+    repeated; repeating an older clone takes what is new.
 
     \b
     Examples
@@ -168,13 +168,13 @@ def checkpoint(place: str, out: Output) -> int:
 @log_argument
 @id_argument
 @click.option("-o", "--output", metavar="FILE", required=True, help="Where to write the proof: x.tlog-proof.")
-@click.option("--from", "place", metavar="URL", help="The bucket that it is published in; those that LOG was published to otherwise.")
+@click.option("--from", "place", metavar="URL", help="The bucket that holds it; by default those that LOG was published to.")
 @output_options()
 def prove(log: Location, entry_id: str, output: str, place: str | None, out: Output) -> None:
     """Prove that an entry is in a published log.
 
-    FILE has the entry, the publisher's newest checkpoint with its signatures, and the hashes that lead from one to the other: whoever has
-    it needs neither LOG nor the bucket. It shows who said it, and that it was in this publisher's log; not that it is true.
+    FILE has the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two, so it can be checked without
+    LOG and the bucket. It proves the author, and that the entry was in this publisher's log, but not that its contents are true.
 
     \b
     Examples

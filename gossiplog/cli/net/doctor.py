@@ -33,15 +33,15 @@ _HAS_EXPIRED = 10
 @click.argument("place", metavar="LOG|URL")
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
 @token_option
-@output_options(quiet="Print what is wrong alone, by the names of the checks.")
+@output_options(quiet="Print only the names of the checks that found something.")
 def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) -> int:
     """Say what is wrong with a log or a server, and what to do.
 
-    Of a log: the disk, heads, quarantine, what applications set aside, and whether the tree fits some entries (`gossiplog fsck` looks at
-    all). Of a server, at the URL that `gossiplog serve` prints, also: its clock, version, certificate and file descriptors, who is
-    connected and who cannot be reached, the mesh, scores, queues, refusals and bans.
+    For a log it checks the disk, heads, quarantine, entries set aside, and whether the tree fits some entries (`gossiplog fsck` checks
+    all). For a server, at the URL that `gossiplog serve` prints, also its clock, version, certificate, file descriptors, connections,
+    unreachable addresses, mesh, scores, queues, refusals and bans.
 
-    The exit code is 0 if there is nothing to mend, 7 if there is, and 3 if the tree does not fit the entries.
+    The exit code is 0 if there is nothing to fix, 7 if there is, and 3 if the tree does not fit the entries.
 
     \b
     Examples

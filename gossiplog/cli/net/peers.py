@@ -42,17 +42,16 @@ _COLUMNS = (
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
 @token_option
 @click.option("--watch", "is_watching", is_flag=True, help="Ask again every second, and redraw, until Ctrl-C.")
-@output_options(quiet="Print the peers alone.")
+@output_options(quiet="Print only the peers.")
 def peers(url: str, tls_ca: str | None, token_file: str | None, is_watching: bool, out: Output) -> None:
-    """List who is connected with a running server.
+    """List a running server's connections.
 
-    URL is what `gossiplog serve` prints; of several logs, the one that is asked about. A peer is a `client` of the server, a `hub` that
-    the server is a client of, or a server of the `mesh`. With one of those the peering is `full`: it gets each message at once;
-    `metadata`: it hears of messages and asks for them; or `fanout`: it gets those of our own, of a topic that we are not in. The columns
-    count entries and updates received from it, pushed to it, the syncs that were pulled from it, and the bytes that wait to be sent;
-    the score is that of a peer in the mesh: below 0 it is kept out of it, below -80 nothing that it sends is read; after a backoff it
-    may be let in again. Below stand addresses that cannot be reached, bans, and why messages were refused. --json tells the parts of
-    each score, subscriptions and traffic.
+    URL is what `gossiplog serve` prints; with several logs, the URL of one. A peer is a `client` of the server, a `hub` that the server is
+    a client of, or a server of the `mesh`. The peering with such a server is `full`: it gets each message at once; `metadata`: it hears of
+    messages and asks for them; or `fanout`: it gets our own messages in a topic that we are not in. The columns count entries and updates
+    received from the peer, entries pushed to it, syncs pulled from it, and bytes waiting to be sent. A mesh peer has a score: below 0 it is
+    kept out of the mesh until its backoff ends, below -80 nothing from it is read. Below the table stand unreachable addresses, bans, and
+    reasons for refused messages. --json adds the parts of each score, subscriptions and traffic.
 
     \b
     Examples

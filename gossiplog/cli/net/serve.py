@@ -75,7 +75,7 @@ def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[s
     metavar="URL",
     multiple=True,
     callback=_read_origins,
-    help="Let pages from here connect and read, and no others; repeatable, '*' is any. Else: on loopback pages of this machine.",
+    help="Let only pages from here connect and read; repeatable, '*' is any. By default, on loopback, pages of this machine.",
 )
 @click.option(
     "--host",
@@ -83,7 +83,7 @@ def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[s
     metavar="NAME",
     multiple=True,
     callback=_read_hosts,
-    help="A name that HTTP is asked for under, beside addresses, localhost and the origins'; repeatable, '*' is any.",
+    help="A name under which HTTP answers, beside addresses, localhost and the origins'; repeatable, '*' is any.",
 )
 @click.option(
     "--proxy",
@@ -91,24 +91,24 @@ def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[s
     metavar="ADDRESS",
     multiple=True,
     callback=check_address,
-    help="Trust what this proxy says of its clients; repeatable.",
+    help="Trust what this proxy says about its clients; repeatable.",
 )
-@click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="Connections to take at once.")
-@click.option("--per-address", type=click.IntRange(min=1), default=8, show_default=True, help="Of these, from one address.")
-@click.option("--access", "access_file", metavar="FILE", type=click.Path(dir_okay=False), help="What clients may, and how much, in TOML.")
-@click.option("--allow", metavar="DID", multiple=True, help="Take entries of this writer from clients, and of no others; repeatable.")
+@click.option("--connections", type=click.IntRange(min=1), default=10_000, show_default=True, help="The most connections at once.")
+@click.option("--per-address", type=click.IntRange(min=1), default=8, show_default=True, help="The most connections from one address.")
+@click.option("--access", "access_file", metavar="FILE", type=click.Path(dir_okay=False), help="Clients' rights and quotas, in TOML.")
+@click.option("--allow", metavar="DID", multiple=True, help="Take only this writer's entries from clients; repeatable.")
 @click.option("--app", "apps", metavar="MODULE:OBJECT", multiple=True, help="Run this Application, or apply function, here; repeatable.")
-@click.option("--authorize", metavar="MODULE:FUNCTION", help="The access rule of the logs, which says whose entries they hold.")
+@click.option("--authorize", metavar="MODULE:FUNCTION", help="The logs' access rule, which decides whose entries they hold.")
 @token_option
 @mesh_options
 @glass_options
-@click.option("--no-api", is_flag=True, help="Serve WebSocket alone, no HTTP.")
+@click.option("--no-api", is_flag=True, help="Serve only WebSocket, no HTTP.")
 @click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
-@click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything: each try to connect, each stream that was lost.")
+@click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything, such as each attempt to connect and each lost stream.")
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default="text", show_default=True, help="How to log, on stderr.")
 @config_option
-@click.option("--check", is_flag=True, help="Say what would run, and with which options, and whether it can; run nothing.")
-@output_options(quiet="Log only what is wrong.")
+@click.option("--check", is_flag=True, help="Only check and say what would run, and with which options.")
+@output_options(quiet="Log only problems.")
 def serve(
     logs: tuple[Location, ...],
     addresses: tuple[str, ...],
@@ -138,19 +138,19 @@ def serve(
 ) -> int:
     """Put logs on the network, until Ctrl-C.
 
-    A hub: browsers and other replicas connect by WebSocket, get what they lack, give what they have, and see each other's entries as
-    they come. It speaks with the reference implementation too. On the same port there is the HTTP API: /api/messages to read and
-    post, /api/events to follow, /api/connections and /metrics to watch.
+    The server is a hub: browsers and other replicas, the reference's included, connect by WebSocket, exchange missing entries, and see each
+    other's new ones as they come. The same port serves the HTTP API: /api/messages to read and post, /api/events to follow,
+    /api/connections and /metrics to watch.
 
-    With --p2p or --bootstrap the log is a peer among servers as well, which find each other over libp2p; what arrives on one side
-    goes out on the other. A process is a peer for one log.
+    With --p2p or --bootstrap the log is also a peer in a mesh of servers, which find each other over libp2p; entries from one side go out
+    on the other. A process is a peer for one log.
 
     Every option may also stand in a TOML file (--config, or GOSSIPLOG_CONFIG) by its long name, or in the environment (--per-address as
-    GOSSIPLOG_PER_ADDRESS); what is given here counts most, the file least. SIGHUP has the file read again for the logs that it names,
-    and the rules of --access.
+    GOSSIPLOG_PER_ADDRESS); the command line takes precedence over the environment, and that over the file. At SIGHUP the server reads the
+    file's logs and the rules of --access again.
 
-    One log is served at any path; of several, each is at /TOPIC. Ctrl-C ends it cleanly: what was received is stored, what
-    waits to be sent goes out.
+    A single log is served at any path, several each at /TOPIC. Ctrl-C ends the server cleanly: it stores what it has received, and sends
+    what waits.
 
     \b
     Examples

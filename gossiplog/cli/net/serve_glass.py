@@ -118,10 +118,10 @@ def glass_options(command: Callable[..., R]) -> Callable[..., R]:
             "key_name",
             metavar="NAME",
             shell_complete=complete_key,
-            help="The key of the keyring that signs what the page appends, and by whose did hubs of --connect let us in.",
+            help="The keyring's key: signs the page's appends, and lets us in at hubs of --connect that know its did.",
         ),
         click.option("--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
-        click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Write all that happens to it, as JSON lines."),
+        click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Append all facts to this file, as JSON lines."),
     )
     decorated: Callable[..., R] = run
     for option in reversed(options):

@@ -92,11 +92,11 @@ class _Wanted:
     help="Where npm has installed the reference, and esbuild; repeatable.  [default: .]",
 )
 @click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), help="How entries spread.  [default: gossipsub]")
-@click.option("--loss", type=click.FloatRange(0, 0.9), metavar="P", help="Lose this share of the segments; TCP makes delays of it.")
+@click.option("--loss", type=click.FloatRange(0, 0.9), metavar="P", help="Lose this share of the segments, which TCP turns into delays.")
 @click.option(
     "--latency-ms", type=(click.FloatRange(0.1), click.FloatRange(0.1)), metavar="LOW HIGH", help="One way, by pair.  [default: 10 50]"
 )
-@click.option("--script", metavar="FILE", help="Play this scenario, a TOML file or the name of a ready one; then end.")
+@click.option("--script", metavar="FILE", help="Play this scenario, a TOML file or the name of a ready one; then exit.")
 @click.option("--report", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Write figures, plots and all facts here.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seeds latencies, losses, and a script's random choices.")
 @click.option("--dir", "folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Keep logs and output here.")
@@ -121,8 +121,8 @@ def testnet(
 ) -> int:
     """Run a network of real processes on this machine, until Ctrl-C.
 
-    Each peer is a `gossiplog serve`. All connections between them go through links that are delayed, and that can be cut, slowed and
-    made lossy, by the page whose URL is printed, and by a script. Ctrl-C ends everything, and nothing is left but what --dir keeps.
+    Each peer is a `gossiplog serve`. All connections between them are delayed, and can be cut, slowed and made lossy, by the page whose URL
+    is printed, or by a script. Ctrl-C ends everything and leaves only what --dir keeps.
 
     A script is a scenario of `gossiplog sim`; real processes refuse what only the simulator can do, and say so.
 

@@ -22,15 +22,15 @@ __all__ = ["token"]
 @click.option("--for", "url", metavar="URL", help="Get a token from this server, which lets in --key's did.")
 @identity_option
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
-@output_options(quiet="Print the token alone.")
+@output_options(quiet="Print only the token.")
 def token(name: str, url: str | None, key_name: str | None, tls_ca: str | None, out: Output) -> None:
     """Make a token that lets a client into a server.
 
-    The token is for the client, and is shown this once. Its hash is for the server's file of rules (`serve --access`), under the name
-    that the rules call it by: whoever reads that file cannot use it.
+    Give the token to the client; it is shown only once. Put its hash into the server's file of rules (`serve --access`), under a name: the
+    hash does not reveal the token.
 
-    With --for URL the server makes it, for a did that its rules name: it lets in for five minutes, and is for clients that can sign
-    nothing themselves. `sync`, `serve --connect` and `append URL` get theirs on their own.
+    With --for URL the server makes it for a did that its rules name. It is valid for five minutes, and meant for clients that cannot sign.
+    `sync`, `serve --connect` and `append URL` get theirs by themselves.
 
     \b
     Examples

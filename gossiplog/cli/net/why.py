@@ -23,15 +23,15 @@ __all__ = ["why"]
 @click.argument("peer", metavar="[PEER]", required=False)
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
 @token_option
-@output_options(quiet="Print the cause alone.")
+@output_options(quiet="Print only the cause.")
 def why(url: str, entry: str, peer: str | None, tls_ca: str | None, token_file: str | None, out: Output) -> int:
     """Say why an entry is not at a server, or how it came there.
 
-    URL is what `gossiplog serve` prints, ENTRY an id in full, as one that is not there has no other name. PEER says who has it, or, if
-    it is there, who lacks it: the URL of another server, which is asked as well, or the id of a peer, as `gossiplog peers` prints it.
+    URL is what `gossiplog serve` prints, and ENTRY a full id. PEER is a peer that has the entry or, if the server has it, a peer that lacks
+    it: the URL of another server, which is asked as well, or a peer's id, as `gossiplog peers` prints it.
 
-    The server tells more if it keeps facts (`serve --dashboard` or --facts). The exit code is 0 if the entry is there, and nothing
-    keeps it from PEER; else 7.
+    The server can tell more if it keeps facts (`serve --dashboard` or --facts). The exit code is 0 if the entry is there and nothing keeps
+    it from PEER, otherwise 7.
 
     \b
     Examples

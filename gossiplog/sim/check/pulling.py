@@ -27,7 +27,7 @@ class PullingInvariants:
     """Follows the reconciliations of all correct replicas.
 
     Args:
-        fail: Raises.
+        fail: Called with what is wrong; it raises.
         correct: The replicas that follow the protocol, kept by the caller.
     """
 
