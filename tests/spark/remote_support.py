@@ -120,7 +120,9 @@ def main() -> None:
         "spark.hadoop.fs.s3a.endpoint": endpoint,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
+        # Of a committer that renames, which here is to copy.
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.sql.codegen.wholeStage": "false",
     }
     spark = session("local[2]", memory="1g", config=config)

@@ -86,7 +86,7 @@ def start(arguments: list[str], folder: Path, **extra: str) -> Start:
 CONNECT = """
 import json, sys
 from gossiplog.spark import read_entries, session
-from gossiplog.spark.jobs.jobs import Job, diff_job, state_job, tree_job, verify_job
+from gossiplog.spark.jobs.jobs import Job, diff_job, export_job, state_job, tree_job, verify_job
 remote, whole, damaged, out = sys.argv[1:]
 config = {"spark.sql.shuffle.partitions": "2", "spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "true"}
 spark = session(remote=remote, config=config)
@@ -97,6 +97,8 @@ print(json.dumps({
     "verify": verify_job(Job(spark, out), damaged).results["failed"],
     "diff": diff_job(job, whole, damaged).results["changed"],
     "state": state_job(job, whole, "$").results["names"],
+    "export": export_job(Job(spark, out + "-exported"), damaged, schema="n bigint").results["failed"],
+    "again": export_job(Job(spark, out + "-again"), out + "-exported").results["entries"],
 }))
 spark.stop()
 """

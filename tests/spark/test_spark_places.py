@@ -52,6 +52,8 @@ def test_other_jobs_work_at_a_url(spark: Any, mounted: str, whole: Log, damaged:
     export_and_verify(spark, mounted, path)
     grow_an_export(spark, mounted, path)
     use_other_jobs(spark, mounted, path, damaged.path, put, lambda name: shutil.rmtree(folder / name))
+    ran = CliRunner().invoke(root, ["spark", "traces", f"{mounted}/traces/a.jsonl", "--json"], prog_name="gossiplog")
+    assert (ran.exit_code, json.loads(ran.stdout)["results"]["messages"]) == (0, 1), ran.stderr
 
 
 @pytest.mark.slow
@@ -102,7 +104,8 @@ def test_what_is_wrong_with_arguments_is_said_before_spark_starts(whole: Log, tm
         (["state", whole.path, "--by", "sensor"], "sensor is none of the columns"),
         (["state", whole.path, "--by", "concat(author, ')'"], "opened and not closed"),
         (["stats", whole.path, "-o", str(tmp_path / "checked")], "exists"),
-        (["import", whole.path, "s3a://bucket/a.db"], "is a URL"),
+        (["import", whole.path, "s3a://bucket/log"], "cannot be at a URL"),
+        (["follow", "s3a://bucket/log", str(tmp_path / "live")], "cannot be at a URL"),
         (["import", whole.path, str(tmp_path / "a.db"), "-o", "s3a://bucket/imported"], "cannot be at a URL"),
         (["diff", whole.path, "hdfs://host/a.jsonl"], "is a URL"),
     ):

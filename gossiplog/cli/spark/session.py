@@ -91,8 +91,10 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
             # Starting Spark takes 10 seconds, which nobody wants to spend on a misspelt name.
             for name in ("location", "a", "b", "known"):
                 _check_is_there(options.get(name))
-        for name in ("location", "a", "b", "known", "log"):
-            _check_is_readable(options.get(name))
+        if click.get_current_context().command.name != "traces":
+            for name in ("location", "a", "b", "known"):
+                _check_is_readable(options.get(name), may_be_table=True)
+        _check_is_readable(options.get("log"), may_be_table=False)
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
 
     decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
@@ -110,11 +112,11 @@ def _check_is_there(location: str | None) -> None:
     raise LogNotFound(f"nothing is at {location}", hint=hint)
 
 
-def _check_is_readable(location: str | None) -> None:
-    from ...spark.source.locations import check_readable
+def _check_is_readable(location: str | None, *, may_be_table: bool) -> None:
+    from ...spark.source.locations import check_local, check_readable, is_remote
 
-    if location is not None:
-        check_readable(location)
+    if location is not None and is_remote(location):
+        check_readable(location) if may_be_table else check_local(location, "a log in a file")
 
 
 def _check_out(job: str | None, where: str | None) -> None:

@@ -165,7 +165,7 @@ def _note(spark: SparkSession, record: str, place: str) -> None:
         spark.createDataFrame([(record,)], "value string").coalesce(1).write.mode("overwrite").text(place)
         return
     Path(place).mkdir(parents=True, exist_ok=True)
-    draft = Path(place) / "_place.txt"
+    draft = Path(place) / "_draft"
     draft.write_text(record, "utf-8")
     draft.replace(Path(place) / "place.txt")
 

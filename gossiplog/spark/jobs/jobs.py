@@ -272,7 +272,9 @@ def state_job(job: Job, location: str, key: str, *, heads: Sequence[str] | None 
         if is_path and not heads:
             found = last_writers(read_work(job.spark, PICK, location, key, options=job.options))
         else:
-            columns = (*STATE_COLUMNS, "parent_keys") if is_path else tuple(COLUMNS)
+            # All that the expression may name, and what a state is made of.
+            named = [] if is_path else ["id", "author", "payload", *[name for name in COLUMNS if name in key.lower()]]
+            columns = tuple(dict.fromkeys([*STATE_COLUMNS, *(["parent_keys"] if heads else []), *named]))
             found = state(job.read(location, columns), key, heads=heads, staging=draft)
         table = found.table
         if draft is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ..tables.task_function import Work
 
 __all__ = ["finished_runs", "is_table", "read_entries", "read_table", "read_work"]
+
+_RUN = re.compile(r"run=\d{12,16}")
 
 
 def read_entries(
@@ -61,8 +64,10 @@ def finished_runs(spark: SparkSession, out: str) -> dict[str, LogPlace]:
     for text in texts:
         try:
             record = json.loads(text)
+            if not _RUN.fullmatch(record["run"]):
+                raise DecodeError(f"{record['run']!r:.80} is no run")
             found[record["run"]] = LogPlace.from_json(record)
-        except (ValueError, LookupError, AttributeError, TypeError, DecodeError) as error:
+        except (ValueError, LookupError, AttributeError, TypeError, RecursionError, DecodeError) as error:
             raise DecodeError(f"{places} is damaged: {error}") from error
     return found
 
