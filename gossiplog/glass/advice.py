@@ -10,6 +10,7 @@ _ADVICE = (
     ((" 429", " 503"), "it has enough connections, or none to spare for this address: it is tried again by itself"),
     (("mismatch", "not valid for"), "its certificate is for another name: write that in the URL"),
     (("has expired",), "its certificate has expired: whoever runs it has to renew it"),
+    (("not yet valid",), "its certificate is not valid yet: is the clock of this machine right?"),
     (("certificate",), "trust its CA with --tls-ca FILE (in Python, tls=ssl.create_default_context(cafile=FILE))"),
     (("tls", "ssl"), "does it speak TLS there? A URL with wss:// is with it, one with ws:// without"),
     (("the handshake", "not speak", "reset", " 400"), "is that a hub, and does it speak TLS there? Then its URL begins with wss://"),

@@ -64,6 +64,33 @@ async def test_why_asks_both_servers_and_names_what_only_both_know() -> None:
         assert nowhere["details"]["there"] == "partition"
 
 
+async def test_why_brings_each_server_its_own_token_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {}
+    for name in ("here", "there"):
+        files[name] = tmp_path / name
+        files[name].write_text(f"secret-of-{name}")
+    heard: list[bytes] = []
+    async with seen_log(1) as log, log.listen("127.0.0.1:0") as hub, trio.open_nursery() as nursery:
+
+        async def answer(stream: trio.SocketStream) -> None:
+            heard.append(bytes(await stream.receive_some()))
+            await stream.send_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await stream.aclose()
+
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        peer = f"ws://127.0.0.1:{listener.socket.getsockname()[1]}"
+        args = ("why", hub.urls[0], NOBODYS, peer)
+        alone = await record(*args, "--token-file", str(files["here"]), code=7)
+        assert "it was asked as well" in alone["text"] and len(heard) == 1
+        monkeypatch.setenv("GOSSIPLOG_TOKEN", "secret-of-the-environment")
+        await record(*args, code=7)
+        await record(*args, "--token-file", str(files["here"]), "--peer-token-file", str(files["there"]), code=7)
+        assert len(heard) == 3 and not any(b"secret" in each for each in heard[:2])
+        assert b"Authorization: Bearer secret-of-there" in heard[2] and b"secret-of-here" not in heard[2]
+        nursery.cancel_scope.cancel()
+
+
 async def test_doctor_exits_by_what_it_found(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     async with gossiplog.open(path, topic=TOPIC, signer=signer(1)) as log:
@@ -91,7 +118,10 @@ async def test_doctor_says_when_the_certificate_ends(tmp_path: Path) -> None:
         (certificate,) = [finding for finding in map(json.loads, lines) if finding["check"] == "certificate"]
         assert (certificate["severity"], certificate["details"]["name"]) == ("error", "localhost")
         untrusted = await command(*args[:2], code=4)
-        assert "not trusted" in untrusted.stderr
+        assert "not trusted" in untrusted.stderr and "trust its CA" in untrusted.stderr
+        elsewhere = await stack.enter_async_context(log.listen("127.0.0.2:0", tls=server_tls(paths)))
+        other_name = await command("doctor", f"wss://127.0.0.2:{elsewhere.port}", "--tls-ca", str(paths[0]), code=4)
+        assert "for another name: write that in the URL" in other_name.stderr and "its CA" not in other_name.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from planted_bugs import PlantedBug, around, instead, look, nothing
@@ -80,6 +81,17 @@ def ask_once(on_checked: Any) -> Any:
     return broken
 
 
+def both(*plants: Callable[[], AbstractContextManager[None]]) -> Callable[[], AbstractContextManager[None]]:
+    @contextmanager
+    def planted() -> Iterator[None]:
+        with ExitStack() as stack:
+            for plant in plants:
+                stack.enter_context(plant())
+            yield
+
+    return planted
+
+
 MISSED_BUGS: Sequence[PlantedBug] = (
     PlantedBug(26, "chokes are silent", "peers that are choked are not told", around(Draft, "_choked", say_unchoke_alone)),
     PlantedBug(
@@ -100,7 +112,12 @@ MISSED_BUGS: Sequence[PlantedBug] = (
     PlantedBug(33, "stale grafts are repeated", "of links that have ended since", around(Draft, "add_retry", repeat_stale_grafts)),
     PlantedBug(3, "seen is forgotten", "after 15 s", around(Seen, "__init__", remember_for(15.0))),
     PlantedBug(4, "orphans are looked for once", "those that come meanwhile are not", around(Orphans, "_on_checked", ask_once)),
-    PlantedBug(16, "children of the refused wait", "for ever", around(Void, "complete", lambda complete: lambda self, plan: plan)),
+    PlantedBug(
+        16,
+        "children of the refused wait",
+        "for ever",
+        both(around(Void, "complete", lambda complete: lambda self, plan: plan), instead(machine_module, "OUT_FOR_GOOD", frozenset())),
+    ),
 )
 
 
@@ -167,8 +184,8 @@ def leave_nothing_behind(running: Any, last: int) -> Plan[Any]:
     return {applied.name: applied for applied in (yield from ask(ReadApplications())) if running.get(applied.name) == applied.version}
 
 
-def apply_one_more(catch_up: Any) -> Any:
-    return lambda application, behind, *rest: catch_up(application, max(0, behind - 1), *rest)
+def leave_one_more_behind(leave_behind: Any) -> Any:
+    return lambda versions, last: leave_behind(versions, max(0, last - 1))
 
 
 def no_path_through_new_ones(is_behind: Any) -> Any:
@@ -271,7 +288,9 @@ LATER_BUGS: Sequence[PlantedBug] = (
         "what another process stored is not noted",
         instead(writing_module, "leave_behind", leave_nothing_behind),
     ),
-    PlantedBug(None, "catching up begins too early", "an entry is applied twice", around(applications_module, "catch_up", apply_one_more)),
+    PlantedBug(
+        None, "catching up begins too early", "an entry is applied twice", around(writing_module, "leave_behind", leave_one_more_behind)
+    ),
     PlantedBug(6, "new ancestors are none", "of entries of the same commit", around(past_module, "_is_behind", no_path_through_new_ones)),
     PlantedBug(6, "descendants of the refused", "are judged on their own", instead(Void, "__contains__", lambda self, key: False)),
     PlantedBug(None, "meshes are not trimmed", "they grow beyond D_hi", instead(Mesh, "_trim", nothing)),

@@ -42,6 +42,7 @@ class Asker:
         url: What `gossiplog serve` prints, with `/TOPIC` where it serves several logs.
         tls: How its certificate is checked; None for the system's way.
         token: Lets us in.
+        token_option: By which the user names it.
 
     Attributes:
         server: Where it is.
@@ -50,7 +51,9 @@ class Asker:
         Failure: That is no URL of a server.
     """
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None = None, token: str | None = None) -> None:
+    def __init__(
+        self, url: str, tls: ssl.SSLContext | None = None, token: str | None = None, *, token_option: str = "--token-file"
+    ) -> None:
         from ...net.hub.asking import parse_server_url
 
         try:
@@ -59,6 +62,7 @@ class Asker:
             raise Failure(str(error), hint=error.hint, code=ExitCode.USAGE, kind="usage") from None
         self.base = f"{self.server.target.partition('?')[0].rstrip('/')}/api/"
         self._tls = tls
+        self._token_option = token_option
 
     def ask(self, what: str, **query: str) -> Said:
         """Ask for JSON.
@@ -96,7 +100,7 @@ class Asker:
         """Say what a server answered instead, in its own words where it has some."""
         words = said(answer)
         if answer.status in (401, 403):
-            hint = "the server wants a token that allows to watch: --token-file FILE"
+            hint = f"the server wants a token that allows to watch: {self._token_option} FILE"
         elif answer.status == 404:
             hint = "a server of several logs is asked about one: URL/TOPIC; one that was started with --no-api cannot be asked"
         else:

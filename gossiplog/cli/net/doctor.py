@@ -92,6 +92,7 @@ def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[
 
 def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
     """Look at the server's certificate; None where that cannot be looked at, which asking it will tell."""
+    from ...glass.advice import advice_on
     from ...glass.doctor import Certificate
 
     host = asker.server.host
@@ -103,7 +104,7 @@ def _certificate(asker: Asker, tls: ssl.SSLContext) -> Certificate | None:
             return None
         if reason.verify_code == _HAS_EXPIRED:
             return Certificate(host, -1.0)
-        text, hint = f"{host} shows a certificate that is not trusted: {reason.verify_message}", "trust its CA with --tls-ca FILE"
-        raise Failure(text, hint=hint, code=ExitCode.NETWORK, kind="tls") from None
+        text = f"{host} shows a certificate that is not trusted: {reason.verify_message}"
+        raise Failure(text, hint=advice_on(reason.verify_message), code=ExitCode.NETWORK, kind="tls") from None
     ends = shown.get("notAfter")
     return Certificate(host, ssl.cert_time_to_seconds(ends) - time.time()) if isinstance(ends, str) else None

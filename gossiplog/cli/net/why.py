@@ -23,12 +23,15 @@ __all__ = ["why"]
 @click.argument("peer", metavar="[PEER]", required=False)
 @click.option("--tls-ca", type=click.Path(dir_okay=False), help="Trust this CA, in PEM, when asking a wss:// server.")
 @token_option
+@click.option("--peer-token-file", type=click.Path(dir_okay=False), help="A file with the token that PEER wants, if that is a URL.")
 @output_options(quiet="Print only the cause.")
-def why(url: str, entry: str, peer: str | None, tls_ca: str | None, token_file: str | None, out: Output) -> int:
+def why(
+    url: str, entry: str, peer: str | None, tls_ca: str | None, token_file: str | None, peer_token_file: str | None, out: Output
+) -> int:
     """Say why an entry is not at a server, or how it came there.
 
     URL is what `gossiplog serve` prints, and ENTRY a full id. PEER is a peer that has the entry or, if the server has it, a peer that lacks
-    it: the URL of another server, which is asked as well, or a peer's id, as `gossiplog peers` prints it.
+    it: the URL of another server, which is asked as well, or a peer's id, as `gossiplog peers` prints it. The token for URL goes to URL alone.
 
     The server can tell more if it keeps facts (`serve --dashboard` or --facts). The exit code is 0 if the entry is there and nothing keeps
     it from PEER, otherwise 7.
@@ -47,7 +50,9 @@ def why(url: str, entry: str, peer: str | None, tls_ca: str | None, token_file: 
     tls, token = client_tls(tls_ca), read_token(token_file)
     here = Asker(url, tls, token)
     if peer is not None and "://" in peer and not _is_linked(here, peer):
-        answer = _ask_both(here, Asker(peer, tls, token), entry)
+        # What lets us in here is nothing for another server to know.
+        theirs = None if peer_token_file is None else read_token(peer_token_file)
+        answer = _ask_both(here, Asker(peer, tls, theirs, token_option="--peer-token-file"), entry)
     else:
         answer = here.ask_object("why", entry=entry, **({} if peer is None else {"peer": peer}))
     try:
