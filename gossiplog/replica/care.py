@@ -137,7 +137,8 @@ class LogCare(LogReader):
             repair: If something is wrong, build what is derived anew in one transaction, and check again. Entries that are damaged, or
                 have lost an ancestor, go to the quarantine under the rules `damaged`, `parents` and `ancestor`; sync from a peer and retry
                 them. Applications' tables are then built anew, now or when the log is next opened with them.
-            dry_run: Do the repair and roll it back: the report says how many entries it would set aside.
+            dry_run: Rehearse the repair and roll it back, a file's in a copy: the report says how many entries it would set aside. Also
+                of a file that is open read-only.
             set_aside_max: Repair only if no more entries than these are set aside; None for any number.
             on_progress: Called now and then with the number of entries that were checked; anew from 0 for each pass.
             on_phase: Called before each pass after the first, with what it does.
@@ -150,7 +151,7 @@ class LogCare(LogReader):
         """
         if not repair:
             return await integrity.check(self._store, self.verify_many, on_progress)
-        if self.read_only:
+        if self.read_only and not dry_run:
             raise ReadOnlyLog(f"{self.location} is open read-only")
         try:
             report = await integrity.check_and_repair(
@@ -159,7 +160,8 @@ class LogCare(LogReader):
         finally:
             # What was set aside is in it no longer.
             self._sketches.drop()
-        await self._bring_up_to_date()
+        if not dry_run:
+            await self._bring_up_to_date()
         return report
 
     async def salvage_from(

@@ -140,9 +140,10 @@ async def check_and_repair(
         raise LocalProtocolError(f"nothing is repaired while {count} cannot be verified: {before.unsupported_reason}")
     if on_phase is not None:
         on_phase("rehearsing the repair" if is_rehearsal else "repairing")
-    set_aside = await repair(store, verify, on_progress, aside_max=aside_max, is_rehearsal=is_rehearsal)
     if is_rehearsal:
-        return replace(before, set_aside=set_aside)
+        async with store.rehearsal() as other:
+            return replace(before, set_aside=await repair(other, verify, on_progress, is_rehearsal=True))
+    set_aside = await repair(store, verify, on_progress, aside_max=aside_max)
     if on_phase is not None:
         on_phase("checking the repair")
     return replace(await check(store, verify, on_progress), repaired=before, set_aside=set_aside)

@@ -215,6 +215,17 @@ class Store(Protocol):
         """Open a transaction for a body that awaits: committed when the body ends, rolled back when it raises or is cancelled."""
         ...
 
+    def rehearsal(self) -> AbstractAsyncContextManager[Store]:
+        """Have a store to try a transaction on that is rolled back; a store that is open read-only, too.
+
+        The log is not written to: a file is copied to `TMPDIR`.
+
+        Raises:
+            ReadOnlyLog: It is open read-only, and cannot be copied.
+            StorageFull: There is no room for a copy.
+        """
+        ...
+
     async def size_bytes(self) -> int:
         """Return what the log takes on disk (in memory: the sum of all values)."""
         ...

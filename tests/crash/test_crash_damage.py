@@ -153,6 +153,7 @@ READING = [
     ["graph"],
     ["verify"],
     ["fsck"],
+    ["fsck", "--repair", "--dry-run"],
     ["replay"],
     ["export", "-o", "OUT.car"],
     ["copy", "TARGET"],
@@ -163,7 +164,6 @@ READING = [
 ]
 """LOG comes after the name; FIRST says that it comes last. None of them changes anything in LOG's folder."""
 WRITING = [
-    ["fsck", "--repair", "--dry-run"],
     ["append", "7"],
     ["quarantine", "retry"],
     ["fsck", "--repair"],

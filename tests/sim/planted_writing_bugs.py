@@ -140,7 +140,7 @@ WRITING_BUGS: Sequence[PlantedBug] = (
     PlantedBug(0, "two commits at once", "the first is not waited for", around(Writing, "_on_submitted", write_beside_another)),
     PlantedBug(0, "others are asked twice", "during a commit", around(Writing, "_on_submitted", gather_again)),
     PlantedBug(
-        6, "another append is left out", "not the one that apply raised about", around(Writing, "_on_unwritten", leave_out_what_is_before)
+        8, "another append is left out", "not the one that apply raised about", around(Writing, "_on_unwritten", leave_out_what_is_before)
     ),
     PlantedBug(
         8,

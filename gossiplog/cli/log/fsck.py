@@ -8,6 +8,7 @@ import click
 
 from ...errors import RepairRefused, StoreError
 from ..exits import ExitCode
+from ..location import Location
 from ..options import log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
@@ -32,7 +33,7 @@ _ASIDE_MAX = 10
 @click.option("--dry-run", is_flag=True, help="With --repair: only say how many entries it would quarantine.")
 @click.option("--yes", is_flag=True, help=f"With --repair: set aside more than {_ASIDE_MAX} entries, too.")
 @output_options()
-def fsck(log: str, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
+def fsck(log: Location, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
     """Check a log's file, and repair what can be.
 
     Compares the tree with one built anew, its leaves with the entries, the heads with the graph, and finds foreign rows.
@@ -52,7 +53,9 @@ def fsck(log: str, repair: bool, dry_run: bool, yes: bool, out: Output) -> int:
         raise click.UsageError("--dry-run and --yes go with --repair", click.get_current_context())
 
     async def task() -> FsckReport:
-        async with opened(log, read_only=not repair) as opened_log:
+        # A file is rehearsed on in a copy; in a database the transaction of a rehearsal is rolled back.
+        is_copied = dry_run and not log.is_url
+        async with opened(log, read_only=not repair or is_copied) as opened_log:
             with Progress("checking", await _count(opened_log), is_shown=not out.is_strict) as progress:
                 return await opened_log.fsck(
                     repair=repair,

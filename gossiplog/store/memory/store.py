@@ -82,6 +82,12 @@ class MemoryStore:
             for request in writes:
                 self._state.write(request)
 
+    @asynccontextmanager
+    async def rehearsal(self) -> AsyncIterator[MemoryStore]:
+        """Be the store: nothing of a transaction that is rolled back is ever written."""
+        await trio.lowlevel.checkpoint()
+        yield self
+
     async def size_bytes(self) -> int:
         """Return the sum of all values."""
         await trio.lowlevel.checkpoint()

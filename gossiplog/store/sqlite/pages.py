@@ -58,15 +58,16 @@ class _PageFile:
         self.usable = self.size - reserved if self.size - reserved >= 480 else self.size
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if header or not wal_header else None
         self.count = 0 if self._file is None else -(-os.fstat(self._file).st_size // self.size)
-        # No page belongs to two rows; pages that lead back to each other must not be read without end.
-        self.overflow_left = 4 * self.count
+        # No page belongs to two rows, and few of the numbers that are tried are not those of pages; pages that lead back to each other must
+        # not be read without end.
+        self.overflow_left = 8 * self.count
         self._wal: int | None = None
         # The last frame of each page.
         self._frames: dict[int, int] = {}
         if wal_header:
             self._wal = os.open(wal, os.O_RDONLY | os.O_CLOEXEC)
             self._find_frames(self._wal)
-            self.overflow_left += 4 * len(self._frames)
+            self.overflow_left += 8 * len(self._frames)
 
     def __enter__(self) -> _PageFile:
         return self
@@ -84,6 +85,10 @@ class _PageFile:
             yield data, ahead, 100 if number == 1 else 0
         for number in sorted(self._frames):
             yield self.read(number), b"", 100 if number == 1 else 0
+
+    def has(self, number: int) -> bool:
+        """Whether there is a page of this number."""
+        return 0 < number <= self.count or number in self._frames
 
     def read(self, number: int) -> bytes:
         """Read one page, as it is now; it is short or empty past the end."""
@@ -117,7 +122,8 @@ def _carve(pages: _PageFile, page: bytes, ahead: bytes) -> Iterator[bytes]:
     """Find VALUEs that begin in a page by how they begin.
 
     Each is taken as long as its CBOR says, and as its row says where the bytes before it are those of one: a row that is larger goes on in
-    overflow pages. Neither is known to be whole, so that the search goes on at the next byte.
+    overflow pages, which are looked for where that header is destroyed. None of these is known to be whole, so that the search goes on at
+    the next byte.
     """
     data = page + ahead
     at = data.find(_VALUE_HEAD)
@@ -125,7 +131,10 @@ def _carve(pages: _PageFile, page: bytes, ahead: bytes) -> Iterator[bytes]:
         end = _item_end(data, at)
         if end is not None:
             yield data[at:end]
-        yield from _spilled(pages, page, at)
+        found = list(_spilled(pages, page, at))
+        yield from found
+        if end is None or end > len(page):
+            yield from (value for value in _headless(pages, page, at) if value not in found)
         at = data.find(_VALUE_HEAD, at + 1)
 
 
@@ -139,6 +148,22 @@ def _spilled(pages: _PageFile, page: bytes, at: int) -> Iterator[bytes]:
         size = width + 2 + (kind - 12) // 2
         if end == at and kind >= 12 and pages.usable - 35 < size <= _VALUE_BYTES_MAX:
             yield _read_payload(pages, page, begin, size)[width + 2 :]
+
+
+def _headless(pages: _PageFile, page: bytes, at: int) -> Iterator[bytes]:
+    """Put VALUEs together that begin here and go on elsewhere, though the header of their row is destroyed.
+
+    How much of a row lies in its page follows from its length, which only that header says. So every number of a page behind this place
+    is tried as that of the first overflow page: CBOR says where the VALUE ends then, and a VALUE of that length must have the number there.
+    """
+    for place in range(at + _local_bytes_min(pages.usable) - 6, min(at + pages.usable - 35, len(page)) - 3):
+        number = int.from_bytes(page[place : place + 4])
+        if not pages.has(number):
+            continue
+        value = page[at:place] + _read_overflow(pages, number, _VALUE_BYTES_MAX)
+        end = _item_end(value, 0)
+        if end is not None and any(_local_bytes(pages.usable, width + 2 + end) == place - at + width + 2 for width in range(1, 5)):
+            yield value[:end]
 
 
 def _item_end(data: bytes, at: int) -> int | None:
@@ -187,19 +212,32 @@ def _read_value(pages: _PageFile, data: bytes, start: int) -> bytes | None:
 
 def _read_payload(pages: _PageFile, data: bytes, at: int, size: int) -> bytes:
     """Put a row together that goes on in overflow pages, as far as they lead somewhere."""
-    usable = pages.usable
-    local = size
-    if size > usable - 35:
-        least = (usable - 12) * 32 // 255 - 23
-        local = least + (size - least) % (usable - 4)
-        local = local if local <= usable - 35 else least
-    parts = [data[at : at + local]]
-    left = size - local
-    number = int.from_bytes(data[at + local : at + local + 4]) if left else 0
+    local = _local_bytes(pages.usable, size)
+    if local == size:
+        return data[at : at + local]
+    return data[at : at + local] + _read_overflow(pages, int.from_bytes(data[at + local : at + local + 4]), size - local)
+
+
+def _local_bytes_min(usable: int) -> int:
+    return (usable - 12) * 32 // 255 - 23
+
+
+def _local_bytes(usable: int, size: int) -> int:
+    """How many of the bytes of a row of this size lie in its own page."""
+    if size <= usable - 35:
+        return size
+    least = _local_bytes_min(usable)
+    local = least + (size - least) % (usable - 4)
+    return local if local <= usable - 35 else least
+
+
+def _read_overflow(pages: _PageFile, number: int, left: int) -> bytes:
+    """Read at most so many bytes of what overflow pages hold, from one of them on."""
+    parts = []
     while left > 0 and number and pages.overflow_left > 0:
         pages.overflow_left -= 1
         page = pages.read(number)
-        part = page[4 : min(usable, 4 + left)]
+        part = page[4 : min(pages.usable, 4 + left)]
         if not part:
             break
         parts.append(part)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+import tempfile
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +16,7 @@ from typing import Any, TypeVar
 import trio
 from outcome import Outcome
 
-from ...errors import ClosedError, ReadOnlyLog, SnapshotExpired, StoreError
+from ...errors import ClosedError, ReadOnlyLog, SnapshotExpired, StorageFull, StoreError
 from ...log.application import SyncTransaction
 from ...plan import Plan, run_plan
 from ..base import Durability, Reader, Transaction
@@ -65,7 +67,7 @@ class SqliteStore:
         self._readers = trio.Semaphore(_READERS)
         self._snapshots = trio.Semaphore(_SNAPSHOTS)
         self._expirable: set[_Snapshot] = set()
-        self._wal = beside(path, "-wal")
+        self._wal = beside(file, "-wal")
         self._wal_bytes_max = WAL_BYTES_MAX
         # Held while the write-ahead log is emptied: a snapshot that began meanwhile would prevent it.
         self._emptying = trio.Lock()
@@ -219,6 +221,28 @@ class SqliteStore:
                 with trio.CancelScope(shield=True):
                     await _call(self._path, writer, rollback)
                 raise
+
+    @asynccontextmanager
+    async def rehearsal(self) -> AsyncIterator[SqliteStore]:
+        """Open a copy of this moment for writing; what is said of it names the path."""
+        folder = await trio.to_thread.run_sync(partial(tempfile.TemporaryDirectory, prefix="gossiplog-"))
+        writer: TrioConnection | None = None
+        store: SqliteStore | None = None
+        try:
+            copy = Path(folder.name) / "log"
+            async with self._reader(self._readers) as reader:
+                await _call(self._path, reader, _back_up, copy)
+            writer = await _connect(self._path, copy, Durability.OFF, read_only=False)
+            topic = await _call(self._path, writer, check_log, self._path, self._topic, True)
+            store = SqliteStore(self._path, copy, topic, writer, None)
+            yield store
+        finally:
+            with trio.CancelScope(shield=True):
+                if store is not None:
+                    await store._close_readers()
+                if writer is not None:
+                    await writer.close()
+                await trio.to_thread.run_sync(folder.cleanup)
 
     async def size_bytes(self) -> int:
         """Return the size of the file and its write-ahead log."""
@@ -404,6 +428,16 @@ def _begin_snapshot(db: sqlite3.Connection, cache_kib: int) -> None:
     db.execute("BEGIN")
     # SQLite takes the snapshot at the first read.
     db.execute("SELECT id FROM gossiplog_log").fetchone()
+
+
+def _back_up(db: sqlite3.Connection, copy: Path) -> None:
+    """Copy all pages as they are, damaged ones too."""
+    try:
+        with contextlib.closing(sqlite3.connect(copy)) as target:
+            db.backup(target)
+    except (sqlite3.Error, OSError) as error:
+        hint = "set TMPDIR to a folder with more space; the log was left as it was"
+        raise StorageFull(f"no copy of the log can be made in {copy.parent}: {error}", hint=hint) from error
 
 
 def _end_snapshot(db: sqlite3.Connection) -> None:

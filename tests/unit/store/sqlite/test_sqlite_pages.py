@@ -8,6 +8,7 @@ from damage_support import Pages
 from log_support import make, opened
 
 from gossiplog.entry import Entry
+from gossiplog.store.sqlite import pages as pages_module
 from gossiplog.store.sqlite.pages import scan_values
 
 
@@ -52,3 +53,41 @@ async def test_a_write_ahead_log_alone_has_entries(tmp_path: Path) -> None:
         await log.insert_many([entry.value for entry in entries])
         (tmp_path / "alone.db-wal").write_bytes((tmp_path / "app.db-wal").read_bytes())
     assert {entry.value for entry in entries} <= set(scan_values(tmp_path / "alone.db"))
+
+
+@pytest.mark.parametrize("bytes_each", [4_500, 30_000, 200_000])
+async def test_large_entries_are_put_together_though_the_headers_of_their_rows_are_destroyed(tmp_path: Path, bytes_each: int) -> None:
+    """What says how long a row is, and so where its page has the number of the next, is noise: the VALUE's own form tells both."""
+    random = Random(bytes_each)
+    entries: list[Entry] = []
+    for number in range(30):
+        data = random.randbytes(random.randint(bytes_each // 2 + 2_000, bytes_each))
+        entries.append(make({"number": number, "data": data} if number % 2 else [[byte] for byte in data[:3_000]], entries[-1:]))
+    await log_of(tmp_path / "app.db", entries)
+    pages = Pages(tmp_path / "app.db")
+    for entry in entries:
+        at = bytes(pages.data).index(entry.value[:300])
+        pages.data[at - 4 : at] = b"\xff" * 4
+    pages.write()
+    assert {entry.value for entry in entries} <= set(scan_values(tmp_path / "app.db"))
+
+
+async def test_a_large_entry_is_read_for_nothing_where_pages_lead_nowhere(tmp_path: Path) -> None:
+    """Numbers of pages that lead in circles are followed a bounded number of times."""
+    path = tmp_path / "hostile.db"
+    await log_of(path, [make("one")])
+    value = make({"data": b"x" * 20_000}).value
+    size = 4_096
+    page = (value[:600] + (2).to_bytes(4) * size)[:size]
+    path.write_bytes(path.read_bytes()[: 2 * size] + b"".join([(3).to_bytes(4) + page[4:]] * 50))
+    reads, read_file = 0, pages_module._PageFile.read_file
+
+    def counted(self: pages_module._PageFile, number: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return read_file(self, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages_module._PageFile, "read_file", counted)
+        assert all(found != value for found in scan_values(path))
+    assert reads <= 10 * 52
