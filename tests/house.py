@@ -62,7 +62,7 @@ PRIVATE_ALLOWED = {
     "store/sqlite/connection.py": "aiosqlite's queue and thread have no public name",
     "codec/link.py": "multiformats' CID has no public way to be made without checking twice",
     "testnet/nest.py": "the os has no public name for the end of a forked process that runs nothing of its parent's",
-    "replica/care.py": "a replica copies from the store of another replica, of its own class",
+    "replica/log.py": "a replica copies from the store of another replica, of its own class",
 }
 """Files that use another's private names, and why."""
 LINES_MAX = 700

@@ -24,10 +24,9 @@ from typing import Any, NoReturn
 from ..errors import DecodeError
 from .javascript import SAFE_INTEGER_MAX, reserved_map
 from .link import UnknownLink, check_cid, link_from_bytes
-from .pcf_encode import APPEND_DEPTH_MAX, encode
+from .pcf_encode import encode
 
 __all__ = [
-    "APPEND_DEPTH_MAX",
     "DEPTH_MAX",
     "NotPortable",
     "TooDeep",

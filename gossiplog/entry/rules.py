@@ -13,13 +13,12 @@ from collections.abc import Iterable
 
 from ..codec.clock import CLOCK_MAX
 from ..codec.framing import VALUE_BYTES_MAX
-from ..codec.pcf import APPEND_DEPTH_MAX, DEPTH_MAX
+from ..codec.pcf import DEPTH_MAX
 from ..errors import DecodeError, LocalProtocolError
 from .message_id import clock_of
 
 __all__ = [
     "CLOCK_MAX",
-    "NESTING_DEFAULT",
     "NESTING_MAX",
     "PARENTS_MAX",
     "SNAPSHOT_CODEC",
@@ -40,8 +39,6 @@ VALUE_BYTES_LIMIT = VALUE_BYTES_MAX
 PARENTS_MAX = 16_384
 NESTING_MAX = DEPTH_MAX
 """Levels of arrays and maps in a payload."""
-NESTING_DEFAULT = APPEND_DEPTH_MAX
-"""The same in an append of ours."""
 TOPIC_CHARS_MAX = 128
 SNAPSHOT_CODEC = "canvas-snapshot"
 """Of entries that nobody signs: an application's state at the beginning of a log, as 0.16.1 of the reference makes it."""

@@ -14,6 +14,7 @@ from ..entry.message import Entry
 from ..entry.message_id import ID_CHARS, decode_id, encode_id, is_prefix
 from ..entry.rules import next_clock
 from ..errors import AmbiguousId, DecodeError, NotFound, SnapshotExpired
+from ..log.access import Void
 from ..log.ancestry import AncestorQuery, AncestorWalk, children, position
 from ..log.page import is_last_page
 from ..log.requests import (
@@ -68,14 +69,16 @@ class Moment:
 
 
 class LogReader:
-    """The half of `GossipLog` that changes nothing.
+    """The half of a `Replica` that changes nothing.
 
     Ids are strings of 32 characters, keys the same in 20 bytes. Where a method takes an id, an unknown one raises NotFound and a
     malformed one DecodeError. Each call reads one snapshot; a cancelled one does nothing.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, void: Void) -> None:
         self._store = store
+        # What the access rule refused: readers find it in the quarantine.
+        self._void = void
         self._sketches = SketchKeeper(store)
 
     @property
@@ -334,7 +337,7 @@ class LogReader:
 
     async def run(self, plan: Plan[T]) -> T:
         """Run a plan that reads, on one snapshot, in one hop."""
-        return await self._store.read(plan)
+        return await self._store.read(self._void.complete(plan) if self._void else plan)
 
     def snapshot(self, *, may_expire: bool = False) -> Block[Reader]:
         """Hold one state of the log for any number of plans. Keep it short: nothing later than it can be tidied up in a file.

@@ -66,7 +66,6 @@ class Writer:
         commits: How long each commit took.
         failures: Commits that the store failed, by the name of the error.
         failure: The last of these, with its time of `time.monotonic`; None after a commit that went well.
-        void: What the access rule refused.
     """
 
     def __init__(
@@ -75,13 +74,14 @@ class Writer:
         *,
         applications: Applications,
         rule: AccessRule | None,
+        void: Void,
         value_bytes_max: int,
         on_commit: Callable[[Committed], None],
     ) -> None:
         self._store = store
         self._applications = applications
         self._rule = rule
-        self.void = Void()
+        self._void = void
         self._value_bytes_max = value_bytes_max
         self._on_commit = on_commit
         self.commits = Timings()
@@ -261,7 +261,7 @@ class Writer:
 
     def _finish(self, committed: Committed, missed: Missed, began: float) -> None:
         """Note a commit, and report it."""
-        for entry, reason in self.void.take_news():
+        for entry, reason in self._void.take_news():
             logger.info("entry %s of %s refused: %s", entry.id, entry.author, reason)
         self._applications.note(missed)
         self.commits.add(time.monotonic() - began)
@@ -280,7 +280,7 @@ class Writer:
             topic=self._store.topic,
             now=time.time(),
             rule=self._rule,
-            void=self.void,
+            void=self._void,
             value_bytes_max=self._value_bytes_max,
             versions=self._applications.versions,
         )

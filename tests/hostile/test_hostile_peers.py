@@ -120,7 +120,7 @@ async def test_entries_as_large_as_a_frame_are_refused(server: Server) -> None:
             await connection.wait_ended()
 
 
-async def test_orphans_are_neither_buffered_nor_penalised_and_start_one_sync_at_a_time(server: Server) -> None:
+async def test_orphans_are_not_penalised_and_start_one_sync_at_a_time(server: Server) -> None:
     running = most = sessions = 0
 
     async def stall(connection: Connection, stream: Stream) -> None:

@@ -16,7 +16,7 @@ from ..migrate import load_migrations
 from .beside import Surroundings, beside, look, read_plain
 from .lock import is_held_elsewhere
 
-__all__ = ["readable"]
+__all__ = ["back_up", "readable"]
 
 
 @contextlib.contextmanager
@@ -41,6 +41,24 @@ def readable(path: Path, *, copies_older: bool = True) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="gossiplog-") as folder:
         yield _copy(found, Path(folder))
+
+
+def back_up(db: sqlite3.Connection, copy: Path) -> None:
+    """Copy all pages as they are, damaged ones too.
+
+    Args:
+        db: Open for reading, on what is whole.
+        copy: A path at which nothing lies.
+
+    Raises:
+        StorageFull: There is no room for a copy.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect(copy)) as target:
+            db.backup(target)
+    except (sqlite3.Error, OSError) as error:
+        hint = "set TMPDIR to a folder with more space; the log was left as it was"
+        raise StorageFull(f"no copy of the log can be made in {copy.parent}: {error}", hint=hint) from error
 
 
 def _copy(found: Surroundings, folder: Path) -> Path:

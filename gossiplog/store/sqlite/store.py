@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sqlite3
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 import trio
 from outcome import Outcome
 
-from ...errors import ClosedError, ReadOnlyLog, SnapshotExpired, StorageFull, StoreError
+from ...errors import ClosedError, ReadOnlyLog, SnapshotExpired, StoreError
 from ...log.application import SyncTransaction
 from ...plan import Plan, run_plan
 from ..base import Durability, Reader, Transaction
@@ -29,6 +28,7 @@ from .connection import TrioConnection
 from .errors import Translating
 from .file import BUSY_TIMEOUT_S, READER_CACHE_KIB, SESSION_CACHE_KIB, check_file, check_log, connect, create_log, is_blank, place_to_read
 from .lock import WriterLock
+from .reading import back_up
 from .transaction import begin, commit, in_transaction, rollback, write
 
 __all__ = ["SqliteStore"]
@@ -231,7 +231,7 @@ class SqliteStore:
         try:
             copy = Path(folder.name) / "log"
             async with self._reader(self._readers) as reader:
-                await _call(self._path, reader, _back_up, copy)
+                await _call(self._path, reader, back_up, copy)
             writer = await _connect(self._path, copy, Durability.OFF, read_only=False)
             topic = await _call(self._path, writer, check_log, self._path, self._topic, True)
             store = SqliteStore(self._path, copy, topic, writer, None)
@@ -428,16 +428,6 @@ def _begin_snapshot(db: sqlite3.Connection, cache_kib: int) -> None:
     db.execute("BEGIN")
     # SQLite takes the snapshot at the first read.
     db.execute("SELECT id FROM gossiplog_log").fetchone()
-
-
-def _back_up(db: sqlite3.Connection, copy: Path) -> None:
-    """Copy all pages as they are, damaged ones too."""
-    try:
-        with contextlib.closing(sqlite3.connect(copy)) as target:
-            db.backup(target)
-    except (sqlite3.Error, OSError) as error:
-        hint = "set TMPDIR to a folder with more space; the log was left as it was"
-        raise StorageFull(f"no copy of the log can be made in {copy.parent}: {error}", hint=hint) from error
 
 
 def _end_snapshot(db: sqlite3.Connection) -> None:
