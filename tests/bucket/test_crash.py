@@ -1,0 +1,197 @@
+"""A publisher that is killed before any write, and one that is killed at any moment: nothing is lost, and nothing is left to clean up."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from log_support import SIGNERS, TOPIC, make
+
+import gossiplog
+from gossiplog import blocking
+from gossiplog.bucket import publish
+from gossiplog.bucket.folder import Folder
+from gossiplog.bucket.kept import Kept
+from gossiplog.bucket.reading import read_tile
+from gossiplog.entry import Entry
+from gossiplog.tlog import parse_checkpoint, publisher_of
+
+OURS = publisher_of(SIGNERS[0])
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing that would clean up may run."""
+
+
+class KilledFolder(Folder):
+    """A folder whose process ends before its n-th change."""
+
+    def __init__(self, root: Path, changes: int) -> None:
+        super().__init__(root)
+        self.changes = changes
+
+    def _count(self) -> None:
+        self.changes -= 1
+        if self.changes < 0:
+            raise Killed
+
+    async def write(self, path: str, data: bytes) -> None:
+        self._count()
+        await super().write(path, data)
+
+    async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
+        self._count()
+        return await super().swap(path, data, expected)
+
+    async def remove(self, paths: list[str]) -> None:  # type: ignore[override]
+        self._count()
+        await super().remove(paths)
+
+
+def killed(error: BaseException) -> bool:
+    return isinstance(error, Killed) or (isinstance(error, BaseExceptionGroup) and any(map(killed, error.exceptions)))
+
+
+async def assert_readable(bucket: Path, entries: list[Entry], sizes: set[int]) -> int:
+    """Whatever a reader sees is whole: a beginning of the publisher's order, of a size that a call had come to."""
+    async with gossiplog.open(":memory:", topic=TOPIC) as reader:
+        taken = (await reader.sync(bucket)).taken
+        assert taken.faults == []
+        size = await reader.count()
+        assert size in sizes
+        assert {entry.value async for entry in reader.iterate()} == {entry.value for entry in entries[:size]}
+    return size
+
+
+def live_objects(bucket: Path) -> set[str]:
+    """All objects but those that nobody refers to any more because they are to be removed with the next new entry."""
+    return {str(path.relative_to(bucket)) for path in bucket.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize("first", [0, 200, 4_000])
+async def test_killed_before_any_write(bucket: Path, tmp_path: Path, first: int) -> None:
+    entries = [make(n) for n in range(first + 301)]
+    changes = 0
+    while True:
+        place, location = bucket / str(changes), tmp_path / f"{changes}.db"
+        async with gossiplog.open(location, topic=TOPIC, signer=SIGNERS[0], durability="off") as log:
+            await log.insert_many([entry.value for entry in entries[:first]])
+            if first:
+                await log.publish(place)
+            await log.insert_many([entry.value for entry in entries[first : first + 300]])
+            was_killed = False
+            try:
+                await publish(log, KilledFolder(place, changes), SIGNERS[0])
+            except BaseException as error:
+                if not killed(error):
+                    raise
+                was_killed = True
+            if (place / OURS / "head").exists():
+                await assert_readable(place, entries, {first, first + 300})
+            await log.insert_many([entries[-1].value])
+            published = await log.publish(place)
+            assert (published.size, published.origin) == (first + 301, f"{TOPIC}/{OURS}/1")
+            assert await assert_readable(place, entries, {first + 301}) == first + 301
+            assert not list((place / OURS / "drafts").iterdir())
+            partial = [name for name in live_objects(place) if "/tile/" in name and ".p/" in name]
+            full = {name for name in live_objects(place) if ".p/" not in name}
+            assert [name for name in partial if name.partition(".p/")[0] in full] == [], "what is full now has no partial object left"
+            assert len([name for name in live_objects(place) if "/values/" in name and ".p/" in name]) <= 2
+            signed = Kept.beside(log).signed(OURS)
+            assert signed is not None
+            sizes = [step.checkpoint.size for step in signed.steps]
+            assert sizes == sorted(set(sizes))
+        if not was_killed:
+            assert changes > 5
+            break
+        changes += 1
+
+
+async def test_killed_after_its_log_was_put_back_it_begins_a_new_generation(bucket: Path, tmp_path: Path) -> None:
+    entries = [make(n) for n in range(20)]
+    async with gossiplog.open(tmp_path / "a.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as log:
+        await log.insert_many([entry.value for entry in entries])
+        with pytest.RaisesGroup(Killed, flatten_subgroups=True, allow_unwrapped=True):
+            await publish(log, KilledFolder(bucket, 4), SIGNERS[0])
+    (tmp_path / "a.db").unlink()
+    async with gossiplog.open(tmp_path / "a.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as log:
+        await log.insert_many([entry.value for entry in reversed(entries)])
+        assert (await log.publish(bucket)).origin == f"{TOPIC}/{OURS}/2"
+    await assert_readable(bucket, entries, {20})
+
+
+async def test_a_tree_that_grows_while_it_is_read_is_read_whole(
+    log: gossiplog.GossipLog, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await log.publish(bucket)
+    reads = 0
+
+    async def grow_first(storage: Folder, prefix: str, tile: object) -> bytes:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            for _ in range(3):
+                await log.append_many([{"more": n} for n in range(20)])
+                await log.publish(bucket)
+        return await read_tile(storage, prefix, tile)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("gossiplog.bucket.reading.read_tile", grow_first)
+    async with gossiplog.open(":memory:", topic=TOPIC) as theirs:
+        taken = (await theirs.sync(bucket)).taken
+        assert (taken.faults, await theirs.count()) == ([], 760)
+
+
+_WORKER = """
+import sys, itertools, trio, gossiplog
+from log_support import SIGNERS, TOPIC
+
+async def main():
+    async with gossiplog.open(sys.argv[1], topic=TOPIC, signer=SIGNERS[int(sys.argv[3])], durability="off") as log:
+        print("ready", flush=True)
+        for n in itertools.count():
+            await log.append_many([{"n": n, "k": k} for k in range(40)])
+            await log.sync(sys.argv[2])
+
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_500_times(bucket: Path, tmp_path: Path) -> None:
+    support = str(Path(__file__).parents[1] / "support")
+    environment = os.environ | {"PYTHONPATH": support}
+    chance = random.Random(int(os.environ.get("SEED", "1")))
+    for turn in range(500):
+        number = turn % 2
+        location = tmp_path / f"{number}.db"
+        process = subprocess.Popen(
+            [sys.executable, "-c", _WORKER, str(location), str(bucket), str(number)], stdout=subprocess.PIPE, env=environment
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(chance.random() * 0.15)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    with (
+        blocking.open(tmp_path / "0.db", topic=TOPIC, signer=SIGNERS[0]) as one,
+        blocking.open(tmp_path / "1.db", topic=TOPIC, signer=SIGNERS[1]) as other,
+    ):
+        for _ in range(2):
+            for log in (one, other):
+                done = log.sync(bucket)
+                assert done.taken.faults == []
+                assert all(each.is_complete and not each.rejected and not each.left_out for each in done.taken.publishers)
+        assert one.root() == other.root()
+        assert one.fsck().problems == 0
+        for log, signer in ((one, SIGNERS[0]), (other, SIGNERS[1])):
+            folder = bucket / publisher_of(signer)
+            assert parse_checkpoint((folder / "head").read_bytes())[1].size == log.count()
+            assert not list((folder / "drafts").iterdir())
+            assert [path.name for path in folder.iterdir() if path.is_dir()].count("2") == 0, "no new generation was begun"
+    report = blocking.clone(bucket, tmp_path / "clone.db")
+    assert report.faults == []
