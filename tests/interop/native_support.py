@@ -1,4 +1,4 @@
-"""Peers in Go and Rust: go-libp2p and rust-libp2p with their pubsubs, built once and kept outside of the tree."""
+"""Programs in Go and Rust, built once and kept outside of the tree: peers of libp2p with their pubsubs, and Go's transparency logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["build_go", "build_rust"]
+__all__ = ["build_go", "build_rust", "build_tlog"]
 
 _FOLDER = Path(__file__).parent
 _TOOLCHAINS = (Path("/usr/local/go/bin"), Path.home() / ".cargo" / "bin")
@@ -21,6 +21,12 @@ def build_go() -> str:
     """Return the path of the program in Go; skip the tests where there is no Go."""
     go = _tool("go")
     return _build("go", [go, "build", "-o", "peer", "."], "peer", {"CGO_ENABLED": "0"})
+
+
+def build_tlog() -> str:
+    """Return the path of the program with Go's libraries for transparency logs; skip the tests where there is no Go."""
+    go = _tool("go")
+    return _build("tlog", [go, "build", "-o", "verify", "."], "verify", {"CGO_ENABLED": "0"})
 
 
 def build_rust(*, is_optimized: bool = False) -> str:
