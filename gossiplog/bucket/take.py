@@ -21,6 +21,7 @@ from ..entry.validation import Outcome
 from ..errors import BucketError, DecodeError, LocalProtocolError
 from ..log.requests import ReadLeaves
 from ..plan import ask
+from ..tasks.nursery import open_service_nursery
 from ..tlog import Checkpoint, Tiles, parse_checkpoint
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import leaf_hash, root_of
@@ -193,6 +194,23 @@ async def find_topic(storage: Storage) -> str:
     raise LocalProtocolError(message, hint="`gossiplog publish LOG URL` publishes a log")
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Entries of one segment, in their order.
+
+    Attributes:
+        entries: Proved, and not verified.
+        end: The leaf up to which all is dealt with after this batch, if it is the last; the first leaf of the hole, if there is a fault.
+        fault: Kind and reason, if the segment ends here.
+        is_last: Whether it is the segment's last.
+    """
+
+    entries: list[Entry]
+    end: int
+    fault: tuple[str, str] | None = None
+    is_last: bool = False
+
+
 class _Taker:
     """One publisher's log, read on from where it was left."""
 
@@ -205,6 +223,7 @@ class _Taker:
         self._report = TakenFrom(f"did:key:{publisher}")
         self._hole: int | None = None
         self._topic = log.topic
+        self._has_known = True
 
     async def run(self, tell: Callable[[int, int], None]) -> TakenFrom:
         last: bytes | None = None
@@ -253,21 +272,31 @@ class _Taker:
         try:
             await drive(self._storage, prefix, tiles.open())
             is_consistent = await self._compare(tiles, prefix, checkpoint, note)
+            goes_on = is_consistent and state is not None and state.origin == origin and state.size <= checkpoint.size
+            if goes_on and state is not None:
+                # What was taken last may have been of another tree, if there are two.
+                goes_on = state.root == await drive(self._storage, prefix, tiles.root_at(state.size))
         except (DecodeError, BucketError) as error:
             self._fault("missing" if isinstance(error, MissingObject) else "damaged", str(error))
             return
-        goes_on = is_consistent and state is not None and state.origin == origin
         start = state.taken if goes_on and state is not None else 0
         state = self._states[self._publisher] = TakenState(origin, checkpoint.size, checkpoint.root, start)
         self._hole = None
-        first = start // SEGMENT_WIDTH
-        for number in range(first, -(-checkpoint.size // SEGMENT_WIDTH)):
-            await self._take_segment(tiles, prefix, number, start)
-            end = min(checkpoint.size, (number + 1) * SEGMENT_WIDTH)
-            state.taken = end if self._hole is None else self._hole
+        send, receive = trio.open_memory_channel[_Batch](_AHEAD)
+        async with open_service_nursery() as nursery, receive:
+            nursery.start_soon(self._read, tiles, prefix, start, send)
+            async for batch in receive:
+                await self._insert(batch.entries)
+                if batch.fault is not None:
+                    self._fault(*batch.fault)
+                    self._hole = batch.end if self._hole is None else self._hole
+                elif batch.is_last:
+                    state.taken = batch.end if self._hole is None else self._hole
+                    await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, self._states)
+                    tell(batch.end, checkpoint.size)
+        if self._hole is not None:
+            state.taken = self._hole
             await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, self._states)
-            tiles.forget()
-            tell(end, checkpoint.size)
         if checkpoint.size == 0:
             await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, self._states)
         report.is_complete = self._hole is None
@@ -304,26 +333,30 @@ class _Taker:
         await trio.to_thread.run_sync(self._kept.keep_seen, checkpoint, note)
         return True
 
-    async def _take_segment(self, tiles: Tiles, prefix: str, number: int, start: int) -> None:
-        """Take a segment's VALUEs from a leaf on. One that is missing or damaged leaves a hole, from which the next call begins."""
-        base = number * SEGMENT_WIDTH
-        width = min(SEGMENT_WIDTH, tiles.size - base)
-        waiting: list[Entry] = []
-        size = 0
-        try:
-            blocks = range(base // TILE_WIDTH, (base + width) // TILE_WIDTH)
-            await drive(self._storage, prefix, tiles.read({(1, block // TILE_WIDTH) for block in blocks}))
-            async with aclosing(self._proved(tiles, prefix, number, width, start)) as proved:
-                async for entries in proved:
-                    waiting += entries
-                    size += sum(len(entry.value) for entry in entries)
-                    if size >= _BATCH_BYTES:
-                        await self._insert(waiting)
-                        waiting, size = [], 0
-        except (DecodeError, BucketError) as error:
-            self._fault("missing" if isinstance(error, MissingObject) else "damaged", str(error))
-            self._hole = max(base, start) if self._hole is None else self._hole
-        await self._insert(waiting)
+    async def _read(self, tiles: Tiles, prefix: str, start: int, send: trio.MemorySendChannel[_Batch]) -> None:
+        """Read and prove what comes from a leaf on, while what came before is inserted; what is missing or damaged is passed over."""
+        async with send:
+            for number in range(start // SEGMENT_WIDTH, -(-tiles.size // SEGMENT_WIDTH)):
+                base = number * SEGMENT_WIDTH
+                end = min(tiles.size, base + SEGMENT_WIDTH)
+                waiting: list[Entry] = []
+                size = 0
+                try:
+                    blocks = range(base // TILE_WIDTH, end // TILE_WIDTH)
+                    await drive(self._storage, prefix, tiles.read({(1, block // TILE_WIDTH) for block in blocks}))
+                    async with aclosing(self._proved(tiles, prefix, number, end - base, start)) as proved:
+                        async for entries in proved:
+                            waiting += entries
+                            size += sum(len(entry.value) for entry in entries)
+                            if size >= _BATCH_BYTES:
+                                await send.send(_Batch(waiting, end))
+                                waiting, size = [], 0
+                except (DecodeError, BucketError) as error:
+                    kind = "missing" if isinstance(error, MissingObject) else "damaged"
+                    await send.send(_Batch(waiting, max(base, start), (kind, str(error))))
+                else:
+                    await send.send(_Batch(waiting, end, is_last=True))
+                tiles.forget()
 
     async def _proved(self, tiles: Tiles, prefix: str, number: int, width: int, start: int) -> AsyncGenerator[list[Entry], None]:
         """Yield the entries of a segment, a frame at a time, that are those of the tree; the first wrong frame ends it."""
@@ -345,13 +378,16 @@ class _Taker:
         if not entries:
             return
         report = self._report
-        known = await self._log.run(ask(ReadLeaves([entry.key for entry in entries])))
+        # Looking up costs less than verifying once more, and is of no use in a log that has none of them.
+        known = await self._log.run(ask(ReadLeaves([entry.key for entry in entries]))) if self._has_known else {}
         missing = [entry for entry in entries if entry.key not in known]
         report.known += len(entries) - len(missing)
+        self._has_known = len(missing) < len(entries)
         for entry, verdict in zip(missing, await self._log.insert_many([entry.value for entry in missing]), strict=True):
             if verdict.accepted:
                 report.entries += verdict.is_new
                 report.known += not verdict.is_new
+                self._has_known = self._has_known or not verdict.is_new
                 continue
             report.rejected += verdict.outcome is Outcome.REJECT
             report.left_out += verdict.outcome is not Outcome.REJECT

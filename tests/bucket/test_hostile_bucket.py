@@ -234,3 +234,13 @@ async def test_a_drafts_folder_that_is_a_link_costs_nobody_a_file(log: GossipLog
     (bucket / OURS / "drafts").symlink_to(tmp_path / "mine")
     await log.publish(bucket)
     assert (tmp_path / "mine" / "precious").read_text() == "mine"
+
+
+async def test_after_a_fork_nothing_of_either_tree_is_passed_over(bucket: Path, tmp_path: Path) -> None:
+    one, other = [make(n) for n in range(400)], [make(-n) for n in range(1, 321)]
+    counts = []
+    for entries in (one[:300], other, one):
+        shutil.rmtree(bucket, ignore_errors=True)
+        write_tree(bucket, entries)
+        counts.append((await take(bucket, tmp_path / "ours.db"))[1])
+    assert counts == [300, 620, 720]
