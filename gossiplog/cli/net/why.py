@@ -31,7 +31,8 @@ def why(
     """Say why an entry is not at a server, or how it came there.
 
     URL is what `gossiplog serve` prints, and ENTRY a full id. PEER is a peer that has the entry or, if the server has it, a peer that lacks
-    it: the URL of another server, which is asked as well, or a peer's id, as `gossiplog peers` prints it. The token for URL goes to URL alone.
+    it: the URL of another server, which is asked as well, or a peer's id, as `gossiplog peers` prints it. The token for URL goes to no
+    other server.
 
     The server can tell more if it keeps facts (`serve --dashboard` or --facts). The exit code is 0 if the entry is there and nothing keeps
     it from PEER, otherwise 7.
