@@ -1,0 +1,103 @@
+"""What 0.16.1 of the reference keeps and serves, and we do not take: nobody is blamed for it, and it is told once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hostile_client import muxed, push
+from network_support import fetch, memory_log, signer, until_count, until_equal, until_has
+from snapshot_support import SCHEMES, SNAPSHOT, SNAPSHOT_TOPIC
+
+from gossiplog.codec import pcf_encode
+from gossiplog.entry import Entry, decode_id, sign_entry, validate
+from gossiplog.net.hub.server import listen
+from gossiplog.web import make_http
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+FORMS_TOPIC = "interop.test"
+
+
+def unserved_forms() -> list[Entry]:
+    """Entries that 0.16.1 serves and 0.13.14 cannot."""
+    cases = [case for name in ("envelope", "forms") for case in json.loads((VECTORS / f"ref-0.16.1-{name}.json").read_text())["cases"]]
+    values = [
+        (case["js0161"]["id"], bytes.fromhex(case["value"]))
+        for case in cases
+        if (case["js0161"] or {}).get("served") == "same" and (case["js01314"] or {}).get("served") != "same"
+    ]
+    portable = [(id, value) for id, value in values if validate(value, topic=FORMS_TOPIC).rule == "portable"]
+    return [Entry(decode_id(id), value) for id, value in portable]
+
+
+def reasons(caplog: pytest.LogCaptureFixture, rule: str) -> list[str]:
+    said = [vars(record)["fields"] for record in caplog.records if vars(record).get("event") == "entry not taken"]
+    return [fields["reason"] for fields in said if fields["rule"] == rule]
+
+
+async def test_who_passes_on_forms_of_the_newer_reference_is_not_banned() -> None:
+    forms = unserved_forms()
+    assert len(forms) > 5
+    async with memory_log(1, FORMS_TOPIC) as log, log.listen("127.0.0.1:0") as hub, muxed(hub) as connection:
+        stream = await connection.open_stream([f"/canvas/v1/{FORMS_TOPIC}/push"])
+        await push(stream, [*forms, *forms])
+        good = sign_entry(signer(2), FORMS_TOPIC, 1, [], pcf_encode.encode("good"))
+        await push(stream, [good])
+        await until_has(log, [good])
+        assert await log.count() == 1
+        assert (await fetch(hub, "/api/peers")).json["bans"] == []
+
+
+async def test_a_snapshot_is_left_alone_and_told_once_with_what_to_switch_on(caplog: pytest.LogCaptureFixture) -> None:
+    children = [sign_entry(signer(2), SNAPSHOT_TOPIC, 1, [SNAPSHOT.key], pcf_encode.encode(number)) for number in range(8)]
+    async with memory_log(1, SNAPSHOT_TOPIC) as log, log.listen("127.0.0.1:0") as hub, muxed(hub) as connection:
+        stream = await connection.open_stream([f"/canvas/v1/{SNAPSHOT_TOPIC}/push"])
+        caplog.set_level("INFO", "gossiplog")
+        for _ in range(4):
+            await push(stream, [SNAPSHOT, *children])
+        good = sign_entry(signer(2), SNAPSHOT_TOPIC, 1, [], pcf_encode.encode("good"))
+        await push(stream, [good])
+        await until_has(log, [good])
+        assert await log.count() == 1
+        (reason,) = reasons(caplog, "scheme")
+        assert "GOSSIPLOG_SCHEMES=canvas-snapshot" in reason
+
+
+async def test_logs_with_a_snapshot_meet_at_a_hub_and_by_http() -> None:
+    async with (
+        memory_log(1, SNAPSHOT_TOPIC, schemes=SCHEMES) as one,
+        memory_log(2, SNAPSHOT_TOPIC, schemes=SCHEMES) as two,
+        memory_log(3, SNAPSHOT_TOPIC, schemes=SCHEMES) as three,
+        one.listen("127.0.0.1:0") as hub,
+    ):
+        await two.insert(SNAPSHOT.value)
+        child = await two.append("child")
+        async with two.connect(hub.urls[0]), three.connect(hub.urls[0]):
+            await until_count(three, 2)
+            assert (await fetch(hub, f"/api/ancestors/{child.id}")).json == []
+            grandchild = await three.append("grandchild")
+            await until_has(two, [grandchild])
+        await until_equal(one, two, three)
+        shown = (await fetch(hub, f"/api/messages/{SNAPSHOT.id}")).json
+        assert (shown["message"]["clock"], shown["signature"]["publicKey"]) == (0, "")
+        assert [each["id"] for each in (await fetch(hub, "/api/messages")).json] == [SNAPSHOT.id, child.id, grandchild.id]
+
+
+async def test_topics_with_colons_have_paths_of_their_own() -> None:
+    topics = ["app.example.com:v1", "app.example.com:v1:x", "app.example.com"]
+    async with (
+        memory_log(1, topics[0]) as first,
+        memory_log(2, topics[1]) as second,
+        memory_log(3, topics[2]) as third,
+        listen([first, second, third], "127.0.0.1:0", make_http=make_http) as hub,
+    ):
+        logs = dict(zip(topics, (first, second, third), strict=True))
+        for topic, log in logs.items():
+            entry = await log.append(topic)
+            for path in (topic, quote(topic, safe="")):
+                assert (await fetch(hub, f"/{path}/api/clock")).json == {"clock": 2, "parents": [entry.id]}
+            async with memory_log(4, topic) as client, client.connect(f"ws://127.0.0.1:{hub.port}/{topic}"):
+                await until_has(client, [entry])
+                await until_has(log, [await client.append("back")])
