@@ -1,11 +1,11 @@
-"""Small pieces cost few steps of tasks: what is read is handed on in the reader's step, and one task writes for all connections."""
+"""Small pieces are soon where they go: what is read is handed on in the reader's step, and one task writes for all connections."""
 
-from collections import Counter
 from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
 import trio
+from busy_loop import busy_neighbour
 from muxer_support import echo, muxed_pair, tcp_pair
 from trio.testing import wait_all_tasks_blocked
 
@@ -19,36 +19,37 @@ from gossiplog.net.transport.yamux import WINDOW_BYTES
 from gossiplog.pubsub.types import PeerId
 
 
-class Steps(trio.abc.Instrument):
-    """Counts the steps of tasks by the names of their functions."""
-
-    def __init__(self):
-        self.of = Counter()
-
-    def before_task_step(self, task):
-        self.of[task.name.rpartition(".")[2]] += 1
-
-
-async def test_what_is_handed_on_wakes_no_task_of_the_stream():
-    taken, ends, steps = [], [], Steps()
+async def rounds_until_taken(take_all):
+    """In how many rounds of a busy event loop a piece is taken by a handler, at best."""
+    taken, waited = [], []
 
     async def read(connection, stream):
-        ends.append(await stream.hand_on(lambda data: not taken.append(data)))
+        await take_all(stream, taken)
 
-    async with muxed_pair({}, {"/read": read}) as (client, _):
+    async with muxed_pair({}, {"/read": read}) as (client, _), busy_neighbour(0.002) as rounds:
         stream = await client.open_stream(["/read"])
-        await wait_all_tasks_blocked()
-        trio.lowlevel.add_instrument(steps)
-        for number in range(20):
+        for number in range(30):
+            before = rounds()
             await stream.send_all(b"%d" % number)
-            await wait_all_tasks_blocked()
-        trio.lowlevel.remove_instrument(steps)
-        assert taken == [b"%d" % number for number in range(20)]
-        assert steps.of["_read"] >= 20
-        assert not steps.of["_serve_stream"]
+            while len(taken) <= number:
+                await trio.lowlevel.checkpoint()
+            waited.append(rounds() - before)
+        assert taken == [b"%d" % number for number in range(30)]
         stream.close_sending()
-        await wait_all_tasks_blocked()
-        assert ends == [False]
+    return min(waited)
+
+
+async def test_what_is_handed_on_is_taken_a_round_earlier_than_what_is_received():
+    """It wakes no task of the stream: the reader's step takes it."""
+
+    async def hand_on(stream, taken):
+        assert not await stream.hand_on(lambda data: not taken.append(data))
+
+    async def receive(stream, taken):
+        while data := await stream.receive_some():
+            taken.append(data)
+
+    assert await rounds_until_taken(hand_on) < await rounds_until_taken(receive)
 
 
 async def test_what_is_handed_on_waits_while_its_taker_wants_no_more():
@@ -156,37 +157,60 @@ async def websockets(left, right):
     return ends["client"], ends["server"]
 
 
+class Deaf(TcpStream):
+    """An end that reads nothing until its event is set."""
+
+    __slots__ = ("may_read",)
+
+    async def receive_some(self):
+        await self.may_read.wait()
+        return await super().receive_some()
+
+
 @asynccontextmanager
-async def flushed_pair(handlers, *, are_websockets):
-    """Two connections on loopback whose writing one task does for both."""
-    left, right = [TcpStream(end) for end in await tcp_pair()]
-    if are_websockets:
-        left, right = await websockets(left, right)
+async def flushed_pair(handlers, flushes, left, right):
+    """The connections at both ends, whose writing one task does for both."""
+    async with (
+        open_muxed(left, is_client=True, peer=PeerId("server"), flushes=flushes) as client,
+        open_muxed(right, is_client=False, peer=PeerId("client"), handlers=handlers, flushes=flushes) as server,
+    ):
+        yield client, server
+
+
+@asynccontextmanager
+async def running_flushes():
+    """Have a task write for all connections that are given this."""
     flushes = Flushes()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flushes.run)
-        async with (
-            open_muxed(left, is_client=True, peer=PeerId("server"), flushes=flushes) as client,
-            open_muxed(right, is_client=False, peer=PeerId("client"), handlers=handlers, flushes=flushes) as server,
-        ):
-            yield client, server
+        yield flushes
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("are_websockets", [False, True])
-async def test_small_pieces_are_written_by_one_task_for_all_connections(are_websockets):
-    async with flushed_pair({"/echo": echo}, are_websockets=are_websockets) as (client, _):
-        stream = await client.open_stream(["/echo"])
+async def test_a_peer_that_reads_nothing_holds_up_none_of_the_others_one_task_writes_for():
+    left, right = await tcp_pair()
+    left.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, 4_096)
+    deaf_end = Deaf(right)
+    deaf_end.may_read = trio.Event()
+    deaf_end.may_read.set()
+    others = [TcpStream(end) for end in await tcp_pair()]
+    async with (
+        running_flushes() as flushes,
+        flushed_pair({"/echo": echo}, flushes, TcpStream(left), deaf_end) as (deaf, _),
+        flushed_pair({"/echo": echo}, flushes, *others) as (client, _),
+        trio.open_nursery() as nursery,
+    ):
+        held_up, stream = [await connection.open_stream(["/echo"]) for connection in (deaf, client)]
+        await held_up.send_all(b"x")
+        assert await held_up.receive_some() == b"x"
+        deaf_end.may_read = trio.Event()
+        nursery.start_soon(held_up.send_all, bytes(64 * WINDOW_BYTES))
         await wait_all_tasks_blocked()
-        steps = Steps()
-        trio.lowlevel.add_instrument(steps)
-        for number in range(20):
-            await stream.send_all(b"%d" % number)
-            assert await stream.receive_some() == b"%d" % number
-        trio.lowlevel.remove_instrument(steps)
-        assert steps.of["run"] >= 40
-        # The task in which a connection lives writes what has to wait.
-        assert not steps.of["serve"]
+        with trio.fail_after(30):
+            for number in range(100):
+                await stream.send_all(b"%d" % number)
+                assert await stream.receive_some() == b"%d" % number
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("are_websockets", [False, True])
@@ -206,7 +230,10 @@ async def test_what_a_socket_does_not_take_at_once_goes_out_whole_and_in_order(a
                 received += piece
         assert received == data
 
-    async with flushed_pair({"/echo": echo}, are_websockets=are_websockets) as (client, server):
+    ends = [TcpStream(end) for end in await tcp_pair()]
+    if are_websockets:
+        ends = await websockets(*ends)
+    async with running_flushes() as flushes, flushed_pair({"/echo": echo}, flushes, *ends) as (client, server):
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 for _ in range(3):
