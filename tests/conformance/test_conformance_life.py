@@ -8,6 +8,8 @@ from log_support import SIGNERS, all_of, assert_whole, make
 import gossiplog
 from gossiplog import Application
 from gossiplog.errors import LocalProtocolError, NewerVersion, SnapshotExpired, StatementError
+from gossiplog.log.requests import ReadCursor, WriteCursor
+from gossiplog.plan import ask
 
 
 def counting(version: int = 1, *, name: str = "app", table: str = "counted", is_async: bool = False, **options) -> Application:
@@ -262,3 +264,20 @@ async def test_two_applications_of_one_name_are_refused() -> None:
     with pytest.raises(LocalProtocolError, match="same name"):
         async with gossiplog.open(":memory:", topic="a", app=[counting(), counting(2)]):
             pass
+
+
+class Undone(Exception):
+    """Raised at the end of a rehearsal."""
+
+
+async def test_what_is_rehearsed_is_not_in_the_log(open_log: OpenLog) -> None:
+    async with open_log() as log:
+        await log.append("kept")
+        with pytest.raises(Undone):
+            async with log._store.rehearsal() as store, store.transaction() as transaction:
+                assert store.topic == log.topic and store.location == log.location
+                await transaction.run(ask(WriteCursor("rehearsed", 1)))
+                raise Undone
+        assert await log.run(ask(ReadCursor("rehearsed"))) is None
+        await log.append("after it")
+        await assert_whole(log)

@@ -367,3 +367,21 @@ async def test_pages_that_cannot_be_read_are_reported_with_what_lies_behind_them
             await log.fsck(repair=True)
         assert "sync --heal" in (caught.value.hint or "") and "salvage" in (caught.value.hint or "")
         assert log.topic == TOPIC
+
+
+async def test_a_repair_is_rehearsed_in_a_copy_beside_the_process_that_writes(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(path, "UPDATE gossiplog_entries SET value = x'00' WHERE seq = 150")
+    (tmp_path / "copies").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
+    async with opened(path) as log:
+        lay = {file.name: file.read_bytes() for file in tmp_path.glob("app.db*") if not file.name.endswith("-shm")}
+        async with opened(path, read_only=True) as reader:
+            report = await reader.fsck(repair=True, dry_run=True)
+            with pytest.raises(ReadOnlyLog):
+                await reader.fsck(repair=True)
+        assert report.set_aside == COUNT - 149 and report.repaired is None
+        assert lay == {file.name: file.read_bytes() for file in tmp_path.glob("app.db*") if not file.name.endswith("-shm")}
+        assert (await log.fsck(repair=True)).set_aside == report.set_aside
+    assert list((tmp_path / "copies").iterdir()) == []
