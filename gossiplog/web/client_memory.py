@@ -53,12 +53,10 @@ class Budget:
 
     Attributes:
         size: Bytes that are held.
-        given_way: How often a holder had to give way.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self.size = 0
-        self.given_way = 0
         self._bytes_max = bytes_max
         # In the order in which they began to hold something.
         self._holders: OrderedDict[Holder, None] = OrderedDict()
@@ -103,7 +101,6 @@ class Budget:
     def _make_room(self) -> None:
         while self.size > self._bytes_max and len(self._holders) > 1:
             oldest = next(iter(self._holders))
-            self.given_way += 1
             oldest._scope.cancel()
             self._let_go(oldest)
 
