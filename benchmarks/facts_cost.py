@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 import trio
 
 import gossiplog
-from gossiplog.broadcast import Inserted, InsertEntry, Push, PushReceived
+from gossiplog.broadcast import BatchInserted, EntryDecided, InsertEntry, Push, PushReceived
 from gossiplog.codec import pcf_encode
 from gossiplog.entry import sign_entry
 from gossiplog.entry.validation import Outcome, Verdict
@@ -169,8 +169,10 @@ def _turn_us(clients: int) -> list[float]:
     for _ in range(5):
         began = time.process_time()
         for token in range(_TURNS):
-            observer.on_event(PushReceived(peers[0], data), [InsertEntry(token, entry.key, entry.value, peers[0])])
-            observer.on_event(Inserted(token, Verdict(Outcome.ACCEPT, entry=entry, is_new=True)), [Push(peers, data)])
+            offered = InsertEntry(token, entry.key, entry.value, peers[0])
+            observer.on_event(PushReceived(peers[0], data), [offered])
+            decided = EntryDecided(offered, Verdict(Outcome.ACCEPT, entry=entry, is_new=True))
+            observer.on_event(BatchInserted(token, [decided.verdict]), [decided, Push(peers, data)])
         samples.append((time.process_time() - began) * 1e6 / _TURNS)
     return samples
 

@@ -1,16 +1,36 @@
-"""Reliable causal broadcast as one sans-IO machine: a pubsub router, the push of heads, and the choice of syncs."""
+"""Reliable causal broadcast as one sans-IO machine: how an entry comes in, and how it spreads by pubsub, pushes and syncs."""
 
-from .actions import Action, Ask, Ban, ClosePush, InsertEntry, OpenPush, Push, StartSync, Unwelcome
+from .actions import (
+    Action,
+    Ask,
+    Ban,
+    BatchDecided,
+    ClosePush,
+    EntriesAppended,
+    EntryDecided,
+    EntryForeseen,
+    InsertBatch,
+    InsertEntry,
+    OpenPush,
+    Push,
+    StartSync,
+    Unwelcome,
+    VerifyBatch,
+)
+from .allowance import Allowance, Bringer, Quota
+from .broadcast import Broadcast
 from .certain_entries import CertainEntries
 from .events import (
     Answered,
-    Appended,
+    BatchBrought,
+    BatchInserted,
+    BatchVerified,
     Connected,
     Disconnected,
+    EntriesCommitted,
     Event,
-    Foreseen,
-    Inserted,
     Misbehaved,
+    NotStored,
     PeerKind,
     PubsubChanged,
     PushClosed,
@@ -21,26 +41,34 @@ from .events import (
     SyncFinished,
     SyncServed,
 )
-from .machine import Broadcast
 from .state import BroadcastState
 
 __all__ = [
     "Action",
+    "Allowance",
     "Answered",
-    "Appended",
     "Ask",
     "Ban",
+    "BatchBrought",
+    "BatchDecided",
+    "BatchInserted",
+    "BatchVerified",
+    "Bringer",
     "Broadcast",
     "BroadcastState",
     "CertainEntries",
     "ClosePush",
     "Connected",
     "Disconnected",
+    "EntriesAppended",
+    "EntriesCommitted",
+    "EntryDecided",
+    "EntryForeseen",
     "Event",
-    "Foreseen",
+    "InsertBatch",
     "InsertEntry",
-    "Inserted",
     "Misbehaved",
+    "NotStored",
     "OpenPush",
     "PeerKind",
     "PubsubChanged",
@@ -49,9 +77,11 @@ __all__ = [
     "PushDropped",
     "PushOpened",
     "PushReceived",
+    "Quota",
     "Start",
     "StartSync",
     "SyncFinished",
     "SyncServed",
     "Unwelcome",
+    "VerifyBatch",
 ]

@@ -5,15 +5,37 @@ The router's own actions come through as they are, but for `Validate` and `Anoth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from ..entry.message import Entry
+from ..entry.validation import Verdict
 from ..plan import Plan
 from ..pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
 from ..pubsub.types import PeerId
 from ..sync.source import Source
+from .allowance import Bringer
 
-__all__ = ["Action", "Ask", "Ban", "ClosePush", "InsertEntry", "OpenPush", "Push", "RouterAction", "StartSync", "Unwelcome"]
+__all__ = [
+    "Action",
+    "Ask",
+    "Ban",
+    "BatchDecided",
+    "ClosePush",
+    "EntriesAppended",
+    "EntryDecided",
+    "EntryForeseen",
+    "InsertBatch",
+    "InsertEntry",
+    "OpenPush",
+    "Push",
+    "RouterAction",
+    "SpreadingAction",
+    "StartSync",
+    "Unwelcome",
+    "VerifyBatch",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +48,90 @@ class Ask:
 
 @dataclass(slots=True)
 class InsertEntry:
-    """Validate an entry, insert it if it passes, and come back with `Inserted`. Not frozen for speed (as pubsub's `Validate`).
+    """An entry is under way: it goes to the intake, which comes back with `EntryDecided`. The driver has nothing to do.
+
+    Not frozen for speed (as pubsub's `Validate`), and equal to nothing but itself.
 
     Attributes:
         token: For the answer.
         key: 20 bytes that it was sent under, unchecked.
         value: VALUE, unchecked.
-        source: Who brought it, for logs.
+        source: Who brought it.
+        bringer: The rules under which.
     """
 
     token: int
     key: bytes
     value: bytes
     source: PeerId
+    bringer: Bringer = field(default_factory=Bringer)
+
+
+@dataclass(slots=True)
+class VerifyBatch:
+    """Verify these, and come back with `BatchVerified`: in the same step where that is cheap, else later. There may be none of them.
+
+    Attributes:
+        token: For the answer.
+        values: VALUE of each, unchecked.
+    """
+
+    token: int
+    values: Sequence[bytes]
+
+
+@dataclass(slots=True)
+class InsertBatch:
+    """Insert what these verdicts accepted, as one piece of work, and come back with `BatchInserted`. Several are inserted in their order.
+
+    Attributes:
+        token: For the answer.
+        verdicts: Each accepts an entry; at least one.
+        way: How they came: `queue` (pushed or gossiped), `sync`, `reconcile` or `post`.
+    """
+
+    token: int
+    verdicts: Sequence[Verdict]
+    way: str
+
+
+@dataclass(slots=True)
+class EntryForeseen:
+    """An entry is passed on before it is stored; what follows does that. For whoever watches.
+
+    Attributes:
+        entry: Of which that is so.
+        found: What it holds.
+    """
+
+    entry: InsertEntry
+    found: Entry
+
+
+@dataclass(slots=True)
+class EntryDecided:
+    """This became of an entry that was pushed or gossiped; what follows from it comes after. For whoever watches or waits."""
+
+    entry: InsertEntry
+    verdict: Verdict
+
+
+@dataclass(slots=True)
+class BatchDecided:
+    """This became of the entries of a `BatchBrought`. For whoever waits for it."""
+
+    ticket: int
+    verdicts: Sequence[Verdict]
+
+
+@dataclass(slots=True)
+class EntriesAppended:
+    """Entries are new in the log that no peer brought: our own appends, those of other processes, what was posted or imported.
+
+    What follows from it comes after. For whoever watches.
+    """
+
+    entries: Sequence[Entry]
 
 
 @dataclass(slots=True)
@@ -121,4 +214,5 @@ class Unwelcome:
 
 
 RouterAction: TypeAlias = SendRpc | Deliver | Published | SetTimer | Connect | Disconnect | Probe | SlowPeer
-Action: TypeAlias = RouterAction | Ask | InsertEntry | Push | OpenPush | ClosePush | StartSync | Ban | Unwelcome
+SpreadingAction: TypeAlias = RouterAction | Ask | InsertEntry | Push | OpenPush | ClosePush | StartSync | Ban | Unwelcome
+Action: TypeAlias = SpreadingAction | VerifyBatch | InsertBatch | EntryForeseen | EntryDecided | BatchDecided | EntriesAppended

@@ -1,4 +1,4 @@
-"""What may happen to a broadcast machine: the arguments of `Broadcast.handle`.
+"""What may happen to a broadcast machine: the arguments of `Broadcast.handle`; and what its intake tells its spreading.
 
 The router's own events that concern neither peers nor verdicts are passed through as they are. An event that no longer makes sense
 (the peer has gone, the token is unknown) changes nothing.
@@ -7,25 +7,32 @@ The router's own events that concern neither peers nor verdicts are passed throu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
 from ..entry.message import Entry
 from ..entry.validation import Verdict
+from ..errors import CommitError, GossipLogError
 from ..pubsub.events import AppScored, ConnectFailed, PeerRecordLearned, Probed, RpcReceived, SendFailed, TimerFired, TopicScored
 from ..pubsub.types import PeerId
 from ..sync.result import SyncResult
+from .allowance import Bringer
 
 __all__ = [
     "Answered",
     "Appended",
+    "BatchBrought",
+    "BatchInserted",
+    "BatchVerified",
     "Connected",
     "Disconnected",
+    "EntriesCommitted",
     "Event",
     "Foreseen",
     "Inserted",
     "Misbehaved",
+    "NotStored",
     "PeerKind",
     "PubsubChanged",
     "PushClosed",
@@ -33,6 +40,7 @@ __all__ = [
     "PushOpened",
     "PushReceived",
     "RouterEvent",
+    "SpreadingEvent",
     "Start",
     "SyncFinished",
     "SyncServed",
@@ -56,9 +64,11 @@ class Start:
 
     Attributes:
         me: Our own peer id.
+        may_foresee: Nothing but verification and our disk decides what the log stores: no access rule, and no other process.
     """
 
     me: PeerId
+    may_foresee: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,7 @@ class Connected:
         has_push: It speaks our push protocol; False for a stranger who takes part in pubsub alone.
         origin: Where it came from, whatever it calls itself: an IPv4 address, the /64 of an IPv6 address; None where nothing is known.
         is_origin_shared: Others stand behind that, as behind loopback or a proxy: it is never banned.
+        bringer: The rules under which it brings entries.
     """
 
     peer: PeerId
@@ -84,6 +95,7 @@ class Connected:
     has_push: bool = True
     origin: str | None = None
     is_origin_shared: bool = False
+    bringer: Bringer = field(default_factory=Bringer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +120,9 @@ class PubsubChanged:
     protocol: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Appended:
-    """Entries of our own are committed, as durably as the log promises; so are signed entries that came by HTTP.
+    """From the intake: entries are committed, as durably as the log promises, that no peer brought. See `EntriesAppended`.
 
     Attributes:
         entries: In their order, parents first.
@@ -121,7 +133,7 @@ class Appended:
 
 @dataclass(slots=True)
 class Foreseen:
-    """An `InsertEntry` is being carried out whose verdict is certain but for our own disk: valid, new, and the parents are here.
+    """From the intake: an `InsertEntry` is under way whose verdict is certain but for our own disk: valid, new, and the parents are here.
 
     The entry is passed on at once. Its `Inserted` follows, as it does where nothing was foreseen. See `CertainEntries`.
     """
@@ -132,10 +144,72 @@ class Foreseen:
 
 @dataclass(slots=True)
 class Inserted:
-    """The answer to an `InsertEntry`: the verdict of validation, or, if that accepted it, of the log after its commit."""
+    """From the intake: the verdict about an `InsertEntry`."""
 
     token: int
     verdict: Verdict
+
+
+@dataclass(slots=True)
+class BatchBrought:
+    """Entries came for which whoever brought them waits: of a sync, or one that was posted.
+
+    Attributes:
+        ticket: For the answer, `BatchDecided`.
+        way: `sync`, `reconcile` or `post`.
+        entries: The key under which each came, 20 bytes, and its VALUE; unchecked. The keys are for whoever waits to compare.
+        bringer: The rules that they are under.
+    """
+
+    ticket: int
+    way: str
+    entries: Sequence[tuple[bytes, bytes]]
+    bringer: Bringer
+
+
+@dataclass(slots=True)
+class BatchVerified:
+    """The answer to a `VerifyBatch`: a verdict for each value."""
+
+    token: int
+    verdicts: Sequence[Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class NotStored:
+    """Nothing of an `InsertBatch` is stored, through a fault of ours.
+
+    Attributes:
+        reason: Which.
+        may_be_of_one: An entry of it may be what keeps back the others: a rule or an application raised, not the store.
+    """
+
+    reason: str
+    may_be_of_one: bool = False
+
+    @classmethod
+    def because(cls, error: BaseException) -> NotStored:
+        """Explain what a log raised."""
+        reason = str(error) if isinstance(error, GossipLogError) else f"{type(error).__name__}: {error}"
+        return cls(reason, isinstance(error, CommitError) or not isinstance(error, GossipLogError))
+
+
+@dataclass(slots=True)
+class BatchInserted:
+    """The answer to an `InsertBatch`: the log's verdict about each entry, after the commit."""
+
+    token: int
+    outcome: Sequence[Verdict] | NotStored
+
+
+@dataclass(slots=True)
+class EntriesCommitted:
+    """The log has new entries, whoever brought them. Told before the `BatchInserted` of those that were handed over.
+
+    Where other processes write to the log it may be told later, when we hear of their entries and ours.
+    """
+
+    entries: Sequence[Entry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +285,12 @@ class SyncServed:
 
 
 RouterEvent: TypeAlias = RpcReceived | TimerFired | SendFailed | ConnectFailed | AppScored | TopicScored | PeerRecordLearned | Probed
-Event: TypeAlias = (
+OutsideEvent: TypeAlias = (
     RouterEvent
     | Start
     | Connected
     | Disconnected
     | PubsubChanged
-    | Appended
-    | Foreseen
-    | Inserted
     | PushOpened
     | PushClosed
     | PushReceived
@@ -229,3 +300,8 @@ Event: TypeAlias = (
     | SyncFinished
     | SyncServed
 )
+"""What happens outside, and is not the intake's."""
+SpreadingEvent: TypeAlias = OutsideEvent | Appended | Foreseen | Inserted
+"""What the spreading machine is told."""
+Event: TypeAlias = OutsideEvent | BatchBrought | BatchVerified | BatchInserted | EntriesCommitted
+"""What a driver tells."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ..entry.message import Entry
 from ..entry.validation import Rule
 from ..pubsub.types import MessageId, PeerId
+from .allowance import Bringer
 from .wanted_syncs import Asker, missing
 
 __all__ = ["MESSAGES_MAX", "ORPHANS_BYTES_MAX", "ORPHANS_MAX", "OUT_FOR_GOOD", "PEER_BYTES_MAX", "PEER_ORPHANS_MAX", "Orphan", "Orphans"]
@@ -46,6 +47,7 @@ class Orphan:
         digest: SHA-256 of the message that it came in.
         absent: Parents that have not come, as far as we know.
         size: What it counts for, in bytes.
+        bringer: The rules under which it was brought.
         is_held: No sync is wanted for it yet, for its parents may be among what is being inserted.
     """
 
@@ -55,6 +57,7 @@ class Orphan:
     digest: bytes
     absent: dict[bytes, None]
     size: int
+    bringer: Bringer
     is_held: bool = True
 
 
@@ -114,13 +117,13 @@ class Orphans:
         """Return the key of the orphan in such a message."""
         return self._messages.get(message_id)
 
-    def add(self, source: PeerId, entry: Entry, digest: bytes) -> None:
+    def add(self, source: PeerId, entry: Entry, digest: bytes, bringer: Bringer) -> None:
         """Take an entry that was ignored because parents are missing. O(parents), and O(orphans) when there is no room."""
         size = len(entry.value) + _PARENT_BYTES * len(entry.parent_keys)
         if entry.key in self._kept or entry.key in self._tried or not self._make_room(source, size):
             self._want(source, [entry.key])
             return
-        orphan = Orphan(source, entry.key, entry.value, digest, dict.fromkeys(entry.parent_keys), size)
+        orphan = Orphan(source, entry.key, entry.value, digest, dict.fromkeys(entry.parent_keys), size, bringer)
         self._kept[orphan.key] = orphan
         self._bytes += size
         for parent in orphan.absent:

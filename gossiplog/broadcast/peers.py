@@ -39,10 +39,12 @@ class Peer:
         pushed: Entries it pushed that are being inserted.
         is_checking: Our log is being asked about the heads in its last update.
         update: The update that came meanwhile; a later one takes its place, for heads stand for all before them.
+        bringer: The rules under which it brings entries.
     """
 
     __slots__ = (
         "address",
+        "bringer",
         "brought",
         "id",
         "is_behind",
@@ -69,6 +71,7 @@ class Peer:
         self.address = event.address
         self.origin = event.origin
         self.is_origin_shared = event.is_origin_shared
+        self.bringer = event.bringer
         self.brought = 0
         self.is_push_open = False
         self.opened_at = 0

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from ..pubsub.types import MessageId, PeerId
 from ..sync.rpc import Insert
-from .actions import Action, InsertEntry
+from .actions import InsertEntry, SpreadingAction
+from .allowance import Bringer
 from .peers import Peer
 
 __all__ = ["ARRIVALS_MAX", "Arrival", "Pending", "PendingInserts"]
@@ -27,6 +28,7 @@ class Pending(NamedTuple):
         source: Who brought it.
         key: The key that it came under.
         digest: SHA-256 of the message it came in.
+        bringer: The rules under which it was brought.
         message_id: The router's name for that message; None when the entry was pushed.
         pusher: The peer that pushed it; None when the router brought it.
         is_usual: The message is the one that we would have published for this entry.
@@ -37,6 +39,7 @@ class Pending(NamedTuple):
     source: PeerId
     key: bytes
     digest: bytes
+    bringer: Bringer
     message_id: MessageId | None = None
     pusher: Peer | None = None
     is_usual: bool = True
@@ -72,7 +75,7 @@ class PendingInserts:
         emit: Takes an action for the driver.
     """
 
-    def __init__(self, emit: Callable[[Action], None]) -> None:
+    def __init__(self, emit: Callable[[SpreadingAction], None]) -> None:
         self._emit = emit
         self._pending: dict[int, Pending] = {}
         self._arrivals: OrderedDict[bytes, Arrival] = OrderedDict()
@@ -95,7 +98,7 @@ class PendingInserts:
             sources[pending.source] = None
         if len(self._arrivals) > ARRIVALS_MAX:
             self._arrivals.popitem(last=False)
-        self._emit(InsertEntry(self._tokens, event.key, event.value, pending.source))
+        self._emit(InsertEntry(self._tokens, event.key, event.value, pending.source, pending.bringer))
 
     def get(self, token: int) -> Pending | None:
         """Return what is under way by a token, None if it has ended."""

@@ -14,7 +14,7 @@ from ..pubsub.actions import SetTimer
 from ..pubsub.types import PeerId, TimerToken
 from ..sync.rpc import HEADS_MAX, Insert, Update
 from ..sync.wire import encode_event
-from .actions import Action, OpenPush, Push
+from .actions import OpenPush, Push, SpreadingAction
 from .events import PeerKind
 from .peers import Peer
 from .pending import Arrival
@@ -64,7 +64,7 @@ class Pushes:
     """
 
     def __init__(
-        self, peers: Mapping[PeerId, Peer], log: Asker, emit: Callable[[Action], None], random: Random, tell_again_s: float
+        self, peers: Mapping[PeerId, Peer], log: Asker, emit: Callable[[SpreadingAction], None], random: Random, tell_again_s: float
     ) -> None:
         self._peers = peers
         self._ask = log
@@ -120,7 +120,7 @@ class Pushes:
         self.on_change(0)
         self.heads(self.others(*owners, kinds=kinds))
 
-    def synced(self, entries: Sequence[Entry], source: PeerId, how: Callable[[bytes], Arrival | None]) -> None:
+    def synced(self, entries: Sequence[Entry], source: PeerId | None, how: Callable[[bytes], Arrival | None]) -> None:
         """Tell of what a sync brought: by these entries, if it is so little, as our heads would have each client and hub sync for them.
 
         In a mesh others get the same by other ways, and nothing is published again: it is told our heads. So is everybody if something was
@@ -128,20 +128,20 @@ class Pushes:
 
         Args:
             entries: What it brought; empty if that is much.
-            source: With whom it was.
+            source: With whom it was; None for entries that no peer brought.
             how: Says how the entry of a key came by another way.
         """
         kinds: Collection[PeerKind] = (PeerKind.MESH,) if entries else tuple(PeerKind)
+        owners = () if source is None else (source,)
         for entry in entries:
             self.on_change(1)
             arrival = how(entry.key)
             if arrival is not None and arrival.is_spread:
                 kinds = tuple(PeerKind)
             else:
-                self.insert(
-                    encode_event(Insert(entry.key, entry.value)), BY_PUSH, source, *(arrival.sources if arrival is not None else ())
-                )
-        self.heads_to_all_but(source, kinds=kinds)
+                sources = arrival.sources if arrival is not None else ()
+                self.insert(encode_event(Insert(entry.key, entry.value)), BY_PUSH, *owners, *sources)
+        self.heads_to_all_but(*owners, kinds=kinds)
 
     def others(self, *owners: PeerId, kinds: Collection[PeerKind] = tuple(PeerKind)) -> list[PeerId]:
         """List the peers of these kinds that can be pushed to, but for those that something came from."""

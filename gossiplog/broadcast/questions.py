@@ -7,7 +7,7 @@ from typing import Any
 
 from ..plan import Plan
 from ..pubsub.types import PeerId
-from .actions import Action, Ask
+from .actions import Ask, SpreadingAction
 
 __all__ = ["Questions"]
 
@@ -19,7 +19,7 @@ class Questions:
         emit: Takes an action for the driver.
     """
 
-    def __init__(self, emit: Callable[[Action], None]) -> None:
+    def __init__(self, emit: Callable[[SpreadingAction], None]) -> None:
         self._emit = emit
         self._asked: dict[int, tuple[PeerId | None, Callable[[Any], None]]] = {}
         self._tokens = 0

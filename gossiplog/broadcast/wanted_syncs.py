@@ -15,7 +15,7 @@ from ..pubsub.types import PeerId, TimerToken
 from ..sync.result import Ending, SyncResult
 from ..sync.schedule import ACTIVE_MAX, PEERS_MAX, Left, ScheduleEvent, SyncEnded, SyncSchedule, SyncWanted, Tick, WakeAt
 from ..sync.source import Source
-from .actions import Action, StartSync
+from .actions import SpreadingAction, StartSync
 
 __all__ = ["KEYS_MAX", "SYNC_TIMER", "Asker", "WantedSyncs", "missing"]
 
@@ -85,7 +85,7 @@ class WantedSyncs:
     Source: docs/spec/sync.md, "Reliable causal broadcast".
     """
 
-    def __init__(self, random: Random, log: Asker, emit: Callable[[Action], None]) -> None:
+    def __init__(self, random: Random, log: Asker, emit: Callable[[SpreadingAction], None]) -> None:
         self._schedule = SyncSchedule(random)
         self._ask = log
         self._emit = emit

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, Protocol
 
 from ..broadcast import (
     Action,
-    Appended,
     Ban,
     ClosePush,
     Connected,
     Disconnected,
+    EntriesAppended,
+    EntryDecided,
     Event,
-    Inserted,
+    InsertBatch,
     InsertEntry,
     Push,
     PushDropped,
@@ -25,6 +26,8 @@ from ..broadcast import (
     Start,
     Unwelcome,
 )
+from ..broadcast.spreading import PUBLISHED_MAX
+from ..entry.message import Entry
 from ..entry.message_id import encode_id
 from ..entry.validation import Rule, Verdict
 from ..errors import DecodeError
@@ -86,11 +89,6 @@ class Witness:
         self._ids: OrderedDict[MessageId, str | None] = OrderedDict()
         self._posted: OrderedDict[bytes, bool] = OrderedDict()
 
-    def on_posted(self, key: bytes) -> None:
-        """Note that an entry that is about to be inserted came by HTTP."""
-        self._posted[key] = True
-        _bound(self._posted)
-
     def on_event(self, event: Event, actions: Sequence[Action]) -> None:
         """Tell what happened, and what the machine wants done therefore."""
         way = None
@@ -98,16 +96,10 @@ class Witness:
             case RpcReceived():
                 way = "gossip"
                 self._on_rpc(event, {action.key for action in actions if type(action) is InsertEntry})
-            case Inserted(token, verdict):
-                self._on_inserted(token, verdict)
             case PushReceived(peer, data):
                 way = "push"
                 if not any(type(action) is InsertEntry for action in actions):
                     self._on_push(peer, data)
-            case Appended(entries):
-                for entry in entries:
-                    posted = self._posted.pop(entry.key, False)
-                    self._tell("deliver" if posted else "publish", message=entry.id, way="http" if posted else "append")
             case Connected():
                 self._tell("connect", event.peer, type=event.kind.value, reason=event.protocol)
             case Disconnected(peer):
@@ -127,9 +119,18 @@ class Witness:
         match action:
             case Push(peers, data):
                 self._on_pushed(peers, data)
-            case InsertEntry(token, key, _, source):
+            case InsertEntry(token, key, _, source, _):
                 came = _Came(source, way) if way is not None else self._waiting.pop(key, None)
                 self._under_way[token] = key, came or _Came(source, "push")
+            case EntryDecided(entry, verdict):
+                self._on_decided(entry.token, verdict)
+            case EntriesAppended(entries):
+                self._on_appended(entries)
+            case InsertBatch(_, verdicts, "post"):
+                for verdict in verdicts:
+                    if verdict.entry is not None:
+                        self._posted[verdict.entry.key] = True
+                        _bound(self._posted)
             case SendRpc(peers, rpc, _):
                 self._on_sent(peers, rpc)
             case Ban(peer, _, reason, _):
@@ -148,7 +149,14 @@ class Witness:
 
     # What came
 
-    def _on_inserted(self, token: int, verdict: Verdict) -> None:
+    def _on_appended(self, entries: Sequence[Entry]) -> None:
+        is_import = len(entries) > PUBLISHED_MAX
+        for entry in entries:
+            posted = self._posted.pop(entry.key, False)
+            way = "http" if posted else "import" if is_import else "append"
+            self._tell("publish" if way == "append" else "deliver", message=entry.id, way=way)
+
+    def _on_decided(self, token: int, verdict: Verdict) -> None:
         found = self._under_way.pop(token, None)
         if found is None:
             return

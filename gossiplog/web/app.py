@@ -59,7 +59,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
 
 def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute]:
     door = partial(Door, hub.admission.limits.access, [service.topic])
-    messages, watch = ReferenceApi(service, hub.intakes[service.topic], hub.admission), OwnApi(service)
+    messages, watch = ReferenceApi(service, hub.allowances[service.topic], hub.admission), OwnApi(service)
     facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
     diagnosis, proving = DiagnosisApi(service), ProvingApi(service.topic, hub)
     return [

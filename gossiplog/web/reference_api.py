@@ -14,7 +14,6 @@ Source: docs/spec/sync.md, "Mode A"; `@canvas-js/gossiplog` 0.13.14, `api.ts`, a
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -24,22 +23,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..archive.jsonl import DEPTH_MAX, cbor_to_value, entry_to_line, record_to_value
+from ..broadcast import Allowance, Bringer
+from ..broadcast.allowance import Wait
 from ..codec import dag_json
 from ..entry.message import Entry
 from ..entry.message_id import encode_id, is_id
 from ..entry.rules import Rule, next_clock
-from ..entry.validation import Verdict
-from ..errors import ClosedError, DecodeError, NotFound, StoreError
+from ..entry.validation import Outcome, Verdict
+from ..errors import DecodeError, NotFound
 from ..limits import address_group
 from ..log.ancestry import AncestorWalk
 from ..log.page import is_last_page
 from ..log.requests import ReadHeads, ReadLeaves, ReadPage
 from ..net.ground.admission import Admission
-from ..net.ground.journal import note
-from ..net.service.intake import Intake
+from ..net.service.intake import CLOSING
 from ..net.service.service import Service
 from ..plan import ask
-from ..tasks.spans import span
 from .body import memory_of, reading
 from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
 from .streamed import Streamed, Write
@@ -55,6 +54,7 @@ COUNTED_MAX = 100_000
 WALKED_MAX = 100_000
 """Ancestors that are read and named for one answer: the reference keeps an index of them, we walk."""
 _WALKED = 256
+_NOT_TAKEN = frozenset({Rule.UNWELCOME, Rule.QUOTA})
 _CHUNK = 8
 _CHUNK_BYTES = 512 * 1024
 """Entries read and written at a time, unless the last ones were large: then one by one."""
@@ -65,14 +65,14 @@ class ReferenceApi:
 
     Args:
         service: Of the log.
-        intake: Which entries are taken.
+        allowance: What clients may bring.
         admission: Who is let in.
     """
 
-    def __init__(self, service: Service, intake: Intake, admission: Admission) -> None:
+    def __init__(self, service: Service, allowance: Allowance, admission: Admission) -> None:
         self._service = service
         self._log = service.log
-        self._intake = intake
+        self._allowance = allowance
         self._admission = admission
         self._forgeries = admission.forgeries
 
@@ -144,25 +144,21 @@ class ReferenceApi:
         if wait_s:
             raise HTTPException(429, "too many forged entries came from this address", headers={"Retry-After": str(wait_s)})
         value = await self._read_value(request)
-        try:
-            (verdict,) = await self._log.verify_many([value])
-            wait = self._intake.admit(verdict, self._group(address))
-            if wait is None:
-                verdict = await self._insert(verdict, self._group(address))
-            elif verdict.entry is not None and await self._log.has(verdict.entry.id):
-                # Whoever did not get our answer asks again, and would take a refusal for one of the entry.
-                wait = None
-        except StoreError as error:
-            note("posted entry not stored", level=logging.ERROR, reason=str(error))
-            raise HTTPException(503, "the entry could not be stored, through no fault of yours") from None
-        except ClosedError:
-            raise HTTPException(503, "the log is being closed") from None
-        if wait is not None:
-            self._note(wait.verdict, address)
-            if wait.seconds is None:
-                raise HTTPException(403, f"{wait.verdict.reason}")
-            raise HTTPException(429, f"{wait.verdict.reason}", headers={"Retry-After": str(wait.seconds)})
+        group = self._group(address)
+        (verdict,) = await self._service.intake.take_in("post", [(b"", value)], Bringer(self._allowance, group))
+        if verdict.rule in _NOT_TAKEN and verdict.entry is not None and await self._log.has(verdict.entry.id):
+            # Whoever did not get our answer asks again, and would take a refusal for one of the entry.
+            verdict = Verdict(Outcome.ACCEPT, entry=verdict.entry)
         self._note(verdict, address)
+        if verdict.rule == Rule.STORAGE:
+            is_closing = verdict.reason == CLOSING
+            raise HTTPException(503, CLOSING if is_closing else "the entry could not be stored, through no fault of yours")
+        if verdict.rule == Rule.UNWELCOME:
+            raise HTTPException(403, f"{verdict.reason}")
+        if verdict.rule == Rule.QUOTA and verdict.entry is not None:
+            # None if it might be taken by now.
+            wait = self._allowance.find_wait(verdict.entry, group, trio.current_time()) or Wait(verdict, 1)
+            raise HTTPException(429, f"{wait.verdict.reason}", headers={"Retry-After": str(wait.seconds or 1)})
         if verdict.rule == Rule.SIGNATURE:
             self._forgeries.count(address)
         if not verdict.accepted or verdict.entry is None:
@@ -173,20 +169,6 @@ class ReferenceApi:
         self._service.figures.count("post", verdict)
         if self._service.observer is not None:
             self._service.observer.on_post(verdict, address)
-
-    async def _insert(self, verdict: Verdict, group: str | None) -> Verdict:
-        if self._service.observer is not None and verdict.accepted and verdict.entry is not None:
-            self._service.observer.on_posted(verdict.entry.key)
-        try:
-            with span("receive", self._log.topic, 1) as note_attributes:
-                (inserted,) = await self._log.insert_verified([verdict])
-                note_attributes(new=int(inserted.is_new))
-        except Exception:
-            # Not where the request is cancelled: the entry may yet be stored.
-            self._intake.settle(verdict, group)
-            raise
-        self._intake.settle(inserted, group)
-        return inserted
 
     def _group(self, address: str) -> str | None:
         return None if self._admission.is_exempt(address) else address_group(address)

@@ -18,15 +18,15 @@ from wsproto.events import AcceptConnection, CloseConnection, Request
 
 from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line
+from gossiplog.broadcast import allowance
 from gossiplog.codec.framing import encode_frame
-from gossiplog.entry.validation import Outcome, Verdict
+from gossiplog.entry.validation import Rule, Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.hub.server import Hub, listen
-from gossiplog.net.service import intake
 from gossiplog.net.service.streams import INSERTING_MAX
 from gossiplog.sync import schedule
 from gossiplog.sync.rpc import Insert
@@ -187,7 +187,7 @@ async def test_entries_of_others_than_those_allowed_are_not_taken_and_nobody_is_
 
 
 async def test_honest_burst_over_the_quota_is_taken_bit_by_bit_and_never_banned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_MINUTE_S", 1.0)
+    monkeypatch.setattr(allowance, "MINUTE_S", 1.0)
     monkeypatch.setattr(schedule, "QUOTA_S", 0.25)
     rules = open_to_all(quota={"entries_per_minute": 20})
     async with memory_log(1) as log, memory_log(2) as client, log.listen("127.0.0.1:0", limits=rules) as hub, client.connect(hub.urls[0]):
@@ -200,7 +200,7 @@ async def test_honest_burst_over_the_quota_is_taken_bit_by_bit_and_never_banned(
 
 
 async def test_client_over_its_quota_does_not_keep_the_hub_and_its_other_clients_syncing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intake, "_MINUTE_S", 2.0)
+    monkeypatch.setattr(allowance, "MINUTE_S", 2.0)
     monkeypatch.setattr(schedule, "QUOTA_S", 0.5)
     rules = open_to_all(quota={"entries_per_minute": 20})
     async with AsyncExitStack() as stack:
@@ -305,13 +305,13 @@ async def test_what_was_here_before_is_counted_when_a_total_comes_later_and_noth
             patch.setattr(log._store, "read", slow)
             rules.access.replace(open_to_all(quota={"entries_per_writer": 7}).access)
             entry = await client.append("while it is counted")
-            wait = hub.intakes[TOPIC].admit(Verdict(Outcome.ACCEPT, entry=entry), None)
+            wait = hub.allowances[TOPIC].find_wait(entry, None, trio.current_time())
             assert wait is not None
-            assert wait.seconds is not None
+            assert (wait.verdict.rule, wait.seconds) == (Rule.QUOTA, allowance.COUNTING_S)
             # One that comes by another way is counted once, whether it is read or heard of.
             await log.insert(entry.value)
             may_go_on.set()
-            await hub.intakes[TOPIC].counted.wait()
+            await eventually(lambda: hub.allowances[TOPIC].is_counted)
         assert [(await post(hub, client, number))[0] for number in range(5, 8)] == [201, 403, 403]
 
 
@@ -341,7 +341,7 @@ async def test_totals_remember_no_writer_of_whom_nothing_is_here() -> None:
         for number in range(20, 30):
             async with memory_log(number) as stranger:
                 assert (await post(hub, stranger, number))[0] == 400
-        assert hub.intakes[TOPIC]._totals == {}
+        assert hub.allowances[TOPIC].totals == {}
 
 
 async def test_what_is_brought_many_times_at_once_is_charged_once() -> None:

@@ -19,7 +19,6 @@ from gossiplog.archive import entry_to_line
 from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import Admission, HubLimits
 from gossiplog.net.hub.server import Hub, listen
-from gossiplog.net.service import intake
 from gossiplog.web import make_http
 
 
@@ -59,12 +58,7 @@ async def test_each_listener_keeps_its_rules_by_push_by_sync_and_by_post(is_stri
             assert await post(lax, await foe.append("posted to the other")) == 201
 
 
-@pytest.mark.parametrize("is_remembered", [True, False])
-async def test_orphan_that_outlives_its_connection_is_judged_by_the_rules_that_it_came_under(
-    is_remembered: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not is_remembered:
-        monkeypatch.setattr(intake, "_DEPARTED_MAX", 0)
+async def test_orphan_that_outlives_its_connection_is_judged_by_the_rules_that_it_came_under() -> None:
     changing = rules(allow=[signer(2).did, signer(3).did])
     async with (
         memory_log(1) as log,

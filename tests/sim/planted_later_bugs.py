@@ -12,10 +12,10 @@ from typing import Any
 from planted_bugs import PlantedBug, around, instead, look, nothing
 
 from gossiplog.broadcast import machine as machine_module
-from gossiplog.broadcast.machine import Broadcast
 from gossiplog.broadcast.offences import Blame, Offences
 from gossiplog.broadcast.orphans import Orphans
 from gossiplog.broadcast.pushes import Pushes
+from gossiplog.broadcast.spreading import Spreading
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.entry.validation import Outcome, Rule, Verdict
 from gossiplog.log import past as past_module
@@ -256,10 +256,10 @@ def leave_bytes_behind(self: Any, key: bytes) -> None:
 
 LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(1, "own appends are not pushed", "to clients and hubs", around(Pushes, "insert", push_what_came)),
-    PlantedBug(0, "own appends are not published", "the mesh hears of them by heads", around(Broadcast, "_publish", publish_what_came)),
-    PlantedBug(1, "a client's pushes are not published", "the mesh hears of them by heads", around(Broadcast, "_publish", publish_our_own)),
+    PlantedBug(0, "own appends are not published", "the mesh hears of them by heads", around(Spreading, "_publish", publish_what_came)),
+    PlantedBug(1, "a client's pushes are not published", "the mesh hears of them by heads", around(Spreading, "_publish", publish_our_own)),
     PlantedBug(0, "one peer is told heads", "of all that are to be told", around(Pushes, "heads", tell_the_first)),
-    PlantedBug(1, "pushes count for ever", "and after 64 each is synced for", around(Broadcast, "_on_inserted", count_pushed_for_ever)),
+    PlantedBug(1, "pushes count for ever", "and after 64 each is synced for", around(Spreading, "_on_inserted", count_pushed_for_ever)),
     PlantedBug(0, "orphans leave their bytes", "and the room for them gets smaller", instead(Orphans, "on_retried", leave_bytes_behind)),
     PlantedBug(0, "slots are kept", "a client is served once", instead(SessionSlots, "leave", nothing)),
     PlantedBug(
@@ -278,9 +278,9 @@ LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(9, "bans are short", "one minute", around(Offences, "__init__", lambda init: lambda self: init(self, 5, 60.0))),
     PlantedBug(9, "bans are for show", "who is banned may come again", instead(Offences, "banned_until", nothing)),
     PlantedBug(9, "leaving wipes the slate", "offences end with a connection", around(Blame, "on_left", forget_who_leaves)),
-    PlantedBug(9, "lies in syncs are free", "nobody is blamed", around(Broadcast, "_on_sync_finished", blame_nobody_for_syncs)),
+    PlantedBug(9, "lies in syncs are free", "nobody is blamed", around(Spreading, "_on_sync_finished", blame_nobody_for_syncs)),
     PlantedBug(
-        28, "what a disk refused is passed on", "as if it were stored", around(Broadcast, "_on_inserted", take_what_the_disk_refused)
+        28, "what a disk refused is passed on", "as if it were stored", around(Spreading, "_on_inserted", take_what_the_disk_refused)
     ),
     PlantedBug(
         17,

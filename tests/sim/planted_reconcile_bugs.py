@@ -12,7 +12,7 @@ from typing import Any
 
 from planted_bugs import PlantedBug, around, look, nothing, replaced
 
-from gossiplog.broadcast import Broadcast
+from gossiplog.broadcast.spreading import Spreading
 from gossiplog.pull import Dealings, Pull
 from gossiplog.reconcile import server as server_module
 from gossiplog.reconcile import steps
@@ -107,7 +107,7 @@ def all_three() -> Iterator[None]:
 
 
 RECONCILE_BUGS: Sequence[PlantedBug] = (
-    PlantedBug(2, "gifts are kept", "what a client gave is told to nobody", around(Broadcast, "_on_sync_finished", keep_what_is_given)),
+    PlantedBug(2, "gifts are kept", "what a client gave is told to nobody", around(Spreading, "_on_sync_finished", keep_what_is_given)),
     PlantedBug(2, "the last want is forgotten", "one entry less is asked for", around(steps, "absent", overlook_the_last)),
     PlantedBug(2, "newest first", "values are given against the order of keys", around(steps, "give_keys", give_newest_first)),
     PlantedBug(2, "sketch of the past", "it lacks the latest entry", around(syncs.Syncs, "_view", sketch_of_the_past)),

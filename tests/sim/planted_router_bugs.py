@@ -11,8 +11,8 @@ from typing import Any
 from planted_bugs import PlantedBug, around, instead, look, nothing
 
 from gossiplog.broadcast.heads_check import HeadsCheck
-from gossiplog.broadcast.machine import Broadcast
 from gossiplog.broadcast.pushes import Pushes
+from gossiplog.broadcast.spreading import Spreading
 from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
@@ -142,7 +142,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(13, "trees announce nothing", "lazy links carry nothing", instead(Tree, "flush", nothing)),
     PlantedBug(4, "the timer for missing messages fires once", "and is never set again", instead(Wake, "is_due", fire_once)),
     PlantedBug(
-        11, "answers come for the gone", "a peer's questions outlive it", around(Broadcast, "_on_disconnected", keep_answers_for_the_gone)
+        11, "answers come for the gone", "a peer's questions outlive it", around(Spreading, "_on_disconnected", keep_answers_for_the_gone)
     ),
     PlantedBug(25, "choking outlives the link", "a pruned peer stays choked", around(Choke, "_on_pruned", keep_choked)),
     PlantedBug(4, "tree prunes are not heeded", "duplicates go on", instead(Tree, "on_prune", nothing)),

@@ -2,7 +2,8 @@ import random
 
 import pytest
 
-from gossiplog.broadcast import Answered, Ask, PeerKind
+from gossiplog.broadcast import Answered, Ask, InsertEntry, PeerKind
+from gossiplog.broadcast.intake import _check_key
 from gossiplog.codec import pcf_encode
 from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.log.commit import AppendPayloads, commit
@@ -255,12 +256,16 @@ def byzantine(*vices: Vice) -> Byzantine:
     return evil
 
 
+def check_key(event, verdict):
+    return _check_key(InsertEntry(0, event.key, event.value, "n1"), verdict)
+
+
 def test_every_forgery_breaks_a_rule_and_all_kinds_of_them_do():
     evil = byzantine(Vice.FORGE)
     rules = set()
     for _ in range(100):
         event = decode_event(evil._forge())
-        verdict = Validator().decide(event.key, event.value)
+        verdict = check_key(event, Validator().decide(event.value))
         assert not verdict.accepted
         rules.add(verdict.rule)
     assert rules == {"clock", "topic", "canonical", "portable", "key", "signature"}
@@ -273,7 +278,7 @@ def test_validator_says_what_the_log_says():
     validator = Validator()
     for _ in range(50):
         event = decode_event(evil._forge())
-        ours, theirs = validator.decide(event.key, event.value), validate(event.value, topic=TOPIC, key=event.key)
+        ours, theirs = check_key(event, validator.decide(event.value)), validate(event.value, topic=TOPIC, key=event.key)
         assert (ours.outcome, ours.rule) == (theirs.outcome, theirs.rule)
 
 

@@ -7,11 +7,8 @@ from typing import Any
 
 from gossiplog.broadcast import (
     Answered,
-    Appended,
     Ask,
-    Broadcast,
     Connected,
-    Inserted,
     InsertEntry,
     PeerKind,
     Push,
@@ -21,6 +18,8 @@ from gossiplog.broadcast import (
     StartSync,
     SyncFinished,
 )
+from gossiplog.broadcast.events import Appended, Inserted
+from gossiplog.broadcast.spreading import Spreading
 from gossiplog.codec import pcf_encode
 from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import Ed25519Signer
@@ -91,7 +90,7 @@ class Harness:
     params: FloodsubParams = field(default_factory=FloodsubParams)
 
     def __post_init__(self) -> None:
-        self.machine = Broadcast(Floodsub(self.params, Random(1)), TOPIC, Random(2))
+        self.machine = Spreading(Floodsub(self.params, Random(1)), TOPIC, Random(2))
         self.actions: list[Any] = []
         self.timers: dict[str, float] = {}
         self.sessions: dict[str, int] = {}

@@ -24,7 +24,7 @@ from mesh_relay import Relay, Relayed, stand_in
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
-from gossiplog.broadcast import Appended
+from gossiplog.broadcast import EntriesCommitted
 from gossiplog.entry.message import Entry
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import ROUTERS, Mesh, MeshConfig, open_mesh
@@ -113,12 +113,12 @@ class RelayPeer(Peer):
 
     @property
     def relay(self) -> Relay:
-        machine = self.mesh.service.machine
+        machine = self.mesh.service.machine.spreading
         assert isinstance(machine, Relay)
         return machine
 
     async def append_one(self, number: int) -> None:
-        self.mesh.service.tell(Appended([Relayed.new()]))
+        self.mesh.service.tell(EntriesCommitted([Relayed.new()]))
 
     async def count(self) -> int:
         return self.relay.count

@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gossiplog.broadcast import Broadcast
-from gossiplog.net.service import service
+from gossiplog.broadcast import broadcast
+from gossiplog.broadcast.spreading import Spreading
 from gossiplog.pubsub.actions import Validate
 from gossiplog.pubsub.events import Outcome, Validated
 
@@ -28,6 +28,12 @@ class Relayed(NamedTuple):
     """What is sent in an entry's place."""
 
     value: bytes
+    parent_keys: tuple[bytes, ...] = ()
+
+    @property
+    def key(self) -> bytes:
+        """What tells it from others."""
+        return self.value
 
     @classmethod
     def new(cls) -> Relayed:
@@ -35,8 +41,8 @@ class Relayed(NamedTuple):
         return cls((_MARK + time.monotonic_ns().to_bytes(8, "big") + os.urandom(16)).ljust(_BYTES, b"\0"))
 
 
-class Relay(Broadcast):
-    """The broadcast machine of a peer that accepts whatever comes.
+class Relay(Spreading):
+    """The spreading machine of a peer that accepts whatever comes.
 
     Attributes:
         count: Messages so far, its own included.
@@ -63,4 +69,4 @@ class Relay(Broadcast):
 
 def stand_in() -> None:
     """Have every service of this process made with a `Relay`."""
-    service.Broadcast = Relay
+    broadcast.Spreading = Relay

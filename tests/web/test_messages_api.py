@@ -240,10 +240,10 @@ async def test_fault_of_the_store_is_not_the_senders_and_tells_nothing(
 
     async with served() as (hub, log, _):
 
-        async def insert(value: bytes) -> None:
+        async def write(plan: object) -> None:
             raise StorageFull("/secret/place is full")
 
-        monkeypatch.setattr(log, "insert_verified", insert)
+        monkeypatch.setattr(log._store, "write", write)
         answer = await fetch(hub, "/api/messages", method="POST", headers=JSON, body=entry_to_line(sign(2, "x")))
         assert answer.status == 503
         assert b"secret" not in answer.body

@@ -149,7 +149,7 @@ class Discovery:
         self._host = host
         self._tell_of_ourselves()
         async with trio.open_nursery() as self._nursery:
-            self._service.dialler, self._service.machine.has_mesh = self, True
+            self._service.dialler, self._service.machine.spreading.has_mesh = self, True
             try:
                 self._nursery.start_soon(self._stay_connected)
                 self._nursery.start_soon(self._keep_walking)

@@ -18,12 +18,13 @@ from typing import Any, TypeAlias
 
 import trio
 
+from ...broadcast import Quota
 from ...errors import LocalProtocolError
 from .proof import PROVEN, Proof, Proofs, is_own_name
 from .refusal import Refusal
 from .toml_file import read_toml
 
-__all__ = ["ALL", "Access", "LogAccess", "Quota", "Rights", "hash_token", "make_token"]
+__all__ = ["ALL", "Access", "LogAccess", "Rights", "hash_token", "make_token"]
 
 Rights: TypeAlias = frozenset[str]
 
@@ -33,32 +34,6 @@ server's figures and its list of peers."""
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 _TOKEN_BYTES = 32
 _DEFAULT = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """How much clients may bring to one log; None where there is no limit.
-
-    Attributes:
-        entries_per_minute: Of one writer; as many are taken at once by one who was quiet for a minute.
-        bytes_per_minute: The same, of VALUE.
-        entries_per_writer: Entries that one writer may bring in total.
-        bytes_per_writer: Bytes of VALUE that one writer may bring in total.
-        address_entries_per_minute: Of all writers together that come from one address (of IPv6 a /64), for keys cost nothing.
-        log_bytes: VALUE of all entries.
-    """
-
-    entries_per_minute: int | None = None
-    bytes_per_minute: int | None = None
-    entries_per_writer: int | None = None
-    bytes_per_writer: int | None = None
-    address_entries_per_minute: int | None = None
-    log_bytes: int | None = None
-
-    @property
-    def counts_totals(self) -> bool:
-        """Whether all that is in the log has to be counted."""
-        return not (self.entries_per_writer is self.bytes_per_writer is self.log_bytes is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +52,7 @@ class LogAccess:
     tokens: Mapping[str, Rights] = field(default_factory=dict)
     dids: Mapping[str, Rights] = field(default_factory=dict)
     allow: frozenset[str] | None = None
-    quota: Quota = Quota()
+    quota: Quota = field(default_factory=Quota)
 
 
 class Access:

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 import trio
 
-from ...broadcast import PeerKind
+from ...broadcast import Allowance, PeerKind
 from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProtocolError
 from ...replica.log import Replica
 from ...tasks.nursery import open_service_nursery
@@ -26,7 +26,6 @@ from ..ground.access import Rights
 from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
 from ..ground.journal import note
 from ..ground.refusal import Refusal
-from ..service.intake import Intake
 from ..service.peers import PeerConnectionState
 from ..service.registry import open_service
 from ..service.service import Service
@@ -60,7 +59,7 @@ class Hub:
         services: The service of each log, by topic.
         addresses: Host and port of each socket, as bound.
         admission: Who is let in.
-        intakes: Which entries are taken of whoever comes by it, by topic.
+        allowances: What clients that come by it may bring, by topic.
         http: Serves plain HTTP, if anything does.
         flushes: Writes to all WebSockets.
     """
@@ -69,7 +68,7 @@ class Hub:
         self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: Callable[[Hub], ServeHttp] | None
     ) -> None:
         self.services: dict[str, Service] = {}
-        self.intakes: dict[str, Intake] = {}
+        self.allowances: dict[str, Allowance] = {}
         self.addresses: list[tuple[str, int]] = []
         self.admission = admission
         self.flushes = Flushes()
@@ -120,9 +119,10 @@ class Hub:
         async with AsyncExitStack() as stack:
             service = await stack.enter_async_context(open_service(log))
             stack.enter_context(service.guarded_by(self.admission))
-            intake = stack.enter_context(service.intakes.taking(self.admission.limits.access))
-            await intake.wait_counted()
-            self.intakes[log.topic] = intake
+            access = self.admission.limits.access
+            allowance = stack.enter_context(service.allowances.kept(access))
+            await service.allowances.wait_counted(access)
+            self.allowances[log.topic] = allowance
             self.services[log.topic], self._held[log.topic] = service, stack.pop_all()
             self._removed.discard(log.topic)
         self.remake()
@@ -130,7 +130,7 @@ class Hub:
     async def remove(self, topic: str) -> None:
         """Serve a log no longer: its clients' connections are closed, after what waits for them went out, within a second."""
         service, held = self.services.pop(topic, None), self._held.pop(topic, None)
-        self.intakes.pop(topic, None)
+        self.allowances.pop(topic, None)
         if service is None or held is None:
             return
         self._removed.add(topic)
@@ -252,14 +252,14 @@ class Hub:
     async def _serve_websocket(
         self, connection: TcpStream, head: Head, service: Service, client: str, port: int, place: Place, rights: Rights
     ) -> None:
-        intake = self.intakes[service.topic]
+        allowance = self.allowances[service.topic]
         with trio.fail_after(self.admission.limits.handshake_s):
             websocket = await accept_websocket(connection, head.raw, _subprotocol(head))
         is_counted = not self.admission.is_exempt(client)
         with service.named(f"ws://{_show(client)}:{port}") as peer:
             async with (
                 open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers, flushes=self.flushes) as muxed,
-                service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, intake=intake) as link,
+                service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, allowance=allowance) as link,
             ):
                 place.worth = lambda: link.peer.worth
                 note("client connected", peer=peer, topic=service.topic)

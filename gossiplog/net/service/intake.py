@@ -1,341 +1,343 @@
-"""Which entries of clients a server takes: of whom, and how many.
+"""What the broadcast machine's intake wants done: values are verified, entries inserted, the log followed, and whoever waits is told.
 
-An entry is charged once it is verified, so that nobody uses up what is another's, and what turns out to be here already costs nothing.
-A client that was over a limit is asked first, and what is still over it is not verified at all.
-What is over a limit is ignored, never blamed on who brings it: where waiting helps, it is fetched again later.
-
-Source: docs/operations.md, "Access".
+What is small and comes alone is verified in the step that brings it, what comes in numbers in worker threads. What was committed is
+decided upon in the step that commits it: a task for either would have to be woken up for each entry.
 """
 
 from __future__ import annotations
 
-import math
+import logging
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
 
 import trio
 
+from ...broadcast import (
+    BatchBrought,
+    BatchDecided,
+    BatchInserted,
+    BatchVerified,
+    Bringer,
+    EntriesCommitted,
+    EntryDecided,
+    Event,
+    InsertBatch,
+    InsertEntry,
+    NotStored,
+    PeerKind,
+    VerifyBatch,
+)
 from ...entry.message import Entry
+from ...entry.message_id import encode_id
 from ...entry.validation import Outcome, Rule, Verdict
-from ...errors import DecodeError
-from ...log.requests import ReadCount, ReadTail
-from ...plan import ask
+from ...errors import ClosedError, DecodeError, GossipLogError, StoreError
+from ...limits import TokenBucket
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
-from ..ground.access import Access, LogAccess, Quota
-from .ask_log import ask_until_answered
+from ...tasks.sleeper import Sleeper
+from ...tasks.spans import span
+from ..ground.journal import note
+from .figures import Figures
+from .observer import Observer
+from .peers import Peer
 
-__all__ = ["OUR_CHOICE", "Bringer", "Intake", "Intakes", "Wait"]
+__all__ = ["CLOSING", "IntakeWork", "Strangers"]
 
-_METERS_MAX = 65_536
-_DEPARTED_MAX = 4_096
-_PAGE = 500
-_MINUTE_S = 60.0
-_COUNTED_SOON_S = 1.0
-_COUNTING_S = 5
-"""After which to ask again while the log is being counted: 100,000 entries a second are."""
-_CHARGED = frozenset({None, Rule.PARENTS, Rule.ACCESS, Rule.QUARANTINED, Rule.STORAGE})
-"""Of what was not stored anew, that which verification had accepted."""
+CLOSING = "the log is being closed"
 
-
-class Wait(NamedTuple):
-    """An entry is not taken now.
-
-    Attributes:
-        verdict: IGNORE, with the reason.
-        seconds: After which it may be; None for never.
-    """
-
-    verdict: Verdict
-    seconds: int | None
-
-    @property
-    def in_words(self) -> Verdict:
-        """The verdict, with the time when it may go on."""
-        return self.verdict if self.seconds is None else replace(self.verdict, reason=f"{self.verdict.reason}; again in {self.seconds} s")
+_AT_ONCE = 4
+"""Small values that are verified in the step that brings them, before others get their turn and what has been verified is committed."""
+_RETRY_S = 5.0
+SLOWED_PER_S = 10.0
+"""Entries that are verified in a second from all strangers of a place where others offended."""
+SLOWED_SYNCED = 10
+"""Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
+ORIGINS_MAX = 4_096
+_COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 
 
-class _Meter:
-    """An allowance for each of many: an amount per minute, of which a minute's worth is saved."""
-
-    def __init__(self) -> None:
-        # What is left, and when that was.
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def wait_s(self, name: str, amount: int, most: int) -> float:
-        """Say how many seconds from now so much may be taken; 0 for at once. Whatever is more than the most is taken from a full meter."""
-        lacking = min(amount, most) - self._left(name, most)
-        return max(0.0, lacking * _MINUTE_S / most)
-
-    def take(self, name: str, amount: int, most: int) -> None:
-        """Take so much, or give it back."""
-        self._levels[name] = min(most, self._left(name, most) - amount), trio.current_time()
-        self._levels.move_to_end(name)
-        if len(self._levels) > _METERS_MAX:
-            self._levels.popitem(last=False)
-
-    def _left(self, name: str, most: int) -> float:
-        level, at = self._levels.get(name, (most, 0.0))
-        return min(most, level + (trio.current_time() - at) * most / _MINUTE_S)
-
-
-class Intake:
-    """Takes entries of clients for one log.
+class Strangers:
+    """Makes strangers wait their turn: those from where others offended.
 
     Args:
-        log: Open.
-        access: The rules, which may be replaced.
-
-    Attributes:
-        counted: Set once everything in the log is counted that totals depend on; never where nothing does.
+        is_slowed: Whether a peer is one who has to, at a time.
+        clock: Says what time it is, in seconds of the event loop.
     """
 
-    def __init__(self, log: Replica, access: Access) -> None:
-        self.counted = trio.Event()
-        self._log = log
-        self._access = access
-        self._entries, self._bytes, self._addresses = _Meter(), _Meter(), _Meter()
-        self._totals: dict[str, list[int]] = {}
-        self._log_bytes = 0
-        # What was charged to the totals and is not committed yet, by key.
-        self._reserved: set[bytes] = set()
-        # Keys of what was committed while the log is read, which may be read as well.
-        self._heard: set[bytes] = set()
+    def __init__(self, is_slowed: Callable[[PeerId, float], bool], clock: Callable[[], float]) -> None:
+        self._is_slowed = is_slowed
+        self._clock = clock
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+
+    def has_to_wait(self, peer: Peer) -> bool:
+        """Whether a peer's entries are verified slowly."""
+        return peer.origin is not None and self._is_slowed(peer.id, self._clock())
+
+    async def wait(self, peer: Peer, count: int) -> None:
+        """Wait until so many entries of a peer may be verified: at once, as a rule."""
+        while count > 0 and peer.origin is not None and self._is_slowed(peer.id, now := self._clock()):
+            bucket = self._buckets.setdefault(peer.origin, TokenBucket(SLOWED_PER_S, SLOWED_PER_S, now))
+            if len(self._buckets) > ORIGINS_MAX:
+                self._buckets.popitem(last=False)
+            count -= bucket.take(count, now)
+            if count > 0:
+                peer.note_once("slowed", "a stranger is slowed", address=peer.origin, reason="others from there sent what is invalid")
+                await trio.sleep_until(bucket.ready_at(now))
+
+
+class Owner(Protocol):
+    """The service that entries come in to.
+
+    Attributes:
+        log: Its log.
+        strangers: Whom of its peers has to wait.
+        figures: What it has done so far.
+        observer: Told of what a sync brought; None where nobody wants to know.
+    """
+
+    log: Replica
+    strangers: Strangers
+    figures: Figures
+    observer: Observer | None
 
     @property
-    def is_open(self) -> bool:
-        """Whether everything is taken."""
-        rules = self._rules()
-        return rules.allow is None and rules.quota == Quota()
+    def peers(self) -> Mapping[PeerId, Peer]:
+        """Who is connected."""
+        ...
 
-    async def run(self) -> None:
-        """Count what is in the log, and what comes, from when anything depends on it. For as long as the log is served."""
-        while not self._rules().quota.counts_totals:
-            await self._access.replaced.wait()
-        with self._log.watch_commits(self._count):
-            _, last = await ask_until_answered(self._log, ask(ReadCount(counted=False)))
-            seq = 0
-            while seq < last and (page := await ask_until_answered(self._log, ask(ReadTail(seq, _PAGE)))):
-                for seq, value in page:
-                    entry = Entry.stored(value)
-                    if seq <= last and entry.key not in self._heard:
-                        self._add(entry.envelope.did, len(value))
-            self._heard.clear()
-            self.counted.set()
+    def tell(self, event: Event) -> None:
+        """Hand an event to the broadcast machine."""
+        ...
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Count something that happened."""
+        ...
+
+
+class IntakeWork:
+    """Does what the intake of one service asks for, and answers with `tell`.
+
+    Args:
+        service: Whose intake it is.
+    """
+
+    def __init__(self, service: Owner) -> None:
+        self._service = service
+        self._log = service.log
+        self._at_once_left = _AT_ONCE
+        self._job: VerifyBatch | None = None
+        self._worker = Sleeper()
+        self._nursery: trio.Nursery | None = None
+        # Who waits for a `BatchDecided`, by its ticket.
+        self._waiting: dict[int, _Waiter] = {}
+        self._tickets = 0
+
+    # For whoever brings entries
+
+    async def insert_synced(self, peer: Peer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
+        """Take in the `(key, VALUE)` that a sync with a peer brought, by which way it was; return their verdicts.
+
+        The caller compares the keys. Cancelled, the entries are taken in all the same.
+        """
+        service = self._service
+        await service.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
+        verdicts = await self.take_in(way, entries, peer.bringer)
+        for (key, _), verdict in zip(entries, verdicts, strict=True):
+            _note_refusal(peer, key, verdict)
+            peer.refusal_box.add(key, verdict)
+            service.figures.count("sync", verdict)
+        if service.observer is not None:
+            service.observer.on_synced(peer.id, way, [key for key, _ in entries], verdicts)
+        return verdicts
+
+    async def take_in(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer) -> list[Verdict]:
+        """Take in entries that somebody waits for; return their verdicts. Cancelled, the entries are taken in all the same.
+
+        Args:
+            way: `sync`, `reconcile` or `post`.
+            entries: The key under which each came, for whoever asks, and its VALUE.
+            bringer: The rules that they are under.
+        """
+        self._tickets += 1
+        ticket, waiter = self._tickets, _Waiter()
+        self._waiting[ticket] = waiter
+        try:
+            if self._nursery is not None:
+                self._service.tell(BatchBrought(ticket, way, entries, bringer))
+                await waiter.is_decided.wait()
+        finally:
+            del self._waiting[ticket]
+        if waiter.verdicts is None:
+            return [Verdict(Outcome.IGNORE, Rule.STORAGE, CLOSING)] * len(entries)
+        return list(waiter.verdicts)
+
+    # What the machine asks for
+
+    def verify(self, action: VerifyBatch) -> None:
+        """Verify now what is small and no more than a few, unless others have to have their turn; else in the task."""
+        cost = len(action.values) or 1
+        if cost <= self._at_once_left and (verdicts := self._verify_now(action.values)) is not None:
+            self._at_once_left -= cost
+            self._service.tell(BatchVerified(action.token, verdicts))
+        elif self._worker.is_asleep:
+            self._job = action
+            self._worker.wake()
+        elif self._nursery is not None:
+            self._nursery.start_soon(self._verify, action)
+
+    def _verify_now(self, values: Sequence[bytes]) -> list[Verdict] | None:
+        verdicts = []
+        for value in values:
+            verdict = self._log.verify_now(value)
+            if verdict is None:
+                return None
+            verdicts.append(verdict)
+        return verdicts
+
+    async def _verify(self, action: VerifyBatch) -> None:
+        if action.values:
+            verdicts = await self._log.verify_many(action.values)
+        else:
+            await trio.lowlevel.checkpoint()
+            verdicts = []
+        self._at_once_left = _AT_ONCE
+        self._service.tell(BatchVerified(action.token, verdicts))
+
+    def insert(self, action: InsertBatch) -> None:
+        """Hand a batch to the log; if that has too much to do, wait for it in a task."""
+        began_ns = time.time_ns()
+        try:
+            is_taken = self._log.insert_then(action.verdicts, partial(self._on_inserted, action, began_ns))
+        except GossipLogError as error:
+            self._on_inserted(action, began_ns, error)
+            return
+        if not is_taken and self._nursery is not None:
+            self._nursery.start_soon(self._insert, action, began_ns)
+
+    async def _insert(self, action: InsertBatch, began_ns: int) -> None:
+        try:
+            outcome: list[Verdict] | BaseException = await self._log.insert_verified(action.verdicts)
+        except Exception as error:
+            outcome = error
+        self._on_inserted(action, began_ns, outcome)
+
+    def _on_inserted(self, action: InsertBatch, began_ns: int, outcome: list[Verdict] | BaseException) -> None:
+        told: list[Verdict] | NotStored
+        if isinstance(outcome, BaseException):
+            told = _explain(outcome, len(action.verdicts))
+        else:
+            told = outcome
+            with span("receive", self._log.topic, len(outcome), began_ns) as note_attributes:
+                note_attributes(new=sum(verdict.is_new for verdict in outcome))
+        self._at_once_left = _AT_ONCE
+        self._tell_safely(BatchInserted(action.token, told))
+
+    def on_decided(self, action: EntryDecided) -> None:
+        """Count and tell what became of an entry that was pushed or gossiped."""
+        service, source, verdict = self._service, action.entry.source, action.verdict
+        service.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
+        peer = service.peers.get(source)
+        service.figures.count("gossip" if peer is not None and peer.kind is PeerKind.MESH else "push", verdict)
+        if peer is None:
+            return
+        # Of a peer that went and came back, what it sent before may be decided upon now.
+        peer.inserting = max(0, peer.inserting - 1)
+        peer.settled.set()
+        _note_refusal(peer, action.entry.key, verdict)
+        peer.refusal_box.add(action.entry.key, verdict)
+        if verdict.accepted and verdict.is_new:
+            peer.count("entries new")
+
+    def on_under_way(self, action: InsertEntry) -> None:
+        """Count an entry for its peer, which may have so many under way."""
+        peer = self._service.peers.get(action.source)
+        if peer is not None:
+            peer.inserting += 1
+
+    def on_batch_decided(self, action: BatchDecided) -> None:
+        """Wake up whoever waits for it."""
+        waiter = self._waiting.get(action.ticket)
+        if waiter is not None:
+            waiter.verdicts = action.verdicts
+            waiter.is_decided.set()
+
+    # Life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Work for ever; it has started when the log is followed. Whoever still waits when it ends is told that nothing was stored."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                await self._nursery.start(self._follow_shared if self._log.is_shared else self._follow)
+                task_status.started()
+                while True:
+                    has_waited = self._job is None
+                    while self._job is None:
+                        await self._worker.sleep()
+                    action = self._job
+                    # Waiting was a turn for others already: what is small need not take another.
+                    verdicts = self._verify_now(action.values) if has_waited and len(action.values) <= 1 else None
+                    self._at_once_left = _AT_ONCE
+                    self._job = None
+                    if verdicts is None:
+                        await self._verify(action)
+                    else:
+                        self._service.tell(BatchVerified(action.token, verdicts))
+        finally:
+            self._nursery = None
+            for waiter in self._waiting.values():
+                waiter.is_decided.set()
+
+    async def _follow(self, task_status: trio.TaskStatus[None]) -> None:
+        """Hear of the log's own commits."""
+        with self._log.watch_commits(lambda entries: self._tell_safely(EntriesCommitted(entries))):
+            task_status.started()
             await trio.sleep_forever()
 
-    async def wait_counted(self) -> None:
-        """Wait until all is counted that has to be, within a second: nobody is to be refused for a log that is counted at once."""
-        if self._rules().quota.counts_totals:
-            with trio.move_on_after(_COUNTED_SOON_S):
-                await self.counted.wait()
+    async def _follow_shared(self, task_status: trio.TaskStatus[None]) -> None:
+        """Hear of what is committed to a store that other processes write to as well."""
+        async with self._log.subscribe(from_now=True) as events:
+            task_status.started()
+            while True:
+                try:
+                    entries: Sequence[Entry] = await events.next_page()
+                except (StoreError, DecodeError) as error:
+                    note("the log cannot be followed", level=logging.ERROR, reason=str(error))
+                    await trio.sleep(_RETRY_S)
+                    continue
+                self._service.tell(EntriesCommitted(entries))
 
-    def admit(self, verdict: Verdict, address: str | None) -> Wait | None:
-        """Charge an entry that was verified; say what becomes of it if it is not taken. What is not accepted anyhow is no matter.
-
-        Args:
-            verdict: Of the entry.
-            address: Where it came from, as a group of addresses; None for a place that has no limit.
-        """
-        entry = verdict.entry
-        if not verdict.accepted or entry is None or self.is_open:
-            return None
-        wait = self._find_wait(entry, address)
-        if wait is not None:
-            return wait
-        quota, did, size = self._rules().quota, entry.envelope.did, len(entry.value)
-        for meter, name, amount, most, _ in self._limits(quota, did, size, address):
-            meter.take(name, amount, most)
-        if quota.counts_totals and entry.key not in self._reserved:
-            # Else all of a batch would be within the limit.
-            self._reserved.add(entry.key)
-            self._add(did, size)
-        return None
-
-    def foresee(self, key: bytes, value: bytes, address: str | None) -> Verdict | None:
-        """Refuse an entry before its signature is verified, which costs ten times as much; charge nobody. None where it may be taken.
-
-        Nothing is believed of it: who says falsely whose entry it is has another's refusal for it, under its own key alone.
-
-        Args:
-            key: Under which it came.
-            value: VALUE.
-            address: As for `admit`.
-        """
+    def _tell_safely(self, event: Event) -> None:
+        """Tell the machine within a step of the log's own writer, which must not come to harm."""
         try:
-            entry = Entry.decode(value)
-        except DecodeError:
-            return None
-        if entry.key != key or entry.topic != self._log.topic or self.is_open:
-            return None
-        wait = self._find_wait(entry, address)
-        return None if wait is None else wait.in_words
-
-    def _find_wait(self, entry: Entry, address: str | None) -> Wait | None:
-        """Say what an entry would have to wait for."""
-        rules, did, size = self._rules(), entry.envelope.did, len(entry.value)
-        if rules.allow is not None and did not in rules.allow:
-            return _refused(entry, Rule.UNWELCOME, f"entries of {did} are not taken here", None)
-        if rules.quota.counts_totals and not self.counted.is_set():
-            return _refused(entry, Rule.QUOTA, "what is here already is still being counted", _COUNTING_S)
-        # Whoever brings at once what another brings uses up nothing more.
-        if entry.key not in self._reserved and (reason := self._over(rules.quota, did, size)):
-            return _refused(entry, Rule.UNWELCOME, reason, None)
-        limits = self._limits(rules.quota, did, size, address)
-        waits = [(meter.wait_s(name, amount, most), what) for meter, name, amount, most, what in limits]
-        seconds, what = max(waits, default=(0.0, ""))
-        return _refused(entry, Rule.QUOTA, f"more than {what} a minute", math.ceil(seconds)) if seconds else None
-
-    def judge(self, verdict: Verdict, address: str | None) -> Verdict:
-        """The same as a verdict."""
-        wait = self.admit(verdict, address)
-        return verdict if wait is None else wait.in_words
-
-    def settle(self, verdict: Verdict, address: str | None) -> None:
-        """Refund an entry that `judge` let pass, and that was here already or could not be stored."""
-        if verdict.entry is not None and not verdict.is_new and not self.is_open and verdict.rule in _CHARGED:
-            self.refund(verdict.entry, address)
-
-    def refund(self, entry: Entry, address: str | None) -> None:
-        """Give back what an entry was charged that was here already, or could not be stored."""
-        for meter, name, amount, most, _ in self._limits(self._rules().quota, entry.envelope.did, len(entry.value), address):
-            meter.take(name, -amount, most)
-        if entry.key in self._reserved:
-            self._reserved.discard(entry.key)
-            self._add(entry.envelope.did, len(entry.value), -1)
-
-    def _rules(self) -> LogAccess:
-        return self._access.of(self._log.topic)
-
-    def _limits(self, quota: Quota, did: str, size: int, address: str | None) -> list[tuple[_Meter, str, int, int, str]]:
-        limits = [
-            (self._entries, did, 1, quota.entries_per_minute, "entries of one writer"),
-            (self._bytes, did, size, quota.bytes_per_minute, "bytes of one writer"),
-            (self._addresses, address or "", 1, quota.address_entries_per_minute if address else None, "entries from one address"),
-        ]
-        return [(meter, name, amount, most, f"{most:,} {what}") for meter, name, amount, most, what in limits if most is not None]
-
-    def _over(self, quota: Quota, did: str, size: int) -> str | None:
-        entries, written = self._totals.get(did, (0, 0))
-        if quota.entries_per_writer is not None and entries + 1 > quota.entries_per_writer:
-            return f"{quota.entries_per_writer:,} entries of one writer are here, the most that are taken"
-        if quota.bytes_per_writer is not None and written + size > quota.bytes_per_writer:
-            return f"more than {quota.bytes_per_writer:,} bytes of one writer"
-        if quota.log_bytes is not None and self._log_bytes + size > quota.log_bytes:
-            return f"the log would have more than {quota.log_bytes:,} bytes"
-        return None
-
-    def _count(self, entries: Sequence[Entry]) -> None:
-        if not self.counted.is_set():
-            self._heard.update(entry.key for entry in entries)
-        for entry in entries:
-            if entry.key in self._reserved:
-                self._reserved.discard(entry.key)
-            else:
-                self._add(entry.envelope.did, len(entry.value))
-
-    def _add(self, did: str, size: int, sign: int = 1) -> None:
-        total = self._totals.setdefault(did, [0, 0])
-        total[0] += sign
-        total[1] += sign * size
-        if total == [0, 0]:
-            # Of keys that nothing came of there is no end.
-            del self._totals[did]
-        self._log_bytes += sign * size
+            self._service.tell(event)
+        except Exception as error:
+            note("fault in the protocol", level=logging.ERROR, error=error)
 
 
-class Bringer(NamedTuple):
-    """Under which rules a peer brings entries.
+class _Waiter:
+    """Somebody who waits for verdicts; None if there will be none."""
 
-    Attributes:
-        intake: Of the listener that it came by; None for no client.
-        address: Whose allowance they are taken from, beside their writers'; None for nobody's.
-        is_forgotten: It is not known any more how it came.
-    """
-
-    intake: Intake | None
-    address: str | None
-    is_forgotten: bool = False
-
-    def judge(self, verdict: Verdict) -> Verdict:
-        """Have the last word on an entry that was verified. See `Intake.judge`."""
-        if self.is_forgotten and verdict.accepted:
-            return Verdict(Outcome.IGNORE, Rule.UNWELCOME, "it waited for longer than we remember who brought it", verdict.entry)
-        return verdict if self.intake is None else self.intake.judge(verdict, self.address)
-
-    def settle(self, verdict: Verdict) -> None:
-        """Take the outcome for an entry that was judged. See `Intake.settle`."""
-        if self.intake is not None:
-            self.intake.settle(verdict, self.address)
-
-    def foresee(self, key: bytes, value: bytes) -> Verdict | None:
-        """Refuse an entry before its signature is verified. See `Intake.foresee`."""
-        return None if self.intake is None else self.intake.foresee(key, value, self.address)
+    def __init__(self) -> None:
+        self.is_decided = trio.Event()
+        self.verdicts: Sequence[Verdict] | None = None
 
 
-OUR_CHOICE = Bringer(None, None)
-"""Whoever is no client: we chose it, and take what it has."""
-_FORGOTTEN = Bringer(None, None, is_forgotten=True)
+def _explain(error: BaseException, entries: int) -> NotStored:
+    """Say why entries were not stored. A log that is being closed takes no more, which is nobody's fault: peers bring them again."""
+    if isinstance(error, ClosedError):
+        note("entries not stored", level=logging.DEBUG, entries=entries, reason=str(error))
+        return NotStored(CLOSING)
+    told = NotStored.because(error)
+    if not told.may_be_of_one or entries == 1:
+        note("entries not stored", level=logging.ERROR, entries=entries, reason=told.reason)
+    return told
 
 
-class Intakes:
-    """What the listeners of one log take: those that have the same rules count together.
-
-    Args:
-        log: Open.
-
-    Whoever came by one of them is held to its rules, whatever the others allow. An entry may outlive its connection: in the queue, or as
-    an orphan. So it is remembered for a while how those came who left.
-    """
-
-    def __init__(self, log: Replica) -> None:
-        self._log = log
-        self._taking: dict[Access, _Taking] = {}
-        self._departed: OrderedDict[PeerId, Bringer] = OrderedDict()
-
-    @contextmanager
-    def taking(self, access: Access) -> Iterator[Intake]:
-        """Take of clients what the rules of a server allow, for the length of a block."""
-        taking = self._taking.get(access)
-        if taking is None:
-            taking = self._taking[access] = _Taking(Intake(self._log, access))
-            self._log.tasks.start_soon(taking.run)
-        taking.listeners += 1
-        try:
-            yield taking.intake
-        finally:
-            taking.listeners -= 1
-            if not taking.listeners:
-                taking.scope.cancel()
-                del self._taking[access]
-
-    def on_left(self, peer: PeerId, bringer: Bringer) -> None:
-        """Remember how a peer came that has left."""
-        self._departed[peer] = bringer
-        self._departed.move_to_end(peer)
-        if len(self._departed) > _DEPARTED_MAX:
-            self._departed.popitem(last=False)
-
-    def bringer(self, peer: PeerId) -> Bringer:
-        """Say how a peer came that has left. Of one that is forgotten nothing is taken: what it brought is brought again by others."""
-        return self._departed.get(peer, _FORGOTTEN)
-
-
-@dataclass(slots=True)
-class _Taking:
-    """An intake, how many listen with its rules, and the scope that its task is in."""
-
-    intake: Intake
-    listeners: int = 0
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-
-    async def run(self) -> None:
-        with self.scope:
-            await self.intake.run()
-
-
-def _refused(entry: Entry, rule: str, reason: str, seconds: int | None) -> Wait:
-    return Wait(Verdict(Outcome.IGNORE, rule, reason, entry), seconds)
+def _note_refusal(peer: Peer, key: bytes, verdict: Verdict) -> None:
+    """Log why an entry is not taken, once a peer and rule; of orphans and faults of ours others tell."""
+    rule = verdict.rule
+    if rule is not None and rule not in (Rule.PARENTS, Rule.STORAGE):
+        peer.note_once(rule, "entry not taken", level=logging.WARNING, id=encode_id(key), rule=rule, reason=verdict.reason)

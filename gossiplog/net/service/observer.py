@@ -43,7 +43,6 @@ class Observer:
     Attributes:
         node: Our peer id.
         on_event: Takes what the machine is told, and what it asks for.
-        on_posted: Takes the key of an entry that came by HTTP, before it is inserted.
         board: Keeps the facts, for whoever waits for them.
         ring: The board's.
     """
@@ -58,7 +57,6 @@ class Observer:
         self._witness = Witness(self.tell)
         self._changed = trio.Event()
         self.on_event: Callable[[Event, Sequence[Action]], None] = self._witness.on_event
-        self.on_posted: Callable[[bytes], None] = self._witness.on_posted
 
     def tell(
         self,
@@ -90,11 +88,6 @@ class Observer:
         """Tell what became of an entry that came by HTTP; what is new is told once it is committed."""
         if verdict.entry is not None and not verdict.is_new:
             verdict_fact(self.tell, verdict, verdict.entry.key, client, "http")
-
-    def on_import(self, entries: Sequence[Entry]) -> None:
-        """Tell of many entries at once that no peer brought."""
-        for entry in entries:
-            self.tell("deliver", message=entry.id, way="import")
 
     # The root
 

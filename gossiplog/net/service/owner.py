@@ -11,8 +11,8 @@ from ...pubsub.types import PeerId
 from ...replica.log import Replica
 from ..transport.stream import Connection
 from .figures import Figures
+from .intake import Strangers
 from .peers import Peer
-from .strangers import Strangers
 
 __all__ = ["OPEN_S", "Owner"]
 

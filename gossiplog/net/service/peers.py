@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from ...broadcast import PeerKind
+from ...broadcast import Bringer, PeerKind
 from ...limits import TokenBucket
 from ...pubsub.types import PeerId
 from ...pull import Dealings, Speaks
@@ -19,7 +19,6 @@ from ..ground.access import ALL, Rights
 from ..ground.admission import Worth
 from ..ground.journal import note
 from ..transport.stream import Connection
-from .intake import OUR_CHOICE, Bringer
 from .pubsub_stream import RpcSender
 from .push_stream import PushStream
 from .refusals import RefusalBox
@@ -112,7 +111,6 @@ class Peer:
         refusal_box: What it is told of those, if it is a client.
         hearing: Of the stream on which it is told.
         rights: What it may, where it is a client.
-        is_over: What it brought last was not taken: over a quota, or its writer's entries are not.
         told: What has been logged of it once, and is not again.
     """
 
@@ -137,11 +135,10 @@ class Peer:
     counts: Counter[str] = field(default_factory=Counter)
     refusals: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
-    bringer: Bringer = OUR_CHOICE
+    bringer: Bringer = field(default_factory=Bringer)
     refusal_box: RefusalBox = field(default_factory=RefusalBox)
     hearing: trio.CancelScope = field(default_factory=trio.CancelScope)
     rights: Rights = ALL
-    is_over: bool = False
 
     def note_once(self, what: str, event: str, *, level: int = logging.INFO, **fields: Any) -> None:
         """Log an event of a kind that has not been logged of this peer; `what` names the kind, one of a few."""

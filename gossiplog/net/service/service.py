@@ -34,16 +34,22 @@ import trio
 
 from ...broadcast import (
     Action,
+    Allowance,
     Answered,
-    Appended,
     Ask,
     Ban,
+    BatchDecided,
+    Bringer,
     Broadcast,
     BroadcastState,
     ClosePush,
     Connected,
     Disconnected,
+    EntriesAppended,
+    EntryDecided,
+    EntryForeseen,
     Event,
+    InsertBatch,
     InsertEntry,
     OpenPush,
     PeerKind,
@@ -54,9 +60,9 @@ from ...broadcast import (
     StartSync,
     SyncFinished,
     Unwelcome,
+    VerifyBatch,
 )
 from ...codec.framing import encode_frame
-from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...limits import address_group
 from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
@@ -71,18 +77,16 @@ from ..ground.access import ALL, Rights
 from ..ground.admission import Admission
 from ..ground.journal import note
 from ..transport.stream import Connection, Handler, Traffic
-from .arrivals import Arrivals
+from .allowances import Allowances
 from .ask_log import ask_until_answered
 from .bans import Bans
 from .dialler import Dialler, ask_dialler
 from .figures import Figures
 from .health import Health
-from .intake import Bringer, Intake, Intakes
+from .intake import IntakeWork, Strangers
 from .observer import Observer
-from .own_appends import OwnAppends
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
 from .refusals import Refused, hear_refusals
-from .strangers import Strangers
 from .streams import Streams
 from .timers import Timers
 from .troubles import Troubles
@@ -95,8 +99,6 @@ MakeRouter: TypeAlias = Callable[[random.Random], Router]
 _LOOK_S = 0.02
 _SAID_MAX = 4_096
 _CLOSE_S = 5.0
-PUBLISHED_MAX = 200
-"""New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
 
 
 class Service:
@@ -116,7 +118,8 @@ class Service:
         strangers: Whom of them has to wait.
         health: Whether the log answers.
         figures: What it has done so far.
-        intakes: Which entries of clients are taken.
+        allowances: What its clients may bring.
+        intake: Takes entries in.
         observer: Makes facts of all that happens; None where nobody wants any.
         troubles: Whom we cannot reach.
     """
@@ -135,7 +138,7 @@ class Service:
         self._said: OrderedDict[PeerId, tuple[set[str], set[str]]] = OrderedDict()
         self.health = Health(log)
         self.figures = Figures()
-        self.intakes = Intakes(log)
+        self.allowances = Allowances(log)
         self.observer: Observer | None = None
         self.troubles = Troubles(lambda address, reason: self.observed("dial-failed", address, reason=reason))
         self.machine = Broadcast(make_router(rng), log.topic, rng)
@@ -144,14 +147,12 @@ class Service:
         self._is_acting = self._has_ended = False
         self._clock = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
-        self._appends = OwnAppends(log, self._on_entries)
-        self._arrivals = Arrivals(self, self._appends)
-        self._insert_queue = self._arrivals.queue
         self.bans = Bans()
         self._counts = Counter[str]()
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
-        self.strangers = Strangers(self.machine.is_slowed, self._clock)
+        self.strangers = Strangers(self.machine.spreading.is_slowed, self._clock)
+        self.intake = IntakeWork(self)
         self._streams = Streams(self, wire)
         self.handlers: Mapping[str, Handler] = self._streams.handlers()
 
@@ -167,7 +168,7 @@ class Service:
         has_push: bool = True,
         is_counted: bool = True,
         rights: Rights = ALL,
-        intake: Intake | None = None,
+        allowance: Allowance | None = None,
     ) -> AsyncIterator[PeerConnection]:
         """Take a connection into use for the length of a block, which ends when the connection is closed.
 
@@ -179,7 +180,7 @@ class Service:
             pubsub_protocol: The one of `protocols` that the peer speaks as well; None without pubsub.
             has_push: The peer speaks our push protocol; False for a stranger who takes part in pubsub alone.
             rights: What it may, if it is a client.
-            intake: Which of its entries are taken, if it is a client.
+            allowance: What it may bring, if it is a client.
             is_counted: Its address counts where the router counts peers by address; False for loopback and proxies.
         """
         async with open_service_nursery() as nursery:
@@ -189,7 +190,9 @@ class Service:
                 origin = None if connection.address is None else address_group(connection.address)
                 sender = self._streams.sender(connection.peer)
                 peer = Peer(connection.peer, kind, pubsub_protocol, sender, new_bucket(trio.current_time()), origin)
-                peer.rights, peer.bringer = rights, Bringer(intake, origin if is_counted else None)
+                address = origin if is_counted else None
+                peer.rights = rights
+                peer.bringer = Bringer(allowance, address, may_push="push" in rights, is_client=kind is PeerKind.CLIENT)
                 self.peers[peer.id] = peer
             if kind is not PeerKind.CLIENT:
                 # Of those who come again by the same name, what was said once is not said again.
@@ -204,7 +207,7 @@ class Service:
                 if is_first:
                     address = connection.address if is_counted else None
                     connected = Connected(peer.id, kind, connection.is_outbound, pubsub_protocol, address, has_push)
-                    self.tell(replace(connected, origin=peer.origin, is_origin_shared=not is_counted))
+                    self.tell(replace(connected, origin=peer.origin, is_origin_shared=not is_counted, bringer=peer.bringer))
                 elif pubsub_protocol is not None:
                     self.set_pubsub(peer.id, pubsub_protocol)
                 yield link
@@ -212,7 +215,6 @@ class Service:
                 peer.links.remove(link)
                 if not peer.links:
                     del self.peers[peer.id]
-                    self.intakes.on_left(peer.id, peer.bringer)
                     self.tell(Disconnected(peer.id))
                 self._streams.on_detached(link)
                 self.figures.on_detached(connection)
@@ -328,7 +330,7 @@ class Service:
     @property
     def waiting(self) -> int:
         """Entries that peers sent and that wait to be verified."""
-        return len(self._insert_queue)
+        return len(self.machine.intake)
 
     def traffic(self) -> dict[str, Traffic]:
         """Sum up what streams carried so far, by protocol."""
@@ -362,13 +364,12 @@ class Service:
         """Run until `stop`."""
         with self._scope, self.log.watch_commits(self.figures.on_commit):
             async with trio.open_nursery() as self._nursery:
-                await self._nursery.start(self._appends.run)
+                await self._nursery.start(self.intake.run)
                 self._nursery.start_soon(self._timers.run)
-                self._nursery.start_soon(self._insert_queue.run)
                 self._nursery.start_soon(self.health.run)
                 if self.observer is not None:
                     self._nursery.start_soon(self.observer.run, self.log, self.health.full)
-                self.tell(Start(self.me))
+                self.tell(Start(self.me, may_foresee=not (self.log.is_shared or self.log.has_rules)))
                 task_status.started()
                 try:
                     await trio.sleep_forever()
@@ -386,7 +387,19 @@ class Service:
             case Push(peers, data):
                 self._push(peers, encode_frame(data))
             case InsertEntry():
-                self._arrivals.put(action)
+                self.intake.on_under_way(action)
+            case VerifyBatch():
+                self.intake.verify(action)
+            case InsertBatch():
+                self.intake.insert(action)
+            case EntryDecided():
+                self.intake.on_decided(action)
+            case BatchDecided():
+                self.intake.on_batch_decided(action)
+            case EntriesAppended(entries):
+                self.count("entries appended", len(entries))
+            case EntryForeseen():
+                pass
             case SendRpc(peers, rpc, is_urgent):
                 for id in peers:
                     peer = self.peers.get(id)
@@ -469,19 +482,6 @@ class Service:
         else:
             peer.links[0].start(partial(self._streams.pull, action))
 
-    # Entries
-
     async def insert_synced(self, peer: Peer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Insert what a sync with a peer brought. See `Arrivals.insert_synced`."""
-        return await self._arrivals.insert_synced(peer, way, entries)
-
-    def _on_entries(self, entries: Sequence[Entry]) -> None:
-        """There are new entries that no peer brought."""
-        self.count("entries appended", len(entries))
-        if len(entries) <= PUBLISHED_MAX:
-            self.tell(Appended(entries))
-        else:
-            if self.observer is not None:
-                self.observer.on_import(entries)
-            # As after a sync: from a source that is no peer.
-            self.tell(SyncFinished(self.me, SyncResult(entries=len(entries)), 0))
+        """Insert what a sync with a peer brought. See `IntakeWork.insert_synced`."""
+        return await self.intake.insert_synced(peer, way, entries)

@@ -19,6 +19,7 @@ from ...broadcast import (
     PushOpened,
     PushReceived,
 )
+from ...broadcast.allowance import MAY_NOT_PUSH
 from ...broadcast.wanted_syncs import missing
 from ...errors import ClosedError, DecodeError, GossipLogError, ProtocolNotSupported, RemoteProtocolError, StreamReset
 from ...limits import Backoff
@@ -33,7 +34,6 @@ from ...sync.wire import decode_event
 from ..ground.journal import note
 from ..ground.protocol_ids import push_protocol, reconcile_protocol, refusals_protocol
 from ..transport.stream import Connection, Handler, PromptHandler, Stream
-from .arrivals import MAY_NOT_PUSH
 from .ask_log import ask_until_answered
 from .owner import OPEN_S, Owner
 from .peers import Peer, PeerConnection

@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from ...broadcast import InsertEntry, PeerKind
+from ...broadcast import Action, InsertEntry, PeerKind
 from ...codec import pcf_encode
 from ...codec.framing import FrameDecoder, encode_frame
 from ...entry.envelope import build_value, signed_bytes
@@ -161,13 +161,17 @@ class Byzantine(Replica):
             heads = [bytes([1 + self._evil.randrange(40)]) + self._evil.randbytes(19) for _ in range(self._evil.randint(1, 5))]
             self._push_raw(peer, encode_event(Update(heads)))
 
-    def _on_insert_entry(self, action: InsertEntry) -> None:
+    def _act(self, action: Action) -> None:
+        if isinstance(action, InsertEntry):
+            self._overhear(action)
+        super()._act(action)
+
+    def _overhear(self, action: InsertEntry) -> None:
         if Vice.REPLAY in self.vices and len(self._heard) < REPLAYS_MAX:
             self._heard.append(encode_event(Insert(action.key, action.value)))
         if Vice.CENSOR in self.vices and self._evil.random() < 0.1:
             other = self._sign(self._evil.randbytes(6))
             self._inject(list(self.wires), encode_event(Insert(action.key, other.value)))
-        super()._on_insert_entry(action)
 
     def _inject(self, peers: Sequence[PeerId], data: bytes) -> None:
         """Send a message past its own machine, by pubsub to servers and by push to others."""

@@ -160,6 +160,11 @@ class Invariants:
             self._fail("what is acknowledged is stored", replica, f"of {len(entries)} entries some are not")
         if replica.spec.is_durable:
             self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
+
+    def on_appended(self, replica: Replica, entries: Sequence[Entry]) -> None:
+        """See `Observer`."""
+        if replica.id not in self.correct:
+            return
         self._spreading.on_new(replica, entries, self._brought[replica.id], self._telling.version(replica))
         self._spreading.on_unpublished(replica, entries)
 
@@ -249,9 +254,10 @@ class Invariants:
         keys, foreseen = self._keys[replica.id], self._foreseen[replica.id]
         self._check_entry(replica, entry, keys, foreseen)
         foreseen.add(entry.key)
+        self._spreading.on_foreseen(replica, entry)
         self._brought[replica.id].setdefault(entry.key, set()).add(source)
 
-    def on_verdict(self, replica: Replica, source: PeerId, verdict: Verdict) -> None:
+    def on_verdict(self, replica: Replica, source: PeerId, key: bytes, verdict: Verdict) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
@@ -268,6 +274,7 @@ class Invariants:
                     self._spreading.on_unpublished(replica, [verdict.entry])
         elif verdict.outcome is Outcome.REJECT:
             self._reputation.on_rejected(replica, source)
+            self._spreading.on_claimed(replica, source, key)
         if (verdict.rule == Rule.PARENTS or verdict.rule in LATER) and verdict.entry is not None and source in replica.wires:
             self._telling.on_announced(replica, source, [verdict.entry.key], self._keys[replica.id])
         if self._is_blameless(source) and verdict.outcome is Outcome.REJECT:
@@ -425,8 +432,7 @@ class Invariants:
             for name, size in sizes.items():
                 if size > sizes_max[name]:
                     self._fail("queues and caches within their limits", replica, f"{name} has {size}, at most {sizes_max[name]}")
-        is_idle = replica.log.is_idle and not replica.spec.answer_s
-        left = [name for name in ("pending", "pushed_per_peer", "asked") if is_idle and state.sizes[name]]
+        left = [name for name in ("pending", "pushed_per_peer", "asked") if replica.is_idle and state.sizes[name]]
         if left or (state.sizes["orphan_bytes"] and not state.sizes["orphans"]):
             self._fail("what is over is forgotten", replica, f"nothing is under way, and {left or 'orphan_bytes'} are {state.sizes}")
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from ...entry.message import Entry
 from ...entry.rules import VALUE_BYTES_DEFAULT
 from ...entry.signing import Signer
-from ...entry.validation import Outcome, Rule, Verdict, validate
+from ...entry.validation import Verdict, validate
 from ...log import writing
 from ...log.access import AccessRule, Void
 from ...log.application import Application
@@ -38,13 +38,11 @@ class Validator:
     def __init__(self) -> None:
         self._known: dict[bytes, Verdict] = {}
 
-    def decide(self, key: bytes, value: bytes) -> Verdict:
-        """Say what `validate` says of this VALUE under this key."""
+    def decide(self, value: bytes) -> Verdict:
+        """Say what `validate` says of this VALUE."""
         verdict = self._known.get(value)
         if verdict is None:
             verdict = self._known[value] = validate(value, topic=TOPIC)
-        if verdict.entry is not None and verdict.entry.key != key and verdict.rule != Rule.TOPIC:
-            return Verdict(Outcome.REJECT, Rule.KEY, "another key than its own", verdict.entry)
         return verdict
 
 
@@ -56,7 +54,6 @@ class LogOnDisk:
 
     Args:
         disk: What it starts from and writes to.
-        validator: Shared by all replicas of a run.
         commit_s: How long a transaction takes.
         is_durable: Each transaction is synced before it is acknowledged.
         later: Calls a function after a number of seconds, unless the replica has crashed by then.
@@ -76,7 +73,6 @@ class LogOnDisk:
     def __init__(
         self,
         disk: Disk,
-        validator: Validator,
         commit_s: float,
         *,
         is_durable: bool,
@@ -91,7 +87,6 @@ class LogOnDisk:
     ) -> None:
         self.state = disk.recover()
         self._disk = disk
-        self._validator = validator
         self._commit_s = commit_s
         self._is_durable = is_durable
         self._later = later
@@ -129,25 +124,9 @@ class LogOnDisk:
 
         self._submit(AppendPayloads(payloads, signer), acknowledge)
 
-    def insert(self, entries: Sequence[tuple[bytes, bytes]], then: Then, on_valid: Callable[[Entry], None] | None = None) -> None:
-        """Validate these `(key, VALUE)`, insert what passes, and give a verdict each; `on_valid` gets what is about to be inserted."""
-        verdicts = [self._validator.decide(key, value) for key, value in entries]
-        accepted = [verdict.entry for verdict in verdicts if verdict.accepted and verdict.entry is not None]
-        if not accepted:
-            then(verdicts)
-            return
-
-        for entry in accepted:
-            if on_valid is not None:
-                on_valid(entry)
-
-        def merge(outcome: list[Verdict] | Exception) -> None:
-            if isinstance(outcome, Exception):
-                outcome = [Verdict(Outcome.IGNORE, Rule.STORAGE, str(outcome), entry) for entry in accepted]
-            rest = iter(outcome)
-            then([next(rest) if verdict.accepted else verdict for verdict in verdicts])
-
-        self._submit(InsertEntries(accepted), merge)
+    def insert(self, entries: Sequence[Entry], then: Callable[[list[Verdict] | Exception], None]) -> None:
+        """Insert entries that were verified; give a verdict each, or what keeps all of them out."""
+        self._submit(InsertEntries(entries), then)
 
     def append_elsewhere(self, payloads: Sequence[bytes], signer: Signer) -> list[tuple[int, Entry]]:
         """Append payloads as another process would, which has none of the applications; nothing while a transaction is under way."""

@@ -58,14 +58,17 @@ class Observer(Protocol[R_contra]):
     def on_acknowledged(self, replica: R_contra, entries: Sequence[Entry]) -> None:
         """An append of the replica's own was acknowledged."""
 
+    def on_appended(self, replica: R_contra, entries: Sequence[Entry]) -> None:
+        """The log has entries that no peer brought; the machine is about to tell others of them."""
+
     def on_recovered(self, replica: R_contra) -> None:
         """The replica has started again from its disk."""
 
     def on_foreseen(self, replica: R_contra, source: PeerId, entry: Entry) -> None:
         """The replica is about to pass on an entry that it has not stored yet."""
 
-    def on_verdict(self, replica: R_contra, source: PeerId, verdict: Verdict) -> None:
-        """An entry that came by pubsub or push was decided upon."""
+    def on_verdict(self, replica: R_contra, source: PeerId, key: bytes, verdict: Verdict) -> None:
+        """An entry that came by pubsub or push under a key, which may not be its own, was decided upon."""
 
     def on_refused_entries(self, replica: R_contra, entries: Sequence[Entry]) -> None:
         """The access rule refused entries, not counting those that descend from them."""

@@ -12,18 +12,24 @@ from typing import Any, TypeVar
 from ...broadcast import (
     Action,
     Answered,
-    Appended,
     Ask,
     Ban,
+    BatchBrought,
+    BatchDecided,
+    BatchInserted,
+    BatchVerified,
+    Bringer,
     Broadcast,
-    CertainEntries,
     ClosePush,
     Connected,
     Disconnected,
+    EntriesAppended,
+    EntriesCommitted,
+    EntryDecided,
+    EntryForeseen,
     Event,
-    Foreseen,
-    Inserted,
-    InsertEntry,
+    InsertBatch,
+    NotStored,
     OpenPush,
     PeerKind,
     Push,
@@ -33,12 +39,13 @@ from ...broadcast import (
     PushReceived,
     Start,
     StartSync,
+    VerifyBatch,
 )
 from ...entry.message import Entry
 from ...entry.signing import Ed25519Signer
 from ...entry.validation import Verdict
 from ...limits import TokenBucket
-from ...log.requests import ReadHeads, ReadLeaves
+from ...log.requests import ReadLeaves
 from ...plan import Plan, Request
 from ...pubsub.actions import Connect, Probe, SendRpc, SetTimer
 from ...pubsub.events import ConnectFailed, Probed, RpcReceived, SendFailed, TimerFired
@@ -62,8 +69,8 @@ T = TypeVar("T")
 ELSEWHERE_AGAIN_S = 0.01
 HEARD_OF_S = 0.3
 """Within what time a process hears of what another has stored in its log."""
-FORESEE_AGAIN_S = 1.0
-"""As in the live service (`net/service/cut_through.py`)."""
+VERIFY_S, VERIFY_SHARE = 0.05, 0.3
+"""How late a replica answers that verifies late, at most, and how many do."""
 
 
 class Replica:
@@ -104,6 +111,8 @@ class Replica:
         self._seed = seed
         self._make_router = make_router
         self._streams = 0
+        slow = random.Random(f"verify {seed} {spec.number}")
+        self._verify_s = VERIFY_S * slow.random() if slow.random() < VERIFY_SHARE else 0.0
 
     # Life
 
@@ -113,7 +122,6 @@ class Replica:
         self.is_up = True
         self.log = LogOnDisk(
             self.disk,
-            self._validator,
             self.spec.commit_s,
             is_durable=self.spec.is_durable,
             later=lambda wait_s, call: self.world.after(wait_s, self._wake, self.epoch, call),
@@ -125,8 +133,6 @@ class Replica:
             application=make_application(self.signer.did, self.epoch),
             rule=RULE if self.spec.has_rule else None,
         )
-        self._certain_entries = CertainEntries()
-        self._foresee()
         rng = random.Random(f"replica {self._seed} {self.spec.number} {self.epoch}")
         # What must not be lost must not need to be told again just because time has passed.
         self.machine = Broadcast(self._make_router(rng), TOPIC, rng, tell_again_s=math.inf)
@@ -136,10 +142,14 @@ class Replica:
         self._todo: deque[Action] = deque()
         self._is_acting = False
         self._timers: dict[TimerToken, float] = {}
+        self._verifying = 0
+        self._is_elsewhere = False
+        # Who waits for the verdicts of a batch.
+        self._tickets: list[Callable[[list[Verdict]], None]] = []
         self._push_streams: dict[PeerId, Stream] = {}
         self.syncs = Syncs(self, self._late, self.make_server, self._observer)
         self._observer.on_recovered(self)
-        self.tell(Start(self.id))
+        self.tell(Start(self.id, may_foresee=not (self.spec.has_rule or self.spec.is_shared)))
         if not self.spec.is_durable:
             self._sync_disk()
 
@@ -162,16 +172,26 @@ class Replica:
 
     def append_elsewhere(self, payloads: Sequence[bytes]) -> None:
         """Append payloads in another process, as soon as no transaction is under way here; this one hears of it a little later."""
-        if self.is_up and not (entries := self.log.append_elsewhere(payloads, self.signer)):
+        if not self.is_up:
+            return
+        self._is_elsewhere = True
+        entries = self.log.append_elsewhere(payloads, self.signer)
+        self._is_elsewhere = False
+        if entries:
+            committed = EntriesCommitted([entry for _, entry in entries])
+            self.world.after(HEARD_OF_S * self._late.random(), self._wake, self.epoch, partial(self.tell, committed))
+        else:
             self.world.after(ELSEWHERE_AGAIN_S, self._wake, self.epoch, partial(self.append_elsewhere, payloads))
-        elif self.is_up:
-            appended = Appended([entry for _, entry in entries])
-            self.world.after(HEARD_OF_S * self._late.random(), self._wake, self.epoch, partial(self.tell, appended))
 
     @property
     def state(self) -> MemoryState:
         """What is committed."""
         return self.log.state
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being verified, written, or asked."""
+        return self.log.is_idle and not self._verifying and not self.spec.answer_s
 
     def local_now(self) -> float:
         """The time on its clock."""
@@ -193,7 +213,15 @@ class Replica:
             self.see(event, actions)
         for action in actions:
             # Now, while what it knows is so: an earlier action of this turn may close a connection that a later one sends on.
-            self._observer.on_action(self, action)
+            match action:
+                case EntryForeseen(entry, found):
+                    self._observer.on_foreseen(self, entry.source, found)
+                case EntryDecided(entry, verdict):
+                    self._observer.on_verdict(self, entry.source, entry.key, verdict)
+                case EntriesAppended(entries):
+                    self._observer.on_appended(self, entries)
+                case _:
+                    self._observer.on_action(self, action)
         self._todo.extend(actions)
         if self._is_acting:
             return
@@ -265,8 +293,13 @@ class Replica:
             case SendRpc(peers, rpc, _):
                 for peer in peers:
                     self.send_rpc(peer, rpc)
-            case InsertEntry():
-                self._on_insert_entry(action)
+            case VerifyBatch():
+                self._verify(action)
+            case InsertBatch(batch, verdicts):
+                accepted = [verdict.entry for verdict in verdicts if verdict.entry is not None]
+                self.log.insert(accepted, partial(self._on_inserted, batch))
+            case BatchDecided(ticket, verdicts):
+                self._tickets[ticket](list(verdicts))
             case Ask():
                 self._on_ask(action)
             case SetTimer(token, at):
@@ -294,7 +327,7 @@ class Replica:
                 wire = self.wires.get(peer)
                 self.tell(Probed(peer, None if wire is None else 2 * wire.latency_s))
             case _:
-                # What is delivered is in the log; what became of a publish, and who is slow, is for pages and terminals.
+                # What is delivered is in the log; what became of a publish or an entry, and who is slow, is for whoever watches.
                 pass
 
     def send_rpc(self, peer: PeerId, rpc: Rpc) -> None:
@@ -345,48 +378,40 @@ class Replica:
             self._observer.on_looked_up(self, request.keys)
         return self.state.answer(request)
 
-    def _foresee(self) -> None:
-        """Begin to foresee, or begin again after the disk refused something; not where a rule or another process decides as well."""
-        if not (self.spec.has_rule or self.spec.is_shared):
-            self._certain_entries.learn(self.state.answer(ReadHeads()))
+    def _verify(self, action: VerifyBatch) -> None:
+        """Answer at once, or a while later."""
+        verified = BatchVerified(action.token, [self._validator.decide(value) for value in action.values])
+        if not self._verify_s:
+            self.tell(verified)
+            return
 
-    def _on_insert_entry(self, action: InsertEntry) -> None:
-        is_valid = False
+        def answer() -> None:
+            self._verifying -= 1
+            self.tell(verified)
 
-        def answer(verdicts: list[Verdict]) -> None:
-            self._observer.on_verdict(self, action.source, verdicts[0])
-            self.tell(Inserted(action.token, verdicts[0]))
-            if is_valid:
-                was_blind = self._certain_entries.is_blind
-                self._certain_entries.on_decided(verdicts[0])
-                if self._certain_entries.is_blind and not was_blind:
-                    self.wake_at(self.local_now() + FORESEE_AGAIN_S, self._foresee)
+        self._verifying += 1
+        self.wake_at(self.local_now() + self._verify_s * self._late.random(), answer)
 
-        def foresee(entry: Entry) -> None:
-            nonlocal is_valid
-            is_valid = True
-            if self._certain_entries.foresees(entry):
-                self._observer.on_foreseen(self, action.source, entry)
-                self.tell(Foreseen(action.token, entry))
-
-        self.log.insert([(action.key, action.value)], answer, foresee)
+    def _on_inserted(self, batch: int, outcome: list[Verdict] | Exception) -> None:
+        self.tell(BatchInserted(batch, NotStored.because(outcome) if isinstance(outcome, Exception) else outcome))
 
     def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
         self._observer.on_commit(self, entries)
-        self._certain_entries.on_commit(entry for _, entry in entries)
+        if entries and not self._is_elsewhere:
+            self.tell(EntriesCommitted([entry for _, entry in entries]))
 
     def read(self, plan: Plan[T]) -> T:
         """Run a plan that reads."""
         return self.log.read(plan)
 
     def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
-        """Validate and insert what a sync brought, and give the verdicts."""
-        self.log.insert(entries, then)
+        """Take in what a sync brought, and give the verdicts."""
+        self._tickets.append(then)
+        self.tell(BatchBrought(len(self._tickets) - 1, "sync", entries, Bringer()))
 
     def _on_appended(self, verdicts: list[Verdict]) -> None:
         entries = [verdict.entry for verdict in verdicts if verdict.entry is not None]
         self._observer.on_acknowledged(self, entries)
-        self.tell(Appended(entries))
 
     def _sync_disk(self) -> None:
         self.disk.sync()

@@ -30,17 +30,21 @@ class _Node:
     Attributes:
         pushed: What each peer was pushed on its stream.
         owed: What each is to be pushed, since when, and which version of the log has it.
+        claimed: What each said to have and had not: it is taken for one that has it.
         published: What the router has sent to all whom it sends to.
         unpublished: What it is to be told to publish.
+        unheard: What it was about to pass on before it was stored, while there was no mesh: those who came since are told heads.
     """
 
-    __slots__ = ("owed", "published", "pushed", "unpublished")
+    __slots__ = ("claimed", "owed", "published", "pushed", "unheard", "unpublished")
 
     def __init__(self) -> None:
         self.pushed: dict[PeerId, set[bytes]] = {}
         self.owed: dict[PeerId, dict[bytes, tuple[float, int]]] = {}
+        self.claimed: dict[PeerId, set[bytes]] = {}
         self.published: set[MessageId] = set()
         self.unpublished: set[MessageId] = set()
+        self.unheard: set[bytes] = set()
 
 
 class SpreadingInvariants:
@@ -75,12 +79,24 @@ class SpreadingInvariants:
         for peer, pushed in node.pushed.items():
             if peer in replica.wires and replica.wires[peer].kind_for(replica) in BY_PUSH:
                 for entry in entries:
-                    if entry.key not in pushed and peer not in brought.get(entry.key, ()):
+                    has_it = entry.key in node.claimed.get(peer, ()) or peer in brought.get(entry.key, ())
+                    if entry.key not in pushed and not has_it:
                         node.owed[peer][entry.key] = replica.world.now, version
 
     def on_brought(self, replica: Replica, peer: PeerId, key: bytes) -> None:
         """A peer has brought an entry itself, which need not go back."""
         self._nodes[replica.id].owed.get(peer, {}).pop(key, None)
+
+    def on_foreseen(self, replica: Replica, entry: Entry) -> None:
+        """An entry is about to be passed on that is not stored yet."""
+        if not _has_mesh(replica):
+            self._nodes[replica.id].unheard.add(entry.key)
+
+    def on_claimed(self, replica: Replica, peer: PeerId, key: bytes) -> None:
+        """A peer has sent something else under a key."""
+        node = self._nodes[replica.id]
+        node.claimed.setdefault(peer, set()).add(key)
+        node.owed.get(peer, {}).pop(key, None)
 
     def on_told(self, replica: Replica, peers: Sequence[PeerId], version: int) -> None:
         """Peers are told heads of a version of the log, which stand for all that it has."""
@@ -110,8 +126,9 @@ class SpreadingInvariants:
     def on_unpublished(self, replica: Replica, entries: Sequence[Entry]) -> None:
         """The machine is about to be told of entries that are new here and did not come by pubsub."""
         node = self._nodes[replica.id]
-        if any(wire.kind_for(replica) is PeerKind.MESH for wire in replica.wires.values()):
-            messages = (MessageId(sha256(encode_event(Insert(entry.key, entry.value))).digest()) for entry in entries)
+        if _has_mesh(replica):
+            heard = [entry for entry in entries if entry.key not in node.unheard]
+            messages = (MessageId(sha256(encode_event(Insert(entry.key, entry.value))).digest()) for entry in heard)
             node.unpublished.update(message for message in messages if message not in node.published)
 
     def sample(self, replica: Replica) -> None:
@@ -123,3 +140,7 @@ class SpreadingInvariants:
             for key, (since, _) in owed.items():
                 if replica.world.now - since > PASSED_ON_S:
                     self._fail("what is new is passed on at once", replica, f"{key.hex()} was not pushed to {peer} since {since:.3f} s")
+
+
+def _has_mesh(replica: Replica) -> bool:
+    return any(wire.kind_for(replica) is PeerKind.MESH for wire in replica.wires.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ...broadcast import Appended
 from ...codec import pcf_encode
 from ...entry.message import Entry
 from ...entry.message_id import KEY_BYTES, encode_id
@@ -60,7 +59,7 @@ class Stranger(Replica):
         payload = pcf_encode.encode({"re": encode_id(keys[high])})
         entry = sign_entry(self.signer, TOPIC, next_clock([keys[low]]), [keys[low]], payload)
         self._observer.on_signed(self, [entry])
-        self.insert_many([(entry.key, entry.value)], lambda _: self.tell(Appended([entry])))
+        self.log.insert([entry], lambda _: None)
 
 
 def append_answer(writer: Replica, rng: random.Random, *, is_poison: bool = False) -> None:

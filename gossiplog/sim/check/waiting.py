@@ -75,19 +75,19 @@ class WaitingInvariants:
         """A machine has its log looked through."""
         node = self._nodes[replica.id]
         if node.orphans:
-            for key in [key for key in node.orphans if set(replica.machine.orphans.absent_of(key)).issubset(keys)]:
+            for key in [key for key in node.orphans if set(replica.machine.spreading.orphans.absent_of(key)).issubset(keys)]:
                 del node.orphans[key]
 
     def sample(self, replica: Replica, held: Collection[bytes], *, is_syncing: bool) -> None:
         """Look for what should have happened by now."""
         node, now, answer_s = self._nodes[replica.id], replica.world.now, replica.spec.answer_s
         for key, since in list(node.orphans.items()):
-            if not replica.machine.orphans.absent_of(key):
+            if not replica.machine.spreading.orphans.absent_of(key):
                 del node.orphans[key]
             elif now - since > LOOKED_FOR_S + 2.1 * answer_s:
                 self._fail("an orphan's parents are looked for", replica, f"those of {key.hex()} were not since {since:.3f} s")
         for key, decided_at in list(node.waiting.items()):
-            absent = replica.machine.orphans.absent_of(key)
+            absent = replica.machine.spreading.orphans.absent_of(key)
             if not absent:
                 del node.waiting[key]
             elif is_syncing or not all(parent in held or parent in node.refused for parent in absent):

@@ -63,8 +63,8 @@ class DiagnosisApi:
     async def _look(self, id: str) -> Holding:
         service, key = self._service, decode_id(id)
         holding = await service.log.run(_find(key))
-        missing = [] if holding.is_stored else [encode_id(parent) for parent in service.machine.orphans.absent_of(key)]
-        return replace(holding, missing=missing, is_rejected=key in service.machine.rejected)
+        missing = [] if holding.is_stored else [encode_id(parent) for parent in service.machine.spreading.orphans.absent_of(key)]
+        return replace(holding, missing=missing, is_rejected=key in service.machine.spreading.rejected)
 
     async def doctor(self, request: Request) -> Response:
         """GET doctor."""

@@ -2,21 +2,9 @@ from random import Random
 
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import (
-    Answered,
-    Appended,
-    Broadcast,
-    Connected,
-    Disconnected,
-    Inserted,
-    InsertEntry,
-    PeerKind,
-    Push,
-    PushReceived,
-    Start,
-    StartSync,
-    Unwelcome,
-)
+from gossiplog.broadcast import Answered, Connected, Disconnected, InsertEntry, PeerKind, Push, PushReceived, Start, StartSync, Unwelcome
+from gossiplog.broadcast.events import Appended, Inserted
+from gossiplog.broadcast.spreading import Spreading
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
@@ -245,7 +233,7 @@ def test_websocket_peers_are_no_business_of_the_router():
 
 def test_peer_that_is_there_without_pubsub_is_no_neighbour_and_keeps_no_dial_open():
     node = Harness()
-    node.machine = Broadcast(Episub(EpisubParams(), Random(1)), TOPIC, Random(2))
+    node.machine = Spreading(Episub(EpisubParams(), Random(1)), TOPIC, Random(2))
     node.tell(Start("me"))
     node.tell(Connected("a", PeerKind.MESH, False, EPISUB))
     node.connect("browser", PeerKind.CLIENT)

@@ -3,7 +3,8 @@
 import pytest
 from broadcast_support import ALICE, BOB, Harness, chain
 
-from gossiplog.broadcast import Appended, Foreseen, Inserted, InsertEntry, PeerKind
+from gossiplog.broadcast import Bringer, InsertEntry, PeerKind
+from gossiplog.broadcast.events import Appended, Foreseen, Inserted
 from gossiplog.broadcast.pending import ARRIVALS_MAX, SOURCES_MAX, Arrival, Pending, PendingInserts
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Rule, Verdict
@@ -118,11 +119,11 @@ def test_arrivals_are_bounded_and_so_are_their_sources() -> None:
     pending = PendingInserts(lambda action: None)
     entry = chain(1, signer=BOB)[0]
     for number in range(2 * SOURCES_MAX):
-        pending.insert(Insert(entry.key, entry.value), Pending(f"p{number}", entry.key, b""))
+        pending.insert(Insert(entry.key, entry.value), Pending(f"p{number}", entry.key, b"", Bringer()))
     assert pending.take_arrival(entry.key) == Arrival({f"p{number}": None for number in range(SOURCES_MAX)})
     assert pending.take_arrival(entry.key) is None
     for number in range(ARRIVALS_MAX + 10):
-        pending.insert(Insert(number.to_bytes(20, "big"), b""), Pending("p", number.to_bytes(20, "big"), b""))
+        pending.insert(Insert(number.to_bytes(20, "big"), b""), Pending("p", number.to_bytes(20, "big"), b"", Bringer()))
     assert pending.arrivals == ARRIVALS_MAX and pending.take_arrival(bytes(20)) is None
 
 

@@ -4,7 +4,9 @@ from random import Random
 import pytest
 from broadcast_support import TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Answered, Broadcast, Connected, Disconnected, Inserted, PeerKind, PushClosed, PushDropped, PushOpened, Start
+from gossiplog.broadcast import Answered, Connected, Disconnected, PeerKind, PushClosed, PushDropped, PushOpened, Start
+from gossiplog.broadcast.events import Inserted
+from gossiplog.broadcast.spreading import Spreading
 from gossiplog.entry.message import Entry
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.events import RpcReceived, SendFailed, TimerFired
@@ -71,7 +73,7 @@ def test_whatever_peers_do_nothing_raises_and_every_container_keeps_its_maximum(
     random = Random(seed)
     node = Harness()
     router = Gossipsub(GossipsubParams(score=ScoreParams()), Random(seed))
-    node.machine = Broadcast(router, TOPIC, Random(seed))
+    node.machine = Spreading(router, TOPIC, Random(seed))
     node.tell(Start("me"))
     for _ in range(2_000):
         node.now += random.choice((0.0, 0.01, 1.0, 30.0))

@@ -5,7 +5,9 @@ from random import Random
 import pytest
 from broadcast_support import TOPIC, Harness, chain, forged
 
-from gossiplog.broadcast import Ban, Broadcast, Connected, Disconnected, Inserted, Misbehaved, PeerKind, PushOpened, Start, Unwelcome
+from gossiplog.broadcast import Ban, Connected, Disconnected, Misbehaved, PeerKind, PushOpened, Start, Unwelcome
+from gossiplog.broadcast.events import Inserted
+from gossiplog.broadcast.spreading import Spreading
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.pubsub.params import MESH_PARAMS
@@ -43,7 +45,7 @@ def test_forgeries_count_over_connections_and_names_from_one_place(kind: PeerKin
 def test_forger_by_pubsub_is_banned_once_nothing_more_of_it_is_read():
     """Else what it sends from there on would not be counted, and it would stay until its score has faded."""
     node = Harness()
-    node.machine = Broadcast(make_router("gossipsub", MESH_PARAMS["gossipsub"], Random(1)), TOPIC, Random(2))
+    node.machine = Spreading(make_router("gossipsub", MESH_PARAMS["gossipsub"], Random(1)), TOPIC, Random(2))
     node.tell(Start("me"))
     for peer in ("forger", "honest"):
         node.tell(Connected(peer, PeerKind.MESH, False, "/meshsub/1.1.0", None, origin=ORIGIN))

@@ -1,19 +1,8 @@
 import pytest
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of
 
-from gossiplog.broadcast import (
-    Appended,
-    ClosePush,
-    Connected,
-    Disconnected,
-    Inserted,
-    OpenPush,
-    PeerKind,
-    PushClosed,
-    PushDropped,
-    PushOpened,
-    SyncServed,
-)
+from gossiplog.broadcast import ClosePush, Connected, Disconnected, OpenPush, PeerKind, PushClosed, PushDropped, PushOpened, SyncServed
+from gossiplog.broadcast.events import Appended, Inserted
 from gossiplog.codec.clock import encode_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.log.requests import ReadHeads

@@ -12,7 +12,6 @@ from gossiplog.errors import LocalProtocolError
 from gossiplog.net.ground.journal import note
 from gossiplog.net.hub.client import HubUrl, parse_url
 from gossiplog.net.hub.server import parse_address
-from gossiplog.net.service.own_appends import ARRIVED_MAX, OwnAppends
 from gossiplog.net.service.serve_session import TURN_S, Turns
 
 
@@ -53,13 +52,6 @@ def test_url_is_taken_apart(text: str, host: str, port: int, target: str, is_tls
 def test_what_is_no_url_of_a_hub_is_refused(text: str) -> None:
     with pytest.raises(LocalProtocolError, match="no URL"):
         parse_url(text)
-
-
-def test_keys_from_peers_are_remembered_up_to_a_maximum() -> None:
-    appends = OwnAppends(None, lambda entries: None)  # type: ignore[arg-type]
-    for start in range(0, 2 * ARRIVED_MAX, 1000):
-        appends.on_arrived(number.to_bytes(20) for number in range(start, start + 1000))
-    assert len(appends._arrived) == ARRIVED_MAX
 
 
 async def test_session_is_cut_short_only_while_others_wait(autojump_clock: trio.testing.MockClock) -> None:

@@ -14,12 +14,11 @@ from network_support import TOPIC, eventually, memory_log, signer, until_count, 
 
 import gossiplog
 from gossiplog import GossipLog
-from gossiplog.broadcast import Ask, InsertEntry, PeerKind, Start
+from gossiplog.broadcast import Ask, InsertEntry, PeerKind, Start, intake
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.log.requests import ReadHeads
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
-from gossiplog.net.service import cut_through
 from gossiplog.net.service.push_stream import STALLED_S
 from gossiplog.net.service.registry import open_service
 from gossiplog.net.service.service import Service
@@ -170,13 +169,13 @@ async def test_messages_of_one_rpc_are_inserted_a_few_at_a_time(monkeypatch: pyt
             muxed_pair({protocol: discard}, mesh.handlers) as (theirs, ours),
             mesh.attached(ours, PeerKind.MESH, pubsub_protocol=protocol),
         ):
-            put = mesh._insert_queue.put
+            count = mesh.intake.on_under_way
 
-            def watched(action: InsertEntry, client: PeerId | None) -> None:
+            def watched(action: InsertEntry) -> None:
+                count(action)
                 under_way.append(mesh.peers[ours.peer].inserting)
-                put(action, client)
 
-            monkeypatch.setattr(mesh._insert_queue, "put", watched)
+            monkeypatch.setattr(mesh.intake, "on_under_way", watched)
             events = [encode_event(Insert(entry.key, entry.value)) for entry in await author.append_many(range(1_500))]
             rpc = Rpc(messages=tuple(Message(hash_data(Topic(TOPIC), event), Topic(TOPIC), event) for event in events))
             stream = await theirs.open_stream([protocol])
@@ -217,7 +216,7 @@ async def test_what_cannot_be_inserted_together_is_inserted_one_by_one(monkeypat
         async def fail_when_together(plan: Any) -> Any:
             nonlocal writes
             writes += 1
-            if writes in (1, 6):
+            if writes in (1, 6, 8):
                 raise ValueError("a rule of the application's")
             return await write(plan)
 
@@ -226,8 +225,9 @@ async def test_what_cannot_be_inserted_together_is_inserted_one_by_one(monkeypat
         await stream.send_all(b"".join(encode_frame(encode_event(Insert(entry.key, entry.value))) for entry in entries))
         await eventually(lambda: hub.counts.get("entries accepted", 0) == 8)
         assert await log.count() == 8
-        # Four that were verified as they came, in one commit; these one by one; the other four together, and one by one.
-        assert writes == 10
+        # Four that were verified as they came, in one commit, and then one by one; the next one with a batch of the other three, and each
+        # by itself; the three one by one.
+        assert writes == 11
         await log.append("the log goes on")
 
 
@@ -245,7 +245,7 @@ async def test_entry_passes_through_a_hub_while_it_is_stored_there(monkeypatch: 
                 return await write(plan)
 
             monkeypatch.setattr(log._store, "write", slow)
-            await eventually(lambda: not hub._insert_queue._cut_through.is_blind)
+            await eventually(lambda: not hub.machine.intake.certain.is_blind)
             entries = await author.append_many(["one", "two"])
             for entry in entries:
                 await stream.send_all(encode_frame(encode_event(Insert(entry.key, entry.value))))
@@ -273,13 +273,13 @@ async def test_entry_that_a_rule_may_refuse_waits_for_it() -> None:
         await eventually(lambda: hub.counts.get("entries ignored", 0) == 1)
         await until_has(other, [fine])
         assert await other.count() == 1
-        assert hub._insert_queue._cut_through.is_blind
+        assert hub.machine.intake.certain.is_blind
 
 
 async def test_entry_that_was_passed_on_and_not_stored_comes_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cut_through, "RETRY_S", 0.01)
+    monkeypatch.setattr(intake, "LEARN_FIRST_S", 0.01)
     async with memory_log(1) as log, memory_log(2) as author, memory_log(3) as other:
         await log.insert_many([entry.value for entry in await author.append_many(range(3))])
         async with (
@@ -290,7 +290,7 @@ async def test_entry_that_was_passed_on_and_not_stored_comes_again(
             joined(hub, writer),
         ):
             await until_count(other, 3)
-            await eventually(lambda: not hub._insert_queue._cut_through.is_blind)
+            await eventually(lambda: not hub.machine.intake.certain.is_blind)
             write, is_full = log._store.write, True
 
             async def full(plan: Any) -> Any:
@@ -305,7 +305,7 @@ async def test_entry_that_was_passed_on_and_not_stored_comes_again(
             await eventually(lambda: hub.counts.get("entries ignored", 0) >= 1)
             is_full = False
             await until_has(log, [entry])
-            await eventually(lambda: not hub._insert_queue._cut_through.is_blind)
+            await eventually(lambda: not hub.machine.intake.certain.is_blind)
             await until_has(other, [await author.append("and so does the next")])
     assert "not stored" in caplog.text
 

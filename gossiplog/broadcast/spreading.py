@@ -46,13 +46,13 @@ from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
 from ..sync.result import Ending
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event, encode_event
-from .actions import Action, Ban, ClosePush, Unwelcome
+from .actions import Ban, ClosePush, SpreadingAction, Unwelcome
+from .allowance import Bringer
 from .events import (
     Answered,
     Appended,
     Connected,
     Disconnected,
-    Event,
     Foreseen,
     Inserted,
     Misbehaved,
@@ -62,6 +62,7 @@ from .events import (
     PushDropped,
     PushOpened,
     PushReceived,
+    SpreadingEvent,
     Start,
     SyncFinished,
     SyncServed,
@@ -76,14 +77,16 @@ from .questions import Questions
 from .state import BroadcastState
 from .wanted_syncs import SYNC_TIMER, WantedSyncs
 
-__all__ = ["Broadcast"]
+__all__ = ["PUBLISHED_MAX", "Spreading"]
 
 PUBLISHED_BYTES_MAX = 56 * 1024 - 256
 """The largest message that is published: with its topic it fits a frame that every implementation takes (`WireLimits.out_bytes_max`)."""
+PUBLISHED_MAX = 200
+"""New entries at a time that are published one by one; more, as an import brings, are told by an update of our heads."""
 _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 
-class Broadcast:
+class Spreading:
     """Reliable causal broadcast for one log.
 
     A driver hands it `Start`, then everything that happens, with a time that never goes back, and carries out the actions in order.
@@ -100,7 +103,7 @@ class Broadcast:
         self._topic = Topic(topic)
         self._random = random
         self._now = 0.0
-        self._out: list[Action] = []
+        self._out: list[SpreadingAction] = []
         self._peers: dict[PeerId, Peer] = {}
         self.has_mesh = False  # peers of a mesh have come, or may: without, the router's cache would fill for nobody
         self.rejected = RejectedIds()
@@ -118,7 +121,7 @@ class Broadcast:
         """The pubsub protocol ids it speaks, the preferred one first."""
         return self.router.protocols
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def handle(self, event: SpreadingEvent, now: float) -> list[SpreadingAction]:
         """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
 
         Args:
@@ -166,7 +169,7 @@ class Broadcast:
 
     # The turn
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: SpreadingEvent) -> None:
         match event:
             case Answered(token, answer):
                 self._questions.on_answered(token, answer)
@@ -202,7 +205,7 @@ class Broadcast:
             case _:  # pragma: no cover - mypy proves it
                 assert_never(event)
 
-    def _emit(self, action: Action) -> None:
+    def _emit(self, action: SpreadingAction) -> None:
         self._out.append(action)
 
     def _route(self, event: PubsubEvent) -> None:
@@ -291,6 +294,10 @@ class Broadcast:
     # Entries
 
     def _on_appended(self, entries: Sequence[Entry]) -> None:
+        if len(entries) > PUBLISHED_MAX:
+            self._pushes.synced((), None, self._pending.take_arrival)
+            self.orphans.on_synced()
+            return
         for entry in entries:
             arrival = self._pending.take_arrival(entry.key)  # of a signed one that was posted to us
             if arrival is not None and arrival.is_spread:
@@ -334,12 +341,15 @@ class Broadcast:
             self._reject(source, message.id, "an entry that was rejected before")
             return
         is_usual = len(message.data) <= PUBLISHED_BYTES_MAX and encode_event(event) == message.data
-        self._pending.insert(event, Pending(source, event.key, message.id, message.id, is_usual=is_usual))
+        self._pending.insert(event, Pending(source, event.key, message.id, self._bringer(source), message.id, is_usual=is_usual))
 
     def _on_foreseen(self, event: Foreseen) -> None:
         pending = self._pending.get(event.token)
         if pending is None or pending.is_spread or len(event.entry.value) > PUBLISHED_BYTES_MAX - 64:
             # A large one may have to travel by heads, which are those of the log as it is stored.
+            return
+        if len(self._peers) < 2:
+            # There is nobody yet to pass it on to.
             return
         self._pending.note_spread(event.token, self._pushes.opened)
         self._spread(pending, event.entry, self._pending.sources(event.entry.key))
@@ -410,7 +420,7 @@ class Broadcast:
         if pending.message_id is not None:
             self.orphans.remember(pending.message_id, pending.key)
         if verdict.rule == Rule.PARENTS and verdict.entry is not None and not pending.is_retried:
-            self.orphans.add(pending.source, verdict.entry, pending.digest)
+            self.orphans.add(pending.source, verdict.entry, pending.digest, pending.bringer)
         else:
             self._want(pending.source, [pending.key])
 
@@ -419,7 +429,13 @@ class Broadcast:
             self._wanted_syncs.want(peer_id, keys)
 
     def _retry(self, orphan: Orphan) -> None:
-        self._pending.insert(Insert(orphan.key, orphan.value), Pending(orphan.source, orphan.key, orphan.digest, is_retried=True))
+        pending = Pending(orphan.source, orphan.key, orphan.digest, orphan.bringer, is_retried=True)
+        self._pending.insert(Insert(orphan.key, orphan.value), pending)
+
+    def _bringer(self, peer_id: PeerId) -> Bringer:
+        """Say under which rules a peer brings entries. One that was banned in the middle of an RPC may be gone: it was of the mesh."""
+        peer = self._peers.get(peer_id)
+        return Bringer() if peer is None else peer.bringer
 
     # What peers push
 
@@ -446,7 +462,7 @@ class Broadcast:
             self._wanted_syncs.want(peer_id, [event.key])
         else:
             peer.pushed += 1
-            self._pending.insert(event, Pending(peer_id, event.key, digest, pusher=peer))
+            self._pending.insert(event, Pending(peer_id, event.key, digest, peer.bringer, pusher=peer))
 
     # Syncs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from gossiplog.net.service.fair_queue import FairQueue
+from gossiplog.broadcast.intake import FairQueue
 
 
 def counted(most: int) -> object:

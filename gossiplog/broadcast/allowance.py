@@ -1,0 +1,315 @@
+"""What a client may bring to a log: whose entries, and how many.
+
+An entry is charged once it is verified, so that nobody uses up what is another's, and what turns out to be here already costs nothing.
+A client that was over a limit is asked first, and what is still over it is not verified at all.
+What is over a limit is ignored, never blamed on who brings it: where waiting helps, it is fetched again later.
+
+Source: docs/operations.md, "Access".
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from ..entry.message import Entry
+from ..entry.validation import Outcome, Rule, Verdict
+from ..errors import DecodeError
+
+__all__ = ["MAY_NOT_PUSH", "Allowance", "Bringer", "Quota", "Wait"]
+
+METERS_MAX = 65_536
+MINUTE_S = 60.0
+COUNTING_S = 5
+"""After which to ask again while the log is being counted: 100,000 entries a second are."""
+_CHARGED = frozenset({None, Rule.PARENTS, Rule.ACCESS, Rule.QUARANTINED, Rule.STORAGE})
+"""Of what was not stored anew, that which verification had accepted."""
+MAY_NOT_PUSH = Verdict(Outcome.IGNORE, Rule.UNWELCOME, "this client may not push")
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much clients may bring to one log; None where there is no limit.
+
+    Attributes:
+        entries_per_minute: Of one writer; as many are taken at once by one who was quiet for a minute.
+        bytes_per_minute: The same, of VALUE.
+        entries_per_writer: Entries that one writer may bring in total.
+        bytes_per_writer: Bytes of VALUE that one writer may bring in total.
+        address_entries_per_minute: Of all writers together that come from one address (of IPv6 a /64), for keys cost nothing.
+        log_bytes: VALUE of all entries.
+    """
+
+    entries_per_minute: int | None = None
+    bytes_per_minute: int | None = None
+    entries_per_writer: int | None = None
+    bytes_per_writer: int | None = None
+    address_entries_per_minute: int | None = None
+    log_bytes: int | None = None
+
+    @property
+    def counts_totals(self) -> bool:
+        """Whether all that is in the log has to be counted."""
+        return not (self.entries_per_writer is self.bytes_per_writer is self.log_bytes is None)
+
+
+class Wait(NamedTuple):
+    """An entry is not taken now.
+
+    Attributes:
+        verdict: IGNORE, with the reason.
+        seconds: After which it may be; None for never.
+    """
+
+    verdict: Verdict
+    seconds: int | None = None
+
+    @property
+    def in_words(self) -> Verdict:
+        """The verdict, with the time when it may go on."""
+        return self.verdict if self.seconds is None else replace(self.verdict, reason=f"{self.verdict.reason}; again in {self.seconds} s")
+
+
+class Rules(Protocol):
+    """What a server takes of clients for one log."""
+
+    @property
+    def allow(self) -> Collection[str] | None:
+        """The dids whose entries are taken; None for everybody's."""
+        ...
+
+    @property
+    def quota(self) -> Quota:
+        """How many of them."""
+        ...
+
+
+class RulesByTopic(Protocol):
+    """The rules of a server, which may be replaced at any time."""
+
+    def of(self, topic: str) -> Rules:
+        """Return the rules of a log as they are now."""
+        ...
+
+
+class _Meter:
+    """An allowance for each of many: an amount per minute, of which a minute's worth is saved."""
+
+    def __init__(self) -> None:
+        # What is left, and when that was.
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, name: str, amount: int, most: int, now: float) -> float:
+        """Say how many seconds from now so much may be taken; 0 for at once. Whatever is more than the most is taken from a full meter."""
+        lacking = min(amount, most) - self._left(name, most, now)
+        return max(0.0, lacking * MINUTE_S / most)
+
+    def take(self, name: str, amount: int, most: int, now: float) -> None:
+        """Take so much, or give it back."""
+        self._levels[name] = min(most, self._left(name, most, now) - amount), now
+        self._levels.move_to_end(name)
+        if len(self._levels) > METERS_MAX:
+            self._levels.popitem(last=False)
+
+    def _left(self, name: str, most: int, now: float) -> float:
+        level, at = self._levels.get(name, (most, 0.0))
+        return min(most, level + (now - at) * most / MINUTE_S)
+
+
+class Allowance:
+    """What all clients of the listeners with the same rules may bring to one log.
+
+    Args:
+        topic: The log's.
+        rules: Asked at each entry.
+
+    Attributes:
+        topic: The log's.
+        is_counted: Everything in the log is counted that totals depend on. Until then nothing is taken where they are limited.
+        totals: Entries and bytes of VALUE in the log, by writer, with what was let in and is not committed yet.
+    """
+
+    def __init__(self, topic: str, rules: RulesByTopic) -> None:
+        self.topic = topic
+        self.is_counted = False
+        self.totals: dict[str, list[int]] = {}
+        self._rules_by_topic = rules
+        self._entries, self._bytes, self._addresses = _Meter(), _Meter(), _Meter()
+        self._log_bytes = 0
+        # What was charged to the totals and is not committed yet, by key.
+        self._reserved: set[bytes] = set()
+        # Keys of what was committed while the log is read, which may be read as well.
+        self._heard: set[bytes] = set()
+
+    @property
+    def rules(self) -> Rules:
+        """The rules as they are now."""
+        return self._rules_by_topic.of(self.topic)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everything is taken."""
+        rules = self.rules
+        return rules.allow is None and rules.quota == Quota()
+
+    # Counting what is in the log
+
+    def on_read(self, entries: Sequence[Entry]) -> None:
+        """Count entries that the log held when it was begun to be read."""
+        for entry in entries:
+            if entry.key not in self._heard:
+                self._add(entry.envelope.did, len(entry.value))
+
+    def on_all_read(self) -> None:
+        """Note that all is counted that was there."""
+        self._heard.clear()
+        self.is_counted = True
+
+    def on_commit(self, entries: Sequence[Entry]) -> None:
+        """Count new entries of the log, whoever brought them."""
+        if not self.is_counted:
+            self._heard.update(entry.key for entry in entries)
+        for entry in entries:
+            if entry.key in self._reserved:
+                self._reserved.discard(entry.key)
+            else:
+                self._add(entry.envelope.did, len(entry.value))
+
+    # Letting in
+
+    def find_wait(self, entry: Entry, address: str | None, now: float) -> Wait | None:
+        """Say why an entry is not taken now, and what it would have to wait for; None if it is taken. Charges nobody.
+
+        Args:
+            entry: Verified, or not.
+            address: Where it came from, as a group of addresses; None for a place that has no limit.
+            now: Seconds.
+        """
+        rules, did, size = self.rules, entry.envelope.did, len(entry.value)
+        if rules.allow is not None and did not in rules.allow:
+            return Wait(Verdict(Outcome.IGNORE, Rule.UNWELCOME, f"entries of {did} are not taken here", entry))
+        if rules.quota.counts_totals and not self.is_counted:
+            return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, "what is here already is still being counted", entry), COUNTING_S)
+        # Whoever brings at once what another brings uses up nothing more.
+        if entry.key not in self._reserved and (reason := self._over(rules.quota, did, size)):
+            return Wait(Verdict(Outcome.IGNORE, Rule.UNWELCOME, reason, entry))
+        limits = self._limits(rules.quota, did, size, address)
+        waits = [(meter.wait_s(name, amount, most, now), what) for meter, name, amount, most, what in limits]
+        seconds, what = max(waits, default=(0.0, ""))
+        if not seconds:
+            return None
+        return Wait(Verdict(Outcome.IGNORE, Rule.QUOTA, f"more than {what} a minute", entry), math.ceil(seconds))
+
+    def charge(self, entry: Entry, address: str | None, now: float) -> None:
+        """Take an entry that is let in from what its writer and its address may bring."""
+        quota, did, size = self.rules.quota, entry.envelope.did, len(entry.value)
+        for meter, name, amount, most, _ in self._limits(quota, did, size, address):
+            meter.take(name, amount, most, now)
+        if quota.counts_totals and entry.key not in self._reserved:
+            # Else all of a batch would be within the limit.
+            self._reserved.add(entry.key)
+            self._add(did, size)
+
+    def refund(self, entry: Entry, address: str | None, now: float) -> None:
+        """Give back what an entry was charged that was here already, or could not be stored."""
+        for meter, name, amount, most, _ in self._limits(self.rules.quota, entry.envelope.did, len(entry.value), address):
+            meter.take(name, -amount, most, now)
+        if entry.key in self._reserved:
+            self._reserved.discard(entry.key)
+            self._add(entry.envelope.did, len(entry.value), -1)
+
+    def _limits(self, quota: Quota, did: str, size: int, address: str | None) -> list[tuple[_Meter, str, int, int, str]]:
+        limits = [
+            (self._entries, did, 1, quota.entries_per_minute, "entries of one writer"),
+            (self._bytes, did, size, quota.bytes_per_minute, "bytes of one writer"),
+            (self._addresses, address or "", 1, quota.address_entries_per_minute if address else None, "entries from one address"),
+        ]
+        return [(meter, name, amount, most, f"{most:,} {what}") for meter, name, amount, most, what in limits if most is not None]
+
+    def _over(self, quota: Quota, did: str, size: int) -> str | None:
+        entries, written = self.totals.get(did, (0, 0))
+        if quota.entries_per_writer is not None and entries + 1 > quota.entries_per_writer:
+            return f"{quota.entries_per_writer:,} entries of one writer are here, the most that are taken"
+        if quota.bytes_per_writer is not None and written + size > quota.bytes_per_writer:
+            return f"more than {quota.bytes_per_writer:,} bytes of one writer"
+        if quota.log_bytes is not None and self._log_bytes + size > quota.log_bytes:
+            return f"the log would have more than {quota.log_bytes:,} bytes"
+        return None
+
+    def _add(self, did: str, size: int, sign: int = 1) -> None:
+        total = self.totals.setdefault(did, [0, 0])
+        total[0] += sign
+        total[1] += sign * size
+        if total == [0, 0]:
+            # Of keys that nothing came of there is no end.
+            del self.totals[did]
+        self._log_bytes += sign * size
+
+
+@dataclass(slots=True, eq=False)
+class Bringer:
+    """Under which rules one peer brings entries. An entry keeps its bringer, so it is held to these rules even after the peer has left.
+
+    Attributes:
+        allowance: What clients of its listener may bring; None for a peer that is no client: we chose it, and take what it has.
+        address: Whose allowance its entries are taken from, beside their writers'; None for nobody's.
+        may_push: It may bring entries at all.
+        is_client: It waits its turn among the other clients; all others share one place in the queue.
+        is_over: What it brought last was not taken, over a quota or of a writer who is not welcome: it is asked before it is verified.
+    """
+
+    allowance: Allowance | None = None
+    address: str | None = None
+    may_push: bool = True
+    is_client: bool = False
+    is_over: bool = False
+
+    def refuse(self, key: bytes, value: bytes, now: float) -> Verdict | None:
+        """Refuse an entry before its signature is verified, which costs ten times as much. None where it may be taken.
+
+        Nothing is believed of it: who says falsely whose entry it is has another's refusal for it, under its own key alone.
+
+        Args:
+            key: Under which it came.
+            value: VALUE.
+            now: Seconds.
+        """
+        if not self.may_push:
+            return MAY_NOT_PUSH
+        if not self.is_over or self.allowance is None or self.allowance.is_open:
+            return None
+        try:
+            entry = Entry.decode(value)
+        except DecodeError:
+            return None
+        if entry.key != key or entry.topic != self.allowance.topic:
+            # It is refused for that, once it is verified.
+            return None
+        wait = self.allowance.find_wait(entry, self.address, now)
+        return None if wait is None else wait.in_words
+
+    def admit(self, verdict: Verdict, now: float) -> Verdict:
+        """Have the last word on an entry that was verified, and charge it if it is let in. What is not accepted anyhow is no matter."""
+        allowance, entry = self.allowance, verdict.entry
+        if allowance is None or not verdict.accepted or entry is None or allowance.is_open:
+            return verdict
+        wait = allowance.find_wait(entry, self.address, now)
+        if wait is not None:
+            return wait.in_words
+        allowance.charge(entry, self.address, now)
+        return verdict
+
+    def settle(self, verdict: Verdict, now: float) -> None:
+        """Take the outcome: give back what was charged for what was here already or could not be stored, and note what is over a limit."""
+        allowance = self.allowance
+        if allowance is None:
+            return
+        if verdict.accepted and verdict.is_new:
+            self.is_over = False
+        elif verdict.rule in (Rule.UNWELCOME, Rule.QUOTA):
+            self.is_over = True
+        elif verdict.entry is not None and verdict.rule in _CHARGED and not allowance.is_open:
+            allowance.refund(verdict.entry, self.address, now)

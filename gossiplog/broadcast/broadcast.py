@@ -1,0 +1,118 @@
+"""The whole protocol of one replica behind one door: how entries come in (`Intake`), and how they spread (`Spreading`).
+
+**Theory of operation.** What happens outside is told to the spreading, which knows peers and messages; what the log did, and what was
+brought by a sync or a post, is told to the intake. An entry that the spreading takes out of a message goes to the intake
+(`InsertEntry`); what the intake foresees, decides or finds to be ours goes back to the spreading. All that either wants of the outside is
+returned, in order. The drivers, the live service and the simulator, know this machine alone:
+
+    for action in machine.handle(event, now): …
+
+**Invariants.** Those of `Intake`, those of `Spreading`, and: when `handle` returns, neither machine owes the other anything; what became of
+an entry stands in the list before what follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from ..pubsub.events import TimerFired
+from ..pubsub.router import Router
+from .actions import Action, EntriesAppended, EntryDecided, EntryForeseen, InsertEntry
+from .events import (
+    Answered,
+    Appended,
+    BatchBrought,
+    BatchInserted,
+    BatchVerified,
+    EntriesCommitted,
+    Event,
+    Foreseen,
+    Inserted,
+    Start,
+)
+from .intake import LEARN_TIMER, LEARN_TOKEN, Intake
+from .pushes import TELL_AGAIN_S
+from .spreading import Spreading
+from .state import BroadcastState
+
+__all__ = ["Broadcast"]
+
+_HANDOVERS = (InsertEntry, EntryForeseen, EntryDecided, EntriesAppended)
+"""What one of the two machines says and the other has to hear."""
+_OF_INTAKE = (BatchVerified, BatchInserted, EntriesCommitted, BatchBrought)
+
+
+class Broadcast:
+    """Reliable causal broadcast for one log.
+
+    A driver hands it `Start`, then everything that happens, with a time that never goes back, and carries out the actions in order.
+
+    Args:
+        router: A new router that validates (`is_validating`), under the StrictNoSign policy.
+        topic: The log's.
+        random: The only source of chance.
+        tell_again_s: How long after a change everybody is told our heads once more, whether that is needed or not; infinity: never.
+
+    Attributes:
+        intake: How entries come in.
+        spreading: How they spread.
+        router: The spreading's.
+    """
+
+    def __init__(self, router: Router, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
+        self.intake = Intake()
+        self.spreading = Spreading(router, topic, random, tell_again_s=tell_again_s)
+        self.router = router
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The pubsub protocol ids it speaks, the preferred one first."""
+        return self.router.protocols
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
+
+        Args:
+            event: What happened.
+            now: Seconds on the driver's clock; not less than in the call before.
+        """
+        out: list[Action] = []
+        if isinstance(event, _OF_INTAKE):
+            self._settle(self.intake.handle(event, now), out, now)
+        elif type(event) is Answered and event.token == LEARN_TOKEN:
+            out += self.intake.on_learnt(event.answer, now)
+        elif type(event) is TimerFired and event.token == LEARN_TIMER:
+            out += self.intake.on_learn_timer()
+        else:
+            self._settle(self.spreading.handle(event, now), out, now)
+            if type(event) is Start:
+                out += self.intake.begin(may_foresee=event.may_foresee)
+        return out
+
+    def state(self) -> BroadcastState:
+        """Show the machine as values. O(peers); changes nothing."""
+        return self.spreading.state()
+
+    def _settle(self, actions: Iterable[Action], out: list[Action], now: float) -> None:
+        """Pass on to each machine what the other one says, at once, so that what follows from it stands right after it."""
+        under_way = [iter(actions)]
+        while under_way:
+            for action in under_way[-1]:
+                out.append(action)
+                if isinstance(action, _HANDOVERS):
+                    under_way.append(iter(self._hand_over(action, now)))
+                    break
+            else:
+                under_way.pop()
+
+    def _hand_over(self, action: InsertEntry | EntryForeseen | EntryDecided | EntriesAppended, now: float) -> Sequence[Action]:
+        match action:
+            case InsertEntry():
+                return self.intake.handle(action, now)
+            case EntryForeseen(entry, found):
+                return self.spreading.handle(Foreseen(entry.token, found), now)
+            case EntryDecided(entry, verdict):
+                return self.spreading.handle(Inserted(entry.token, verdict), now)
+            case EntriesAppended(entries):
+                return self.spreading.handle(Appended(entries), now)

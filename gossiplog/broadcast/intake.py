@@ -1,0 +1,400 @@
+"""How an entry comes in: one machine for whatever way it comes.
+
+    pushes, gossip    refuse → (turns) → verify → key → admit → foresee → insert → settle → decide
+    syncs, posts      refuse →           verify →       admit →           insert → settle → decide
+
+**Theory of operation.** An entry that is pushed or gossiped waits in a queue with a lane for each client, and one for the mesh and all hubs
+together; lanes are taken from in turn, one entry each. What is taken makes a batch, which is verified, admitted and inserted together.
+While one batch is being inserted the next one is verified, and a third one gathers. A batch of a sync, or an entry that is posted, passes
+the queue by: whoever brought it waits for its verdicts, and brings no more meanwhile.
+
+*refuse*: a client that may not push, or was over a limit with what it brought last, may be told so before anything is verified.
+*verify*: the driver's; it answers in the same step where that is cheap, else later. The machine cannot tell.
+*admit*: the rules that the entry's bringer is under have the last word (`Bringer`); what they let in is charged.
+*foresee*: what is certain to be stored is said to be so before it is (`CertainEntries`).
+*insert*: the driver's, as above. If a batch fails as a whole by what may be the fault of one entry, each is inserted by itself.
+*settle*: what was charged and is not new is given back. *decide*: each entry's verdict is told, once.
+
+What the log commits and nobody brought is ours, and is told as that.
+
+**Invariants.**
+1. Of the queue at most one batch is being verified, at most one waits to be inserted, and nothing is verified beside one that waits.
+2. A batch joins what the log already has of the queue only if that is, with it, at most `TOGETHER_MAX` entries.
+3. Each entry is decided exactly once, after it was verified unless it was refused, and after it was inserted if it was let in.
+4. Entries of one lane are verified and handed to the log in the order in which they came.
+5. An entry's verdict falls on its own bringer; a fault of ours is of the rule `storage` and nobody's.
+6. What is foreseen was let in, and is handed to the log after its parents.
+7. An answer with a token that is not under way is harmless.
+
+Source: docs/spec/sync.md, "The way in"; docs/spec/limits.md.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeAlias, TypeVar, assert_never
+
+from ..entry.message import Entry
+from ..entry.validation import Outcome, Rule, Verdict
+from ..log.requests import ReadHeads, ReadQuarantine
+from ..plan import Plan, ask
+from ..pubsub.actions import SetTimer
+from ..pubsub.types import TimerToken
+from .actions import (
+    Ask,
+    BatchDecided,
+    EntriesAppended,
+    EntryDecided,
+    EntryForeseen,
+    InsertBatch,
+    InsertEntry,
+    VerifyBatch,
+)
+from .allowance import Bringer
+from .certain_entries import HEADS_MAX, CertainEntries
+from .events import BatchBrought, BatchInserted, BatchVerified, EntriesCommitted, NotStored
+
+__all__ = ["LEARN_TIMER", "LEARN_TOKEN", "FairQueue", "Intake"]
+
+T = TypeVar("T")
+
+BATCH_ENTRIES = 256
+BATCH_BYTES = 2**20
+TOGETHER_MAX = 4
+"""Entries of the queue that the log may have at the same time in more than one batch: those that come one by one need not wait for each
+other's commit, and the log puts them into one.
+"""
+ARRIVED_MAX = 20_000
+"""Keys of entries from peers that are remembered, until the log tells of them: more than a commit and a page of a tail hold."""
+LEARN_TOKEN = 0
+"""Of the only question that the intake asks; those of others have numbers above."""
+LEARN_TIMER = TimerToken("broadcast.learn")
+LEARN_FIRST_S, LEARN_MOST_S = 1.0, 60.0
+"""A store that failed, or has a quarantine or too many heads, is looked at again after so long; entries wait for the commit till then."""
+
+Step: TypeAlias = VerifyBatch | InsertBatch | EntryForeseen | EntryDecided | BatchDecided | EntriesAppended | Ask | SetTimer
+
+
+class FairQueue(Generic[T]):
+    """Lanes that are taken from in turn, one item each. O(1) an item; a lane is there for as long as something is in it."""
+
+    def __init__(self) -> None:
+        # Each item with its number in the order of arrival.
+        self._lanes: OrderedDict[Hashable, deque[tuple[int, T]]] = OrderedDict()
+        self._arrived = 0
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def put(self, lane: Hashable, item: T) -> None:
+        """Put an item at the end of a lane."""
+        self._lanes.setdefault(lane, deque()).append((self._arrived, item))
+        self._arrived += 1
+        self._size += 1
+
+    def take(self, is_full: Callable[[T], bool]) -> list[T]:
+        """Take items from the lanes in turn, at least one, and return them in the order in which they arrived.
+
+        Args:
+            is_full: Told of each item that is taken; says whether that was enough.
+        """
+        taken: list[tuple[int, T]] = []
+        while self._lanes:
+            lane, items = next(iter(self._lanes.items()))
+            taken.append(items.popleft())
+            if items:
+                self._lanes.move_to_end(lane)
+            else:
+                del self._lanes[lane]
+            if is_full(taken[-1][1]):
+                break
+        self._size -= len(taken)
+        taken.sort(key=lambda each: each[0])
+        return [item for _, item in taken]
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Entries that are verified together, and inserted together.
+
+    Attributes:
+        way: How they came.
+        bringers: Who brought each.
+        verdicts: Of each what is known so far; None while it is being verified.
+        entries: What the queue held; empty for what passed it by.
+        ticket: Of a batch that passed the queue by; None for one of the queue.
+        let_in: Which of them are handed to the log.
+        apart: Which of those are still to be inserted one by one, after they could not be inserted together.
+    """
+
+    way: str
+    bringers: Sequence[Bringer]
+    verdicts: list[Verdict | None]
+    entries: Sequence[InsertEntry] = ()
+    ticket: int | None = None
+    let_in: list[int] = field(default_factory=list)
+    apart: deque[int] = field(default_factory=deque)
+
+
+class Intake:
+    """The machine; see the module's docstring. `Broadcast` has one, hands it what concerns it, and passes its steps on."""
+
+    def __init__(self) -> None:
+        # What is certain to be stored.
+        self.certain = CertainEntries()
+        # What waits to be verified.
+        self._queue = FairQueue[InsertEntry]()
+        # The queue's batch that is being verified, and the one that waits until the log has room for it: not both.
+        self._verifying: _Batch | None = None
+        self._waiting: _Batch | None = None
+        # Batches that the driver has, to verify or to insert, by the token under which it answers; whatever way they came.
+        self._out: dict[int, _Batch] = {}
+        self._tokens = 0
+        # Entries of the queue that the log has.
+        self._inserting = 0
+        # How often each key was handed to the log for peers, less what came to nothing and what the log has told of: the rest of what it
+        # tells of is ours. The same entry may be handed over twice, the first time without its parents.
+        self._arrived: OrderedDict[bytes, int] = OrderedDict()
+        # Whether anything may be foreseen at all: no rule and no other process decides what is stored.
+        self._may_foresee = False
+        # The number of commits, and what it was when the log was asked for its heads.
+        self._commits = self._asked_at = 0
+        # The question or the timer is out that ends our not knowing the log's heads; and after how long it is asked again.
+        self._is_learning = False
+        self._learn_s = LEARN_FIRST_S
+        self._now = 0.0
+
+    def __len__(self) -> int:
+        """How many entries wait in the queue."""
+        return len(self._queue)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How much it holds, by what for."""
+        return {"arrived": len(self._arrived)}
+
+    @property
+    def sizes_max(self) -> dict[str, int]:
+        """The maxima of `sizes`. The queue is bounded by the spreading, which takes so many entries of a peer and no more."""
+        return {"arrived": ARRIVED_MAX}
+
+    def handle(self, event: InsertEntry | BatchBrought | BatchVerified | BatchInserted | EntriesCommitted, now: float) -> list[Step]:
+        """Take one event and say what is to be done, in order. Raises nothing, whatever a peer sent.
+
+        Args:
+            event: What happened.
+            now: Seconds on the driver's clock; not less than in the call before.
+        """
+        self._now = now
+        steps: list[Step] = []
+        match event:
+            case InsertEntry():
+                self._queue.put(event.source if event.bringer.is_client else None, event)
+                self._verify_next(steps)
+            case BatchVerified(token, verdicts):
+                self._on_verified(self._out.pop(token, None), verdicts, steps)
+            case BatchInserted(token, outcome):
+                self._on_inserted(self._out.pop(token, None), outcome, steps)
+            case EntriesCommitted(entries):
+                self._on_committed(entries, steps)
+            case BatchBrought():
+                self._on_brought(event, steps)
+            case _:  # pragma: no cover - mypy proves it
+                assert_never(event)
+        return steps
+
+    # Verify
+
+    def _verify_next(self, steps: list[Step]) -> None:
+        """Take the queue's next batch, if the last one is out of the way."""
+        if self._queue and self._verifying is None and self._waiting is None:
+            entries = self._queue.take(_until_full())
+            bringers = [entry.bringer for entry in entries]
+            refusals = [entry.bringer.refuse(entry.key, entry.value, self._now) for entry in entries]
+            batch = _Batch("queue", bringers, refusals, entries)
+            self._verifying = batch
+            self._verify(batch, [entry.value for entry in entries], steps)
+
+    def _on_brought(self, event: BatchBrought, steps: list[Step]) -> None:
+        bringer = event.bringer
+        refusals = [bringer.refuse(key, value, self._now) for key, value in event.entries]
+        batch = _Batch(event.way, [bringer] * len(refusals), refusals, ticket=event.ticket)
+        self._verify(batch, [value for _, value in event.entries], steps)
+
+    def _verify(self, batch: _Batch, values: Sequence[bytes], steps: list[Step]) -> None:
+        # The driver is asked too where all of it is refused: it knows when others have to have their turn.
+        self._tokens += 1
+        self._out[self._tokens] = batch
+        steps.append(VerifyBatch(self._tokens, [value for value, refusal in zip(values, batch.verdicts, strict=True) if refusal is None]))
+
+    def _on_verified(self, batch: _Batch | None, verified: Sequence[Verdict], steps: list[Step]) -> None:
+        if batch is None:
+            return
+        answers = iter(verified)
+        for place, refusal in enumerate(batch.verdicts):
+            if refusal is None:
+                self._judge(batch, place, next(answers), steps)
+        if batch.ticket is not None:
+            self._insert(batch, steps)
+            return
+        self._verifying = None
+        if batch.let_in and self._inserting and self._inserting + len(batch.let_in) > TOGETHER_MAX:
+            self._waiting = batch
+        else:
+            self._insert(batch, steps)
+        self._verify_next(steps)
+
+    def _judge(self, batch: _Batch, place: int, verdict: Verdict, steps: list[Step]) -> None:
+        """Decide whether a verified entry is let in, and tell of what need not wait for the commit."""
+        entry = batch.entries[place] if batch.entries else None
+        if entry is not None:
+            verdict = _check_key(entry, verdict)
+        batch.verdicts[place] = verdict = batch.bringers[place].admit(verdict, self._now)
+        if verdict.accepted and verdict.entry is not None:
+            batch.let_in.append(place)
+            if entry is not None and self.certain.foresees(verdict.entry):
+                steps.append(EntryForeseen(entry, verdict.entry))
+
+    # Insert
+
+    def _insert(self, batch: _Batch, steps: list[Step]) -> None:
+        """Hand to the log what was let in."""
+        if not batch.let_in:
+            self._decide(batch, steps)
+            return
+        if batch.ticket is None:
+            self._inserting += len(batch.let_in)
+        if batch.way != "post":
+            # What is posted is spread as ours, for no peer has it.
+            self._note_arrived(verdict.entry.key for verdict in batch.verdicts if verdict and verdict.accepted and verdict.entry)
+        self._hand_over(batch, batch.let_in, steps)
+
+    def _hand_over(self, batch: _Batch, places: Iterable[int], steps: list[Step]) -> None:
+        self._tokens += 1
+        self._out[self._tokens] = batch
+        verdicts = [verdict for place in places if (verdict := batch.verdicts[place]) is not None]
+        steps.append(InsertBatch(self._tokens, verdicts, batch.way))
+
+    def _on_inserted(self, batch: _Batch | None, outcome: Sequence[Verdict] | NotStored, steps: list[Step]) -> None:
+        if batch is None:
+            return
+        is_first = not batch.apart
+        places = batch.let_in if is_first else [batch.apart.popleft()]
+        if isinstance(outcome, NotStored):
+            if outcome.may_be_of_one and len(places) > 1:
+                batch.apart.extend(places)
+                self._hand_over(batch, [places[0]], steps)
+                return
+            entries = [verdict.entry for place in places if (verdict := batch.verdicts[place]) is not None]
+            outcome = [Verdict(Outcome.IGNORE, Rule.STORAGE, outcome.reason, entry) for entry in entries]
+        for place, verdict in zip(places, outcome, strict=True):
+            batch.verdicts[place] = verdict
+        if batch.apart:
+            self._hand_over(batch, [batch.apart[0]], steps)
+            return
+        if batch.ticket is None:
+            self._inserting -= len(batch.let_in)
+        self._decide(batch, steps)
+        waiting = self._waiting
+        if waiting is not None and (not self._inserting or self._inserting + len(waiting.let_in) <= TOGETHER_MAX):
+            self._waiting = None
+            self._insert(waiting, steps)
+        self._verify_next(steps)
+
+    def _decide(self, batch: _Batch, steps: list[Step]) -> None:
+        """Tell of each entry what became of it; whoever brought them gets back what was charged in vain."""
+        verdicts = [verdict for verdict in batch.verdicts if verdict is not None]
+        for bringer, verdict in zip(batch.bringers, verdicts, strict=True):
+            bringer.settle(verdict, self._now)
+        for place in batch.let_in:
+            verdict = verdicts[place]
+            if not verdict.is_new and verdict.entry is not None and batch.way != "post":
+                self._take_arrived(verdict.entry.key)
+        if batch.ticket is not None:
+            steps.append(BatchDecided(batch.ticket, verdicts))
+            return
+        steps += map(EntryDecided, batch.entries, verdicts)
+        for place in batch.let_in:
+            self.certain.on_decided(verdicts[place])
+        self._learn_later(steps)
+
+    # What the log has
+
+    def _note_arrived(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._arrived[key] = self._arrived.get(key, 0) + 1
+        while len(self._arrived) > ARRIVED_MAX:
+            self._arrived.popitem(last=False)
+
+    def _take_arrived(self, key: bytes) -> bool:
+        """Say whether an entry was handed over for a peer, and count that it is over once."""
+        times = self._arrived.pop(key, 0)
+        if times > 1:
+            self._arrived[key] = times - 1
+        return times > 0
+
+    def _on_committed(self, entries: Sequence[Entry], steps: list[Step]) -> None:
+        self._commits += 1
+        self.certain.on_commit(entries)
+        own = [entry for entry in entries if not self._take_arrived(entry.key)]
+        if own:
+            steps.append(EntriesAppended(own))
+        self._learn_later(steps)
+
+    def begin(self, *, may_foresee: bool) -> list[Step]:
+        """Begin to follow the log. Foresee nothing if a rule or another process decides as well what is stored."""
+        self._may_foresee = may_foresee
+        return self.on_learn_timer()
+
+    def on_learn_timer(self) -> list[Step]:
+        """Ask the log for its heads, if we do not know them."""
+        self._is_learning = self._may_foresee and self.certain.is_blind
+        self._asked_at = self._commits
+        return [Ask(LEARN_TOKEN, _read_heads())] if self._is_learning else []
+
+    def on_learnt(self, heads: Sequence[bytes] | None, now: float) -> list[Step]:
+        """Take the log's heads; None if there is a quarantine. A commit since the question may be in the answer, or not."""
+        self._now, self._is_learning = now, False
+        if heads is not None and self._asked_at == self._commits:
+            self.certain.learn(heads)
+        steps: list[Step] = []
+        if not self.certain.is_blind:
+            self._learn_s = LEARN_FIRST_S
+        self._learn_later(steps)
+        return steps
+
+    def _learn_later(self, steps: list[Step]) -> None:
+        if self._may_foresee and self.certain.is_blind and not self._is_learning:
+            self._is_learning = True
+            steps.append(SetTimer(LEARN_TIMER, self._now + self._learn_s))
+            self._learn_s = min(2 * self._learn_s, LEARN_MOST_S)
+
+
+def _until_full() -> Callable[[InsertEntry], bool]:
+    """Say of one entry after the other whether a batch is full with it."""
+    entries = size = 0
+
+    def is_full(entry: InsertEntry) -> bool:
+        nonlocal entries, size
+        entries += 1
+        size += len(entry.value)
+        return entries >= BATCH_ENTRIES or size >= BATCH_BYTES
+
+    return is_full
+
+
+def _check_key(entry: InsertEntry, verdict: Verdict) -> Verdict:
+    """[REJECT] key, which verification of VALUE alone cannot see."""
+    if verdict.entry is not None and verdict.entry.key != entry.key and verdict.rule != Rule.TOPIC:
+        return Verdict(Outcome.REJECT, Rule.KEY, f"key {entry.key.hex()}, expected {verdict.entry.key.hex()}", verdict.entry)
+    return verdict
+
+
+def _read_heads() -> Plan[list[bytes] | None]:
+    """Read the heads; None if there is a quarantine, which an entry may be in that seems new."""
+    if (yield from ask(ReadQuarantine(None, 1))):
+        return None
+    return (yield from ask(ReadHeads(HEADS_MAX + 1)))
