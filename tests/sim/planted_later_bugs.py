@@ -11,7 +11,7 @@ from typing import Any
 
 from planted_bugs import PlantedBug, around, instead, look, nothing
 
-from gossiplog.broadcast import machine as machine_module
+from gossiplog.broadcast import spreading as spreading_module
 from gossiplog.broadcast.offences import Blame, Offences
 from gossiplog.broadcast.orphans import Orphans
 from gossiplog.broadcast.pushes import Pushes
@@ -101,7 +101,7 @@ MISSED_BUGS: Sequence[PlantedBug] = (
         around(client_module.messages, "unpack", read_every_window_as_the_first),
     ),
     PlantedBug(
-        188, "what a disk refused is forgotten", "it was passed on, and is not fetched", instead(machine_module, "LATER", frozenset())
+        188, "what a disk refused is forgotten", "it was passed on, and is not fetched", instead(spreading_module, "LATER", frozenset())
     ),
     PlantedBug(
         27,
@@ -301,7 +301,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
         0,
         "orphans cost",
         "the router takes IGNORE for REJECT",
-        instead(machine_module, "_OUTCOMES", {**dict(machine_module._OUTCOMES), Outcome.IGNORE: PubsubOutcome.REJECT}),
+        instead(spreading_module, "_OUTCOMES", {**dict(spreading_module._OUTCOMES), Outcome.IGNORE: PubsubOutcome.REJECT}),
     ),
     PlantedBug(26, "all may be choked", "when a link that was not ends", around(Choke, "_on_pruned", choke_to_the_last)),
     PlantedBug(37, "unchokes are silent", "peers that are unchoked are not told", around(Draft, "_choked", say_choke_alone)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import gossiplog
 from gossiplog import GossipLog
 from gossiplog.broadcast import Ask, InsertEntry, PeerKind, Start, intake
 from gossiplog.codec.framing import FrameDecoder, encode_frame
+from gossiplog.entry.validation import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.log.requests import ReadHeads
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
@@ -211,23 +212,21 @@ async def test_full_disk_is_nobodys_fault_but_ours(monkeypatch: pytest.MonkeyPat
 async def test_what_cannot_be_inserted_together_is_inserted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with memory_log(1) as log, memory_log(2) as author, open_service(log) as hub, stranger(hub) as client:
         entries = await author.append_many(range(8))
-        write, writes = log._store.write, 0
+        insert_then, together = log.insert_then, list[int]()
 
-        async def fail_when_together(plan: Any) -> Any:
-            nonlocal writes
-            writes += 1
-            if writes in (1, 6, 8):
-                raise ValueError("a rule of the application's")
-            return await write(plan)
+        def fail_when_together(verdicts: Sequence[Verdict], then: Any) -> bool:
+            if len(verdicts) == 1:
+                return insert_then(verdicts, then)
+            together.append(len(verdicts))
+            then(ValueError("a rule of the application's"))
+            return True
 
-        monkeypatch.setattr(log._store, "write", fail_when_together)
+        monkeypatch.setattr(log, "insert_then", fail_when_together)
         stream = await client.open_stream([PUSH])
         await stream.send_all(b"".join(encode_frame(encode_event(Insert(entry.key, entry.value))) for entry in entries))
         await eventually(lambda: hub.counts.get("entries accepted", 0) == 8)
         assert await log.count() == 8
-        # Four that were verified as they came, in one commit, and then one by one; the next one with a batch of the other three, and each
-        # by itself; the three one by one.
-        assert writes == 11
+        assert together and hub.state().offences == {}
         await log.append("the log goes on")
 
 
