@@ -24,7 +24,7 @@ Payload: TypeAlias = "bool | int | float | str | bytes | list[Payload] | dict[st
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What was said, by whoever signed it.
+    """The signed part of an entry.
 
     Attributes:
         topic: The log's name.
@@ -41,7 +41,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Who signed a message, and how.
+    """The signature of a message, and the key that made it.
 
     Attributes:
         codec: How the message was encoded to be signed: `dag-cbor` or `dag-json`.

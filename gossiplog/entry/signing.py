@@ -1,4 +1,4 @@
-"""Signers: whoever can sign a message, and the built-in one, which holds an Ed25519 key.
+"""Signers: the protocol for objects that sign messages, and the built-in one, which holds an Ed25519 key.
 
 Source: docs/spec/entries.md, "Signature"; docs/spec/limits.md on private keys.
 """
@@ -26,7 +26,8 @@ _KEY_FILE_BYTES_MAX = 64 * 1024
 
 
 class Signer(Protocol):
-    """Whoever can sign. `sign` may be called from any thread, and blocks it: a signer that asks a device or a person should say so."""
+    """An object that can sign. `sign` may be called from any thread, and blocks it: a signer that asks a device or a person should say
+    so."""
 
     @property
     def did(self) -> str:

@@ -1,4 +1,4 @@
-"""Parts of an application, each a small data type whose replicas agree whatever the order of arrival; needs the extra `kit`.
+"""Parts of applications: small data types whose replicas agree whatever the order of arrival. Needs the extra `kit`.
 
 Source: docs/kit.md.
 """

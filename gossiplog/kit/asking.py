@@ -1,4 +1,4 @@
-"""The kit's readers where nothing is awaited: on a log of `gossiplog.blocking`.
+"""Calls the kit's methods on a log of `gossiplog.blocking`, without `await`.
 
 Source: docs/kit.md, "In plain Python".
 """
@@ -44,10 +44,10 @@ def ask(method: Callable[Concatenate[Any, P], AsyncIterator[T]], log: Any, *args
 @overload
 def ask(method: Callable[Concatenate[Any, P], Awaitable[T]], log: Any, *args: P.args, **options: P.kwargs) -> T: ...
 def ask(method: Callable[..., Any], log: Any, *args: Any, **options: Any) -> Any:
-    """Call a part's method that takes a log, such as `todos.items`, on one of `gossiplog.blocking`: `ask(todos.items, log)`.
+    """Call a part's method on a log of `gossiplog.blocking`: `ask(todos.items, log)`.
 
     Returns:
-        What the method gives when it is awaited; an iterator, if it is iterated over.
+        The method's awaited result, or an iterator if the method is an asynchronous one.
     """
     answer = method(_Awaitable(log), *args, **options)
     return _each(answer) if isinstance(answer, AsyncIterator) else _finish(answer)

@@ -1,6 +1,6 @@
-"""Files: each version of one an entry that announces it, and its bytes in chunks, an entry each.
+"""Files: each version is one entry that announces it, and one entry per chunk of its bytes.
 
-The tables say where the chunks are; the bytes stay in the log, so that nothing lies there twice, and memory is needed for one chunk.
+The tables say where the chunks are; the bytes stay in the log, so nothing is stored twice, and memory is needed for one chunk.
 
 Source: docs/kit.md, "Files".
 """
@@ -48,7 +48,7 @@ class _Log(Readable, Protocol):
 
 
 class Files:
-    """Files by path. The version with the highest id that is there whole is the one that is read."""
+    """Files by path. Of the complete versions the one with the highest id is read."""
 
     order_free = True
 
@@ -97,7 +97,7 @@ class Files:
         return {"part": self.name, "op": "remove", "path": path}
 
     async def items(self, log: Readable) -> dict[str, int]:
-        """Return the size of each file that is there whole, in order of the paths."""
+        """Return the size of each complete file, in order of the paths."""
         return {path: size for path, (size, _) in sorted((await self._versions(log)).items())}
 
     async def versions(self, log: Readable) -> dict[str, str]:
@@ -105,7 +105,7 @@ class Files:
         return {path: id for path, (_, id) in sorted((await self._versions(log)).items())}
 
     async def unfinished(self, log: Readable, author: str) -> dict[str, str]:
-        """Return the last version of each path that an author began and that is not there whole, for `resume`."""
+        """Return the last version of each path that an author began and that is incomplete, for `resume`."""
         rows = await log.query(
             f"SELECT f.path, f.id FROM {self.name}_files f WHERE f.author = $1 AND f.chunks > {self._there}",
             author,

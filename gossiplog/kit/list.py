@@ -1,7 +1,7 @@
 """An ordered list: each element is put after another one, and stays there.
 
-It is the replicated growable array: elements are a tree in which each hangs on the one it was put after, read depth first, of several
-that were put after the same one the highest id first. What one author writes in a row stays in a row.
+It is the replicated growable array. Elements form a tree in which each hangs on the one it was put after. The tree is read depth first; of
+several elements put after the same one, the highest id comes first. An author's run of elements stays together.
 
 Source: docs/kit.md, "List"; Roh et al., "Replicated abstract data types", 2011.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Element(NamedTuple, Generic[T]):
-    """One element, and the id of the entry that put it there, by which it is named."""
+    """One element; its name is the id of the entry that inserted it."""
 
     id: str
     value: T
@@ -41,8 +41,8 @@ class List(Generic[T]):
     """Values of one type in an order.
 
     Args:
-        name: The part's.
-        value: As of `Map`.
+        name: The part's name.
+        value: The type of its values, as for `Map`.
     """
 
     order_free = True
@@ -60,7 +60,7 @@ class List(Generic[T]):
         self._remove = f"INSERT INTO {name}_list VALUES ($1, NULL, NULL, 1) ON CONFLICT (id) DO UPDATE SET removed = 1"
 
     def insert(self, value: T, *, after: str | None = None) -> dict[str, Any]:
-        """Return the payload that puts a value after an element, or first. The element's id is that of the entry."""
+        """Return the payload that puts a value after an element, or first. The new element's id will be the entry's."""
         return {"part": self.name, "op": "insert", "after": after, "value": plain(value)}
 
     def remove(self, element: str) -> dict[str, Any]:

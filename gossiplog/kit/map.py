@@ -1,4 +1,4 @@
-"""A map: of the writes to a key the one with the highest id stands.
+"""A map: of all writes to a key the one with the highest id stands.
 
 Source: docs/kit.md, "Map".
 """
@@ -31,9 +31,9 @@ class Map(Generic[T]):
     """Values of one type by key.
 
     Args:
-        name: The part's.
-        value: What msgspec makes of a value: a `msgspec.Struct`, a dataclass, `int`, `dict[str, list[str]]` and so on. A write of
-            anything else is set aside.
+        name: The part's name.
+        value: The type of its values, for msgspec: a `msgspec.Struct`, a dataclass, `int`, `dict[str, list[str]]` and so on. A write of
+            another type is set aside.
     """
 
     order_free = True

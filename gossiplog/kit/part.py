@@ -1,7 +1,7 @@
-"""What a part is, and how parts make an application.
+"""Parts, and how an application is composed of them.
 
-A part's operations are payloads of the form `{"part": NAME, "op": OP, …}`. What is no such payload, or has a part or an operation that is
-not known, is left alone: another application's, or a later version's. What is known and malformed is refused.
+A part's operations are payloads of the form `{"part": NAME, "op": OP, …}`. Other payloads, and those with an unknown part or operation, are
+ignored: they may be another application's or a later version's. Known but malformed ones are refused.
 
 Source: docs/kit.md, "Payloads".
 """
@@ -81,12 +81,12 @@ class Part(Protocol):
 
 
 def compose(name: str, version: int, *parts: Part) -> Application:
-    """Make an application of parts, to be given to `gossiplog.open`.
+    """Compose an application of parts, for `gossiplog.open`.
 
     Args:
-        name: The application's.
-        version: From 1 on; another one has the tables built anew, as is needed after any change to the parts or to their types.
-        parts: Of different names.
+        name: The application's name.
+        version: 1 or more. A new one rebuilds the tables, which is needed after any change to the parts or their types.
+        parts: Parts with different names.
 
     Raises:
         LocalProtocolError: A name is malformed or taken.
@@ -140,7 +140,7 @@ def dump(value: Any) -> str:
     """Return the JSON that a table keeps of a value.
 
     Raises:
-        ValidationError: Of msgspec: it has what JSON has not, such as a link.
+        ValidationError: msgspec's: JSON cannot express the value, such as a link.
     """
     try:
         return msgspec.json.encode(value, order="deterministic").decode()

@@ -1,6 +1,6 @@
 """A set with observed removal: removing an element undoes the additions that the remover had seen, and no others.
 
-What an entry has seen are its ancestors, so payloads need not say it, and nothing has to be kept of what is gone.
+An author had seen the entry's ancestors, so payloads need not list them, and nothing has to be kept of removed elements.
 
 Source: docs/kit.md, "Set".
 """

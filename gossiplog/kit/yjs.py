@@ -1,7 +1,7 @@
-"""Texts of Yjs (pycrdt) as payloads: which updates of a document are let in. Needs nothing of Yjs itself.
+"""Texts of Yjs (pycrdt) as payloads: which updates of a document may be applied. Needs nothing of Yjs itself.
 
-Anybody may sign anything, and two changes under one number make replicas differ for ever: Yjs takes who has a number for who it is. So a
-client's number is derived from its did. And not everything that Yjs knows is text; some of it would raise in whoever reads the text.
+Anybody may sign anything, and two changes under one client number make replicas differ for ever, since Yjs trusts the numbers. So a
+client's number is derived from its did. And Yjs documents may contain more than text; some of it would make readers of the text raise.
 
 Source: docs/kit.md, "Texts of Yjs", and Yjs's update format, version 1 (yjs/src/utils/encoding.js).
 """
@@ -29,13 +29,13 @@ def yjs_client(did: str) -> int:
 
 
 def is_yjs_text(update: bytes, did: str, name: str = "text") -> bool:
-    """Say whether an update puts characters into one text of a document, or takes some out, and does no more. Raises nothing.
+    """Say whether an update only inserts characters into one text of a document, or deletes some. Never raises.
 
     Args:
         update: In version 1, as `Doc.get_update` makes it and `Doc.apply_update` takes it. Whatever is no bytes, as in a payload of
             somebody else's, is none.
-        did: The entry's author: what is put in has to be under a number of `yjs_client`. Anybody may take out.
-        name: Under which the document has the text.
+        did: The entry's author: insertions have to be under a number of `yjs_client`. Anybody may delete.
+        name: The text's name in the document.
     """
     if not isinstance(update, bytes):
         return False

@@ -1,4 +1,4 @@
-"""Checks for those who write an `apply`: that it comes to the same tables wherever the same entries are, in whatever order they came."""
+"""Checks for authors of an `apply`: the same entries must give the same tables, in whatever order they came."""
 
 from __future__ import annotations
 

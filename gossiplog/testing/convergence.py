@@ -1,4 +1,4 @@
-"""Do replicas with the same entries have the same tables? Try it on histories by chance, and show the smallest one in which they do not."""
+"""Check on random histories that replicas with the same entries have the same tables, and show the smallest one in which they do not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NotConvergent(GossipLogError, AssertionError):
     """An application's tables do not follow from the log alone.
 
     Attributes:
-        history: The smallest history that was found to show it.
+        history: The smallest history found that shows it.
         kind: What is wrong: `tables`, `the clock`, `apply raised TypeError`, …
     """
 
@@ -54,25 +54,24 @@ def check_convergence(
 ) -> None:
     """Check that equal logs mean equal tables, whatever the order of arrival, on several replicas in SQLite in memory.
 
-    Each seed is a history: replicas write, exchange what they have in any causal order and in commits of any size, are interrupted in
-    the middle of a commit and do it again, and are rebuilt; a stranger writes what is no operation. In the end all have all entries, and
-    their tables must equal those of a replica that is built from nothing. There is no network, no event loop and no file; the same
-    seeds do the same.
+    Each seed is a history. Replicas write, exchange entries in any causal order and in commits of any size, are interrupted in the middle
+    of a commit and repeat it, and are rebuilt; a stranger writes malformed operations. In the end all have all entries, and their tables
+    must equal those of a replica built from nothing. There is no network, no event loop and no file; the same seed gives the same history.
 
     Args:
-        application: What is checked. Where it can be imported or pickled, it is replayed in two other processes too, whose hashes
-            differ from each other.
+        application: The application to check. If it can be imported or pickled, it is also replayed in two other processes with different
+            hash seeds.
         operations: A function from an `Author` to a payload, or payloads to choose from.
-        invariants: Functions that are given `query(sql, *parameters)` after each step and raise where something does not hold.
-        shown: Queries whose rows must agree. Without any, all rows of all tables must.
-        refusals: What `apply` raises on purpose about an entry that is to have no effect. Whatever else it raises is a failure.
-        seeds: One history for each; a `random.Random` as well, such as hypothesis gives.
-        size: About how many things happen in a history.
-        replicas: How many replicas there are.
+        invariants: Functions that get `query(sql, *parameters)` after each step and raise if something does not hold.
+        shown: Queries whose rows must agree; by default all rows of all tables.
+        refusals: Exceptions that `apply` raises on purpose for entries without effect. Any other exception is a failure.
+        seeds: One history for each; they may also be `random.Random`s, such as hypothesis gives.
+        size: The approximate number of steps in a history.
+        replicas: The number of replicas.
         other_processes: Whether to start the other processes, which takes half a second.
 
     Raises:
-        NotConvergent: Something is wrong. The message has the smallest history that was found, as a test to paste.
+        NotConvergent: A check failed. The message has the smallest history found, as a test to paste.
     """
     rules = Rules(application, invariants, shown, refusals)
     caller = _globals_of(inspect.currentframe())
@@ -99,7 +98,7 @@ def check_history(
     """Check one history, as `check_convergence` printed it.
 
     Raises:
-        NotConvergent: It fails, still or again.
+        NotConvergent: The history still fails.
     """
     rules = Rules(application, invariants, shown, refusals)
     failure = _run(rules, history)
@@ -172,7 +171,7 @@ def _report_elsewhere(rules: Rules, history: History, others: Elsewhere, caller:
 
 
 def _as_test(rules: Rules, history: History, caller: dict[str, Any]) -> str:
-    """Write a history as a test that can be pasted into the caller's file."""
+    """Return a history as the source of a test to paste."""
     found = find_name(rules.application, caller)
     name = found[1] if found else "application"
     options = ""

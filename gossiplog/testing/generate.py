@@ -1,4 +1,4 @@
-"""Histories by chance: replicas that write, meet, break off in the middle and begin anew, and a stranger who writes nonsense."""
+"""Random histories: replicas write, meet, are interrupted and begin anew, and a stranger writes nonsense."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _BURST_MAX = 4
 
 
 class Author:
-    """Who writes the next operation, and what can be seen from there.
+    """The author of the next operation, and what it can see.
 
     Attributes:
-        random: All chance that an operation may depend on.
-        did: Who signs it.
+        random: The only randomness that an operation may depend on.
+        did: The author's did.
         ids: The entries that the replica has, ascending.
         query: `query(sql, *parameters)` reads the replica's tables.
     """
@@ -43,10 +43,10 @@ Operations: TypeAlias = Callable[[Author], Any] | Sequence[Any]
 
 
 def generate(world: World, operations: Operations, random: Random, size: int) -> None:
-    """Let so many things happen in a world, up to the moment when everybody has everything.
+    """Make a number of steps in a world, until everybody has everything.
 
     Raises:
-        Found: Something is wrong.
+        Found: A check failed.
     """
     world.start()
     for _ in range(random.randint(2, size)):
@@ -64,7 +64,7 @@ def generate(world: World, operations: Operations, random: Random, size: int) ->
 
 
 def _write(world: World, operations: Operations, random: Random, replica: int) -> None:
-    """A replica appends, upon all its heads; now and then several in one commit."""
+    """A replica appends on top of all its heads, now and then several entries in one commit."""
     parents = world.heads(replica)
     numbers = []
     for _ in range(random.randint(2, _BURST_MAX) if random.random() < 0.2 else 1):
@@ -75,9 +75,9 @@ def _write(world: World, operations: Operations, random: Random, replica: int) -
 
 
 def _write_strangely(world: World, operations: Operations, random: Random, replica: int) -> None:
-    """A stranger writes upon whatever it likes of what a replica has, mostly something that is no operation.
+    """A stranger writes on top of any entries of a replica, mostly malformed operations.
 
-    What it names need not be among its ancestors, nor anywhere.
+    The ids in it need not be of ancestors, nor exist at all.
     """
     stranger = len(world.replicas)
     numbers = world.replicas[replica].numbers
@@ -89,7 +89,7 @@ def _write_strangely(world: World, operations: Operations, random: Random, repli
 
 
 def _deliver(world: World, random: Random, replica: int) -> None:
-    """A replica gets some of what another one has and it lacks, in some causal order, in commits of any size."""
+    """A replica gets some entries that it lacks from another one, in some causal order, in commits of any size."""
     other = random.choice(world.replicas)
     has = set(world.replicas[replica].numbers)
     missing = [number for number in other.numbers if number not in has]

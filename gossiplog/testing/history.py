@@ -1,7 +1,7 @@
-"""A history: who wrote which entries, on top of what, and in which order and pieces they reached each replica.
+"""A history: entries with their authors and parents, and the order and the pieces in which they reached each replica.
 
-Payloads may name other entries. As ids are hashes, they change with everything before them, so a history says `<entry 3>` where a payload
-has the id of its entry 3: what is left out of a history leaves the rest of it meaningful.
+Payloads may name other entries. Ids are hashes, so they change with everything before them. Therefore a history writes `<entry 3>` for the
+id of its entry 3, and stays meaningful when parts of it are left out.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """A replica gets entries, in this order, in one commit; what it has is skipped, and missing ancestors come first.
+    """A replica gets entries, in this order, in one commit; known entries are skipped, and missing ancestors come first.
 
     Attributes:
         to: The replica.
         entries: Numbers of entries.
-        aborted_after: The first attempt at the commit ends after so many statements, as when a connection breaks; then it is made again.
+        aborted_after: The first attempt at the commit ends after this many statements, as when a connection breaks; then it is repeated.
     """
 
     to: int
@@ -49,11 +49,11 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A replica drops its tables and applies everything it has anew, in the order of ids, as a new version of the application has it do.
+    """A replica drops its tables and applies all its entries anew, in the order of ids, as after a new version of the application.
 
     Attributes:
-        replica: Which one.
-        batch: Entries that `apply` is given at a time.
+        replica: Its number.
+        batch: The number of entries given to `apply` at a time.
         aborted_after: As of `Deliver`.
     """
 
