@@ -64,9 +64,15 @@ _NO_KEY = -1
 
 def _is_snapshot(public_key: bytes, signed: bytes) -> bool:
     """Whether a message under `SNAPSHOT_CODEC`, without did and signature, is a snapshot."""
-    message = pcf.decode_shared(signed, depth_max=pcf.DEPTH_MAX + 1)
-    payload = message["payload"]
-    return message["clock"] == 0 and ":" in message["topic"] and type(payload) is dict and payload.get("type") == "snapshot"
+    try:
+        message = pcf.decode_shared(signed, depth_max=pcf.DEPTH_MAX + 1)
+    except DecodeError:
+        return False
+    match message:
+        case {"clock": 0, "topic": str(topic), "payload": {"type": "snapshot"}}:
+            return ":" in topic
+        case _:
+            return False
 
 
 SNAPSHOT = SignatureScheme("canvas-snapshot", _NO_KEY, _is_snapshot, 0, frozenset({SNAPSHOT_CODEC}))

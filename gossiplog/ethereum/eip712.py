@@ -57,7 +57,7 @@ def _verify(codec: str, public_key: bytes, signed: bytes) -> bool | None:
     signature, message = signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:]
     try:
         return recover(digest_of(codec, message), signature) == address_of(public_key)
-    except (Untypable, DecodeError, KeyError, TypeError, ValueError):
+    except (Untypable, DecodeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         # The reference takes some of these, such as a text for a number. It never makes them, so that is nobody's fault here.
         return None
 

@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_session_authorised(topic: str, payload: Mapping[str, Any]) -> bool:
-    """Say whether the wallet of a session's did allowed its key: by EIP-712 if that is of secp256k1, else by SIWE.
+    """Say whether the wallet of a session's did allowed its key: by EIP-712 if that is of secp256k1, else by SIWE. Raises nothing.
 
     Args:
         topic: The log's.
@@ -49,7 +49,7 @@ def is_session_authorised(topic: str, payload: Mapping[str, Any]) -> bool:
         digest = _typed_digest(topic, payload) if is_typed else _siwe_digest(topic, payload)
         found = recover(digest, signature)
         return found is not None and checksummed(found) == address
-    except (Untypable, DecodeError, KeyError, TypeError, ValueError, OverflowError):
+    except (Untypable, DecodeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return False
 
 
