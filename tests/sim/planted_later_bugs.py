@@ -116,7 +116,7 @@ MISSED_BUGS: Sequence[PlantedBug] = (
         16,
         "children of the refused wait",
         "for ever",
-        both(around(Void, "complete", lambda complete: lambda self, plan: plan), instead(machine_module, "OUT_FOR_GOOD", frozenset())),
+        both(around(Void, "complete", lambda complete: lambda self, plan: plan), instead(spreading_module, "OUT_FOR_GOOD", frozenset())),
     ),
 )
 
