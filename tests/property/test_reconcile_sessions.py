@@ -131,6 +131,16 @@ def test_one_difference_takes_one_symbol_and_many_are_found_in_a_few_windows():
         assert served.symbols == outcome.symbols <= 4 * max(ours + theirs, 16)
 
 
+def test_two_entries_in_the_same_of_the_first_64_symbols_are_told_apart_by_the_next():
+    # The first such pair of 2,500 entries; the next symbols that only one of them is in are 64, 88 and 127.
+    pair = [make(("pair", number), [], SIGNERS[0]) for number in (90, 595)]
+    client, server = Log(history()[:40]), Log([*history()[:40], *pair])
+    outcome, served = Pump(client, server).run()
+    assert (outcome.fallback, outcome.result.entries, outcome.symbols) == ("", 2, 128)
+    assert outcome.result.waits == 3
+    assert served.given == 2
+
+
 def test_a_new_replica_takes_everything_in_key_order_and_goes_on_where_it_was_cut_off():
     client, server = Log(), Log(history())
     source = Source()

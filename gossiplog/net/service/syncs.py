@@ -45,7 +45,7 @@ class Syncs:
     """Serves and pulls for one service.
 
     Args:
-        service: Whose.
+        service: The one that they belong to.
         open_stream: Opens a stream, or returns None.
     """
 

@@ -71,8 +71,8 @@ may have been faster with what this was for.
 REFUSED = ("the store failed", CROSSING)
 """Why a reconciliation between correct replicas may be left to the merkle sync: their logs only grow, and a sketch is large enough."""
 FUTILE = re.compile(r"some (\d+) differences, not found in (\d+) symbols")
-FUTILE_SYMBOLS = 4
-"""Symbols for each difference, before it is given up."""
+FUTILE_SYMBOLS, LEAST_SYMBOLS = 4, 128
+"""Symbols for each difference, and at the least, before it is given up."""
 
 
 class Invariants:
@@ -369,10 +369,10 @@ class Invariants:
         self._pulling.on_reconciled(replica, peer, outcome)
         if not outcome.fallback or outcome.fallback in REFUSED or self._pulling.is_misled(replica, peer, outcome):
             return
-        # Two elements may be in the same of the first symbols, once in some thousand sessions: then it is right to give up in the end.
+        # Two elements may be in the same of the first symbols, once in some ten thousand sessions: then it is right to give up in the end.
         found = FUTILE.match(outcome.fallback)
         differences, symbols = map(int, found.groups()) if found else (0, 0)
-        if not found or differences > len(self._keys[replica.id] | self._keys[peer]) or symbols < FUTILE_SYMBOLS * differences:
+        if not found or differences > len(self._keys[replica.id] | self._keys[peer]) or symbols < max(FUTILE_SYMBOLS * differences, LEAST_SYMBOLS):
             self._fail("correct replicas find their difference", replica, f"with {peer}, by the tree instead: {outcome.fallback}")
 
     def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
