@@ -103,6 +103,11 @@ def test_docstrings_say_something_of_each_argument() -> None:
     assert unexplained("        peer: Who.\n        key: 20 bytes.\n") == ["peer: Who."]
 
 
+def test_tables_in_docstrings_have_a_line_for_each_row() -> None:
+    lines = [(path, line) for path in SOURCES for node in told(path.read_text("utf-8")) for line in str(node.value).splitlines()]
+    assert [f"{path.relative_to(ROOT)}: {line}" for path, line in lines if re.search(r"\S\s*\|---", line.strip().lstrip("|-: "))] == []
+
+
 def test_docstrings_do_not_begin_with_a_class() -> None:
     """They begin with a verb or a noun: `Append` that became `AppendPayloads` everywhere is no verb any more."""
     names = members().keys() - {"GossipLog"}

@@ -1,4 +1,4 @@
-"""Entries as Arrow's record batches and Parquet files, for whatever reads those; needs the extra `arrow`."""
+"""Entries as Arrow record batches and Parquet files. Needs the extra `arrow`."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ COLUMNS: dict[str, pa.DataType] = {
 }
 """Every column that the source can serve.
 
-`id` and `key` are what the store or the file calls the entry, which `verify` compares with VALUE's own; `parents` are ids, `parent_keys`
-the same as keys of 20 bytes; `payload` is dag-json; `seq` is the insertion number in this replica and `branch` its number of the chain,
-null in files; `hash` is the leaf's in the tree, 16 bytes; `bytes` is the size of VALUE. A row that holds no entry, or one that cannot be
-taken apart, has a `fault`; `place` says where it is, and `source` is what stands there instead of a VALUE.
+`id` and `key` are the entry's name in the store or the file, which `verify` compares with VALUE's own; `parents` are ids, `parent_keys` the
+same as keys of 20 bytes; `payload` is dag-json; `seq` is the insertion number in this replica and `branch` its number of the chain, null in
+files; `hash` is the leaf's in the tree, 16 bytes; `bytes` is the size of VALUE. A row without an entry, or with one that cannot be taken
+apart, has a `fault`; `place` says where it is, and `source` has the bytes there.
 """
 DEFAULT_COLUMNS = tuple(COLUMNS)[:14]
 """What is served when nobody asks for a schema."""
@@ -76,7 +76,7 @@ class SourceRow(NamedTuple):
         branch: The replica's number of the chain; None in files.
         place: Where it is.
         fault: Why there is no VALUE.
-        source: What there is instead of it.
+        source: The bytes there instead.
     """
 
     key: bytes | None
@@ -137,7 +137,7 @@ def arrow_schema(names: Iterable[str]) -> pa.Schema:
 def to_batches(pages: Iterable[Page], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Yield a record batch for each page with exactly these columns, in this order.
 
-    What nobody asks for is not computed: an entry is taken apart only for columns that need it.
+    Only requested columns are computed: an entry is taken apart only for columns that need it.
     """
     schema = arrow_schema(names)
     is_parsed = not _PARSED.isdisjoint(names)

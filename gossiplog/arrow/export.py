@@ -17,7 +17,7 @@ from .columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
 __all__ = ["EXPORT_COLUMNS", "BatchReader", "KeyBounds", "ParquetFile"]
 
 EXPORT_COLUMNS = ("id", "key", "clock", "topic", "author", "parents", "payload", "value", "seq", "branch")
-"""What is given out unless told otherwise: `value` is the entry, byte for byte, and the rest is there to query."""
+"""The default columns: `value` is the entry, byte for byte, and the rest is for queries."""
 _GROUP_ROWS = 65_536
 _GROUP_BYTES = 32 * 1024 * 1024
 _FIRST_PAGE = 64
@@ -35,7 +35,7 @@ class BatchReader:
     """Reads entries in the order of ids: run `read_page` on the log and give its result to `make`, until there are no more.
 
     Args:
-        names: Of `COLUMNS`.
+        names: Columns, of `COLUMNS`.
         bounds: Which entries.
 
     Attributes:

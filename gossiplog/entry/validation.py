@@ -12,17 +12,16 @@
 | key | [REJECT] | the key that it was sent under is its own |
 | scheme | [IGNORE] | the signature's codec is known, and the did's scheme is one that the log accepts |
 | signature | [REJECT] | it is valid |
-| parents | [IGNORE] | all parents are here; if not, sync with whoever sent it |
+| parents | [IGNORE] | all parents are here; if not, sync with the sender |
 | access | [IGNORE] | the log's access rule lets the did write it, after what came before |
 | quarantined | [IGNORE] | it is not among those that a repair took out of the log |
 | storage | [IGNORE] | the entry could be stored; if not, the fault is ours |
-| unwelcome | [IGNORE] | the server takes entries of this writer from clients, and as many |
-| quota | [IGNORE] | the writer has not brought too many of late; if so, it is fetched again later |
+| unwelcome | [IGNORE] | the server takes this writer's entries from clients, within its total limits |
+| quota | [IGNORE] | the writer is within its quota per minute; if not, the entry is fetched again later |
 
-They are asked in this order, and the first that fails is named; but the last two, which are a server's, are asked after the signature, and
-of whoever was refused by them before also before it. The last six are not for `validate` to ask. REJECT is the sender's fault,
-IGNORE is nobody's or ours: what goes beyond our limits, or is signed in a way that we do not know, may be as good as any other entry,
-and whoever brings it honest.
+They are checked in this order, and the first failure is named. The last two, which are a server's, are checked after the signature, and
+also before it for writers that were just refused by them. `validate` does not check the last six. REJECT is the sender's fault; IGNORE is
+nobody's or ours: an entry beyond our limits, or signed in an unknown way, may be as good as any other, and its sender honest.
 
 Source: docs/spec/entries.md, "Acceptance: three verdicts"; docs/spec/limits.md, "honest but unwelcome";
 the labels are those of the Ethereum p2p specification.
@@ -51,7 +50,7 @@ _ERROR_CHARS_MAX = 120
 UNSUPPORTED = frozenset({Rule.SIZE, Rule.NESTING, Rule.PORTABLE, Rule.SCHEME, Rule.UNWELCOME})
 """Rules that an entry may break which is good elsewhere."""
 LATER = frozenset({Rule.STORAGE, Rule.QUOTA})
-"""Rules that an entry may break which is good here, and has to come again."""
+"""Rules that a good entry may break, which then has to come again."""
 
 
 class Outcome(Enum):
@@ -64,7 +63,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided about one entry, and why.
+    """The decision about one entry, and the reason.
 
     Attributes:
         outcome: ACCEPT, IGNORE or REJECT.
@@ -94,9 +93,9 @@ def validate(
     schemes: Collection[str] | None = None,
     value_bytes_max: int = VALUE_BYTES_LIMIT,
 ) -> Verdict:
-    """Decide about one VALUE, on its own. Pure; may run on any thread, and releases the interpreter's lock for the signature.
+    """Decide about one VALUE on its own. Pure; may run on any thread, and releases the interpreter's lock for the signature.
 
-    About 12 µs on top of the signature's verification for a VALUE of 400 bytes. Raises nothing, whatever the bytes.
+    About 12 µs on top of the signature's verification for a VALUE of 400 bytes. Never raises, whatever the bytes.
 
     Args:
         value: The entry's bytes, VALUE.
@@ -140,7 +139,7 @@ def judge(
 ) -> Verdict:
     """Decide about a VALUE that is kept somewhere, as every `verify` does: under a key, or under none. Takes what `validate` takes.
 
-    Where the bytes hash to another key than theirs, that is what is said of them, whatever rule they break besides: they were changed.
+    If the bytes hash to another key, they were changed, and the verdict says that, whatever other rule they break.
     """
     verdict = kept(validate(value, topic=topic, schemes=schemes, value_bytes_max=value_bytes_max))
     entry = verdict.entry

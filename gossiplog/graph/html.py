@@ -1,4 +1,4 @@
-"""A graph as one HTML file: the list of entries with its lanes, a search, and the details of the entry that was chosen.
+"""A graph as one HTML file: the list of entries with its lanes, a search, and the details of the selected entry.
 
 It is drawn by the same modules as the page of a running server (`drawing/`), which are put one after the other into one script.
 """

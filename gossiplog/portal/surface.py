@@ -1,4 +1,4 @@
-"""What the façades have in common: the object behind each, and those of its members for which nobody has to wait."""
+"""The common part of the façades: the object behind each, and its members that need no waiting."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class LinkFacade(Facade[Any]):
     """A connection to a hub that is kept up; made by `connect`.
 
     Attributes:
-        url: The hub's.
+        url: The hub's URL.
         attempts: How often it was dialled.
         error: Why it is not connected, after an attempt or a loss; None before, and while it is.
         refused: What the hub did not take of ours, and why, by the rule that it breaks. Only hubs of this package say so.

@@ -1,4 +1,4 @@
-"""Pubsub routers from floodsub to episub as sans-IO state machines behind one door, `Router.handle`."""
+"""Pubsub routers from floodsub to episub, as sans-IO state machines with one entry point, `Router.handle`."""
 
 from .actions import Action, Fate, Published
 from .events import Event, Outcome

@@ -1,4 +1,4 @@
-"""What a router asks its driver to do: the results of `Router.handle`, to be carried out in order."""
+"""The actions that a router asks its driver for: the results of `Router.handle`, to be carried out in order."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = [
 class SendRpc:
     """Send one RPC to each of some connected peers. Not frozen for speed (see `rpc.py`); treat it as if it were.
 
-    The driver answers with `SendFailed` for a peer whose queue is full or who has gone, and says nothing otherwise.
+    The driver answers with `SendFailed` for a peer that has gone or whose queue is full, and otherwise not at all.
 
     Attributes:
         peers: The recipients, distinct, in the order of sending; at least one.
         rpc: One object for all of them; encode it once.
-        is_urgent: Control and own messages: goes before, and is dropped after, forwarded messages (`Outbox`).
+        is_urgent: It has control or own messages: it goes before forwarded messages, and is dropped after them (`Outbox`).
     """
 
     peers: Sequence[PeerId]
@@ -69,7 +69,7 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class AnotherSource:
-    """A message that was ignored has come, before or after the verdict, from one more peer: another to sync from."""
+    """One more peer has sent an ignored message, before or after the verdict: another peer to sync from."""
 
     message_id: MessageId
     source: PeerId
@@ -95,7 +95,7 @@ class Fate(Enum):
     BELOW_THRESHOLD = "below threshold"
     """Not sent: the peer's score is below the publish threshold."""
     DROPPED = "dropped"
-    """Not sent after all: the peer's queue was full. Told in a second `Published` that names these peers only."""
+    """Not sent after all: the peer's queue was full. A second `Published` reports it, with these peers only."""
 
 
 SENT = frozenset((Fate.MESH, Fate.FANOUT, Fate.FLOOD, Fate.FLOODSUB, Fate.DIRECT))
@@ -104,10 +104,10 @@ SENT = frozenset((Fate.MESH, Fate.FANOUT, Fate.FLOOD, Fate.FLOODSUB, Fate.DIRECT
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a publish, peer by peer.
+    """The outcome of a publish, for each peer.
 
     Attributes:
-        message_id: Of the message.
+        message_id: The message's id.
         topic: Its topic.
         fates: Each connected peer of the topic once. Empty: nobody we know is in the topic.
         is_duplicate: The message had been seen before and was not sent again.
@@ -129,7 +129,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Dial a peer. The answer is `PeerConnected` or `ConnectFailed`; if it is connected already, nothing.
+    """Dial a peer. The answer is `PeerConnected` or `ConnectFailed`, or none if the peer is connected already.
 
     Attributes:
         peer: The peer, by its id.
@@ -145,7 +145,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """The router has no more use for the connection; the driver may keep it for others, and tells of its end if it closes it."""
+    """The router has no more use for the connection. The driver may keep it for other uses, and reports its end if it closes it."""
 
     peer: PeerId
 

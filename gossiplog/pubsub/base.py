@@ -44,13 +44,13 @@ RETRY = TimerToken("retry")
 
 
 class Hooks:
-    """What happens where a router says nothing else: nothing; floodsub is nearly that.
+    """The methods that a router may implement; by default they do nothing. Floodsub implements little more than the required ones.
 
-    The first five have to be filled in.
+    The first five are required.
     """
 
     def _recipients(self, message: Message, source: PeerId) -> list[PeerId]:
-        """Whom an accepted message is forwarded to; never its source or its origin."""
+        """The peers to which an accepted message is forwarded, never its source or its origin."""
         raise NotImplementedError  # pragma: no cover - every router has its own
 
     def _publish_fates(self, message: Message) -> list[tuple[PeerId, Fate]]:
@@ -143,13 +143,13 @@ class Hooks:
 class PubSub(Hooks):
     """The part of a router that does not depend on where messages are routed.
 
-    A router derives from it and fills in the methods of `Hooks`. They add to `self.out`, or to the draft of a
-    peer (`self.draft`), which is sent when the turn ends; so everything said to one peer in one turn travels in one RPC.
+    A router derives from it and implements the methods of `Hooks`. They add to `self.out`, or to a peer's draft (`self.draft`), which is
+    sent when the turn ends; so everything for one peer in one turn travels in one RPC.
 
     Attributes:
         name: As in `RouterState.router`.
         protocols: Spoken, the preferred first.
-        rng: The only source of chance.
+        rng: The only source of randomness.
         now: Seconds, of the current turn.
         out: The current turn's actions.
         peers: Connected peers.
@@ -185,7 +185,7 @@ class PubSub(Hooks):
     # The door
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take one event and say what is to be done; see `Router.handle`."""
+        """Take one event and return the actions; see `Router.handle`."""
         if type(event) is RpcReceived and self._is_old(event, now):
             return []
         self.now = now
@@ -214,7 +214,7 @@ class PubSub(Hooks):
         return RouterState(self.name, self._topic_states(), peers, sizes, sizes_max, self.extensions)
 
     def is_heeded(self, peer: PeerId) -> bool:
-        """Say whether what a peer sends is read at all; see `Router.is_heeded`."""
+        """Say whether a peer's frames are read at all; see `Router.is_heeded`."""
         known = self.peers.get(peer)
         return known is None or self._gate is None or self._gate(known)
 
@@ -528,7 +528,7 @@ class PubSub(Hooks):
         return True
 
     def _accept(self, message: Message, source: PeerId, hops: int, others: Sequence[PeerId] = ()) -> None:
-        """Deliver and forward; not to those `others` who sent a copy of their own meanwhile, as js-, nim- and rust-libp2p do it."""
+        """Deliver and forward, but not to the `others` that sent a copy meanwhile, as in js-, nim- and rust-libp2p."""
         self.out.append(Deliver(message, source))
         peers = self._recipients(message, source)
         if others:

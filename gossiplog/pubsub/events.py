@@ -1,7 +1,6 @@
-"""What may happen to a router: the arguments of `Router.handle`.
+"""The events that a router handles: the arguments of `Router.handle`.
 
-Every method of every router takes one of these and the time, and nothing else. An event that no longer makes sense (the peer has
-gone, the timer is stale, the verdict came twice) changes nothing.
+An event that no longer makes sense (the peer has gone, the timer is stale, the verdict came twice) changes nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class PeerConnected:
-    """A connection is open and its pubsub protocol known. Only a peer's first connection is told.
+    """A connection is open and its pubsub protocol known. Only a peer's first connection is reported.
 
     Attributes:
         peer: The peer, by its id.
@@ -85,10 +84,10 @@ class RpcReceived:
 
     Attributes:
         peer: The peer, by its id.
-        rpc: What, without the messages that `wire.py` refused.
-        refused: The topic of each message that broke the signature policy; an invalid message (P4) as any other.
-        offences: What else was wrong with the frame, by number: it was no RPC, or repeated its control messages; misbehaviour (P7).
-        is_first: It came first on its stream, as what the peer says of its extensions has to. The first of all is that unsaid.
+        rpc: The RPC, without the messages that `wire.py` refused.
+        refused: The topic of each message that broke the signature policy; it counts as an invalid message (P4).
+        offences: How many other faults the frame had (it was no RPC, or repeated control messages); they are misbehaviour (P7).
+        is_first: It came first on its stream, the only place for extensions. A peer's very first RPC counts as first in any case.
     """
 
     peer: PeerId
@@ -124,7 +123,7 @@ class Unsubscribe:
 class Publish:
     """The application publishes a message of its own; it needs no validation and is not delivered back.
 
-    One that a peer brought and that was ignored then is delivered and forwarded as if it were accepted now.
+    If a peer brought it before and it was ignored then, it is delivered and forwarded as if it were accepted now.
     """
 
     message: Message
@@ -156,7 +155,7 @@ class AppScored:
 
 @dataclass(frozen=True, slots=True)
 class TopicScored:
-    """The application sets a topic's scoring; counters above the new caps are cut to them. None: the topic does not count."""
+    """The application sets a topic's scoring; counters above the new caps are cut to them. With None the topic does not count."""
 
     topic: Topic
     params: TopicScoreParams | None

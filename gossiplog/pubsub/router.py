@@ -1,4 +1,4 @@
-"""The one door to every router, and what a router shows of itself."""
+"""The interface of all routers, and the state that a router shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_EXTENSIONS = Extensions()
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """Why a peer's score is what it is. The sum of the parts is `total`, except that the topics' share is capped.
+    """The parts of a peer's score. Their sum is `total`, except that the topics' share is capped.
 
     Attributes:
         total: The score.
@@ -53,11 +53,11 @@ class PeerState:
         is_outbound: We dialled.
         is_direct: One of our direct peers.
         topics: What it subscribes to, in the order it said so.
-        score: With its parts; None where the router keeps no scores.
+        score: Its score in parts; None if the router keeps no scores.
         dropped: RPCs that its queue had no room for, since it connected.
-        extensions: What it said that it can do beyond its protocol; None before its first RPC, and below v1.3.
+        extensions: The extensions that it announced; None before its first RPC, and below v1.3.
         is_tested: It sent the test extension's message.
-        backoff_until: When we may graft it again, on the driver's clock; None where nothing is in the way. It may be over.
+        backoff_until: When we may graft it again, on the driver's clock, possibly in the past; None without a back-off.
     """
 
     peer: PeerId
@@ -107,7 +107,7 @@ class RouterState:
         peers: Connected peers.
         sizes: How much is in each container that a peer can feed, by name.
         sizes_max: The maximum of each.
-        extensions: What we tell peers of v1.3 that we can do.
+        extensions: Those that we announce to peers of v1.3.
     """
 
     router: str
@@ -121,8 +121,8 @@ class RouterState:
 class Router(Protocol):
     """A sans-IO pubsub router.
 
-    A driver makes one with its parameters and a seeded `random.Random`, hands it `Start`, then everything that happens, with a
-    time that never goes back, and carries out the actions in order. It has no other inputs: same calls, same actions.
+    A driver makes one with its parameters and a seeded `random.Random`, hands it `Start`, then all events, with a time that never goes
+    back, and carries out the actions in order. It has no other inputs: the same calls give the same actions.
     """
 
     @property
@@ -131,7 +131,7 @@ class Router(Protocol):
         ...
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take one event and say what is to be done. Raises nothing, whatever a peer sent.
+        """Take one event and return the actions. Never raises, whatever a peer sent.
 
         Args:
             event: What happened.
@@ -140,7 +140,7 @@ class Router(Protocol):
         ...
 
     def is_heeded(self, peer: PeerId) -> bool:
-        """Say whether what a peer sends is read at all; if not, its frames need not even be decoded. A stranger's are."""
+        """Say whether a peer's frames are read at all; if not, they need not even be decoded. A stranger's are read."""
         ...
 
     def state(self) -> RouterState:
@@ -152,7 +152,7 @@ class Router(Protocol):
 
         Args:
             topic: The topic, by name.
-            peers_min: How many peers have to be ready to take it; by default as many as the router wants at least, or all
-                peers of the topic if there are fewer, and never none.
+            peers_min: How many peers have to be ready; by default the router's minimum, or all peers of the topic if they are fewer, but at
+                least one.
         """
         ...
