@@ -11,8 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import trio
 from loop_watch import watching_loop
-from network_support import fetch, memory_log
+from network_support import eventually, fetch, memory_log
 
 from gossiplog import Entry, GossipLog, Reject
 from gossiplog.net.ground.access import Access, hash_token
@@ -20,6 +21,7 @@ from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.hub.server import Hub, listen
 from gossiplog.web import make_http
 from gossiplog.web.glass import GlassSettings
+from gossiplog.web.glass.log_graph import LogGraph
 
 PAGE = Path(__file__).parents[2] / "gossiplog"
 JSON = {"content-type": "application/json"}
@@ -92,6 +94,33 @@ async def test_graph_comes_in_pages_with_parents_by_insertion_number() -> None:
         assert (await fetch(hub, "/api/graph?after=30&until=31")).json["seq"] == [31]
         for query in ("after=-1", "limit=x", "after=" + "9" * 40, "nonsense=1"):
             assert (await fetch(hub, f"/api/graph?{query}")).status == 400
+
+
+async def test_large_pages_that_many_wait_for_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    make = LogGraph._make
+
+    async def count(self: LogGraph, after: int, *rest: int, has_text: bool) -> bytes:
+        made.append(after)
+        return await make(self, after, *rest, has_text=has_text)
+
+    monkeypatch.setattr(LogGraph, "_make", count)
+    async with memory_log(1) as log, served(log) as hub, trio.open_nursery() as nursery:
+        await log.append_many(range(700))
+        answers: list[list[int]] = []
+
+        async def ask(after: int) -> None:
+            answers.append((await fetch(hub, f"/api/graph?after={after}&text=1")).json["seq"])
+
+        for number in range(30):
+            nursery.start_soon(ask, number % 3)
+        await eventually(lambda: len(answers) == 30)
+        assert {tuple(seqs) for seqs in answers} == {tuple(range(after + 1, 701)) for after in range(3)}
+        assert len(made) < 12
+        # What nobody waits for is not kept.
+        before = len(made)
+        await ask(0)
+        assert len(made) == before + 1
 
 
 async def test_list_shows_the_telling_field_first() -> None:
