@@ -186,7 +186,7 @@ class Ban:
     """Close all connections with a peer and refuse new ones until a time; it counts as disconnected from now on.
 
     Attributes:
-        peer: Who.
+        peer: The peer, by its id.
         until: Seconds on the driver's clock.
         reason: Why, for the log.
         origin: Where it came from, if that is refused as well: nothing else is known of who it is, and nobody else is there.
@@ -203,8 +203,8 @@ class Unwelcome:
     """Log, once a peer, that something of its was left alone.
 
     Attributes:
-        peer: Who.
-        reason: Why.
+        peer: The peer, by its id.
+        reason: What was left alone and why, in words.
         is_blamed: It counts as an offence; else the peer is not to blame.
     """
 

@@ -76,7 +76,7 @@ class Connected:
     """A peer's first connection is open.
 
     Attributes:
-        peer: Who.
+        peer: The peer, by its id.
         kind: What the connection is good for.
         is_outbound: We dialled.
         protocol: The pubsub protocol that both speak; None without pubsub, as over a plain WebSocket.
@@ -112,7 +112,7 @@ class PubsubChanged:
     """A connected peer of the mesh has begun with pubsub, or ended it.
 
     Attributes:
-        peer: Who.
+        peer: The peer, by its id.
         protocol: As in `Connected`.
     """
 
@@ -180,7 +180,7 @@ class NotStored:
     """Nothing of an `InsertBatch` is stored, through a fault of ours.
 
     Attributes:
-        reason: Which.
+        reason: The fault, in words.
         may_be_of_one: An entry of it may be what keeps back the others: a rule or an application raised, not the store.
     """
 

@@ -135,10 +135,10 @@ class Blame:
         """Count offences of a connected peer.
 
         Args:
-            peer: Who.
+            peer: The offender.
             others: All who are connected.
             now: Seconds.
-            number: How many.
+            number: The number of offences to add.
 
         Returns:
             Until when the peer is banned, None if it is not; and its origin, if that is banned with it.

@@ -21,7 +21,7 @@ class Peer:
     """One connected peer.
 
     Attributes:
-        id: Who.
+        id: Its peer id.
         kind: What the connection is good for.
         is_outbound: We dialled.
         address: As in `Connected`.

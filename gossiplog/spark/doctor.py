@@ -27,7 +27,7 @@ class Check:
     """One thing that was looked for.
 
     Attributes:
-        name: What.
+        name: What was looked for, in a word or two.
         found: What there is, in a few words.
         is_good: Whether it will do.
         is_needed: Whether Spark does not start without it.

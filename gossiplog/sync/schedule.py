@@ -50,7 +50,7 @@ class SyncWanted(NamedTuple):
     """The peer has, or says it has, entries that we lack.
 
     Attributes:
-        peer: Who.
+        peer: The peer that has them.
         group: Peers of one address share one; each has a group of its own where None is given.
     """
 

@@ -128,7 +128,7 @@ async def open_websocket(hub: HubUrl, tls: ssl.SSLContext | None = None, origin:
     """Open a WebSocket to a hub.
 
     Args:
-        hub: Where.
+        hub: The hub's address and path.
         tls: How the hub's certificate is checked; the system's authorities unless given.
         origin: What to send as `Origin`.
 
@@ -310,7 +310,7 @@ async def connect(
     The first attempt is made at once and in the background, as are all others, with growing pauses, at random up to a quarter longer.
 
     Args:
-        log: Open.
+        log: The open log.
         url: `ws://HOST:PORT` or `wss://…`, with `/TOPIC` where the hub serves several logs.
         tls: How the hub's certificate is checked; the system's authorities unless given.
         origin: What to send as `Origin`.

@@ -127,7 +127,7 @@ async def exchange(
 
     Args:
         log: Open; for writing, if it is to take.
-        hub: Which.
+        hub: The hub, by its URL.
         pulls: Take.
         pushes: Give.
         tls: How the hub's certificate is checked.

@@ -26,7 +26,7 @@ class Allowances:
     """The allowances of one log: listeners with the same rules share one.
 
     Args:
-        log: Open.
+        log: The open log.
     """
 
     def __init__(self, log: Replica) -> None:

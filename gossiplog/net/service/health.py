@@ -47,7 +47,7 @@ class Health:
     """Watches one log.
 
     Args:
-        log: Open.
+        log: The open log.
 
     Attributes:
         trouble: Why the log does not answer; None while it does, as far as we know.

@@ -95,7 +95,7 @@ class Observer:
         """Tell what happens to the log itself, and write the file, for as long as the log is served.
 
         Args:
-            log: Open.
+            log: The open log.
             full: Says that the disk is full, while it is.
         """
         try:

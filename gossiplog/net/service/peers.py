@@ -87,7 +87,7 @@ class Peer:
     """One peer, with at least one connection.
 
     Attributes:
-        id: Who.
+        id: Its peer id.
         kind: What the connections are good for.
         pubsub_protocol: What is spoken on pubsub streams; None without pubsub.
         links: Its connections, the oldest first; new streams are opened on the first.

@@ -241,7 +241,7 @@ class Service:
         """Note that a peer that is connected speaks pubsub, which it did not before, or speaks it no longer; else nothing happens.
 
         Args:
-            id: Who.
+            id: Its peer id.
             protocol: The one of `protocols` to speak with it; None for no longer.
         """
         peer = self.peers.get(id)

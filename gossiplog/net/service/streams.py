@@ -69,7 +69,7 @@ class Streams:
     """Runs the streams of one service.
 
     Args:
-        service: Whose.
+        service: The service that it belongs to.
 
         limits: Of RPCs.
     """

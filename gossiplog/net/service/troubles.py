@@ -54,7 +54,7 @@ class Troubles:
         """An address that we were given could not be reached: that is logged, the first time for some reason at WARNING, else at DEBUG.
 
         Args:
-            address: Which.
+            address: The address, as it was given.
             reason: Why not.
             what: Is expected there: a peer or a hub.
             hint: What to do about it, if anything is known.

@@ -21,7 +21,7 @@ def diff(a: DataFrame, b: DataFrame) -> DataFrame:
 
     Args:
         a: Rows as `build_tree` takes them.
-        b: The same.
+        b: The table to compare it with, with the same columns.
 
     Returns:
         A row for each key whose leaves differ: `key`; `side`, `a` or `b` for the table that alone has it, `both` where the VALUEs
