@@ -372,7 +372,11 @@ class Invariants:
         # Two elements may be in the same of the first symbols, once in some ten thousand sessions: then it is right to give up in the end.
         found = FUTILE.match(outcome.fallback)
         differences, symbols = map(int, found.groups()) if found else (0, 0)
-        if not found or differences > len(self._keys[replica.id] | self._keys[peer]) or symbols < max(FUTILE_SYMBOLS * differences, LEAST_SYMBOLS):
+        if (
+            not found
+            or differences > len(self._keys[replica.id] | self._keys[peer])
+            or symbols < max(FUTILE_SYMBOLS * differences, LEAST_SYMBOLS)
+        ):
             self._fail("correct replicas find their difference", replica, f"with {peer}, by the tree instead: {outcome.fallback}")
 
     def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
