@@ -19,7 +19,7 @@ import contextlib
 import json
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,14 +65,14 @@ def all_rows(spark: SparkSession, export: str, columns: Sequence[str]) -> DataFr
     return rows.repartitionByRange("topic", "key")
 
 
-def fields_of(spark: SparkSession, table: str | None, entries: DataFrame, schema: str | None) -> StructType | None:
+def fields_of(spark: SparkSession, table: str | None, schema: str | None, sample: Callable[[], DataFrame]) -> StructType | None:
     """Return the fields of payloads that an export has; see `with_fields`.
 
     Args:
         spark: The session.
         table: The export as far as it got, or the one that it is made of, whose fields it has; None if there is neither.
-        entries: What there is to infer them from.
         schema: The fields that are asked for; `infer` for those of a sample.
+        sample: Reads what there is to infer them from.
 
     Raises:
         LocalProtocolError: The schema is none, or the table has others.
@@ -81,7 +81,7 @@ def fields_of(spark: SparkSession, table: str | None, entries: DataFrame, schema
     if wanted is not None and not isinstance(wanted, StructType):
         raise LocalProtocolError(f"schema {schema!r} names no fields", hint="write it like 'celsius double, sensor string'")
     if table is None:
-        return infer_fields(entries) if schema == "infer" else wanted
+        return infer_fields(sample()) if schema == "infer" else wanted
     found = {field.name: field.dataType for field in read_table(spark, table).schema.fields}.get("fields")
     kept = found if isinstance(found, StructType) else None
     if schema is not None and (kept is None or wanted not in (None, kept)):

@@ -17,7 +17,7 @@ from ...plan import Plan, ask
 from ...store.postgres.url import is_postgres_url, without_secrets
 from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_remote
 from ..source.reading import is_table, read_entries, read_work
-from ..tables.columns import with_fields
+from ..tables.columns import SAMPLE_ROWS, with_fields
 from .results import Report, published
 
 if TYPE_CHECKING:
@@ -178,7 +178,6 @@ def export_job(
     check_export_place(job.out, job.spark)
     report = Report("export", [_shown(location)])
     begin, end, options = last_place(job.spark, job.out), None, {**(job.options or {})}
-    names = tuple(dict.fromkeys([*(columns or EXPORT_COLUMNS), "key", "topic", "clock", "seq", "payload", "place", "fault", "source"]))
     if is_log(location):
         check_place_of(location, None, begin)
         end = place_of(location, None, selection_of(options).seq_max or SEQ_END)
@@ -187,14 +186,17 @@ def export_job(
     report.results = {"since": begin.seq, "run": None, "entries": 0, "failed": 0}
     if end is None or end.seq > begin.seq:
         since = 0 if end is None else begin.seq
-        if is_table(location):
-            entries, end = all_rows(job.spark, location, names), last_place(job.spark, location)
-        else:
-            entries = read_entries(job.spark, location, names, options)
-        table = tuple(columns or EXPORT_COLUMNS)
+        # Not by a limit in Spark alone, which ends a Python process that still reads.
+        few = options if end is None else options | {"maxSeq": str(min(end.seq, begin.seq + SAMPLE_ROWS))}
         # What is made of another export has its fields, unless others are asked for.
         kin = location if is_table(location) and schema is None else None
-        fields = fields_of(job.spark, job.out if begin.seq else kin, entries, schema)
+        fields = fields_of(job.spark, job.out if begin.seq else kin, schema, lambda: read_entries(job.spark, location, ("payload",), few))
+        table = tuple(columns or EXPORT_COLUMNS)
+        names = dict.fromkeys([*table, "key", "topic", "clock", "seq", "place", "fault", "source", *(["payload"] if fields else [])])
+        if is_table(location):
+            entries, end = all_rows(job.spark, location, tuple(names)), last_place(job.spark, location)
+        else:
+            entries = read_entries(job.spark, location, tuple(names), options)
         if fields is not None:
             entries, table = with_fields(entries, fields), (*table, "fields")
         added = add_run(entries, job.out, columns=table, clocks_a_folder=clocks_a_folder or CLOCKS_A_FOLDER, since=since, place=end)

@@ -18,12 +18,13 @@ from ...errors import LocalProtocolError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["COLUMNS", "infer_fields", "schema_of", "with_columns", "with_fields"]
+__all__ = ["COLUMNS", "SAMPLE_ROWS", "infer_fields", "schema_of", "with_columns", "with_fields"]
 
 COLUMNS: dict[str, DataType] = {name: from_arrow_type(kind) for name, kind in arrow_columns.COLUMNS.items()}
 """See `gossiplog.arrow.columns`."""
 _OF_VALUE = frozenset(COLUMNS) - {"value", "seq", "place", "fault", "source", "branch"}
-_SAMPLE_ROWS = 10_000
+SAMPLE_ROWS = 10_000
+"""So many payloads say which fields there are."""
 _NO_OBJECT = "_corrupt_record"
 """Spark's name for a payload that is no map."""
 
@@ -64,7 +65,7 @@ def infer_fields(entries: DataFrame) -> StructType:
     Raises:
         LocalProtocolError: None of them is a map that has any.
     """
-    sample = entries.select("payload").where("payload is not null").limit(_SAMPLE_ROWS)
+    sample = entries.select("payload").where("payload is not null").limit(SAMPLE_ROWS)
     found = StructType([field for field in entries.sparkSession.read.json(sample).schema.fields if field.name != _NO_OBJECT])
     if not found.fields:
         raise LocalProtocolError("no payload of the sample is a map with fields", hint="give the schema, as in 'celsius double'")
