@@ -16,7 +16,7 @@ OF_OURS = ("sim", "spark", "kit", "testing")
 """Folders that read what we have written, or their caller."""
 WITHOUT_A_STRANGER = {
     "gossiplog/cli/log/demo.py": "opens the copy that it made",
-    "gossiplog/cli/sim/run.py": "reads what its user typed",
+    "gossiplog/cli/sim.py": "reads what its user typed",
     "gossiplog/testnet/processes.py": "reads what processes say that it started",
     "gossiplog/testnet/nest.py": "is told by the process that started it",
     "gossiplog/store/sqlite/schema.py": "makes a database in memory",

@@ -1,17 +1,104 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share: a log, its place, who lets us into a server, and how to print."""
 
 from __future__ import annotations
 
 import functools
+import os
+import ssl
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
-from .location import LOG
+from ..errors import LocalProtocolError
+from .exits import ExitCode, Failure
 from .output import Output
 
-__all__ = ["DURABILITIES", "archive_options", "complete_key", "id_argument", "key_option", "log_argument", "output_options"]
+if TYPE_CHECKING:
+    from ..entry.signing import Signer
+
+__all__ = [
+    "DURABILITIES",
+    "LOG",
+    "Location",
+    "archive_options",
+    "client_tls",
+    "complete_key",
+    "id_argument",
+    "identity_option",
+    "key_option",
+    "log_argument",
+    "output_options",
+    "read_identity",
+    "read_token",
+    "token_option",
+]
+
+
+class Location(str):
+    """A log's place. As text, in messages and records, it is what may be shown; `full` is what to open.
+
+    Attributes:
+        full: What was typed, a password included.
+        is_url: Whether the log lies on a server, and not in a file.
+    """
+
+    __slots__ = ("full", "is_url")
+
+    full: str
+    is_url: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """Take what was typed.
+
+        Raises:
+            LocalProtocolError: It is a URL, and malformed.
+        """
+        # Imported here: not every command has a log.
+        from ..store.postgres.url import PostgresUrl, is_postgres_url
+
+        is_url = is_postgres_url(text)
+        location = cls(PostgresUrl.parse(text).location if is_url else text)
+        location.full = text
+        location.is_url = is_url
+        return location
+
+    @property
+    def name(self) -> str:
+        """A short name for titles."""
+        return str(self) if self.is_url else Path(self).name
+
+    def is_same(self, other: Location) -> bool:
+        """Whether both are the same file, or the same URL."""
+        if self.is_url or other.is_url:
+            return self.full == other.full
+        return Path(self).exists() and Path(other).exists() and Path(self).samefile(other)
+
+
+class _LogType(click.ParamType):  # type: ignore[type-arg]  # only the newest click has a parameter
+    """LOG on the command line."""
+
+    name = "log"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Location:
+        if isinstance(value, Location):
+            return value
+        try:
+            return Location.parse(str(value))
+        except LocalProtocolError as error:
+            hint = f"; {error.hint}" if error.hint else ""
+            self.fail(f"{error}{hint}", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Complete paths, as the shell does."""
+        return [click.shell_completion.CompletionItem(incomplete, type="file")]
+
+
+LOG = _LogType()
+"""The type of every argument that names a log."""
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,3 +155,74 @@ def archive_options(command: Callable[..., R]) -> Callable[..., R]:
         help="How large a compressed file may grow: by default 1 GiB, and 100 times its size.",
     )
     return expanded(command)
+
+
+# To be let into a server
+F = TypeVar("F", bound=Callable[..., Any])
+_TOKEN_BYTES_MAX = 4_096
+
+
+def token_option(command: F) -> F:
+    """Add `--token-file`; the command gets `token_file`, which is for `read_token`."""
+    return click.option(
+        "--token-file",
+        type=click.Path(dir_okay=False),
+        help="A file with the token that the hub wants.  [default: what GOSSIPLOG_TOKEN says]",
+    )(command)
+
+
+def read_token(file: str | None) -> str | None:
+    """Return the token to bring; never from the command line, which everybody on a machine can read.
+
+    Raises:
+        Failure: The file cannot be used.
+    """
+    if file is None:
+        return os.environ.get("GOSSIPLOG_TOKEN") or None
+    try:
+        text = Path(file).read_bytes()[: _TOKEN_BYTES_MAX + 1].decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise Failure(f"cannot read the token in {file}: {reason}", code=ExitCode.USAGE, kind="usage") from None
+    if not text or len(text) > _TOKEN_BYTES_MAX or not text.isprintable() or " " in text:
+        raise Failure(f"{file} holds no token", hint="a token alone, as `gossiplog token -q` prints it", code=ExitCode.USAGE, kind="usage")
+    return text
+
+
+def identity_option(command: F) -> F:
+    """Add `--key`; the command gets `key_name`, which is for `read_identity`."""
+    return click.option(
+        "--key",
+        "key_name",
+        metavar="NAME",
+        shell_complete=complete_key,
+        help="Be let into the hub by the did of this key of the keyring; with a bucket, publish with it.",
+    )(command)
+
+
+def read_identity(key_name: str | None) -> Signer | None:
+    """Load the key that lets us in; None if none is named.
+
+    Raises:
+        KeyFileError: There is no such key.
+    """
+    from ..keyring import Keyring
+
+    return None if key_name is None else Keyring.from_environment().load(key_name)
+
+
+def client_tls(authority: str | None) -> ssl.SSLContext | None:
+    """Return how the certificates of hubs are checked; None for the system's way.
+
+    Raises:
+        Failure: The authority's file cannot be used.
+    """
+    if authority is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Failure(
+            f"cannot use the authority {authority}: {reason}", hint="a certificate in PEM", code=ExitCode.USAGE, kind="tls"
+        ) from None

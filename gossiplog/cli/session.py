@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
 from .exits import ExitCode, Failure
-from .location import Location
+from .options import Location
 
 if TYPE_CHECKING:
     from ..gossip_log import Application, GossipLog

@@ -12,8 +12,7 @@ from cli_support import Run
 
 import gossiplog
 from gossiplog.cli.exits import ExitCode
-from gossiplog.cli.net.sync import _judge
-from gossiplog.cli.net.sync_hub import left_out_record
+from gossiplog.cli.net.sync import _judge, left_out_record
 from gossiplog.cli.output import Output
 from gossiplog.entry.message_id import encode_id
 from gossiplog.errors import LocalProtocolError, LogBusy

@@ -17,9 +17,9 @@ import gossiplog
 PROGRAM = """
 import ctypes, sys
 from gossiplog.__main__ import main
-from gossiplog.cli.net import freed
+from gossiplog.cli.net import memory
 
-freed.GIVE_BACK_S = 0.5
+memory.GIVE_BACK_S = 0.5
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 blocks = [libc.malloc(65536) for _ in range(1600)]

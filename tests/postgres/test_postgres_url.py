@@ -6,7 +6,7 @@ import time
 import pytest
 
 import gossiplog
-from gossiplog.cli.location import Location
+from gossiplog.cli.options import Location
 from gossiplog.errors import LocalProtocolError, StoreError
 from gossiplog.store.postgres.connection import _keep_alive
 from gossiplog.store.postgres.url import PostgresUrl, is_postgres_url, without_secrets

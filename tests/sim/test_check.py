@@ -11,7 +11,7 @@ from planted_reconcile_bugs import RECONCILE_BUGS
 from planted_router_bugs import ROUTER_BUGS
 from planted_writing_bugs import WRITING_BUGS
 
-from gossiplog.cli.sim.check import check
+from gossiplog.cli.sim import check
 from gossiplog.sim.check.check import Failure, check_seed, run_check
 from gossiplog.sim.check.disk import Disk
 

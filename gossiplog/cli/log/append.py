@@ -14,13 +14,11 @@ from ... import errors
 from ...entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from ...log.page import PAGE_BYTES_MAX
 from ..exits import ExitCode, Failure
-from ..location import LOG
-from ..options import DURABILITIES, key_option, output_options
+from ..options import DURABILITIES, LOG, client_tls, key_option, output_options, read_token, token_option
 from ..output import Output
 from ..posting import Poster, is_server_url
 from ..progress import Progress
 from ..session import opened, run
-from ..tokens import client_tls, read_token, token_option
 
 if TYPE_CHECKING:
     from ...entry.message import Entry

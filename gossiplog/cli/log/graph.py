@@ -13,8 +13,7 @@ import click
 from ...errors import DecodeError
 from ...graph import GraphNode, TextStyle, draw_dot, draw_html, draw_svg, draw_text
 from ..entries import ID_CHARACTERS, payload_text, short_did
-from ..location import Location
-from ..options import log_argument
+from ..options import Location, log_argument
 from ..output import Output, clean, counted, cut, is_unicode
 from ..session import opened, run
 

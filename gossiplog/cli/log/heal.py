@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DamagedLog, ForeignFile, TopicMismatch
 from ...store.sqlite.beside import BESIDE, beside
 from ..exits import ExitCode, Failure
-from ..location import Location
+from ..options import Location
 from ..output import Output, counted
 from ..progress import Progress
 from ..session import opened

@@ -9,8 +9,7 @@ import click
 
 from ...entry import is_topic
 from ...errors import LogNotFound
-from ..location import Location
-from ..options import log_argument, output_options
+from ..options import Location, log_argument, output_options
 from ..output import Output, clean
 from ..session import opened, run
 

@@ -14,8 +14,7 @@ import click
 
 from ...errors import StoreError, TopicMismatch
 from ..exits import ExitCode, Failure
-from ..location import LOG, Location
-from ..options import log_argument, output_options
+from ..options import LOG, Location, log_argument, output_options
 from ..output import Output, clean, counted
 from ..progress import Progress
 from ..session import opened, run

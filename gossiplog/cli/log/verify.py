@@ -16,8 +16,7 @@ import click
 from ...archive import ArchiveFormat, ArchiveSource, FileParents, format_of_name
 from ...errors import DecodeError
 from ..exits import ExitCode
-from ..location import LOG, Location
-from ..options import archive_options, output_options
+from ..options import LOG, Location, archive_options, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
 from ..session import opened, run

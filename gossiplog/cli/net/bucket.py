@@ -14,8 +14,7 @@ from ...archive import entry_to_line
 from ...errors import DecodeError
 from ..entries import payload_text
 from ..exits import ExitCode, Failure
-from ..location import Location
-from ..options import DURABILITIES, id_argument, key_option, log_argument, output_options
+from ..options import DURABILITIES, Location, id_argument, key_option, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
 from ..session import opened, resolve, run

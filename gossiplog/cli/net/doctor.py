@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..asking import certificate_of
+from ..asking import Asker, certificate_of
 from ..exits import ExitCode, Failure
-from ..location import Location
-from ..options import output_options
+from ..options import Location, client_tls, output_options, read_token, token_option
 from ..output import Column, Listing, Output, clean
 from ..posting import is_server_url
 from ..session import opened, run
-from ..tokens import client_tls, read_token, token_option
-from .asking import Asker
 
 if TYPE_CHECKING:
     from ...glass.doctor import Certificate, Clock, Finding

@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import signal
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from ...errors import GossipLogError
+from ...pubsub.params import MESH_PARAMS
 from ..configured import ConfiguredCommand, config_option, read_config, source_of
 from ..exits import ExitCode, Failure
 from ..journal import LOG_FORMATS, write_journal
-from ..location import LOG, Location
-from ..options import DURABILITIES, output_options
+from ..options import DURABILITIES, LOG, Location, client_tls, complete_key, output_options, read_identity, read_token, token_option
 from ..output import Output, counted
 from ..session import load_application, load_authorize, run
-from ..tokens import client_tls, read_identity, read_token, token_option
-from .checking import check_plan
-from .serve_glass import GlassOptions, glass_options
-from .serve_mesh import MeshOptions, check_address, mesh_options
-from .sync_hub import hub_url
+from .sync import hub_url
 
 if TYPE_CHECKING:
     import trio
 
     from ...gossip_log import GossipLog
     from ...net.ground.access import Access
-    from .serving import Serving
+    from .serving import GlassOptions, MeshOptions, Serving
 
 __all__ = ["serve"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _FILES_WANTED = 16_384
 _CLOSE_S = 3.0
@@ -58,6 +59,112 @@ def _read_hosts(context: click.Context, option: click.Parameter, values: tuple[s
         if "/" in value:
             raise click.BadParameter(f"{value!r} is no name: without scheme and path, hub.example.com")
     return values
+
+
+def glass_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options; the command gets a `GlassOptions` named `glass`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        dashboard: bool,
+        dashboard_append: bool,
+        dashboard_watch: tuple[str, ...],
+        facts: str | None,
+        key_name: str | None,
+        **options: Any,
+    ) -> R:
+        from .serving import GlassOptions
+
+        return command(*args, glass=GlassOptions(dashboard, dashboard_append, dashboard_watch, facts, key_name), **options)
+
+    options = (
+        click.option("--dashboard", is_flag=True, help="Serve a page at / that shows the log, its network, and what happens."),
+        click.option("--dashboard-append", is_flag=True, help="Let the page append, signed by --key; else it only looks."),
+        click.option(
+            "--key",
+            "key_name",
+            metavar="NAME",
+            shell_complete=complete_key,
+            help="The key of the keyring that signs what the page appends, and by whose did hubs of --connect let us in.",
+        ),
+        click.option("--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
+        click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Write all that happens to it, as JSON lines."),
+    )
+    decorated: Callable[..., R] = run
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
+def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options; the command gets a `MeshOptions` named `mesh`."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        p2p: tuple[str, ...],
+        bootstrap: tuple[str, ...],
+        announce: tuple[str, ...],
+        peer_key: str | None,
+        router: str,
+        peers: int,
+        mesh_params: str | None,
+        dial_from: str | None,
+        **options: Any,
+    ) -> R:
+        from .serving import MeshOptions
+
+        return command(*args, mesh=MeshOptions(p2p, bootstrap, announce, peer_key, router, peers, mesh_params, dial_from), **options)
+
+    options = (
+        click.option("--p2p", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
+        click.option("--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."),
+        click.option("--announce", metavar="MULTIADDR", multiple=True, help="Tell peers this address, not our own; repeatable."),
+        click.option("--peer-key", type=click.Path(dir_okay=False), help="Our key among peers; made if missing.  [default: LOG.peer.pem]"),
+        click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", show_default=True, help="How entries spread."),
+        click.option("--peers", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
+        click.option(
+            "--mesh-params",
+            type=click.Path(dir_okay=False),
+            help="TOML with the router's parameters that are to differ from the defaults, those of peer scores among them.",
+        ),
+        click.option(
+            "--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."
+        ),
+        click.option(
+            "--mesh-params-help",
+            type=click.Choice(tuple(MESH_PARAMS)),
+            is_eager=True,
+            expose_value=False,
+            callback=_print_params,
+            help="Print a router's parameters with their defaults, as a file for --mesh-params.",
+        ),
+    )
+    decorated: Callable[..., R] = run
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
+def check_address(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """Take an IP address, or several, in the form that those of connections have."""
+    if value is None:
+        return None
+    try:
+        return str(ip_address(value)) if isinstance(value, str) else tuple(str(ip_address(one)) for one in value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _print_params(context: click.Context, option: click.Parameter, router: str | None) -> None:
+    """Print the defaults as a file for `--mesh-params`, and end."""
+    if router is None:
+        return
+    from ...pubsub.tables import as_toml
+
+    click.echo(as_toml(MESH_PARAMS[router]), nl=False)
+    context.exit()
 
 
 @click.command(cls=ConfiguredCommand)
@@ -163,8 +270,8 @@ def serve(
     """
     from ...net.ground.admission import HubLimits
     from ...net.ground.journal import note
-    from .freed import give_back, keep_together
-    from .serving import Plan, Serving
+    from .memory import give_back, keep_together
+    from .serving import Plan, Serving, check_plan
 
     if is_verbose and out.is_quiet:
         raise click.UsageError("either --quiet or --verbose")

@@ -1,30 +1,175 @@
-"""What `serve` runs: logs that come and go, each in a task of its own, and the servers that they are on."""
+"""What `serve` runs, or with `--check` would run: logs that come and go, each in a task of its own, and the servers that they are on."""
 
 from __future__ import annotations
 
 import logging
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import click
 import trio
 
-from ...errors import GossipLogError
-from ..location import Location
+from ...errors import DecodeError, GossipLogError, LocalProtocolError, ReadOnlyLog
+from ...pubsub.params import MESH_PARAMS
+from ..configured import configurable, source_of
+from ..exits import ExitCode, Failure
+from ..options import Location
+from ..output import Output, counted
 from ..session import opened
-from .serve_glass import GlassOptions
 
 if TYPE_CHECKING:
     from ...entry.signing import Signer
     from ...gossip_log import Application, GossipLog
     from ...net.ground.admission import HubLimits
     from ...net.hub.server import Hub, ServeHttp
+    from ...net.libp2p import Address
+    from ...net.mesh import Mesh
+    from ...pubsub.params import EpisubParams, GossipsubParams
+    from ...web.glass import GlassSettings
 
-__all__ = ["Plan", "Serving"]
+__all__ = ["GlassOptions", "MeshOptions", "Plan", "Serving", "check_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class GlassOptions:
+    """What the command line says of looking in."""
+
+    dashboard: bool = False
+    may_append: bool = False
+    watched: tuple[str, ...] = ()
+    facts_file: str | None = None
+    key_name: str | None = None
+
+    def check(self, *, has_api: bool, has_hubs: bool) -> None:
+        """Say what does not fit together.
+
+        Raises:
+            UsageError: Something does not.
+            KeyFileError: There is no key to sign with, or it is not said which.
+            Failure: The file cannot be written.
+        """
+        from ...net.hub.asking import parse_server_url
+
+        if self.dashboard and not has_api:
+            raise click.UsageError("--dashboard needs HTTP, which --no-api and a server that does not listen leave out")
+        for option, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
+            if is_given and not self.dashboard:
+                raise click.UsageError(f"{option} needs --dashboard")
+        if self.key_name is not None and not (self.may_append or has_hubs):
+            raise click.UsageError("--key needs --dashboard-append or --connect: nothing else is signed here")
+        self.signer()
+        for url in self.watched:
+            try:
+                parse_server_url(url)
+            except LocalProtocolError as error:
+                raise click.UsageError(f"--dashboard-watch: {error}; {error.hint}") from None
+        if self.facts_file is not None:
+            try:
+                Path(self.facts_file).open("ab").close()
+            except OSError as error:
+                raise Failure(f"--facts {self.facts_file}: {error.strerror}", code=ExitCode.USAGE, kind="usage") from None
+
+    def signer(self) -> Signer | None:
+        """Load the key that signs what the page appends; None if it may not.
+
+        Raises:
+            KeyFileError: There is none, or it is not said which.
+        """
+        from ...keyring import Keyring
+
+        return Keyring.from_environment().choose(self.key_name) if self.may_append else None
+
+    async def settings(self, stack: AsyncExitStack, tls: ssl.SSLContext | None) -> GlassSettings:
+        """Return what the HTTP server is to show; whom it shows beside itself is followed for as long as the stack is open."""
+        from ...web.glass import Gather, GlassSettings
+
+        gather = Gather(self.watched, tls) if self.watched else None
+        if gather is not None:
+            await stack.enter_async_context(gather.running())
+        return GlassSettings(self.dashboard, self.may_append, gather)
+
+    def observing(self, log: GossipLog) -> AbstractContextManager[None]:
+        """Have facts made of a log, if any are wanted, for the length of a block that begins before anything brings it on the network."""
+        from ...net.service.registry import observed
+
+        if not self.dashboard and self.facts_file is None:
+            return nullcontext()
+        return observed(log, None if self.facts_file is None else Path(self.facts_file))
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """What the command line says of the mesh; multiaddrs unread."""
+
+    listen: tuple[str, ...]
+    bootstrap: tuple[str, ...]
+    announce: tuple[str, ...]
+    key_file: str | None
+    router: str
+    target: int
+    params_file: str | None = None
+    dial_from: str | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether to take part in a mesh at all."""
+        return bool(self.listen or self.bootstrap)
+
+    def check(self) -> None:
+        """Read everything that there is to read, and join nothing.
+
+        Raises:
+            Failure: As `join`, for what can be seen.
+        """
+        if self.is_wanted:
+            for option, texts in (("--p2p", self.listen), ("--announce", self.announce), ("--bootstrap", self.bootstrap)):
+                _read(option, texts)
+        _read_params(self.router, self.params_file)
+
+    async def join(self, stack: AsyncExitStack, log: GossipLog, path: str, limits: HubLimits, tls: ssl.SSLContext | None) -> Mesh:
+        """Join the mesh of a log, for as long as the stack is open.
+
+        Args:
+            stack: Takes the mesh.
+            log: The open log.
+            path: Its file, or where else it is.
+            limits: For hubs; those of the mesh are the same, but for the number of connections.
+            tls: Checks the certificates of peers behind TLS.
+
+        Raises:
+            Failure: A multiaddr cannot be used, or the key has no place.
+            KeyFileError: The peer's key cannot be used.
+            CannotListen: An address cannot be listened on.
+        """
+        from ...net.libp2p import PeerKey
+        from ...net.libp2p.host import CONNECTIONS_MAX
+        from ...net.mesh import MeshConfig, open_mesh
+
+        if self.key_file is None and isinstance(path, Location) and path.is_url:
+            raise click.UsageError("a peer whose log is not a file needs --peer-key FILE")
+        if self.key_file is None and not Path(path).exists():
+            hint = "give one with --peer-key FILE; it is made if missing"
+            raise Failure("a log that is not a file has no place for its peer's key", hint=hint, code=ExitCode.USAGE, kind="usage")
+        key = PeerKey.load_or_create(Path(self.key_file or f"{path}.peer.pem"))
+        config = MeshConfig(
+            listen=_read("--p2p", self.listen),
+            announce=_read("--announce", self.announce),
+            bootstrap=_read("--bootstrap", self.bootstrap),
+            router=self.router,
+            params=_read_params(self.router, self.params_file),
+            target=self.target,
+            known_file=Path(f"{self.key_file or path}.peers.json"),
+            limits=replace(limits, connections_max=min(limits.connections_max, CONNECTIONS_MAX)),
+            tls=tls,
+            source=self.dial_from,
+        )
+        return await stack.enter_async_context(open_mesh(log, key, config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +315,95 @@ class Serving:
             plan = self._plan
             linked = connect(log, url, tls=plan.hub_tls, token=plan.token, identity=plan.identity, source=plan.dial_from)
             await stack.enter_async_context(linked)
+
+
+async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out: Output) -> int:
+    """Open each log read-only, read what else there is to read, and report it all. Certificates and rules were read before.
+
+    Raises:
+        GossipLogError: What is wrong.
+    """
+    from ...net.hub.server import parse_address
+    from ...store import check_writable
+
+    mesh.check()
+    for address in plan.listens:
+        parse_address(address)
+    logs = [await _look_at(location) for location in plan.logs]
+    _check_topics(logs)
+    for location in plan.logs:
+        check_writable(location.full)
+    options = [(name, _value(context, param), source_of(context, str(param.name))) for name, param in configurable(context.command).items()]
+    record = {"logs": logs, "options": {name: {"value": value, "from": source} for name, value, source in options if name != "logs"}}
+    shown = [("log", f"{log['log']}  {_say(log)}") for log in logs]
+    shown += [(name, f"{value}  ({source})") for name, value, source in options if name != "logs" and source != "default"]
+    out.fields(record, shown)
+    return ExitCode.DONE
+
+
+async def _look_at(location: Location) -> dict[str, Any]:
+    from ...store import pending_migrations
+
+    refusal: ReadOnlyLog | None = None
+    found: dict[str, Any] = {"log": str(location), "topic": None, "entries": None}
+    try:
+        async with opened(location) as log:
+            found |= {"topic": log.topic, "entries": await log.count()}
+    except ReadOnlyLog as error:
+        # An older version's in a database cannot be read before a server brings it up to date.
+        refusal = error
+    _, pending = await trio.to_thread.run_sync(pending_migrations, location.full)
+    if refusal is not None and not pending:
+        raise refusal
+    return {**found, "pending": pending} if pending else found
+
+
+def _check_topics(logs: list[dict[str, Any]]) -> None:
+    places: dict[str, str] = {}
+    for log in logs:
+        if (topic := log["topic"]) in places:
+            raise Failure(f"{places[topic]} and {log['log']} have one topic, {topic}", hint="serve each topic once")
+        if topic is not None:
+            places[topic] = log["log"]
+
+
+def _say(log: dict[str, Any]) -> str:
+    if pending := log.get("pending"):
+        return f"of an older version; serving brings it up to date, for good: {', '.join(pending)}"
+    return f"{log['topic']}  {counted(log['entries'], 'entry', 'entries')}"
+
+
+def _value(context: click.Context, param: click.Parameter) -> Any:
+    value = context.params.get(str(param.name))
+    if isinstance(param, click.Option) and param.is_flag and param.flag_value is not True:
+        return value == param.flag_value
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _read_params(router: str, file: str | None) -> GossipsubParams | EpisubParams:
+    from ...net.ground.toml_file import read_toml
+    from ...pubsub.tables import overlaid
+
+    if file is None:
+        return MESH_PARAMS[router]
+    try:
+        params = overlaid(MESH_PARAMS[router], read_toml(file), "")
+        if not params.is_validating:
+            raise LocalProtocolError("is_validating: False, but a log validates what it passes on")
+    except (OSError, ValueError, RecursionError, LocalProtocolError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = f"`gossiplog serve --mesh-params-help {router}` prints every parameter with its default"
+        raise Failure(f"--mesh-params {file}: {reason}", hint=hint, code=ExitCode.USAGE, kind="usage") from None
+    return params
+
+
+def _read(option: str, texts: tuple[str, ...]) -> tuple[Address, ...]:
+    from ...net.libp2p import Address
+
+    try:
+        return tuple(Address.parse(text) for text in texts)
+    except DecodeError as error:
+        hint = "such as /dns4/peer.example.com/tcp/4001/p2p/12D3Koo…, /ip4/203.0.113.7/tcp/4001/ws or /dns4/peer.example.com/tcp/443/wss"
+        if option == "--p2p":
+            hint = "such as /ip4/0.0.0.0/tcp/4001, or /ip4/0.0.0.0/tcp/4001/ws"
+        raise Failure(f"{option}: {error}", hint=hint, code=ExitCode.USAGE, kind="usage") from None

@@ -8,11 +8,10 @@ import click
 
 from ...errors import NotAuthorised
 from ..exits import ExitCode, Failure
-from ..options import output_options
+from ..options import client_tls, identity_option, output_options
 from ..output import Output
 from ..session import run
-from ..tokens import client_tls, identity_option
-from .sync_hub import hub_url
+from .sync import hub_url
 
 __all__ = ["token"]
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
+from ..asking import Asker
 from ..exits import ExitCode, Failure
-from ..options import output_options
+from ..options import client_tls, output_options, read_token, token_option
 from ..output import Output, clean
-from ..tokens import client_tls, read_token, token_option
-from .asking import Asker
 
 __all__ = ["why"]
 

@@ -7,8 +7,7 @@ import click
 from ..exits import ExitCode
 from ..options import output_options
 from ..output import Column, Listing, Output
-from .jobs import diff, tree, verify
-from .more import export, follow, import_, state, stats, sweep, traces
+from .jobs import diff, export, follow, import_, state, stats, sweep, traces, tree, verify
 
 __all__ = ["spark"]
 

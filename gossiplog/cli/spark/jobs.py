@@ -1,14 +1,24 @@
-"""`gossiplog spark verify`, `tree`, `diff` and the other jobs over entries."""
+"""`gossiplog spark`: the jobs over entries, traces and sweeps."""
 
 from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...entry import VALUE_BYTES_LIMIT
-from ..options import output_options
-from .session import RunJob, job_options, out_option, runs_job, source_options, spark_options
+from ...errors import LocalProtocolError
+from ..exits import ExitCode
+from ..options import DURABILITIES, output_options
+from ..output import Output, counted
+from .session import RunJob, Start, job_options, out_option, runs_job, source_options, spark_options
 
-__all__ = ["diff", "tree", "verify"]
+if TYPE_CHECKING:
+    from ...spark.jobs.jobs import Job
+    from ...spark.jobs.results import Report
+
+__all__ = ["diff", "export", "follow", "import_", "state", "stats", "sweep", "traces", "tree", "verify"]
 
 
 @click.command()
@@ -69,3 +79,201 @@ def diff(a: str, b: str, run_job: RunJob) -> int:
       gossiplog spark diff app.db exported -o differences
     """
     return run_job(lambda jobs, job: jobs.diff_job(job, a, b))
+
+
+_FIGURES = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
+
+
+@click.command()
+@click.argument("location", metavar="WHERE")
+@click.argument("where", metavar="OUT")
+@click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas; `value` alone is enough to import again.")
+@click.option("--clocks", type=click.IntRange(1), metavar="N", help="How many clocks a folder spans: 1,000,000 unless given.")
+@click.option("--schema", metavar="FIELDS", help="Add a column `fields` of these fields of payloads; `infer` finds them in a sample.")
+@source_options
+@spark_options
+@output_options()
+@runs_job
+def export(location: str, columns: str | None, clocks: int | None, schema: str | None, run_job: RunJob) -> int:
+    """Write entries as Parquet tables; run it again to add new ones.
+
+    OUT is a folder, or the URL of one (s3a://bucket/exported, hdfs://…). OUT/entries has a folder for each run, and below it one
+    for each topic and range of clocks; OUT/places says which runs are finished. WHERE may be an export itself: the new one then
+    has the same entries in few files, and goes on where the old one ended.
+
+    \b
+    Examples
+      gossiplog spark export app.db exported
+      gossiplog spark export app.db exported --columns key,value,payload
+      gossiplog spark export app.db typed --schema 'sensor string, celsius double'
+      gossiplog spark export exported compacted
+    """
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    with contextlib.suppress(ModuleNotFoundError):
+        from ...spark.tables.columns import schema_of
+
+        schema_of(names or ())
+    return run_job(lambda jobs, job: jobs.export_job(job, location, columns=names, clocks_a_folder=clocks, schema=schema))
+
+
+@click.command("import")
+@click.argument("location", metavar="WHERE")
+@click.argument("log", metavar="LOG")
+@out_option
+@click.option("--topic", metavar="T", help="Create the log if there is none, with this topic.")
+@click.option("--durability", type=click.Choice(DURABILITIES), default="normal", show_default=True, help="What an entry survives.")
+@source_options
+@spark_options
+@output_options()
+@runs_job
+def import_(location: str, log: str, topic: str | None, durability: str, run_job: RunJob) -> int:
+    """Insert entries into a log, verified and parents first.
+
+    The tasks sort, one process inserts: a log has one writer. What cannot be inserted is listed, and the exit code is 3.
+
+    \b
+    Examples
+      gossiplog spark import exported copy.db --topic app.example.com
+      gossiplog spark import 'backups/*.jsonl' app.db -o imported
+    """
+    return run_job(lambda jobs, job: jobs.import_job(job, location, log, topic=topic, durability=durability))
+
+
+@click.command()
+@click.argument("location", metavar="WHERE")
+@click.option("--by", "key", metavar="KEY", required=True, help="A path into the payload, $.key; or an SQL expression over the columns.")
+@click.option(
+    "--head", "heads", metavar="ID", multiple=True, help="As of this entry and its ancestors; repeatable. By default as of all entries."
+)
+@job_options
+def state(location: str, key: str, heads: tuple[str, ...], run_job: RunJob) -> int:
+    """Find the last writer of every key of the payloads.
+
+    \b
+    Examples
+      gossiplog spark state app.db --by $.key -o state
+      gossiplog spark state app.db --by "get_json_object(payload, '$.list') || '/' || author" -o state
+    """
+    with contextlib.suppress(ModuleNotFoundError):
+        from ...spark.jobs.jobs import check_key
+
+        check_key(key)
+    return run_job(lambda jobs, job: jobs.state_job(job, location, key, heads=list(heads) or None))
+
+
+@click.command()
+@click.argument("location", metavar="WHERE")
+@job_options
+def stats(location: str, run_job: RunJob) -> int:
+    """Sum up authors' activity and the history's shape.
+
+    Shows activity by author, heads and width over clock, branching, forks, authors who fork their own history, and orphans.
+
+    \b
+    Examples
+      gossiplog spark stats app.db
+      gossiplog spark stats 'backups/*.jsonl' -o shape
+    """
+    return run_job(lambda jobs, job: jobs.stats_job(job, location))
+
+
+@click.command()
+@click.argument("log", metavar="LOG")
+@click.argument("follow_to", metavar="OUT")
+@click.option("--once", is_flag=True, help="Copy what is there, and exit.")
+@click.option("--every", metavar="TIME", default="5 seconds", show_default=True, help="How often to look for more.")
+@click.option("--rows", "rows_max", type=click.IntRange(1), metavar="N", help="The largest batch.")
+@spark_options
+@output_options()
+def follow(log: str, follow_to: str, once: bool, every: str, rows_max: int | None, start: Start, out: Output) -> int:
+    """Copy a log to Parquet, and what is appended to it.
+
+    When started again it resumes, and each entry is in OUT/entries once. Ctrl-C may end it within a batch, which is then repeated.
+
+    \b
+    Examples
+      gossiplog spark follow app.db live
+      gossiplog spark follow app.db live --once --rows 100000
+    """
+    from ...spark.jobs.follow import follow as start_following
+
+    total = 0
+    seen = -1
+    with start() as spark:
+        query = start_following(spark, log, follow_to, every=None if once else every, rows_max=rows_max)
+        try:
+            while True:
+                is_over = query.awaitTermination(1)
+                progress = [each for each in query.recentProgress if each["batchId"] > seen]
+                for each in progress:
+                    seen = each["batchId"]
+                    # Over Spark Connect a batch without entries has no number.
+                    count = each["numInputRows"] or 0
+                    total += count
+                    if count:
+                        out.note(f"batch {seen}: {counted(count, 'entry', 'entries')}, {total:,} in all")
+                if is_over:
+                    break
+        finally:
+            query.stop()
+        error = query.exception()
+        if error is not None:
+            raise LocalProtocolError(f"the stream failed: {error}")
+    if out.is_json:
+        out.record({"job": "follow", "log": log, "out": follow_to, "entries": total})
+    else:
+        out.line(f"{counted(total, 'entry', 'entries')} copied to {follow_to}/entries")
+    return ExitCode.DONE
+
+
+@click.command()
+@click.argument("location", metavar="TRACES")
+@out_option
+@spark_options
+@output_options()
+@runs_job
+def traces(location: str, run_job: RunJob) -> int:
+    """Sum up traces: latency, redundancy and reach.
+
+    TRACES is what `gossiplog sim run --trace` or `gossiplog serve --facts` wrote: .jsonl or .parquet, a file, a folder, a pattern,
+    or a URL of one.
+
+    \b
+    Examples
+      gossiplog spark traces 'runs/*.parquet' -o summed
+    """
+
+    def work(_: Any, job: Job) -> Report:
+        from ...spark.jobs.sim_jobs import traces_job
+
+        return traces_job(job, location)
+
+    return run_job(work)
+
+
+@click.command()
+@click.argument("grid", metavar="GRID", type=click.Path(exists=True, dir_okay=False))
+@out_option
+@click.option("--x", type=click.Choice(_FIGURES), default="p99_s", show_default=True, help="One figure of the Pareto plot.")
+@click.option("--y", type=click.Choice(_FIGURES), default="rmr", show_default=True, help="The other; less is better in both.")
+@click.option("--tasks", type=click.IntRange(1, 10_000), metavar="N", help="How many tasks; one for each run otherwise.")
+@spark_options
+@output_options()
+@runs_job
+def sweep(grid: str, x: str, y: str, tasks: int | None, run_job: RunJob) -> int:
+    """Run a grid of simulations, each a task of its own.
+
+    GRID is the TOML that `gossiplog sim sweep` takes.
+
+    \b
+    Examples
+      gossiplog spark sweep grid.toml -o swept
+      gossiplog spark sweep grid.toml -o swept --x control_bytes --y p99_s
+    """
+
+    def work(_: Any, job: Job) -> Report:
+        from ...spark.jobs.sim_jobs import sweep_job
+
+        return sweep_job(job, grid, x=x, y=y, tasks=tasks)
+
+    return run_job(work)

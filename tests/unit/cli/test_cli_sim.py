@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from gossiplog.cli.sim.group import sim
+from gossiplog.cli.sim import sim
 from gossiplog.errors import LocalProtocolError
 from gossiplog.sim.measure.plots import plot_run
 from gossiplog.sim.routing.run import Run, run_scenario
@@ -223,7 +223,7 @@ def test_figure_of_an_attack_that_lets_nothing_through_can_be_drawn(tmp_path: Pa
 
 def test_nothing_heavy_is_imported_to_run_a_scenario() -> None:
     code = (
-        "import sys\nfrom gossiplog.cli.sim.group import sim\nfrom click.testing import CliRunner\n"
+        "import sys\nfrom gossiplog.cli.sim import sim\nfrom click.testing import CliRunner\n"
         f"r = CliRunner().invoke(sim, {['run', 'dense', *SMALL]!r})\nassert r.exit_code == 0, r.output\n"
         "print([m for m in ('numpy', 'matplotlib', 'pyarrow', 'rich', 'trio') if m in sys.modules])"
     )

@@ -1,0 +1,443 @@
+"""`gossiplog sim`: parsing and printing for the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+import webbrowser
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..pubsub.registry import ROUTERS
+from ..sim.experiments.registry import SIM_ROUTERS
+from . import session
+from .exits import ExitCode
+from .options import output_options
+from .output import Output, say
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..sim.measure.trace import Sink
+    from ..sim.routing.run import Run
+    from ..sim.scenario import Scenario
+    from ..sim.simsub.reproduce import RunReport
+
+__all__ = ["check", "sim"]
+
+router_option = click.option("--router", type=click.Choice(SIM_ROUTERS), help="A router other than the scenario's.")
+nodes_option = click.option("--nodes", type=click.IntRange(2), help="A number of nodes other than the scenario's.")
+set_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a key, such as publish.messages=50; repeatable."
+)
+jobs_option = click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
+plots_option = click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Draw figures into this folder.")
+format_option = click.option("--format", "image_format", type=click.Choice(("png", "svg", "pdf")), default="png", show_default=True)
+
+
+@click.group()
+def sim() -> None:
+    """Simulate broadcast on virtual time: the same routers that run on the wire."""
+
+
+@sim.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def scenarios(as_json: bool) -> None:
+    """List the scenarios that ship with the package."""
+    from ..sim.scenario_file import ready_scenarios
+
+    ready = ready_scenarios()
+    say(json.dumps(ready) if as_json else "\n".join(f"{name:<18} {about}" for name, about in ready.items()))
+
+
+@sim.command()
+@click.argument("scenario")
+@click.option("--seed", type=int, default=0, show_default=True)
+@router_option
+@nodes_option
+@set_option
+@click.option(
+    "--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write every record; .jsonl, for `sim play` too, or .parquet."
+)
+@click.option("--transcript", type=click.Path(dir_okay=False, path_type=Path), help="Write every record as text to read.")
+@plots_option
+@format_option
+@click.option("--baseline", is_flag=True, help="Run it without its attackers too, and compare.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def run(
+    scenario: str,
+    seed: int,
+    router: str | None,
+    nodes: int | None,
+    settings: tuple[str, ...],
+    trace: Path | None,
+    transcript: Path | None,
+    plots: Path | None,
+    image_format: str,
+    baseline: bool,
+    as_json: bool,
+) -> None:
+    """Run SCENARIO, a TOML file or the name of a ready one, and print its summary.
+
+    Ctrl-C ends the run early; the summary then shows what there is.
+    """
+    from ..sim.measure import report
+    from ..sim.routing.run import Run
+
+    chosen = _load(scenario, router, nodes, settings)
+    result = _work(Run(chosen, seed, _sinks(chosen, seed, trace, transcript)), as_json=as_json)
+    row = report.as_row(result)
+    say(json.dumps(row) if as_json else report.describe(result))
+    if baseline and chosen.attack.nodes:
+        quiet = report.as_row(_work(Run(report.without_attack(chosen), seed), as_json=as_json))
+        if not as_json:
+            say("\nwithout the attackers:")
+        say(json.dumps(quiet) if as_json else report.compare_table([{**row, "router": "attacked"}, {**quiet, "router": "quiet"}]))
+    if plots is not None:
+        from ..sim.measure.plots import plot_run
+
+        for path in plot_run(result, plots, image_format):
+            say(f"wrote {path}", err=True)
+    if trace is not None and trace.suffix == ".jsonl" and not as_json:
+        say(f"`gossiplog sim play {trace}` shows it", err=True)
+    if result.until_s < chosen.end_s:
+        sys.exit(ExitCode.INTERRUPTED)
+
+
+@sim.command()
+@click.argument("scenario")
+@click.option(
+    "--router", "routers", type=click.Choice(SIM_ROUTERS), multiple=True, help="Only these; repeatable. All but drafts by default."
+)
+@click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs of each router; figures are means.")
+@nodes_option
+@set_option
+@jobs_option
+@plots_option
+@format_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per router.")
+def compare(
+    scenario: str,
+    routers: tuple[str, ...],
+    seeds: int,
+    nodes: int | None,
+    settings: tuple[str, ...],
+    jobs: int | None,
+    plots: Path | None,
+    image_format: str,
+    as_json: bool,
+) -> None:
+    """Run SCENARIO with several routers on the same networks and set their figures side by side."""
+    from ..sim.measure import report
+    from ..sim.processes import spread_out
+    from ..sim.routing.run import run_scenario
+
+    base = _load(scenario, None, nodes, settings)
+    names = routers or ROUTERS
+    tasks = [(replace(base, router=name), seed) for name in names for seed in range(seeds)]
+    rows: list[dict[str, Any]] = []
+    with Progress("", len(tasks), is_shown=not as_json, is_told=True) as bar, contextlib.suppress(KeyboardInterrupt):
+        for row in spread_out(report.run_row, tasks, jobs or processors()):
+            rows.append(row)
+            bar.tell(row["router"], len(rows))
+    means = [report.mean_rows(part) for name in names if (part := [row for row in rows if row["router"] == name])]
+    if as_json:
+        for row in means:
+            say(json.dumps(row))
+    else:
+        say(f"scenario {base.name}, {base.nodes} nodes, {base.publish.messages} messages, {seeds} seed{'s' if seeds > 1 else ''} from 0")
+        say(report.compare_table(means))
+    if len(rows) < len(tasks):
+        sys.exit(ExitCode.INTERRUPTED)
+    if plots is not None:
+        from ..sim.measure.plots import plot_comparison
+
+        results = [run_scenario(base, seed, name) for name in names for seed in range(seeds)]
+        say(f"wrote {plot_comparison(results, plots, image_format)}", err=True)
+
+
+@sim.command()
+@click.argument("grid", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@jobs_option
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write rows here, .jsonl or .csv; standard output by default.")
+def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
+    """Run a scenario over a GRID of keys and seeds; one row a run, in the same order whatever the number of processes.
+
+    GRID is TOML: scenario = "NAME", seeds = N, and under [grid] for each key an array of values.
+    """
+    from ..sim.measure.sweep import load_sweep, run_sweep
+
+    loaded = load_sweep(grid)
+    if out is not None and out.suffix not in (".jsonl", ".csv"):
+        raise click.BadParameter(f"{out}: expected a name that ends in .jsonl or .csv", param_hint="--out")
+    total = len(loaded.points)
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(Progress("sweep", total, is_told=True))
+        file = stack.enter_context(out.open("w", encoding="utf-8", newline="")) if out is not None else None
+        columns: list[str] = []
+        for row in run_sweep(loaded, jobs or processors(), lambda done: bar.tell("sweep", done, f"{done} of {total} runs")):
+            if out is not None and out.suffix == ".csv":
+                line, columns = _csv_line(row, columns)
+            else:
+                line = json.dumps(row) + "\n"
+            if file is not None:
+                file.write(line)
+            else:
+                bar.print(line.rstrip("\n"))
+
+
+def _csv_line(row: dict[str, Any], columns: list[str]) -> tuple[str, list[str]]:
+    """One line of CSV, before the first the header; counters are left to JSON, as they differ between routers."""
+    import csv
+    import io
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    if not columns:
+        columns = [name for name in row if name != "counters"]
+        writer.writerow(columns)
+    writer.writerow([row[name] for name in columns])
+    return buffer.getvalue(), columns
+
+
+def processors() -> int:
+    """How many processes can run at once here."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _load(name: str, router: str | None, nodes: int | None, settings: tuple[str, ...]) -> Scenario:
+    from ..sim.scenario import ScenarioError
+    from ..sim.scenario_file import load_scenario, set_key
+
+    scenario = load_scenario(name)
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{setting!r}, expected KEY=VALUE", param_hint="--set")
+        scenario = set_key(scenario, key, _value(text))
+    try:
+        return replace(scenario, router=router or scenario.router, nodes=nodes or scenario.nodes)
+    except ScenarioError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _value(text: str) -> Any:
+    """Read a value as TOML does; what is no TOML value is a string."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _sinks(scenario: Scenario, seed: int, trace: Path | None, transcript: Path | None) -> list[Sink]:
+    from ..sim.measure.trace import Transcript, open_sink
+
+    sinks: list[Sink] = []
+    if trace is not None:
+        sinks.append(open_sink(trace, scenario.name, scenario.router, seed))
+    if transcript is not None:
+        sinks.append(Transcript(transcript.open("w", encoding="utf-8", newline="\n"), scenario.name, scenario.router, seed))
+    return sinks
+
+
+def _work(run: Run, *, as_json: bool) -> Any:
+    """Run to the end or to Ctrl-C, with a line that shows simulated time, events a second and time left."""
+    begun = time.monotonic()
+    with Progress(run.scenario.name, run.scenario.end_s, is_shown=not as_json, is_told=True) as bar, contextlib.suppress(KeyboardInterrupt):
+        run.work(
+            lambda now, events: bar.tell(
+                run.scenario.name,
+                now,
+                f"{now:.1f} of {run.scenario.end_s:.1f} s, {events / (time.monotonic() - begun + 1e-9):,.0f} events/s",
+            )
+        )
+    return run.result()
+
+
+@sim.command()
+@click.option("--seeds", type=click.IntRange(1, 1_000_000), default=300, show_default=True, help="How many seeds, from --first on.")
+@click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
+@click.option("--seed", type=click.IntRange(0), default=None, help="Replay this one seed, and show its plan.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
+@click.option("--keep-going", is_flag=True, help="Go on after a failure.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going: bool, as_json: bool) -> None:
+    """Let replicas crash, lie and lose messages, and check the log.
+
+    Each seed is a network of 3 to 20 replicas with a history of 200 to 1,000 entries, and faults of its own. A failure prints the seed
+    and the command that replays it. Exit status 1 when there is one.
+    """
+    from ..sim.check.check import check_seed
+    from ..sim.processes import spread_out
+
+    chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
+    failures: list[str] = []
+    done, cpu_s, started = 0, 0.0, time.monotonic()
+    with Progress("checking", len(chosen), is_shown=not as_json, is_told=True) as bar:
+        try:
+            for outcome in spread_out(check_seed, chosen, min(jobs or processors(), len(chosen))):
+                done, cpu_s = done + 1, cpu_s + outcome.cpu_s
+                bar.tell("checking", done, f"seed {outcome.seed}, {cpu_s / done:.2f} s CPU a seed")
+                if outcome.failure is not None:
+                    failures.append(outcome.failure)
+                    if not as_json:
+                        bar.print(outcome.failure)
+                    if not keep_going:
+                        break
+                elif seed is not None and not as_json:
+                    bar.print(str(outcome.report))
+        except KeyboardInterrupt:
+            bar.print("interrupted: what follows covers the seeds before")
+    if as_json:
+        say(json.dumps({"seeds": done, "first": chosen[0], "failures": failures, "cpu_s": round(cpu_s, 3)}))
+    else:
+        wall_s = time.monotonic() - started
+        verdict = f"{len(failures)} of {done} seeds failed" if failures else f"all invariants hold on {done} seed{'s' * (done != 1)}"
+        say(f"{verdict}; {cpu_s / max(1, done):.2f} s CPU a seed, {done / max(wall_s, 1e-9):.1f} seeds/s")
+    sys.exit(ExitCode.FAILED if failures else ExitCode.INTERRUPTED if done < len(chosen) else ExitCode.DONE)
+
+
+@sim.command()
+@click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("other", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--listen", "address", metavar="HOST:PORT", default="127.0.0.1:0", show_default=True, help="Where the page is served.")
+@click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
+@output_options()
+def play(trace: Path, other: Path | None, address: str, opens_page: bool, out: Output) -> None:
+    """Play TRACE in a browser, with OTHER beside it on the same clock, until Ctrl-C.
+
+    A trace is a file of `sim run --trace FILE.jsonl`, or the facts.jsonl of `testnet --report DIR`, so a simulation can be played beside
+    reality. The page shows peers and what they forward to each other, episub's tree of eager and lazy links, and the way that a message
+    took.
+
+    \b
+    Examples
+      gossiplog sim run sparse --router gossipsub --trace gossipsub.jsonl
+      gossiplog sim run sparse --router episub --trace episub.jsonl
+      gossiplog sim play gossipsub.jsonl episub.jsonl --open
+    """
+    from ..web.glass.trace_site import check_trace
+
+    traces = [path for path in (trace, other) if path is not None]
+    for path in traces:
+        check_trace(path)
+    session.run(partial(_serve, traces, address, opens_page, out))
+
+
+async def _serve(traces: list[Path], address: str, opens_page: bool, out: Output) -> None:
+    import trio
+
+    from ..net.hub.server import listen
+    from ..web.glass.trace_site import TraceSite
+
+    async with listen((), address, make_http=TraceSite(traces).make_http) as hub:
+        url = f"http://{hub.addresses[0][0]}:{hub.port}/"
+        if out.is_json:
+            out.record({"url": url, "traces": [str(path) for path in traces]})
+        else:
+            out.line(f"the page is {url}")
+            out.note("Ctrl-C ends it")
+        out.flush()
+        if opens_page:
+            webbrowser.open(url)
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                return
+
+
+@sim.group()
+def reproduce() -> None:
+    """Reproduce published results."""
+
+
+@reproduce.command("simsub")
+@click.option(
+    "--seeds", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many seeds, from --first on; the gate needs 100."
+)
+@click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed; another one gives other draws.")
+@click.option("--run", "names", multiple=True, metavar="NAME", help="Only this published run, such as 2018-run1; may be repeated.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=None, help="Processes; one per processor by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
+    """Run simsub's rules of 2018 and 2022 and compare every counter with its authors' figures.
+
+    Exit status 1 when the gate does not hold. Fewer than 100 seeds give a preview only.
+    """
+    from ..sim.simsub import reproduce as lib
+
+    runs = lib.published_runs()
+    unknown = sorted(set(names) - {run.name for run in runs})
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r}; there are {', '.join(run.name for run in runs)}", param_hint="--run")
+    chosen = [run for run in runs if not names or run.name in names]
+    reports: list[RunReport] = []
+    workers = min(jobs or processors(), seeds)
+    with Progress("", len(chosen) * seeds, is_shown=not as_json, is_told=True) as bar:
+        try:
+            found = lib.reproduce(
+                chosen, range(first, first + seeds), workers, lambda name, done, _: bar.tell(name, len(reports) * seeds + done)
+            )
+            for report in found:
+                reports.append(report)
+                if not as_json:
+                    bar.print(_table(report))
+        except KeyboardInterrupt:
+            bar.print("interrupted: what follows covers the runs above")
+    holds = all(report.holds for report in reports)
+    is_whole = len(reports) == len(chosen)
+    if as_json:
+        say(
+            json.dumps(
+                {
+                    "seeds": seeds,
+                    "first": first,
+                    "gate": holds and is_whole,
+                    "is_verdict": seeds >= lib.GATE_SEEDS,
+                    "runs": [lib.as_json(report) for report in reports],
+                }
+            )
+        )
+    else:
+        say(_verdict(reports, len(chosen), seeds))
+    sys.exit(ExitCode.INTERRUPTED if not is_whole else ExitCode.DONE if holds else ExitCode.FAILED)
+
+
+def _table(report: RunReport) -> str:
+    run = report.run
+    lines = [
+        f"{run.name}: {run.nodes} nodes, {run.messages} messages every {run.delay_s:g} s, rules of {run.rules}, {report.seeds} seeds",
+        f"  {'counter':<8} {'published':>9} {'mean':>11} {'sd':>8} {'min':>8} {'max':>8} {'ratio':>6}  gate",
+    ]
+    for counter in report.counters:
+        ratio = "–" if counter.ratio is None else f"{counter.ratio:.3f}"
+        verdict = (
+            "excluded: the authors' run lagged" if counter.holds is None else f"{'holds' if counter.holds else 'FAILS'} ({counter.rule})"
+        )
+        lines.append(
+            f"  {counter.name:<8} {counter.published:>9} {counter.mean:>11.1f} {counter.spread:>8.1f} {counter.low:>8} {counter.high:>8} "
+            f"{ratio:>6}  {verdict}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _verdict(reports: list[RunReport], runs: int, seeds: int) -> str:
+    from ..sim.simsub.reproduce import GATE_SEEDS
+
+    failing = [f"{report.run.name} {counter.name}" for report in reports for counter in report.counters if counter.holds is False]
+    lagged = sum(1 for report in reports for counter in report.counters if counter.holds is None)
+    excluded = f"; {lagged} lagged counters excluded" if lagged else ""
+    if len(reports) < runs:
+        return f"no verdict: {len(reports)} of {runs} runs were finished"
+    name = "gate" if seeds >= GATE_SEEDS else f"preview with {seeds} seeds (the gate needs {GATE_SEEDS})"
+    if failing:
+        return f"{name}: FAILS for {', '.join(failing)}{excluded}"
+    return f"{name}: holds for all {runs} runs{excluded}"

@@ -1,3 +1,0 @@
-"""Commands of the simulator."""
-
-__all__: list[str] = []
