@@ -1,10 +1,9 @@
 """The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log over them."""
 
 from .ground.admission import HubLimits
-from .transport.connection_end import ConnectionEnd, EndKind
 from .transport.muxed import Counters, MuxedConnection, open_muxed
 from .transport.muxed_stream import MuxedStream
-from .transport.stream import ByteStream, Connection, Handler, Stream
+from .transport.stream import ByteStream, Connection, ConnectionEnd, EndKind, Handler, Stream
 
 __all__ = [
     "ByteStream",

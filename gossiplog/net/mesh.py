@@ -34,8 +34,7 @@ from ..pubsub.wire.rpc_codec import WireLimits
 from ..replica.log import Replica
 from ..tasks.nursery import open_service_nursery
 from .discovery import Discovery
-from .ground.admission import HubLimits, Worth
-from .ground.fresh_keys import FreshKeys
+from .ground.admission import FreshKeys, HubLimits, Worth
 from .ground.journal import note
 from .ground.protocol_ids import push_protocol
 from .libp2p import Address, Host, Peering, PeerKey, open_host

@@ -19,8 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from ..codec import plain_json
 from ..errors import DecodeError
 from ..net.ground.journal import note
-from ..net.ground.proof import CHALLENGE_S, TOKEN_S, Proof
-from ..net.ground.refusal import Refusal
+from ..net.ground.proof import CHALLENGE_S, TOKEN_S, Proof, Refusal
 from ..net.hub.server import Hub
 from .body import reading
 from .parameters import check_parameters

@@ -8,8 +8,7 @@ import click
 
 from ...errors import RepairRefused, StoreError
 from ..exits import ExitCode
-from ..location import Location
-from ..options import log_argument, output_options
+from ..options import Location, log_argument, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
 from ..session import load_application, opened, run

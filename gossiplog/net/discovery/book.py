@@ -1,18 +1,25 @@
-"""What is known of where peers listen, and of when it is worth trying them again."""
+"""What is known of where peers listen, and of when it is worth trying them again; the book of one process, and its copy on disk."""
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from random import Random
 
+from ...codec import plain_json
+from ...errors import DecodeError
 from ...limits import Backoff
 from ...pubsub.types import PeerId
+from ..ground.journal import note
 from ..libp2p.addresses import Address
-from ..libp2p.reach import Teller, reach_of
+from ..libp2p.dials import Teller, reach_of
 from ..libp2p.records import ADDRESSES_MAX
 
-__all__ = ["BOOK_MAX", "AddressBook"]
+__all__ = ["BOOK_MAX", "KNOWN_MAX", "AddressBook", "load_known", "save_known"]
 
 BOOK_MAX = 4_096
 """Peers in the book; the one that was heard of the longest ago goes first."""
@@ -103,3 +110,41 @@ class AddressBook:
 def _may_tell(teller: Teller, address: Address) -> bool:
     """Whether a teller may name an address; where a name leads is looked at when it is dialled."""
     return address.family not in ("ip4", "ip6") or reach_of(address.host) >= teller.reach
+
+
+# On disk are the peers that were reached, so that a restart finds them again: some of them never dial by themselves.
+KNOWN_MAX = 256
+"""Peers in the file, those reached last."""
+_ADDRESSES_MAX = 2
+"""Addresses of one of them, the likelier first: nobody shall send us to many places by a restart of ours."""
+_FILE_BYTES_MAX = 1024 * 1024
+
+
+def load_known(path: Path) -> dict[PeerId, list[Address]]:
+    """Read the file; nothing where there is none. What cannot be read is said and left out: it is no more than a hint."""
+    known: dict[PeerId, list[Address]] = {}
+    try:
+        with path.open("rb") as file:
+            found = plain_json.decode(file.read(_FILE_BYTES_MAX))
+        for peer, texts in list(found.items())[:KNOWN_MAX]:
+            addresses = [Address.parse(text) for text in texts[:_ADDRESSES_MAX]]
+            if any(address.peer != peer for address in addresses):
+                raise DecodeError(f"an address that is not of peer {peer}")
+            known[PeerId(peer)] = addresses
+    except FileNotFoundError:
+        pass
+    except (OSError, AttributeError, TypeError, DecodeError) as error:
+        note("known peers not read", level=logging.WARNING, file=str(path), reason=str(error))
+    return known
+
+
+def save_known(path: Path, known: Mapping[PeerId, tuple[Address, ...]]) -> None:
+    """Write the file anew, whole or not at all, for its owner alone. A disk that is full or read-only is said, and no more."""
+    text = json.dumps({peer: [str(address) for address in addresses[:_ADDRESSES_MAX]] for peer, addresses in known.items()}, indent=1)
+    draft = path.with_name(path.name + ".partial")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        draft.replace(path)
+    except OSError as error:
+        note("known peers not written", level=logging.WARNING, file=str(path), reason=str(error))

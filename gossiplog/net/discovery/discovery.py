@@ -27,16 +27,14 @@ from ...pubsub.types import PeerId
 from ..ground.journal import note
 from ..ground.protocol_ids import kad_protocol
 from ..libp2p.addresses import Address
-from ..libp2p.host import OURSELVES, Host
+from ..libp2p.dials import Teller
+from ..libp2p.host import OURSELVES, Host, Peering
 from ..libp2p.identify import measure_ping
-from ..libp2p.peerings import Peering
-from ..libp2p.reach import Teller
 from ..libp2p.records import open_record
 from ..service.service import Service
 from ..transport.stream import Handler
-from .book import AddressBook
+from .book import KNOWN_MAX, AddressBook, load_known, save_known
 from .kademlia import Answerer, ask_closer
-from .known import KNOWN_MAX, load_known, save_known
 from .table import RoutingTable, Walk
 
 __all__ = ["Discovery"]

@@ -20,8 +20,7 @@ import trio
 
 from ...broadcast import Quota
 from ...errors import LocalProtocolError
-from .proof import PROVEN, Proof, Proofs, is_own_name
-from .refusal import Refusal
+from .proof import PROVEN, Proof, Proofs, Refusal, is_own_name
 from .toml_file import read_toml
 
 __all__ = ["ALL", "Access", "LogAccess", "Rights", "hash_token", "make_token"]

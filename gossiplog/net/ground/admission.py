@@ -1,8 +1,11 @@
-"""Who may connect: how many at once from one address, how many that have not said what they want, and from which web pages."""
+"""Who may connect: how many at once from one address, how many that have not said what they want, from which web pages,
+and how slowly those who may be after harm.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +14,11 @@ from enum import IntEnum
 
 import trio
 
-from ...limits import address_group
+from ...limits import TokenBucket, address_group
+from ...pubsub.types import PeerId
 from .access import Access
-from .forgeries import Forgeries
 
-__all__ = ["ANY_ORIGIN", "Admission", "HubLimits", "Place", "Refused", "Worth", "client_address"]
+__all__ = ["ANY_ORIGIN", "Admission", "Forgeries", "FreshKeys", "HubLimits", "Place", "Refused", "Worth", "client_address"]
 
 ANY_ORIGIN = "*"
 _BANNED_MAX = 4_096
@@ -253,3 +256,87 @@ def client_address(remote: str, forwarded: Sequence[str], proxies: Collection[st
         except ValueError:
             break
     return address
+
+
+# Posts that nobody could have signed
+_MOST = 5
+_DECAY_S = 60.0
+"""After which one is forgotten."""
+_ADDRESSES_MAX = 4_096
+
+
+class Forgeries:
+    """Counts them by address. Loopback and proxies are let be: behind them there are others.
+
+    Only posts wait, as nothing but the address is known of who posts, and honest ones may share it.
+
+    Args:
+        is_exempt: Whether an address is let be.
+    """
+
+    def __init__(self, is_exempt: Callable[[str], bool]) -> None:
+        self._is_exempt = is_exempt
+        # When all that came from an address will be forgotten.
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def wait_s(self, address: str) -> int:
+        """How many seconds an address has to wait before it may post again."""
+        if self._is_exempt(address):
+            return 0
+        over = self._until.get(address_group(address), 0.0) - trio.current_time() - (_MOST - 1) * _DECAY_S
+        return max(0, math.ceil(over))
+
+    def count(self, address: str) -> None:
+        """Note a forgery."""
+        name = address_group(address)
+        self._until[name] = max(self._until.get(name, 0.0), trio.current_time()) + _DECAY_S
+        self._until.move_to_end(name)
+        if len(self._until) > _ADDRESSES_MAX:
+            self._until.popitem(last=False)
+
+
+# New keys from an address that a banned peer came from
+#
+# A key costs nothing, so a ban of a peer alone is a ban of nobody. A ban of its address would hit all behind a proxy or a translated
+# address. So peers that are known go in and out as before, and strangers from such an address wait their turn.
+#
+# Source: docs/spec/limits.md, first row.
+_RATE = 0.1
+"""Strangers a second from an address with a banned peer."""
+_SIZE_MAX = 4_096
+
+
+class FreshKeys:
+    """Remembers who was here in good standing, and from where banned peers came."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[PeerId, None] = OrderedDict()
+        self._wary: OrderedDict[str, tuple[TokenBucket, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """The size of the fuller container."""
+        return max(len(self._known), len(self._wary))
+
+    def may_enter(self, peer: PeerId, address: str, now: float) -> bool:
+        """Whether a peer may be used now; a stranger from a wary address once in ten seconds."""
+        wary = self._wary.get(address_group(address))
+        if wary is None or peer in self._known or now >= wary[1]:
+            return True
+        return wary[0].take(1, now) > 0
+
+    def on_left(self, peer: PeerId) -> None:
+        """A peer has gone that was here for long and was not banned; it may come back."""
+        self._known[peer] = None
+        self._known.move_to_end(peer)
+        if len(self._known) > _SIZE_MAX:
+            self._known.popitem(last=False)
+
+    def on_banned(self, peer: PeerId, address: str, until: float, now: float) -> None:
+        """A peer was banned; be wary of strangers from its address for as long."""
+        self._known.pop(peer, None)
+        group = address_group(address)
+        bucket = self._wary[group][0] if group in self._wary else TokenBucket(_RATE, 1, now)
+        self._wary[group] = (bucket, until)
+        self._wary.move_to_end(group)
+        if len(self._wary) > _SIZE_MAX:
+            self._wary.popitem(last=False)

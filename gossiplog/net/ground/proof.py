@@ -21,9 +21,22 @@ import trio
 from ...codec.did import ED25519_CODE, decode_did, encode_did
 from ...entry import ed25519
 from ...errors import DecodeError
-from .refusal import Refusal
 
-__all__ = ["CHALLENGE_S", "PROVEN", "TOKEN_S", "Proof", "Proofs", "is_own_name", "statement"]
+__all__ = ["CHALLENGE_S", "PROVEN", "TOKEN_S", "Proof", "Proofs", "Refusal", "is_own_name", "statement"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why somebody is not served.
+
+    Attributes:
+        status: Of HTTP: 401 where another token or proof would help, 403 where none was wrong.
+        reason: For the client.
+    """
+
+    status: int
+    reason: str
+
 
 CHALLENGE_S = 60.0
 """Within which a challenge has to be answered."""

@@ -25,7 +25,7 @@ from ...tasks.nursery import open_service_nursery
 from ..ground.access import Rights
 from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
 from ..ground.journal import note
-from ..ground.refusal import Refusal
+from ..ground.proof import Refusal
 from ..service.peers import PeerConnectionState
 from ..service.registry import open_service
 from ..service.service import Service

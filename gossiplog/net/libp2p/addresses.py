@@ -20,7 +20,7 @@ from ...codec.framing import encode_frame
 from ...codec.varint import decode_varint, encode_varint
 from ...errors import DecodeError
 from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
-from .reach import Teller
+from .dials import Teller
 
 __all__ = ["ADDRESS_BYTES_MAX", "Address"]
 

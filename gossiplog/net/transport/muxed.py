@@ -24,11 +24,10 @@ from ...errors import ClosedError, GossipLogError, ProtocolNotSupported, RemoteP
 from ...pubsub.types import PeerId
 from ...tasks.nursery import open_service_nursery
 from ...tasks.sleeper import Sleeper
-from .connection_end import ConnectionEnd, EndKind
 from .flushes import Flushes
 from .multistream import Proposal
 from .muxed_stream import MuxedStream
-from .stream import ByteStream, Handler, PromptStream, Traffic
+from .stream import ByteStream, ConnectionEnd, EndKind, Handler, PromptStream, Traffic
 from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, Readable, StreamEnded, StreamState, Writable, Yamux
 
 __all__ = ["Counters", "MuxedConnection", "open_muxed"]

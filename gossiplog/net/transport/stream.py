@@ -1,14 +1,42 @@
-"""What every part of `net` has in common: byte streams, connections that carry many streams, and the streams."""
+"""What every part of `net` has in common: byte streams, connections that carry many streams, the streams, and their ends."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ...pubsub.types import PeerId
 
-__all__ = ["ByteStream", "Connection", "Handler", "PromptHandler", "PromptStream", "Stream", "Traffic"]
+__all__ = ["ByteStream", "Connection", "ConnectionEnd", "EndKind", "Handler", "PromptHandler", "PromptStream", "Stream", "Traffic"]
+
+
+class EndKind(Enum):
+    """How a connection came to its end."""
+
+    CLOSED = "closed"
+    """We closed it."""
+    GONE = "gone"
+    """The peer closed it cleanly."""
+    LOST = "lost"
+    """What lies below broke, or the peer gave no sign of life."""
+    SLOW = "slow"
+    """The peer did not read what we sent."""
+    VIOLATION = "violation"
+    """The peer broke the protocol of the muxer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionEnd:
+    """Why a connection ended.
+
+    Attributes:
+        reason: One sentence without its full stop, for logs and people.
+    """
+
+    kind: EndKind
+    reason: str
 
 
 class ByteStream(Protocol):

@@ -5,7 +5,7 @@ from mesh_support import a_host, a_peer, eventually
 
 from gossiplog.broadcast import Ban
 from gossiplog.errors import GossipLogError
-from gossiplog.net.ground.fresh_keys import FreshKeys
+from gossiplog.net.ground.admission import FreshKeys
 from gossiplog.net.libp2p import Peering
 
 

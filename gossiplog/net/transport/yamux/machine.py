@@ -1,4 +1,4 @@
-"""The muxer: bytes in, events out; calls in, bytes out. No clock, no task, no lock.
+"""The muxer: bytes in, events out; calls in, bytes out; and the state of each of its streams. No clock, no task, no lock.
 
 Other machines of ours have `handle` as their only door. Here a door for each call spares an object for each of many small frames.
 
@@ -9,14 +9,150 @@ not share a frame.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from ....errors import ClosedError, DecodeError, RemoteProtocolError, StreamReset
-from .events import GoneAway, MuxerEvent, Opened, Readable, StreamEnded, Writable
 from .frames import BODY_BYTES_MAX, GO_AWAY_VIOLATION, HEADER_BYTES, Flags, FrameKind, Header, decode_header, encode_header, peek_header
-from .limits import FRAMES_A_TURN, GROWTH_BYTES, OPENED_WINDOW_BYTES, QUEUE_BYTES, STREAMS_MAX, UNREAD_BYTES_MAX
-from .state import WINDOW_BYTES, WINDOW_BYTES_MAX, StreamState
 
-__all__ = ["Yamux"]
+__all__ = [
+    "FRAMES_A_TURN",
+    "GROWTH_BYTES",
+    "OPENED_WINDOW_BYTES",
+    "QUEUE_BYTES",
+    "STREAMS_MAX",
+    "UNREAD_BYTES_MAX",
+    "WINDOW_BYTES",
+    "WINDOW_BYTES_MAX",
+    "GoneAway",
+    "MuxerEvent",
+    "Opened",
+    "Readable",
+    "StreamEnded",
+    "StreamState",
+    "Writable",
+    "Yamux",
+]
+
+STREAMS_MAX = 128
+"""Streams that the peer opened, and as many that we did."""
+QUEUE_BYTES = 256 * 1024
+"""Data waits with its owner while this much is queued. Frames without data are queued always."""
+GROWTH_BYTES = 8 * 1024 * 1024
+"""What the windows of all streams together may hold beyond the 256 KiB that each has."""
+UNREAD_BYTES_MAX = 16 * 1024 * 1024
+"""Unread bytes of all streams that the peer opened. The stream that goes beyond is reset: else 128 windows could be filled."""
+OPENED_WINDOW_BYTES = 1024 * 1024
+"""The window of a stream that we open, unless lazily: it is us who want the answers, and a response of a sync has up to 1 MiB."""
+FRAMES_A_TURN = 512
+"""How many frames `receive` takes at once: a chunk full of headers is thousands of them, for which others should not have to wait."""
+
+
+WINDOW_BYTES = 256 * 1024
+"""What each side may send at first, by the specification."""
+WINDOW_BYTES_MAX = 4 * 1024 * 1024
+"""How far a stream's receive window grows: 40 MiB/s over a round trip of 100 ms."""
+
+
+class StreamState:
+    """One stream as the muxer knows it; only the muxer changes it.
+
+    Unread bytes and what the peer may still send are together never more than the window, so a stream holds no more than that.
+
+    Attributes:
+        id: 1 … 2^32 − 1, odd for those that the client opened.
+        is_inbound: The peer opened it.
+        buffer: What arrived and was not read.
+        window: Bytes that we hold for it at most.
+        credit: Bytes that the peer may still send.
+        send_window: Bytes that we may still send.
+        granted_at: When the peer was last given credit.
+        is_announced: A frame of ours has said that we opened it, or that we took one that the peer opened.
+        is_finished_sending: We closed our side.
+        is_finished_receiving: The peer closed its side.
+        is_reset: Either side reset it, or the connection ended before the peer closed its side. What the peer sent before can be read.
+        is_released: Its owner is done with it; what arrives is thrown away.
+    """
+
+    __slots__ = (
+        "buffer",
+        "credit",
+        "granted_at",
+        "id",
+        "is_announced",
+        "is_finished_receiving",
+        "is_finished_sending",
+        "is_inbound",
+        "is_released",
+        "is_reset",
+        "send_window",
+        "window",
+    )
+
+    def __init__(self, id: int, *, is_inbound: bool, now: float) -> None:
+        self.id = id
+        self.is_inbound = is_inbound
+        self.buffer = bytearray()
+        self.window = WINDOW_BYTES
+        self.credit = WINDOW_BYTES
+        self.send_window = WINDOW_BYTES
+        self.granted_at = now
+        self.is_announced = False
+        self.is_finished_sending = False
+        self.is_finished_receiving = False
+        self.is_reset = False
+        self.is_released = False
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will be sent or arrive; there may be bytes to read."""
+        return self.is_reset or (self.is_finished_sending and self.is_finished_receiving)
+
+    def __repr__(self) -> str:
+        return f"<stream {self.id}{' reset' if self.is_reset else ''}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer opened a stream. It keeps one of the places until `Yamux.release`, whatever becomes of it."""
+
+    stream: StreamState
+
+
+@dataclass(slots=True)
+class Readable:
+    """Bytes arrived, or the end. May come several times for the same ones. Not frozen for speed: there is one for nearly every frame."""
+
+    stream: StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class Writable:
+    """The peer's window has grown."""
+
+    stream: StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """The stream was reset, by the peer or for what the peer did."""
+
+    stream: StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class GoneAway:
+    """The peer ends the connection.
+
+    Attributes:
+        code: 0 when nothing is wrong, 1 when it thinks that we broke the protocol, 2 for its own fault.
+    """
+
+    code: int
+
+
+MuxerEvent: TypeAlias = Opened | Readable | Writable | StreamEnded | GoneAway
+
 
 _ID_MAX = 2**32 - 1
 # As plain integers, which are tested ten times as fast as flags.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mesh_support import a_host, a_peer, eventually, free_place
 
-from gossiplog.net.discovery.known import KNOWN_MAX, load_known, save_known
+from gossiplog.net.discovery.book import KNOWN_MAX, load_known, save_known
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.pubsub.types import PeerId
 

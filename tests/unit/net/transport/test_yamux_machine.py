@@ -19,7 +19,7 @@ from gossiplog.net.transport.yamux import (
     Yamux,
     encode_header,
 )
-from gossiplog.net.transport.yamux.limits import FRAMES_A_TURN, GROWTH_BYTES, OPENED_WINDOW_BYTES, UNREAD_BYTES_MAX
+from gossiplog.net.transport.yamux.machine import FRAMES_A_TURN, GROWTH_BYTES, OPENED_WINDOW_BYTES, UNREAD_BYTES_MAX
 
 DATA, WINDOW, PING, GO_AWAY = FrameKind
 SYN, ACK, FIN, RST = Flags
