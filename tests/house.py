@@ -39,7 +39,6 @@ KNOTS = {
     "store store/memory": "store/open.py opens each store, and they share store/base.py",
     "store store/postgres": "as above",
     "store store/sqlite": "as above",
-    "web web/glass": "one application answers for both",
 }
 """Folders of one room that import each other both ways, and why. A new one is a defect."""
 

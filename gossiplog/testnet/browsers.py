@@ -27,8 +27,8 @@ from ..codec import plain_json
 from ..errors import CannotConnect, DecodeError, LocalProtocolError
 from ..glass import Fact
 from ..net.hub.server import Hub, ServeHttp, listen
-from ..web.body import reading
-from ..web.server import serve_app
+from ..web.http.asgi import serve_app
+from ..web.http.requests import reading
 from .members import TOPIC, Member
 from .watching import Watching
 

@@ -20,11 +20,11 @@ from ..codec import plain_json
 from ..errors import GossipLogError, LocalProtocolError
 from ..net.hub.server import Hub, ServeHttp
 from ..version import VERSION
-from ..web.body import reading
 from ..web.glass.facts import stream
 from ..web.glass.page_files import page_routes, show_page, wants_page
-from ..web.own_page import check_own_page
-from ..web.server import serve_app
+from ..web.http.asgi import serve_app
+from ..web.http.doors import check_own_page
+from ..web.http.requests import reading
 from .members import TOPIC
 from .testnet import Testnet
 

@@ -13,22 +13,27 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from ..net.hub.server import Hub
+from ..net.hub.server import Hub, ServeHttp
 from ..net.service.service import Service
 from ..version import VERSION
-from .doorkeeper import Door
 from .glass import NO_GLASS, DiagnosisApi, FactsApi, GatherApi, GlassSettings, PeersApi
+from .glass.log_api import log_routes
 from .glass.page_files import page_routes, show_page, wants_page
-from .glass.routes import log_routes
-from .guard import Guard
+from .http.asgi import serve_app
+from .http.doors import Door, Guard
+from .http.requests import without_parameters
 from .metrics import Metrics
 from .own_api import OwnApi
-from .parameters import without_parameters
 from .proving import ProvingApi
 from .readiness import show_alive, show_ready
 from .reference_api import ReferenceApi
 
-__all__ = ["make_app"]
+__all__ = ["make_app", "make_http"]
+
+
+def make_http(hub: Hub, glass: GlassSettings = NO_GLASS) -> ServeHttp:
+    """Make what serves plain HTTP on a hub's port, and shows so much of the server."""
+    return serve_app(make_app(hub, glass), hub)
 
 
 def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:

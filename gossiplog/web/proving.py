@@ -21,8 +21,7 @@ from ..errors import DecodeError
 from ..net.ground.journal import note
 from ..net.ground.proof import CHALLENGE_S, TOKEN_S, Proof, Refusal
 from ..net.hub.server import Hub
-from .body import reading
-from .parameters import check_parameters
+from .http.requests import check_parameters, reading
 
 __all__ = ["ProvingApi"]
 

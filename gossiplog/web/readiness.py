@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ..net.hub.server import Hub
 from ..net.service.service import Service
-from .guard import RETRY_S
+from .http.doors import RETRY_S
 
 __all__ = ["show_alive", "show_ready"]
 

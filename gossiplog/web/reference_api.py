@@ -39,9 +39,8 @@ from ..net.ground.admission import Admission
 from ..net.service.intake import CLOSING
 from ..net.service.service import Service
 from ..plan import ask
-from .body import memory_of, reading
-from .parameters import BOUNDS, Range, check_parameters, read_limit, read_range, shown
-from .streamed import Streamed, Write
+from .http.requests import BOUNDS, Range, check_parameters, memory_of, read_limit, read_range, reading, shown
+from .http.streamed import Streamed, Write
 
 __all__ = ["BODY_BYTES_MAX", "ReferenceApi"]
 

@@ -25,8 +25,8 @@ from gossiplog.log.writing import WAITING_MAX
 from gossiplog.net.ground.access import Access
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.web.app import make_app
-from gossiplog.web.doorkeeper import Door
 from gossiplog.web.glass import GlassSettings
+from gossiplog.web.http.doors import Door
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -10,9 +10,10 @@ import trio
 from network_support import PATIENCE_S, eventually, fetch, memory_log, open_stream
 
 from gossiplog.net.hub.server import listen
-from gossiplog.web import client_memory, server
-from gossiplog.web.client_memory import Budget, GaveWay, Holder, Memory
+from gossiplog.web import client_memory
 from gossiplog.web.glass import GlassSettings
+from gossiplog.web.http import asgi, client_memory
+from gossiplog.web.http.client_memory import Budget, GaveWay, Holder, Memory
 
 
 async def test_what_is_shared_counts_once_and_until_the_last_lets_go() -> None:
@@ -65,7 +66,7 @@ async def test_answers_wait_within_one_budget_whatever_makes_them(path: str, mon
 
     monkeypatch.setattr(Budget, "_let_go", note)
     monkeypatch.setattr(client_memory, "_ANSWERS_BYTES_MAX", 2**20)
-    monkeypatch.setattr(server, "Memory", make)
+    monkeypatch.setattr(asgi, "Memory", make)
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(memory_log(1, value_bytes_max=2**20))
         await log.append_many([{"n": n, "bulk": "x" * 500_000} for n in range(5)])

@@ -16,7 +16,7 @@ from gossiplog.codec import pcf_encode
 from gossiplog.entry import sign_entry
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.hub.server import Hub
-from gossiplog.web.request_body import ChunkedDecoder
+from gossiplog.web.http.asgi import ChunkedDecoder
 
 AFTER = b"GET /api/root HTTP/1.1\r\nHost: localhost\r\n\r\n"
 """A second request, which gets an answer of its own if it is taken for one."""
@@ -136,7 +136,7 @@ async def test_server_closes_where_the_client_expects_it(path: str, version: str
 
 
 async def test_connection_that_is_idle_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.web.server.KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr("gossiplog.web.http.asgi.KEEP_ALIVE_S", 0.05)
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
         for path in ("/api/messages", "/api/clock"):
             assert await answers(hub, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()) == [200]

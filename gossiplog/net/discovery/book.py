@@ -15,8 +15,7 @@ from ...errors import DecodeError
 from ...limits import Backoff
 from ...pubsub.types import PeerId
 from ..ground.journal import note
-from ..libp2p.addresses import Address
-from ..libp2p.dials import Teller, reach_of
+from ..libp2p.addresses import Address, Teller, reach_of
 from ..libp2p.records import ADDRESSES_MAX
 
 __all__ = ["BOOK_MAX", "KNOWN_MAX", "AddressBook", "load_known", "save_known"]

@@ -26,8 +26,7 @@ from ...pubsub.events import ConnectFailed, PeerRecordLearned, Probed
 from ...pubsub.types import PeerId
 from ..ground.journal import note
 from ..ground.protocol_ids import kad_protocol
-from ..libp2p.addresses import Address
-from ..libp2p.dials import Teller
+from ..libp2p.addresses import Address, Teller
 from ..libp2p.host import OURSELVES, Host, Peering
 from ..libp2p.identify import measure_ping
 from ..libp2p.records import open_record

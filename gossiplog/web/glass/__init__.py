@@ -3,7 +3,7 @@
 from .diagnosis import DiagnosisApi
 from .facts import FactsApi
 from .gather import Gather, GatherApi
-from .introspection import PeersApi
-from .settings import NO_GLASS, GlassSettings
+from .log_api import NO_GLASS, GlassSettings
+from .peers import PeersApi
 
 __all__ = ["NO_GLASS", "DiagnosisApi", "FactsApi", "Gather", "GatherApi", "GlassSettings", "PeersApi"]

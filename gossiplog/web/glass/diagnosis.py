@@ -23,8 +23,8 @@ from ...net.service.service import Service
 from ...net.service.vitals import read_disk, read_files, read_log, read_misplaced, read_network, trouble_of
 from ...plan import Plan, ask
 from ...version import VERSION
-from ..parameters import check_parameters, shown
-from .introspection import peers_record
+from ..http.requests import check_parameters, shown
+from .peers import peers_record
 
 __all__ = ["DiagnosisApi"]
 

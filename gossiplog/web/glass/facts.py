@@ -25,8 +25,8 @@ from ...net.service.board import Board
 from ...net.service.observer import Observer
 from ...net.service.service import Service
 from ...version import VERSION
-from ..parameters import check_parameters, shown
-from ..streamed import Streamed, Write
+from ..http.requests import check_parameters, shown
+from ..http.streamed import Streamed, Write
 
 __all__ = ["GATHER_S", "HEARTBEAT_S", "PAST", "FactsApi", "hello_of", "observer_of", "stream"]
 

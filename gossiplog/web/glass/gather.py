@@ -22,7 +22,7 @@ from ...net.service.board import Board
 from ...net.service.observer import Observer
 from ...net.service.service import Service
 from ...tasks.nursery import open_service_nursery
-from ..parameters import check_parameters
+from ..http.requests import check_parameters
 from .facts import hello_of, observer_of, stream
 from .following import Followed, follow
 

@@ -23,7 +23,7 @@ from ...errors import DecodeError
 from ...log.requests import Leaf, ReadCount, ReadLeaves, ReadTail
 from ...plan import Plan, ask
 from ...replica.log import Replica
-from ..parameters import check_parameters, shown
+from ..http.requests import check_parameters, shown
 
 __all__ = ["LogGraph", "excerpt", "read_number"]
 

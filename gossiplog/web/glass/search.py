@@ -26,7 +26,7 @@ from ...log.page import is_last_page
 from ...log.requests import ReadLeaves, ReadPage
 from ...plan import ask
 from ...replica.log import Replica
-from ..parameters import check_parameters, shown
+from ..http.requests import check_parameters, shown
 from .log_graph import excerpt, read_number
 
 __all__ = ["Search"]

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from ...errors import DecodeError, LocalProtocolError
 from ...glass import Fact
 from ...net.hub.server import Hub, ServeHttp
-from ..server import serve_app
-from ..streamed import Streamed, Write
+from ..http.asgi import serve_app
+from ..http.streamed import Streamed, Write
 from .page_files import page_routes, show_page, wants_page
 
 __all__ = ["TraceSite", "check_trace"]

@@ -14,7 +14,7 @@ from gossiplog.net.discovery.kademlia import Answerer, ask_closer
 from gossiplog.net.discovery.table import ALPHA, BUCKET_SIZE, place_of
 from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
-from gossiplog.net.libp2p.dials import Reach, Teller
+from gossiplog.net.libp2p.addresses import Reach, Teller
 from gossiplog.net.libp2p.records import ADDRESSES_MAX, seal_record
 from gossiplog.pubsub.events import ConnectFailed, Probed
 from gossiplog.pubsub.types import PeerId, peer_id_bytes, peer_id_text

@@ -12,7 +12,8 @@ from gossiplog.net.discovery import AddressBook
 from gossiplog.net.discovery.kademlia import Answerer
 from gossiplog.net.ground.protocol_ids import kad_protocol
 from gossiplog.net.libp2p import Address, PeerKey
-from gossiplog.net.libp2p.dials import DialGuard, Reach, Teller, check_reach, reach_of
+from gossiplog.net.libp2p.addresses import Reach, Teller, reach_of
+from gossiplog.net.libp2p.dials import DialGuard, check_reach
 from gossiplog.net.libp2p.records import read_addresses
 
 LIAR = Teller("203.0.113.9", Reach.WORLD)

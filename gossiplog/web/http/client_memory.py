@@ -1,6 +1,6 @@
 """Memory that clients may hold together, where each alone is within bounds: of too many, whoever has held some the longest gives way.
 
-It is accounted for where answers are written (`exchange.py`) and where bodies are read (`body.py`), and so whatever an endpoint
+It is accounted for where answers are written (`asgi.py`) and where bodies are read (`requests.py`), and so whatever an endpoint
 answers or takes is.
 """
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import trio
 
-from ..errors import ClosedError
+from ...errors import ClosedError
 
 __all__ = ["Budget", "GaveWay", "Holder", "Memory"]
 

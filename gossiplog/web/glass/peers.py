@@ -18,7 +18,7 @@ from ...net.service.peers import Peer
 from ...net.service.service import Service
 from ...pubsub.router import PeerState, RouterState, ScoreParts
 from ...version import VERSION
-from ..parameters import check_parameters
+from ..http.requests import check_parameters
 
 __all__ = ["PeersApi", "peering_of", "peers_record", "score_record"]
 

@@ -9,7 +9,7 @@ import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..tasks.nursery import open_service_nursery
+from ...tasks.nursery import open_service_nursery
 
 __all__ = ["Streamed", "Write"]
 

@@ -1,0 +1,194 @@
+"""What the page asks of one log, beside its facts and its peers.
+
+GET  overview   {"node", "topic", "version", "now", "entries", "last", "clock", "heads": […], "head_count", "root": {"level", "hash"},
+                 "bytes", "quarantine", "set_aside", "peers", "can_append", "counts": {…}}
+GET  aside      {"ids": [id, …], "more": …}
+POST append     {"payload": …} in dag-json: 201 and {"id"}
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute
+
+from ...codec import dag_json
+from ...entry.message_id import encode_id
+from ...entry.rules import next_clock
+from ...errors import ClosedError, DecodeError, EncodeError, GossipLogError, LocalProtocolError, StoreError
+from ...log.requests import ReadCount, ReadHeads, ReadQuarantineCount, ReadSetAside
+from ...net.service.service import Service
+from ...plan import Plan, ask
+from ...replica.log import Replica
+from ...tree.node import ReadRoot
+from ...version import VERSION
+from ..http.doors import MakeDoor, check_own_page
+from ..http.requests import reading, without_parameters
+from .gather import Gather
+from .log_graph import LogGraph
+from .search import Search
+
+__all__ = ["NO_GLASS", "Appending", "Aside", "GlassSettings", "Overview", "log_routes"]
+
+
+def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> list[BaseRoute]:
+    """Return the routes below a log's API that only a server with a page has."""
+    if not settings.has_page:
+        return []
+    return [
+        door("/overview", without_parameters(Overview(service, can_append=settings.may_append).show), GET="watch"),
+        door("/graph", LogGraph(service.log).show, GET="pull"),
+        door("/aside", without_parameters(Aside(service.log).show), GET="pull"),
+        door("/search", Search(service.log).show, GET="pull"),
+        door("/append", Appending(service.log, is_allowed=settings.may_append).append, POST="post"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class GlassSettings:
+    """What is to be shown.
+
+    Attributes:
+        has_page: The page is served.
+        may_append: The page may append.
+        gather: Follows other servers, whose facts are shown as well; None for none.
+    """
+
+    has_page: bool = False
+    may_append: bool = False
+    gather: Gather | None = None
+
+
+NO_GLASS = GlassSettings()
+"""Nothing but what can be asked for anyway."""
+
+
+_KEPT_S = 0.5
+_HEADS_SHOWN = 32
+_COUNTED_MAX = 1_000
+"""Of what was set aside; the page then says "1,000 or more"."""
+
+
+class Overview:
+    """Serves what the page's first view shows of one log, read at most twice a second however many look.
+
+    Args:
+        service: Of the log.
+        can_append: Whether the page may append.
+    """
+
+    def __init__(self, service: Service, *, can_append: bool) -> None:
+        self._service = service
+        self._can_append = can_append
+        self._reading = trio.Lock()
+        self._record: dict[str, Any] = {}
+        self._read_at = -1e9
+
+    async def show(self, request: Request) -> Response:
+        """GET overview."""
+        async with self._reading:
+            if trio.current_time() - self._read_at >= _KEPT_S:
+                self._record = await self._read()
+                self._read_at = trio.current_time()
+        return JSONResponse({**self._record, "now": time.time()}, headers={"Cache-Control": "no-store"})
+
+    async def _read(self) -> dict[str, Any]:
+        service = self._service
+        return {
+            "node": service.me,
+            "topic": service.topic,
+            "version": VERSION,
+            "can_append": self._can_append,
+            "peers": len(service.peers),
+            "bytes": await service.log.size_bytes(),
+            **await service.log.run(_read_log()),
+        }
+
+
+def _read_log() -> Plan[dict[str, Any]]:
+    entries, last = yield from ask(ReadCount())
+    heads = yield from ask(ReadHeads())
+    root = yield from ask(ReadRoot())
+    aside = yield from ask(ReadSetAside(None, _COUNTED_MAX))
+    quarantined, _ = yield from ask(ReadQuarantineCount())
+    return {
+        "entries": entries,
+        "last": last,
+        "clock": next_clock(heads) - 1,
+        "heads": [encode_id(key) for key in heads[-_HEADS_SHOWN:]],
+        "head_count": len(heads),
+        "root": {"level": root.level, "hash": root.hash.hex()},
+        "quarantine": quarantined,
+        "set_aside": len(aside),
+    }
+
+
+_RECORDS_MAX = 1_000
+
+
+class Aside:
+    """Serves what applications set aside of one log, for the page to mark it.
+
+    Args:
+        log: The open log.
+    """
+
+    def __init__(self, log: Replica) -> None:
+        self._log = log
+
+    async def show(self, request: Request) -> Response:
+        """GET aside."""
+        records = await self._log.run(ask(ReadSetAside(None, _RECORDS_MAX + 1)))
+        ids = dict.fromkeys(encode_id(record.key) for record in records[:_RECORDS_MAX])
+        return JSONResponse({"ids": list(ids), "more": len(records) > _RECORDS_MAX}, headers={"Cache-Control": "no-store"})
+
+
+_BODY_BYTES_MAX = 64 * 1024
+
+
+class Appending:
+    """Serves appends to one log, for whoever runs the server: signed by the log's own key.
+
+    Args:
+        log: The open log.
+        is_allowed: Whether the server was started with `--dashboard-append`.
+    """
+
+    def __init__(self, log: Replica, *, is_allowed: bool) -> None:
+        self._log = log
+        self._is_allowed = is_allowed
+
+    async def append(self, request: Request) -> Response:
+        """POST append."""
+        if not self._is_allowed:
+            raise HTTPException(403, "this server takes no appends from its page: it was started without --dashboard-append")
+        check_own_page(request)
+        async with reading(request, _BODY_BYTES_MAX) as body:
+            record = _to_record(body)
+        try:
+            entry = await self._log.append(record["payload"])
+        except EncodeError as error:
+            raise HTTPException(400, f"the payload has no portable form: {error}") from None
+        except LocalProtocolError as error:
+            raise HTTPException(403, str(error)) from None
+        except (ClosedError, StoreError):
+            raise HTTPException(503, "the entry could not be stored") from None
+        except GossipLogError as error:
+            raise HTTPException(403, f"the log refuses it: {error}") from None
+        return JSONResponse({"id": entry.id}, 201, headers={"Location": f"messages/{entry.id}"})
+
+
+def _to_record(body: bytes) -> dict[str, object]:
+    try:
+        record = dag_json.decode(body)
+    except DecodeError as error:
+        raise HTTPException(400, f"the body is not dag-json: {error}") from None
+    if not isinstance(record, dict) or "payload" not in record:
+        raise HTTPException(400, 'the body is {"payload": …}')
+    return record

@@ -1,0 +1,144 @@
+"""What stands before an endpoint: who is let in, what the server's own page alone may do, and an answer while the log is away.
+
+Whoever the server's rules let in is let in by the token that a request brought. Which right that takes is said where the route is made, so
+that whatever path leads to an answer leads by its door.
+
+Source: docs/operations.md, "Access".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...errors import ClosedError, StoreError
+from ...net.ground.access import Access
+from ...net.ground.journal import note
+from ...net.service.health import Away, Health
+
+__all__ = ["AWAY", "RETRY_S", "Door", "Guard", "MakeDoor", "check_own_page"]
+
+
+class Door(Route):
+    """A route, and the right that each of its methods takes.
+
+    Args:
+        access: The rules.
+        topics: Of which logs the right is needed.
+        path: Of the route.
+        endpoint: Answers the request.
+        rights: By method, which are all that there are; None for what takes no right.
+
+    Attributes:
+        rights: As they were given.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        topics: Iterable[str],
+        path: str,
+        endpoint: Callable[[Request], Awaitable[Response]],
+        **rights: str | None,
+    ) -> None:
+        self.rights = rights
+        keeper = Middleware(_Doorkeeper, access=access, topics=topics, rights=rights)
+        super().__init__(path, endpoint, methods=list(rights), middleware=[keeper])
+
+
+MakeDoor = Callable[..., Door]
+"""`Door` of some logs: takes path, endpoint and rights."""
+
+
+class _Doorkeeper:
+    """Middleware in front of one endpoint."""
+
+    def __init__(self, app: ASGIApp, access: Access, topics: Iterable[str], rights: Mapping[str, str | None]) -> None:
+        self._app = app
+        self._access = access
+        self._topics = topics
+        self._rights = {"HEAD": rights.get("GET"), **rights}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or say why not."""
+        right = self._rights[scope["method"]]
+        if right is not None:
+            token = scope["state"]["token"]
+            refusals = (self._access.refusal(topic, token, right) for topic in self._topics)
+            refusal = next((one for one in refusals if one is not None), None)
+            if refusal is not None:
+                headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
+                await PlainTextResponse(refusal.reason + "\n", refusal.status, headers=headers)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def check_own_page(request: Request) -> None:
+    """Refuse what a page of another origin had a browser send: appending with the server's key, breaking a test network.
+
+    Such a page could have a browser send a form, with the person's own access to the server; hence only requests of this origin are taken,
+    and only JSON, which no form sends. Source: Fetch Metadata Request Headers, 2.3.
+
+    Raises:
+        HTTPException: It did, or the body may be a form's.
+    """
+    headers = request.headers
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, "the content type is application/json")
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    # What is no browser sends neither. A proxy may have another scheme than its page.
+    if (origin is not None and origin.partition("://")[2] != headers.get("host")) or site not in (None, "same-origin"):
+        raise HTTPException(403, "only the page of this server may ask for this")
+
+
+AWAY = "the log cannot be reached at the moment, through no fault of yours"
+RETRY_S = 2
+
+
+class Guard:
+    """Middleware in front of one log: while its store is away, 503 within a second, instead of waiting for as long as the store would.
+
+    Args:
+        app: The log's API.
+        health: Of the log.
+    """
+
+    def __init__(self, app: ASGIApp, health: Health) -> None:
+        self._app = app
+        self._health = health
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        start: Message | None = None
+        has_begun = False
+        try:
+            with self._health.patience() as waiting:
+
+                async def forward(message: Message) -> None:
+                    nonlocal start, has_begun
+                    if message["type"] == "http.response.start":
+                        # It waits for what it announces, of which the first part may never be read.
+                        start = message
+                        return
+                    if not has_begun:
+                        has_begun = True
+                        self._health.relieve(waiting)
+                        assert start is not None
+                        await send(start)
+                    await send(message)
+
+                await self._app(scope, receive, forward)
+        except (Away, StoreError) as error:
+            note("request not answered", level=logging.WARNING, path=scope["path"], reason=str(error))
+            if has_begun:
+                raise ClosedError(str(error)) from None
+            refusal = PlainTextResponse(AWAY + "\n", 503, headers={"Retry-After": str(RETRY_S)})
+            await refusal(scope, receive, send)

@@ -1,0 +1,164 @@
+"""What a request says after the `?`, and its body.
+
+A parameter that is unknown or cannot be read is refused by its name, with what was sent. A body is of a length that it names, comes at a
+pace, and stays within what all clients may hold together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple, TypeAlias
+
+import trio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...entry.message_id import ID_CHARS, decode_id
+from ...errors import DecodeError, RemoteProtocolError
+from .client_memory import GaveWay, Holder, Memory
+
+__all__ = [
+    "BODY_PIECE_BYTES",
+    "BODY_PIECE_S",
+    "BOUNDS",
+    "PAGE_MAX",
+    "Range",
+    "check_parameters",
+    "memory_of",
+    "read_limit",
+    "read_range",
+    "reading",
+    "shown",
+    "without_parameters",
+]
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+BOUNDS = ("gt", "gte", "lt", "lte")
+PAGE_MAX = 64
+_SHOWN_MAX = 64
+
+
+class Range(NamedTuple):
+    """Keys between two bounds, exclusive; None where there is none."""
+
+    after: bytes | None
+    before: bytes | None
+
+
+def shown(text: str) -> str:
+    """Quote what a client sent, not at length."""
+    return json.dumps(text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…")
+
+
+def check_parameters(request: Request, *known: str) -> None:
+    """Refuse a parameter that nothing would come of."""
+    for name in request.query_params:
+        if name not in known:
+            those = f"; there are {', '.join(known)}" if known else ""
+            raise HTTPException(400, f"there is no parameter {shown(name)} here{those}")
+
+
+def without_parameters(endpoint: Endpoint) -> Endpoint:
+    """Refuse all parameters of an endpoint that takes none."""
+
+    async def checked(request: Request) -> Response:
+        check_parameters(request)
+        return await endpoint(request)
+
+    return checked
+
+
+def read_range(request: Request) -> Range:
+    """Read `gt`, `gte`, `lt` and `lte`."""
+    after: bytes | None = None
+    before: bytes | None = None
+    for name, bound in request.query_params.multi_items():
+        if name not in BOUNDS:
+            continue
+        try:
+            if not (0 < len(bound) <= ID_CHARS):
+                raise DecodeError("too short or too long")
+            key = decode_id(bound.ljust(ID_CHARS, "0"))
+        except DecodeError:
+            reason = f"{name} is an id, {ID_CHARS} characters of 0-9 and a-v, or the beginning of one, not {shown(bound)}"
+            raise HTTPException(400, reason) from None
+        # All ids that begin with less than an id come after it.
+        is_whole = len(bound) == ID_CHARS
+        if name in ("gt", "gte"):
+            low = key if name == "gt" and is_whole else _key_before(key)
+            after = low if after is None else max(after, low or b"")
+        else:
+            high = key + b"\0" if name == "lte" and is_whole else key
+            before = high if before is None else min(before, high)
+    return Range(after, before)
+
+
+def _key_before(key: bytes) -> bytes | None:
+    return (int.from_bytes(key) - 1).to_bytes(len(key)) if any(key) else None
+
+
+def read_limit(request: Request) -> int:
+    """Read `limit`."""
+    text = request.query_params.get("limit", str(PAGE_MAX))
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 0 < int(text) <= PAGE_MAX):
+        raise HTTPException(400, f"limit is a number from 1 to {PAGE_MAX}, not {shown(text)}")
+    return int(text)
+
+
+BODY_PIECE_BYTES, BODY_PIECE_S = 64 * 1024, 5.0
+"""A body brings this many bytes in this many seconds, or ends within them."""
+
+
+def memory_of(request: Request) -> Memory:
+    """Return what the server's clients hold."""
+    memory: Memory = request.scope["state"]["memory"]
+    return memory
+
+
+@asynccontextmanager
+async def reading(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
+    """Read a body, which counts as held for the length of a block.
+
+    Raises:
+        HTTPException: 413, it is too long; 408, it comes too slowly; 400, it is malformed or not whole; 503, others needed the memory,
+            before or within the block.
+    """
+    too_large = HTTPException(413, f"a body has at most {bytes_max} bytes")
+    if int(request.headers.get("content-length", "0")) > bytes_max:
+        raise too_large
+    try:
+        with memory_of(request).bodies.hold() as holder:
+            body = await _read(request, bytes_max, holder)
+            if body is None:
+                raise too_large
+            yield body
+    except GaveWay:
+        raise HTTPException(503, "more bodies arrive than there is room for", headers={"Retry-After": "5"}) from None
+
+
+async def _read(request: Request, bytes_max: int, holder: Holder) -> bytes | None:
+    """Return it; None if it is too long."""
+    body = bytearray()
+    with trio.move_on_after(BODY_PIECE_S) as timing:
+        wanted = BODY_PIECE_BYTES
+        try:
+            # Not by `request.stream`, a generator that nobody would close.
+            while (message := await request.receive())["type"] == "http.request":
+                body += message["body"]
+                holder.take(len(body))
+                if len(body) > bytes_max:
+                    return None
+                if not message["more_body"]:
+                    return bytes(body)
+                if len(body) >= wanted:
+                    wanted = len(body) + BODY_PIECE_BYTES
+                    timing.deadline = trio.current_time() + BODY_PIECE_S
+        except RemoteProtocolError as error:
+            raise HTTPException(400, f"the body is malformed: {error}") from None
+    if timing.cancelled_caught:
+        raise HTTPException(408, f"of the body less than {BODY_PIECE_BYTES // 1024} KiB arrived within {BODY_PIECE_S:g} s")
+    raise HTTPException(400, "the body did not arrive whole")
