@@ -20,7 +20,7 @@ import trio
 
 import gossiplog
 from gossiplog import GossipLog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Outcome, Verdict
 from gossiplog.entry.message import Entry
 from gossiplog.entry.message_id import KEY_BYTES, clock_of, decode_id, encode_id
@@ -58,7 +58,7 @@ class Grower:
         """Make the next entries."""
         for _ in range(count):
             tips, place, parents = self._choose()
-            entry = sign_entry(self._signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(["entry", self._number]))
+            entry = sign_entry(self._signer, TOPIC, next_clock(parents), parents, pcf.encode(["entry", self._number]))
             self._number += 1
             tips[place : place + 1] = [entry.key]
             self._recent = [*self._recent[-RECENT:], entry.key]

@@ -29,7 +29,7 @@ import trio
 
 import gossiplog
 from gossiplog.broadcast import BatchInserted, EntryDecided, InsertEntry, Push, PushReceived
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry
 from gossiplog.entry.validation import Outcome, Verdict
 from gossiplog.net.service.observer import Observer
@@ -161,7 +161,7 @@ async def _phase(hub: _Hub, url: str, phase: str, seconds: float) -> tuple[float
 
 def _turn_us(clients: int) -> list[float]:
     """Return what the facts of one append take, which a client pushed and all others get."""
-    entry = sign_entry(signer(2), TOPIC, 1, [], pcf_encode.encode({"text": "x" * 100}))
+    entry = sign_entry(signer(2), TOPIC, 1, [], pcf.encode({"text": "x" * 100}))
     peers = tuple(PeerId(f"ws://127.0.0.1:{port}") for port in range(10_000, 10_000 + clients))
     data = encode_event(Insert(entry.key, entry.value))
     observer = Observer("me", TOPIC, "gossipsub")

@@ -26,7 +26,7 @@ import trio
 
 import gossiplog
 from gossiplog import Ed25519Signer, Entry, GossipLog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import next_clock, sign_entry
 
 from .measure import Figure, Goal, machine, process_cpu_s, versions, write_results
@@ -97,7 +97,7 @@ async def scattered(entries: Sequence[Entry], count: int) -> list[Entry]:
     step = len(entries) // count
     parents = [entries[n * step + step // 2] for n in range(count)]
     return [
-        sign_entry(signer(2), TOPIC, next_clock([p.key]), [p.key], pcf_encode.encode({"extra": n, "text": "x" * 40}))
+        sign_entry(signer(2), TOPIC, next_clock([p.key]), [p.key], pcf.encode({"extra": n, "text": "x" * 40}))
         for n, p in enumerate(parents)
     ]
 

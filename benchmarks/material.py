@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gossiplog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry.message import Entry
 from gossiplog.entry.rules import next_clock
 from gossiplog.entry.signing import sign_entry
@@ -109,12 +109,12 @@ class Setup:
 def payload(number: int, rng: random.Random, size: int = PAYLOAD_BYTES) -> Any:
     """Make a payload of exactly `size` bytes of dag-cbor, 2 at least, of the kind an application writes; below 40 only a text."""
     head: dict[str, Any] = {"op": "set", "key": f"{number:07d}"[:7], "value": ""}
-    spare = size - (len(pcf_encode.encode(head)) if size >= 40 else 1)
+    spare = size - (len(pcf.encode(head)) if size >= 40 else 1)
     # The text's own header grows with it.
     spare -= 0 if spare < 24 else 1 if spare < 258 else 2
     text = rng.randbytes(spare // 2 + 1).hex()[:spare]
     made: Any = {**head, "value": text} if size >= 40 else text
-    assert len(pcf_encode.encode(made)) == size
+    assert len(pcf.encode(made)) == size
     return made
 
 
@@ -133,7 +133,7 @@ def chain(signer: gossiplog.Ed25519Signer, topic: str, contents: Iterable[Any]) 
     """Sign payloads as entries, one upon the other."""
     parents: list[bytes] = []
     for each in contents:
-        entry = sign_entry(signer, topic, next_clock(parents), parents, pcf_encode.encode(each))
+        entry = sign_entry(signer, topic, next_clock(parents), parents, pcf.encode(each))
         parents = [entry.key]
         yield entry
 
@@ -157,7 +157,7 @@ def _rounds(setup: Setup, count: int, choose: Callable[[list[bytes], int], set[b
         made = []
         for n, signer in enumerate(signers):
             parents = sorted(choose(last, n)) if last else []
-            made.append(sign_entry(signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(payload(number + n, rng))))
+            made.append(sign_entry(signer, TOPIC, next_clock(parents), parents, pcf.encode(payload(number + n, rng))))
         # By key, which is the order in which a sync would bring them.
         yield from sorted(made, key=lambda entry: entry.key)
         last = [entry.key for entry in made]
@@ -170,11 +170,11 @@ def _fork_join(setup: Setup, count: int) -> Iterator[Entry]:
     parents: list[bytes] = []
     for number in range(0, count, 3):
         clock = next_clock(parents)
-        fork = [sign_entry(signer, TOPIC, clock, parents, pcf_encode.encode(payload(number, rng))) for signer in (one, other)]
+        fork = [sign_entry(signer, TOPIC, clock, parents, pcf.encode(payload(number, rng))) for signer in (one, other)]
         fork.sort(key=lambda entry: entry.key)
         yield from fork
         join = [entry.key for entry in fork]
-        entry = sign_entry(one, TOPIC, clock + 1, join, pcf_encode.encode(payload(number, rng)))
+        entry = sign_entry(one, TOPIC, clock + 1, join, pcf.encode(payload(number, rng)))
         yield entry
         parents = [entry.key]
 

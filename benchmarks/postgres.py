@@ -28,7 +28,7 @@ import asyncpg
 import trio
 
 import gossiplog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Verdict, sign_entry
 from gossiplog.gossip_log import GossipLog
 
@@ -127,7 +127,7 @@ async def batch(bench: Bench) -> list[Figure]:
 async def scattered(bench: Bench) -> list[Figure]:
     """Batches of 100 entries with low clocks, which sort all over a log's first entries, and change as many nodes of the tree."""
     rng = random.Random(bench.setup.seed)
-    made = [sign_entry(bench.setup.signer, TOPIC, 1, [], pcf_encode.encode(payload(n, rng))) for n in range(2_000)]
+    made = [sign_entry(bench.setup.signer, TOPIC, 1, [], pcf.encode(payload(n, rng))) for n in range(2_000)]
     figures = []
     for store in ("postgres", "sqlite"):
         cpu, wall, trips = [], [], []

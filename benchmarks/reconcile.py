@@ -24,7 +24,7 @@ from pathlib import Path
 import trio
 
 import gossiplog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import sign_entry
 from gossiplog.net.hub import exchange as exchange_module
@@ -52,7 +52,7 @@ def scattered(chain: list[bytes], count: int, seed: int) -> list[Entry]:
     """Entries that hang on a chain at random places, parents in it."""
     pick = random.Random(seed)
     return [
-        sign_entry(_SIGNERS[1 + seed % 2], TOPIC, index + 2, [chain[index]], pcf_encode.encode({"n": number, "seed": seed, "x": "x" * 150}))
+        sign_entry(_SIGNERS[1 + seed % 2], TOPIC, index + 2, [chain[index]], pcf.encode({"n": number, "seed": seed, "x": "x" * 150}))
         for number, index in enumerate(pick.randrange(len(chain)) for _ in range(count))
     ]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from gossiplog.sim.measure.report import run_row, without_attack
-from gossiplog.sim.scenario_file import load_scenario, set_key
+from gossiplog.sim.measure.report import without_attack
+from gossiplog.sim.routing.run import run_row
+from gossiplog.sim.scenario import load_scenario, set_key
 
 from .sim_record import parse, write
 

@@ -6,7 +6,8 @@ turn from 30 s to 100 s, five messages a second; what is published before the fi
 
 from __future__ import annotations
 
-from gossiplog.sim.measure.report import compare_table, mean_rows, run_row
+from gossiplog.sim.measure.report import compare_table, mean_rows
+from gossiplog.sim.routing.run import run_row
 from gossiplog.sim.scenario import PublishSpec, Scenario
 
 from .sim_record import parse, write

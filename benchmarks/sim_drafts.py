@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gossiplog.sim.measure.report import compare_table, mean_rows, run_row
+from gossiplog.sim.measure.report import compare_table, mean_rows
+from gossiplog.sim.routing.run import run_row
 from gossiplog.sim.scenario import LinkSpec, PublishSpec, Scenario
 
 from .sim_record import parse, write

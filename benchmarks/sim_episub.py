@@ -25,8 +25,7 @@ from gossiplog.sim.measure.metrics import Metrics, percentile
 from gossiplog.sim.routing.faults import Script
 from gossiplog.sim.routing.network import Network
 from gossiplog.sim.routing.run import Run
-from gossiplog.sim.scenario import Fault, Kill, LatencySpec, PublishSpec, Scenario, TopologySpec
-from gossiplog.sim.scenario_file import load_scenario
+from gossiplog.sim.scenario import Fault, Kill, LatencySpec, PublishSpec, Scenario, TopologySpec, load_scenario
 
 from .sim_record import parse, write
 

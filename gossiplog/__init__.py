@@ -11,7 +11,7 @@ from .errors import GossipLogError, Reject
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from .codec.link import Link
+    from .codec.cid import Link
     from .gossip_log import GossipLog, clone, open
     from .log.application import Application
     from .store.base import Durability
@@ -44,7 +44,7 @@ _LAZY = {
     "Application": ".log.application",
     "Durability": ".store.base",
     "GossipLog": ".gossip_log",
-    "Link": ".codec.link",
+    "Link": ".codec.cid",
     "SyncResult": ".sync",
     "clone": ".gossip_log",
     "open": ".gossip_log",

@@ -35,7 +35,6 @@ FLOORS = (
 )
 """The rooms, which are the folders and modules at the top, from the ground up. A room may import those of lower floors, and no others."""
 KNOTS = {
-    "sim/measure sim/routing": "counters know the sizes that the wire has",
     "store store/memory": "store/open.py opens each store, and they share store/base.py",
     "store store/postgres": "as above",
     "store store/sqlite": "as above",
@@ -59,7 +58,7 @@ AT_HOME = {"pyspark": "spark", "aiosqlite": "store/sqlite", "asyncpg": "store/po
 """Packages that only one folder may know."""
 PRIVATE_ALLOWED = {
     "store/sqlite/connection.py": "aiosqlite's queue and thread have no public name",
-    "codec/link.py": "multiformats' CID has no public way to be made without checking twice",
+    "codec/cid.py": "multiformats' CID has no public way to be made without checking twice",
     "testnet/nest.py": "the os has no public name for the end of a forked process that runs nothing of its parent's",
     "replica/log.py": "a replica copies from the store of another replica, of its own class",
 }

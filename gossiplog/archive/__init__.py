@@ -3,9 +3,8 @@
 from .car import CarHeader, car_block, car_cid, car_header, read_car, read_car_header
 from .jsonl import entry_to_line, line_to_value, read_json_lines
 from .parents import FileParents
-from .records import BLOCK_BYTES_MAX, LINE_BYTES_MAX, Record
+from .records import BLOCK_BYTES_MAX, LINE_BYTES_MAX, Record, read_hex_values
 from .source import ArchiveFormat, ArchiveSource, format_of_name, read_archive, sniff
-from .values import read_hex_values
 
 __all__ = [
     "BLOCK_BYTES_MAX",

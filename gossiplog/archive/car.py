@@ -13,12 +13,60 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..codec.link import link_from_bytes
+from ..codec.cid import link_from_bytes
 from ..errors import DecodeError
-from .foreign import describe_foreign
 from .records import BLOCK_BYTES_MAX, BinaryReader, Record
 
-__all__ = ["CAR_PREFIX", "CID_BYTES", "CarHeader", "car_block", "car_cid", "car_header", "read_car", "read_car_header"]
+__all__ = [
+    "CAR_PREFIX",
+    "CID_BYTES",
+    "CarHeader",
+    "add_foreign",
+    "car_block",
+    "car_cid",
+    "car_header",
+    "describe_foreign",
+    "read_car",
+    "read_car_header",
+]
+
+# Other blocks of a CAR, and headers of another form, are read by the library dag-cbor, and only described.
+_BYTES_MAX = 64 * 1024
+"""Nobody reads more to learn what it is not; the library takes up to a second for a mebibyte."""
+_KEYS_SHOWN = 4
+_KEY_CHARS_MAX = 64
+
+
+def describe_foreign(data: bytes) -> str | None:
+    """Say what bytes are that are no entry of ours, if they are dag-cbor; None if they are not. Raises nothing, whatever the bytes."""
+    if len(data) > _BYTES_MAX:
+        return None
+    import dag_cbor
+    from dag_cbor.decoding.err import CBORDecodingError
+
+    try:
+        found: Any = dag_cbor.decode(data)
+    except RecursionError:
+        return "dag-cbor that is nested too deeply to look into"
+    except (CBORDecodingError, ValueError, LookupError, TypeError, OverflowError):
+        # Its own errors, and those that it does not foresee: of multiformats for a CID, of a length beyond all memory.
+        return None
+    match found:
+        case dict():
+            keys = ", ".join(f'"{key[:_KEY_CHARS_MAX]}"' for key in list(found)[:_KEYS_SHOWN])
+            more = f" and {len(found) - _KEYS_SHOWN} more" if len(found) > _KEYS_SHOWN else ""
+            return f"a dag-cbor map with the keys {keys}{more}" if found else "an empty dag-cbor map"
+        case list():
+            return f"a dag-cbor list of {len(found)}"
+        case _:
+            return f"dag-cbor of one value, of type {type(found).__name__}"
+
+
+def add_foreign(reason: str, data: bytes) -> str:
+    """Add to the reason why bytes are no entry what they are instead, if they are dag-cbor."""
+    foreign = describe_foreign(data)
+    return reason if foreign is None else f"{reason}; it is {foreign}"
+
 
 CID_BYTES = 36
 CAR_PREFIX = b"\xa2eroots"

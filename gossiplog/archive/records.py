@@ -1,4 +1,7 @@
-"""What every reader of a file yields: one record for each entry found, or for each place where there should be one and is not."""
+"""What every reader of a file yields: one record for each entry found, or for each place where there should be one and is not.
+
+The barest form is a raw value in hexadecimal per line, which any implementation can hand over.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Protocol
 
 from ..codec.framing import VALUE_BYTES_MAX
 
-__all__ = ["BLOCK_BYTES_MAX", "LINE_BYTES_MAX", "BinaryReader", "Record", "read_lines"]
+__all__ = ["BLOCK_BYTES_MAX", "LINE_BYTES_MAX", "BinaryReader", "Record", "read_hex_values", "read_lines"]
 
 BLOCK_BYTES_MAX = VALUE_BYTES_MAX
 """No VALUE is larger."""
@@ -66,3 +69,24 @@ def read_lines(file: BinaryReader, line_bytes_max: int) -> Iterator[tuple[int, b
 def _skip_line(file: BinaryReader) -> None:
     while (rest := file.readline(_SKIP_BYTES)) and not rest.endswith(b"\n"):
         pass
+
+
+def read_hex_values(file: BinaryReader) -> Iterator[Record]:
+    """Yield a record for every line that is not blank: the VALUE that its hexadecimal digits (either case) spell.
+
+    The values are not validated. Lines longer than a VALUE may be, and lines that are not hexadecimal, are faults; reading goes on.
+    """
+    for number, line in read_lines(file, 2 * BLOCK_BYTES_MAX + 64):
+        place = f"line {number}"
+        if line is None or len(line) > 2 * BLOCK_BYTES_MAX:
+            yield Record(place, fault=f"longer than the {BLOCK_BYTES_MAX} bytes that a VALUE may have")
+            continue
+        try:
+            # bytes.fromhex would let spaces pass between digits; a value is one word.
+            value = bytes.fromhex(line.decode("ascii")) if b" " not in line and b"\t" not in line else None
+        except ValueError:
+            value = None
+        if value is None:
+            yield Record(place, fault="not hexadecimal")
+        else:
+            yield Record(place, value=value)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ..errors import DecodeError
 from .car import CAR_PREFIX, read_car, read_car_header
 from .jsonl import read_json_lines
-from .records import BinaryReader, Record
-from .values import read_hex_values
+from .records import BinaryReader, Record, read_hex_values
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -8,7 +8,7 @@ from json.encoder import encode_basestring
 from typing import Any
 
 from ..codec import dag_json, pcf
-from ..codec.link import UnknownLink
+from ..codec.cid import UnknownLink
 
 __all__ = ["flat_items", "joined", "payload_text", "value_text"]
 

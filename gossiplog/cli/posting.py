@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ..archive.jsonl import entry_to_line
-from ..codec import pcf_encode
+from ..codec import pcf
 from ..entry.message import Entry
 from ..entry.message_id import decode_id
 from ..entry.rules import check_topic, next_clock
@@ -83,7 +83,7 @@ class Poster:
             RemoteProtocolError: It answers something else.
             Failure: It serves several logs, and the URL names none.
         """
-        data = pcf_encode.encode(payload)
+        data = pcf.encode(payload)
         clock = self._read(f"{self._base}/clock")
         try:
             parents = sorted({decode_id(id) for id in clock["parents"]})[-_PARENTS_MAX:]

@@ -51,7 +51,7 @@ def sim() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def scenarios(as_json: bool) -> None:
     """List the scenarios that ship with the package."""
-    from ..sim.scenario_file import ready_scenarios
+    from ..sim.scenario import ready_scenarios
 
     ready = ready_scenarios()
     say(json.dumps(ready) if as_json else "\n".join(f"{name:<18} {about}" for name, about in ready.items()))
@@ -137,14 +137,14 @@ def compare(
     """Run SCENARIO with several routers on the same networks and set their figures side by side."""
     from ..sim.measure import report
     from ..sim.processes import spread_out
-    from ..sim.routing.run import run_scenario
+    from ..sim.routing.run import run_row, run_scenario
 
     base = _load(scenario, None, nodes, settings)
     names = routers or ROUTERS
     tasks = [(replace(base, router=name), seed) for name in names for seed in range(seeds)]
     rows: list[dict[str, Any]] = []
     with Progress("", len(tasks), is_shown=not as_json, is_told=True) as bar, contextlib.suppress(KeyboardInterrupt):
-        for row in spread_out(report.run_row, tasks, jobs or processors()):
+        for row in spread_out(run_row, tasks, jobs or processors()):
             rows.append(row)
             bar.tell(row["router"], len(rows))
     means = [report.mean_rows(part) for name in names if (part := [row for row in rows if row["router"] == name])]
@@ -172,7 +172,7 @@ def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
 
     GRID is TOML: scenario = "NAME", seeds = N, and under [grid] for each key an array of values.
     """
-    from ..sim.measure.sweep import load_sweep, run_sweep
+    from ..sim.routing.sweep import load_sweep, run_sweep
 
     loaded = load_sweep(grid)
     if out is not None and out.suffix not in (".jsonl", ".csv"):
@@ -213,8 +213,7 @@ def processors() -> int:
 
 
 def _load(name: str, router: str | None, nodes: int | None, settings: tuple[str, ...]) -> Scenario:
-    from ..sim.scenario import ScenarioError
-    from ..sim.scenario_file import load_scenario, set_key
+    from ..sim.scenario import ScenarioError, load_scenario, set_key
 
     scenario = load_scenario(name)
     for setting in settings:

@@ -1,9 +1,9 @@
 """Bytes and text: clocks, ids' alphabet, did:key, the portable canonical form of payloads, dag-json, protobuf and its framing."""
 
 from .base32hex import decode_base32hex, encode_base32hex
+from .cid import Link, UnknownLink
 from .clock import CLOCK_MAX, decode_clock, encode_clock
 from .did import ED25519_CODE, decode_did, encode_did
-from .link import Link, UnknownLink
 from .varint import decode_varint, encode_varint
 
 __all__ = [

@@ -17,8 +17,8 @@ from json.encoder import encode_basestring
 from typing import Any, NoReturn, TypeAlias
 
 from ..errors import DecodeError, EncodeError
+from .cid import is_link, link_from_text, link_text, link_to_bytes
 from .javascript import SAFE_INTEGER_MAX, float_text, reserved_map, utf16_order
-from .link import is_link, link_from_text, link_text, link_to_bytes
 
 __all__ = ["DEPTH_MAX", "decode", "encode"]
 

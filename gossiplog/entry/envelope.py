@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ..codec import pcf
 from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
-from ..codec.pcf_encode import item_header
+from ..codec.pcf import item_header
 from ..errors import DecodeError
 from .message_id import KEY_BYTES, clock_of
 from .rules import (

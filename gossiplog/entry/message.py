@@ -15,7 +15,7 @@ from .message_id import clock_of, message_key
 from .rules import VALUE_BYTES_LIMIT
 
 if TYPE_CHECKING:
-    from ..codec.link import Link
+    from ..codec.cid import Link
 
 __all__ = ["Entry", "Message", "Payload", "Signature"]
 

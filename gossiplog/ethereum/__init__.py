@@ -1,10 +1,9 @@
 """The reference's signers of Ethereum wallets: EIP-712 messages, and sessions by EIP-712 and SIWE; needs the extra `ethereum`."""
 
 from ..entry.schemes import SignatureScheme, register_scheme
-from .eip712 import ACTION, SECP256K1_CODE, SESSION, verify_action, verify_session_message
+from .eip712 import ACTION, SECP256K1_CODE, SESSION, Eip712Signer, verify_action, verify_session_message
 from .keys import SIGNATURE_BYTES
 from .sessions import Wallet, is_session_authorised
-from .signer import Eip712Signer
 
 __all__ = ["SCHEME", "Eip712Signer", "Wallet", "is_session_authorised", "register"]
 

@@ -1,4 +1,6 @@
-"""Messages that are signed as EIP-712 typed data, by a session key: the codecs `canvas-action-eip712` and `canvas-session-eip712`.
+"""Messages that are signed as EIP-712 typed data, by a session key, and such a key.
+
+The codecs are `canvas-action-eip712` and `canvas-session-eip712`.
 
 Source: `@canvas-js/chain-ethereum` 0.13.14, `Secp256k1SignatureScheme`.
 """
@@ -6,15 +8,18 @@ Source: `@canvas-js/chain-ethereum` 0.13.14, `Secp256k1SignatureScheme`.
 from __future__ import annotations
 
 import re
+import secrets
 from typing import Any
 
+import coincurve
+
 from ..codec import pcf
-from ..codec.did import decode_did
-from ..errors import DecodeError
-from .keys import SIGNATURE_BYTES, address_of, recover, uncompressed
+from ..codec.did import decode_did, encode_did
+from ..errors import DecodeError, LocalProtocolError
+from .keys import SIGNATURE_BYTES, address_of, recover, sign, uncompressed
 from .typed_data import Fields, Untypable, encode_arguments, hash_typed_data
 
-__all__ = ["ACTION", "SECP256K1_CODE", "SESSION", "digest_of", "pkh_address", "verify_action", "verify_session_message"]
+__all__ = ["ACTION", "SECP256K1_CODE", "SESSION", "Eip712Signer", "digest_of", "pkh_address", "verify_action", "verify_session_message"]
 
 ACTION = "canvas-action-eip712"
 SESSION = "canvas-session-eip712"
@@ -110,3 +115,45 @@ def pkh_address(did: str) -> tuple[int, str]:
 
 def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
+
+
+class Eip712Signer:
+    """Signs actions, or with `session` the message that opens its session; neither its repr nor any error shows the key.
+
+    Source: `@canvas-js/chain-ethereum` 0.13.14, `Secp256k1DelegateSigner`.
+
+    Attributes:
+        did: The did:key of the public key.
+        codec: Of what it signs.
+    """
+
+    __slots__ = ("_private_key", "codec", "did")
+
+    def __init__(self, private_key: bytes | None = None, *, codec: str = ACTION) -> None:
+        if codec not in (ACTION, SESSION):
+            raise LocalProtocolError(f"codec {codec!r}, expected {ACTION} or {SESSION}")
+        self._private_key = private_key or secrets.token_bytes(32)
+        self.codec = codec
+        self.did = encode_did(SECP256K1_CODE, coincurve.PublicKey.from_secret(self._private_key).format())
+
+    @property
+    def session(self) -> Eip712Signer:
+        """The same key for the message that opens its session."""
+        return Eip712Signer(self._private_key, codec=SESSION)
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the signature of a message in dag-cbor, 65 bytes.
+
+        Raises:
+            LocalProtocolError: Its payload is no action, or no session, as the reference has them.
+        """
+        try:
+            return sign(self._private_key, digest_of(self.codec, data))
+        except (Untypable, KeyError, TypeError, ValueError) as error:
+            raise LocalProtocolError(f"{self.codec} cannot sign this payload: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"<Eip712Signer {self.did}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a signer cannot be pickled")

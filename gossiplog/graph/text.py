@@ -1,4 +1,4 @@
-"""A graph as lines of text, the way `git log --graph` draws one, newest entry on top."""
+"""A graph as lines of text, the way `git log --graph` draws one, newest entry on top; or as DOT, for Graphviz."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from .layout import GraphNode, GraphRow, lay_out
 
-__all__ = ["LANES_MAX", "TextStyle", "draw_text"]
+__all__ = ["LANES_MAX", "TextStyle", "draw_dot", "draw_text"]
 
 LANES_MAX = 24
 """Lanes further right are not drawn; an ellipsis stands for them."""
@@ -102,3 +102,35 @@ def _paint(cells: dict[int, str], spans: dict[int, int], style: TextStyle, beyon
         out.append(beyond or style.beyond)
         return "".join(out), 2 * width
     return "".join(out), 2 * width - 1
+
+
+_PAYLOAD_CHARACTERS = 60
+
+
+def draw_dot(nodes: Iterable[GraphNode]) -> Iterator[str]:
+    """Yield the lines of a digraph whose edges point from an entry to its parents; everything from the log is escaped.
+
+    Parents that are not among `nodes` are drawn as points.
+    """
+    yield "digraph log {"
+    yield '  rankdir="BT";'
+    yield '  node [shape="box", style="rounded", fontname="monospace", fontsize="10"];'
+    missing: dict[str, None] = {}
+    for node in nodes:
+        missing.pop(node.id, None)
+        label = _quote(f"{node.id[:12]}  clock {node.clock}\n{node.author[-8:]}\n{node.payload[:_PAYLOAD_CHARACTERS]}")
+        bold = ', penwidth="2"' if node.is_head else ""
+        yield f"  {_quote(node.id)} [label={label}, tooltip={_quote(f'{node.id} {node.author}')}{bold}];"
+        for parent in dict.fromkeys(node.parents):
+            # Newest first, so a parent that is drawn at all comes later.
+            missing[parent] = None
+            yield f"  {_quote(node.id)} -> {_quote(parent)};"
+    for parent in missing:
+        yield f'  {_quote(parent)} [shape="point", tooltip={_quote(parent)}];'
+    yield "}"
+
+
+def _quote(text: str) -> str:
+    """Write a DOT string: only the quote and the backslash mean anything inside one; control characters are taken out."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return '"' + "".join(c if c.isprintable() else "�" for c in escaped) + '"'

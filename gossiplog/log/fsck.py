@@ -17,7 +17,7 @@ from ..entry.rules import VALUE_BYTES_LIMIT
 from ..entry.validation import Outcome, Rule, Verdict, validate
 from ..errors import DecodeError
 from ..plan import Plan, ask
-from ..sketch.sketch import Sketch, element_of
+from ..sketch import Sketch, element_of
 from ..tree.builder import StreamBuilder
 from ..tree.node import FANOUT, HASH_BYTES, Node, ReadNodes, ReadRoot, boundary_limit, leaf_hash
 from .fsck_requests import (

@@ -12,8 +12,7 @@ from typing import Any
 
 from ..entry.validation import LATER, UNSUPPORTED
 from ..errors import DecodeError, RemoteProtocolError
-from ..sketch.decoder import Contradiction, Decoder, Difference
-from ..sketch.sketch import SYMBOLS_MAX
+from ..sketch import SYMBOLS_MAX, Contradiction, Decoder, Difference
 from ..sync.events import Ask, Send, TakeEntries
 from ..sync.result import KEYS_REPORTED_MAX, Ending, SyncResult
 from ..sync.source import Source

@@ -15,7 +15,7 @@ from ..codec.framing import encode_frame
 from ..codec.protobuf import Field, Kind, Schema
 from ..codec.varint import decode_varint, encode_varint
 from ..errors import DecodeError
-from ..sketch.sketch import ELEMENT_BYTES, SYMBOLS_MAX, Sketch, expected_count
+from ..sketch import ELEMENT_BYTES, SYMBOLS_MAX, Sketch, expected_count
 from ..tree.node import HASH_BYTES, KEY_BYTES, LEVEL_MAX, Node
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..entry.validation import LATER, Rule
 from ..errors import DecodeError, RemoteProtocolError
-from ..sketch.sketch import SYMBOLS_MAX, key_of
+from ..sketch import SYMBOLS_MAX, key_of
 from ..sync.events import Ask, Send, TakeEntries
 from ..sync.result import Brought
 from . import messages, steps

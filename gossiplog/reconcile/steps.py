@@ -20,7 +20,7 @@ from ..entry.message import Entry
 from ..errors import DecodeError, RemoteProtocolError
 from ..log.requests import ReadCount, ReadLeaves, ReadPage, ReadQuarantined, ReadValues, not_wanted
 from ..plan import Plan, ask
-from ..sketch.sketch import SYMBOLS_MAX, Sketch
+from ..sketch import SYMBOLS_MAX, Sketch
 from ..sync.events import Ask, Send, TakeEntries
 from ..tree.node import Node, ReadRoot
 from . import messages

@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 import trio
 
-from ..codec import pcf_encode
+from ..codec import pcf
 from ..entry.message import Entry
 from ..entry.message_id import decode_id
 from ..entry.signing import Signer
@@ -120,7 +120,7 @@ class Replica(LogReader):
             StoreError: It could not be stored.
         """
         # Not by way of `append_many`: 64 tasks that append at once notice each step.
-        work = AppendPayloads((pcf_encode.encode(payload),), self._choose_signer(signer))
+        work = AppendPayloads((pcf.encode(payload),), self._choose_signer(signer))
         with span("append", self.topic, 1):
             (verdict,) = await self._submit(work)
         assert verdict.entry is not None
@@ -129,7 +129,7 @@ class Replica(LogReader):
     async def append_many(self, payloads: Iterable[Any], *, signer: Signer | None = None) -> list[Entry]:
         """Append several payloads, each with the one before as its parent, in one transaction: all or none. Raises as `append`."""
         signer = self._choose_signer(signer)
-        encoded = [pcf_encode.encode(payload) for payload in payloads]
+        encoded = [pcf.encode(payload) for payload in payloads]
         if not encoded:
             await trio.lowlevel.checkpoint()
             return []

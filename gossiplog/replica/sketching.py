@@ -18,7 +18,7 @@ from ..errors import DamagedLog, DecodeError, StoreError
 from ..log.page import is_last_page
 from ..log.requests import KeptSketch, ReadCount, ReadSketch, ReadTail, WriteSketch
 from ..plan import Plan, ask
-from ..sketch.sketch import Sketch
+from ..sketch import Sketch
 from ..store import Store
 
 __all__ = ["KEEP_ENTRIES", "SketchKeeper", "SketchView"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..codec import pcf_encode
+from ..codec import pcf
 from ..entry.rules import next_clock
 from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import LocalProtocolError, Reject
@@ -116,7 +116,7 @@ class World:
         """Make an entry, and return its number. Its payload may have ids or the names of entries."""
         named = name_ids(payload, self._numbers)
         keys = sorted({self.entries[parent].key for parent in parents})
-        encoded = pcf_encode.encode(resolve_ids(named, [entry.id for entry in self.entries]))
+        encoded = pcf.encode(resolve_ids(named, [entry.id for entry in self.entries]))
         entry = sign_entry(signer_of(author), _TOPIC, next_clock(keys), keys, encoded)
         # Equal entries are one to a log. Each has a number here, as histories count what was written.
         self._numbers.setdefault(entry.id, len(self.entries))

@@ -15,7 +15,7 @@ from random import Random
 
 import trio
 
-from ..codec import pcf_encode
+from ..codec import pcf
 from ..entry.message import Entry
 from ..entry.signing import Ed25519Signer, sign_entry
 from ..errors import GossipLogError
@@ -37,8 +37,8 @@ _AGAIN_S = 2.0
 
 def forge(signer: Ed25519Signer, number: int) -> Entry:
     """Make an entry whose signature is that of another."""
-    true = sign_entry(signer, TOPIC, 1, [], pcf_encode.encode({"lie": number}))
-    other = sign_entry(signer, TOPIC, 1, [], pcf_encode.encode({"truth": number}))
+    true = sign_entry(signer, TOPIC, 1, [], pcf.encode({"lie": number}))
+    other = sign_entry(signer, TOPIC, 1, [], pcf.encode({"truth": number}))
     return Entry.stored(true.value.replace(true.signature.signature, other.signature.signature))
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import GossipLogError, LocalProtocolError
-from ..sim.measure.metrics import percentile
+from ..sim.measure.metrics import RunResult, percentile
 from ..sim.measure.plots import pyplot
-from ..sim.routing.run import RunResult, run_scenario
+from ..sim.routing.run import run_scenario
 from ..sim.scenario import Liar, Scenario
 from .measure import Measure
 from .testnet import Testnet, describe

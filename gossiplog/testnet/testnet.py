@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from ..archive.jsonl import entry_to_line
-from ..codec import pcf_encode
+from ..codec import pcf
 from ..entry.message_id import decode_id
 from ..entry.rules import next_clock
 from ..entry.signing import sign_entry
@@ -236,7 +236,7 @@ class Testnet:
     async def _post(self, member: Member, payload: Any) -> str:
         clock = await ask_json(member.api, "/api/clock")
         parents = sorted(decode_id(id) for id in clock["parents"])
-        entry = sign_entry(member.signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(payload))
+        entry = sign_entry(member.signer, TOPIC, next_clock(parents), parents, pcf.encode(payload))
         await ask(member.api, "/api/messages", entry_to_line(entry))
         return entry.id
 

@@ -22,7 +22,6 @@ from .node import (
     leaf_hash,
     node_hash,
 )
-from .reader import read_children, read_node, read_path, read_root, read_run
 from .writer import update
 
 __all__ = [
@@ -54,10 +53,5 @@ __all__ = [
     "diff_steps",
     "leaf_hash",
     "node_hash",
-    "read_children",
-    "read_node",
-    "read_path",
-    "read_root",
-    "read_run",
     "update",
 ]

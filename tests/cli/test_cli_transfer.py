@@ -13,7 +13,7 @@ from multiformats import CID
 from snapshot_support import SNAPSHOT, SNAPSHOT_TOPIC
 
 from gossiplog.archive import car_block, car_header
-from gossiplog.codec import pcf, pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer, decode_id, sign_entry
 
 
@@ -42,7 +42,7 @@ def test_export_is_verified_offline_and_imported_into_an_equal_log(cli: Run, app
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.car"])
 def test_log_with_a_snapshot_goes_through_archives_where_it_is_switched_on(shell: Run, name: str) -> None:
-    child = sign_entry(Ed25519Signer.from_seed(bytes(32)), SNAPSHOT_TOPIC, 1, [SNAPSHOT.key], pcf_encode.encode("child"))
+    child = sign_entry(Ed25519Signer.from_seed(bytes(32)), SNAPSHOT_TOPIC, 1, [SNAPSHOT.key], pcf.encode("child"))
     Path("snapshot.car").write_bytes(car_header([]) + car_block(SNAPSHOT.value) + car_block(child.value))
     on = {"GOSSIPLOG_SCHEMES": "canvas-snapshot"}
 

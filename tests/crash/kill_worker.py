@@ -12,7 +12,7 @@ from random import Random
 import trio
 
 import gossiplog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer, Entry, next_clock, sign_entry
 
 TOPIC = "crash.example.com"
@@ -49,7 +49,7 @@ async def load(path: str, durability: str, random: Random) -> None:
                 batch = []
                 for _ in range(random.randint(1, 80)):
                     parents = sorted({entry.key for entry in random.sample(chain[-5:], min(len(chain[-5:]), random.randint(0, 2)))})
-                    batch.append(sign_entry(stranger, TOPIC, next_clock(parents), parents, pcf_encode.encode(random.randbytes(50))))
+                    batch.append(sign_entry(stranger, TOPIC, next_clock(parents), parents, pcf.encode(random.randbytes(50))))
                     chain.append(batch[-1])
                 await log.insert_many([entry.value for entry in batch])
                 acknowledge(batch)

@@ -13,10 +13,10 @@ from gossiplog.archive.jsonl import entry_to_line
 from gossiplog.archive.source import ArchiveFormat, read_archive
 from gossiplog.codec import dag_json, pcf, plain_json
 from gossiplog.codec.base32hex import decode_base32hex, encode_base32hex
+from gossiplog.codec.cid import link_from_bytes, link_from_text, link_text, link_to_bytes
 from gossiplog.codec.clock import decode_clock, encode_clock
 from gossiplog.codec.did import decode_did
 from gossiplog.codec.framing import FrameDecoder, encode_frame
-from gossiplog.codec.link import link_from_bytes, link_from_text, link_text, link_to_bytes
 from gossiplog.codec.protobuf import Field, Kind, Schema
 from gossiplog.codec.varint import decode_varint, encode_varint
 from gossiplog.entry import Ed25519Signer, Entry, Outcome, Rule, decode_id, encode_id, sign_entry, validate, verify_signature

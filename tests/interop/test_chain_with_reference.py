@@ -15,7 +15,7 @@ from network_support import free_port
 
 import gossiplog
 from gossiplog import Ed25519Signer, GossipLog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import MeshConfig, open_mesh
 from gossiplog.net.service import registry, service
@@ -41,7 +41,7 @@ class Place:
 
 
 def encoded(size: int) -> str:
-    return pcf_encode.encode(bytes(size)).hex()
+    return pcf.encode(bytes(size)).hex()
 
 
 def our_place(name: str, log: GossipLog) -> Place:

@@ -10,7 +10,7 @@ from interop_support import Reference, run_reference
 
 import gossiplog
 from gossiplog import Ed25519Signer
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.ethereum import SCHEME, Eip712Signer, Wallet, is_session_authorised
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ async def node(installed_reference: None) -> AsyncIterator[Reference]:
 
 @pytest.mark.parametrize("kind", ["eip712", "siwe"])
 async def test_entries_that_the_reference_signs_verify_here(node: Reference, kind: str) -> None:
-    await node.ask("act", log="theirs", topic=TOPIC, kind=kind, args=pcf_encode.encode(ARGUMENTS).hex())
+    await node.ask("act", log="theirs", topic=TOPIC, kind=kind, args=pcf.encode(ARGUMENTS).hex())
     entries = await node.export("theirs")
     assert len(entries) == 1 + len(ARGUMENTS)
     async with gossiplog.open(":memory:", topic=TOPIC, schemes=BOTH) as log:
@@ -59,8 +59,8 @@ async def test_entries_that_we_sign_verify_in_the_reference(node: Reference, kin
     async with gossiplog.open(":memory:", topic=TOPIC, schemes=BOTH) as log:
         for duration in (None, 1_209_600_000):
             payload = WALLET.authorise(TOPIC, signer.did, 1_700_000_000_123, duration, nonce="abcdefgh12")
-            assert await node.ask("verifySession", topic=TOPIC, kind=kind, payload=pcf_encode.encode(payload).hex())
-            assert not await node.ask("verifySession", topic="other", kind=kind, payload=pcf_encode.encode(payload).hex())
+            assert await node.ask("verifySession", topic=TOPIC, kind=kind, payload=pcf.encode(payload).hex())
+            assert not await node.ask("verifySession", topic="other", kind=kind, payload=pcf.encode(payload).hex())
             await log.append(payload, signer=signer.session if kind == "eip712" else signer)
         for args in ARGUMENTS:
             context = {"timestamp": 1_700_000_000_456} | ({"blockhash": "0xabc"} if args else {})

@@ -18,7 +18,7 @@ from network_support import eventually, fetch, free_port
 import gossiplog
 from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line, line_to_value
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer
 from gossiplog.net.ground.access import Access, hash_token, make_token
 from gossiplog.net.ground.admission import HubLimits
@@ -49,7 +49,7 @@ async def open_theirs(node: Reference, log: str, number: int, **options: Any) ->
 
 
 async def append_theirs(node: Reference, log: str, payloads: list[Any]) -> None:
-    await node.ask("append", log=log, payloads=[pcf_encode.encode(payload).hex() for payload in payloads])
+    await node.ask("append", log=log, payloads=[pcf.encode(payload).hex() for payload in payloads])
 
 
 async def converge(ours: GossipLog, node: Reference, *names: str, count: int) -> None:

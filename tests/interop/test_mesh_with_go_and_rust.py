@@ -15,7 +15,7 @@ from native_support import build_go, build_rust
 
 import gossiplog
 from gossiplog import Ed25519Signer, Entry, GossipLog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import Mesh, MeshConfig, open_mesh
 from gossiplog.pubsub.actions import SendRpc
@@ -121,7 +121,7 @@ def event(entry: Entry) -> bytes:
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 async def test_application_that_starts_pubsub_after_connecting_takes_part(program: str, direction: str) -> None:
-    entries = chain([pcf_encode.encode("x" * 56_000), b"\x01"])
+    entries = chain([pcf.encode("x" * 56_000), b"\x01"])
     async with our_peer() as (log, mesh), run_program(program) as theirs:
         peer = await join(mesh, theirs, direction)
         first = await log.append({"from": "here"})

@@ -23,7 +23,7 @@ from mesh_support import a_host, free_place
 from served_process import Served, relayed, serving
 
 from gossiplog.cli.app import root
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.codec.framing import encode_frame
 from gossiplog.entry import Ed25519Signer, sign_entry
 from gossiplog.entry.message import Entry
@@ -188,7 +188,7 @@ async def until(holds: Callable[[], Any]) -> None:
 
 
 def entry(payload: Any, *parents: bytes) -> Entry:
-    return sign_entry(SIGNER, TOPIC, next_clock(parents), list(parents), pcf_encode.encode(payload))
+    return sign_entry(SIGNER, TOPIC, next_clock(parents), list(parents), pcf.encode(payload))
 
 
 def poisoned(payload: Any) -> tuple[bytes, bytes]:

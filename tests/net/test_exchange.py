@@ -12,7 +12,7 @@ import trio
 from network_support import PATIENCE_S, TOPIC, memory_log
 
 import gossiplog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry.signing import sign_entry
 from gossiplog.errors import CannotConnect, RemoteProtocolError
@@ -77,7 +77,7 @@ async def test_a_hub_is_not_asked_again_for_the_heads_that_it_has(monkeypatch: p
 
     monkeypatch.setattr(exchange_module._Session, "ask", noted)
     monkeypatch.setattr(pull_session, "sketch_in_time", no_sketch)
-    heads = [sign_entry(gossiplog.Ed25519Signer.generate(), TOPIC, 1, [], pcf_encode.encode(number)) for number in range(600)]
+    heads = [sign_entry(gossiplog.Ed25519Signer.generate(), TOPIC, 1, [], pcf.encode(number)) for number in range(600)]
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await ours.insert_many([entry.value for entry in heads])
         done = await swap(ours, hub.urls[0])

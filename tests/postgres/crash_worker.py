@@ -13,7 +13,7 @@ from random import Random
 import trio
 
 import gossiplog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer, Entry, next_clock, sign_entry
 from gossiplog.errors import StoreError
 
@@ -52,7 +52,7 @@ async def load(url: str, name: str, random: Random) -> None:
         batch = []
         for _ in range(random.randint(1, 40)):
             parents = sorted({entry.key for entry in random.sample(chain[-5:], min(len(chain[-5:]), random.randint(0, 2)))})
-            batch.append(sign_entry(stranger, TOPIC, next_clock(parents), parents, pcf_encode.encode(payload())))
+            batch.append(sign_entry(stranger, TOPIC, next_clock(parents), parents, pcf.encode(payload())))
             chain.append(batch[-1])
         verdicts = await log.insert_many([entry.value for entry in batch])
         acknowledge([verdict.entry for verdict in verdicts if verdict.accepted])

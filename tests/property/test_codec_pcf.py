@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from multiformats import CID
 
 from gossiplog.codec import dag_json, pcf
+from gossiplog.codec.cid import UnknownLink
 from gossiplog.codec.javascript import float_text
-from gossiplog.codec.link import UnknownLink
 from gossiplog.errors import DecodeError, EncodeError
 
 CIDS = [

@@ -15,10 +15,10 @@ from broadcast_support import TOPIC, Harness, insert_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossiplog.archive.foreign import describe_foreign
+from gossiplog.archive.car import describe_foreign
 from gossiplog.broadcast import PeerKind
 from gossiplog.codec import pcf_encode
-from gossiplog.codec.link import link_from_bytes
+from gossiplog.codec.cid import link_from_bytes
 from gossiplog.entry import Ed25519Signer, Entry
 from gossiplog.entry import schemes as schemes_module
 from gossiplog.entry.ed25519 import verify_signed

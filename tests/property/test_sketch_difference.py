@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossiplog.sketch import SYMBOLS_MAX, Contradiction, Decoder, Sketch
-from gossiplog.sketch.sketch import element_of, indices_of
+from gossiplog.sketch import SYMBOLS_MAX, Contradiction, Decoder, Sketch, element_of, indices_of
 
 
 def sketch_of(keys):

@@ -33,7 +33,7 @@ from gossiplog.pubsub.seen import Seen
 from gossiplog.reconcile import client as client_module
 from gossiplog.reconcile import server as server_module
 from gossiplog.replica import applications as applications_module
-from gossiplog.sketch.sketch import Sketch
+from gossiplog.sketch import Sketch
 from gossiplog.sync import schedule as schedule_module
 from gossiplog.sync.schedule import SessionSlots
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gossiplog.sim.routing.run import RunResult, run_scenario
-from gossiplog.sim.scenario import Attack
-from gossiplog.sim.scenario_file import load_scenario
+from gossiplog.sim.measure.metrics import RunResult
+from gossiplog.sim.routing.run import run_scenario
+from gossiplog.sim.scenario import Attack, load_scenario
 
 ATTACKS = ("sybil", "eclipse", "cold-boot", "covert-flash", "degradation")
 

@@ -4,7 +4,7 @@ import pytest
 
 from gossiplog.broadcast import Answered, Ask, InsertEntry, PeerKind
 from gossiplog.broadcast.intake import _check_key
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.log.commit import AppendPayloads, commit
 from gossiplog.log.requests import ReadCount
@@ -19,8 +19,8 @@ from gossiplog.sim.check.byzantine import Byzantine, Vice
 from gossiplog.sim.check.disk import Crash, Disk
 from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.log_on_disk import TOPIC, Validator
+from gossiplog.sim.check.plan import ReplicaSpec
 from gossiplog.sim.check.replica import Replica
-from gossiplog.sim.check.replica_spec import ReplicaSpec
 from gossiplog.sim.check.world import LinkFaults, World
 from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync.wire import decode_event
@@ -38,7 +38,7 @@ def write_entries(disk: Disk, state: MemoryState, count: int, *, synced: int) ->
                 return None
             return state.answer(request)
 
-        run_plan(commit([AppendPayloads([pcf_encode.encode(number)], SIGNER)], topic=TOPIC, now=0.0), answer)
+        run_plan(commit([AppendPayloads([pcf.encode(number)], SIGNER)], topic=TOPIC, now=0.0), answer)
         disk.begin(writes)
         for request in writes:
             state.write(request)
@@ -208,7 +208,7 @@ def test_router_keeps_its_limits_and_its_peers_under_spam_and_echoes(make_router
         world.link(replicas[a], replicas[b], (PeerKind.MESH, PeerKind.MESH))
     for second in range(1, 12):
         world.run(float(second))
-        replicas[second % 2].append([pcf_encode.encode(second)])
+        replicas[second % 2].append([pcf.encode(second)])
         watch.sample()
         watch.check_limits(replicas[second % 2])
     world.run(14.0)
@@ -225,7 +225,7 @@ def test_what_is_said_in_the_turn_that_bans_a_peer_goes_nowhere_and_is_no_failur
     world.run(5.0)
     wire = honest.wires[evil.id]
     for number in range(30):
-        honest.append([pcf_encode.encode(number)])
+        honest.append([pcf.encode(number)])
         world.run(world.now + 0.02)
         if evil.id in honest.wires:
             honest.on_rpc(wire, Rpc(overlay=(TreePrune(TOPIC),)))  # what was appended is to be announced to it, once it is made eager
@@ -295,7 +295,7 @@ def test_liar_is_found_out_by_an_honest_replica():
     honest.start()
     liar.start()
     for number in range(20):
-        liar.append([pcf_encode.encode(number * 20 + index) for index in range(20)])
+        liar.append([pcf.encode(number * 20 + index) for index in range(20)])
     world.run(1.0)
     world.link(honest, liar, (PeerKind.MESH, PeerKind.MESH))
     world.run(5.0)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gossiplog.broadcast import PeerKind
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.pubsub.params import FloodsubParams
 from gossiplog.pubsub.routers.floodsub import Floodsub
 from gossiplog.sim.check.disk import Trouble
 from gossiplog.sim.check.invariants import Invariants, Violation
 from gossiplog.sim.check.law import Role, role_of
 from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.plan import ReplicaSpec
 from gossiplog.sim.check.replica import Replica
-from gossiplog.sim.check.replica_spec import ReplicaSpec
 from gossiplog.sim.check.world import LinkFaults, World
 
 
@@ -41,7 +41,7 @@ class Network:
             self.watch.sample()
 
     def append(self, replica: Replica, payload: object) -> None:
-        replica.append([pcf_encode.encode(payload)])
+        replica.append([pcf.encode(payload)])
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -73,7 +73,7 @@ def test_late_disk_answers_late() -> None:
 
 def test_application_catches_up_with_other_processes_within_a_commit() -> None:
     network = Network(is_shared=True)
-    network.first.append_elsewhere([pcf_encode.encode(payload) for payload in ("a", "b")])
+    network.first.append_elsewhere([pcf.encode(payload) for payload in ("a", "b")])
     network.run(2)
     assert network.counts == (2, 2)
     assert network.first.log.is_behind and network.first.log.state.rows == []
@@ -89,7 +89,7 @@ def test_other_process_waits_for_a_transaction() -> None:
     network.append(network.first, "ours")
     network.world.run(network.world.now)  # its transaction begins when others have had their turn
     assert not network.first.log.is_idle
-    network.first.append_elsewhere([pcf_encode.encode("theirs")])
+    network.first.append_elsewhere([pcf.encode("theirs")])
     assert network.counts == (0, 0)
     network.run(2)
     assert network.counts == (2, 2)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gossiplog.broadcast import PeerKind
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.glass import Fact, Ring, Witness, entry_way
 from gossiplog.glass.fact import KINDS, WAYS
 from gossiplog.pubsub.params import EpisubParams, GossipsubParams
@@ -15,8 +15,8 @@ from gossiplog.pubsub.routers.episub import Episub
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.plan import ReplicaSpec
 from gossiplog.sim.check.replica import Replica
-from gossiplog.sim.check.replica_spec import ReplicaSpec
 from gossiplog.sim.check.world import LinkFaults, World
 
 
@@ -46,7 +46,7 @@ def test_facts_of_simulated_replicas_tell_each_entrys_way(router, make) -> None:
         world.link(left, right, (PeerKind.MESH, PeerKind.MESH))
     world.run(15.0)
     for number in range(5):
-        replicas[0].append([pcf_encode.encode(number)])
+        replicas[0].append([pcf.encode(number)])
         world.run(world.now + 2)
     world.run(world.now + 20)
     facts = ring.facts()

@@ -8,18 +8,18 @@ from itertools import pairwise
 import pytest
 
 from gossiplog.broadcast import PeerKind
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.log.applying import read_set_aside
 from gossiplog.plan import run_plan
 from gossiplog.pubsub.params import GossipsubParams
 from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.sim.check.byzantine import Stranger
 from gossiplog.sim.check.disk import Crash
 from gossiplog.sim.check.invariants import Invariants, Violation
 from gossiplog.sim.check.law import Role, role_of
 from gossiplog.sim.check.log_on_disk import Validator
+from gossiplog.sim.check.plan import ReplicaSpec
 from gossiplog.sim.check.replica import Replica
-from gossiplog.sim.check.replica_spec import ReplicaSpec
-from gossiplog.sim.check.stranger import Stranger
 from gossiplog.sim.check.tables import WriteRow
 from gossiplog.sim.check.world import LinkFaults, World
 
@@ -51,7 +51,7 @@ class Network:
         self.world.run(5.0)
 
     def append(self, role: Role, payload: object) -> None:
-        self.by_role[role].append([pcf_encode.encode(payload)])
+        self.by_role[role].append([pcf.encode(payload)])
         self.world.run(self.world.now + 3.0)
 
     def aside(self, role: Role) -> int:

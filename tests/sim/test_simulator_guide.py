@@ -10,9 +10,8 @@ from click.testing import CliRunner
 
 from gossiplog.cli.app import root
 from gossiplog.glass.fact import TRACE_SCHEMA
-from gossiplog.sim.measure.sweep import load_sweep
-from gossiplog.sim.scenario import FAULTS, Attack, LatencySpec, LinkSpec, PublishSpec, Scenario, TopologySpec
-from gossiplog.sim.scenario_file import parse_scenario
+from gossiplog.sim.routing.sweep import load_sweep
+from gossiplog.sim.scenario import FAULTS, Attack, LatencySpec, LinkSpec, PublishSpec, Scenario, TopologySpec, parse_scenario
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))

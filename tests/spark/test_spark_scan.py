@@ -12,7 +12,7 @@ from spark_support import Foreign, Log, write_car
 from gossiplog.archive import entry_to_line
 from gossiplog.arrow.columns import COLUMNS, Page, SourceRow, paged, to_batches
 from gossiplog.arrow.payload import flat_items, joined, payload_text
-from gossiplog.codec import dag_json, pcf_encode
+from gossiplog.codec import dag_json, pcf
 from gossiplog.entry import Entry, encode_id
 from gossiplog.entry.envelope import parse_envelope, skim
 from gossiplog.errors import DecodeError, LocalProtocolError
@@ -229,7 +229,7 @@ def test_payloads_come_out_as_dag_json_writes_them() -> None:
     payloads += [b"\0", {"x": [b"1"]}, [[["deep"]]], 2**64 - 1, -(2**64), {"/": 5}, "/", None]
     assert vectors
     for payload in payloads:
-        data = pcf_encode.encode(payload)
+        data = pcf.encode(payload)
         assert payload_text(b"head" + data, 4) == dag_json.encode(payload).decode(), payload
 
 
@@ -244,7 +244,7 @@ def test_ids_and_clocks_of_what_is_no_key_are_null() -> None:
 
 def test_usual_payloads_take_the_short_way_and_give_what_the_long_one_gives() -> None:
     usual = {"b": "x" * 30, "aa": 'say "so"\n\x7f', "t": 24, "x": True, "z": None, "long": "y" * 300}
-    data = pcf_encode.encode(usual)
+    data = pcf.encode(usual)
     items = flat_items(data, 0)
     assert items is not None
     assert joined(items) == dag_json.encode(usual).decode()
@@ -260,7 +260,7 @@ def test_usual_payloads_take_the_short_way_and_give_what_the_long_one_gives() ->
         b"\xa1",
     ]
     assert [flat_items(each, 0) for each in broken] == [None] * len(broken)
-    assert [flat_items(pcf_encode.encode(each), 0) for each in ([], "text", {"a": []}, {"a": 0.5}, {"a": b""}, {"a": "é"})] == [None] * 6
+    assert [flat_items(pcf.encode(each), 0) for each in ([], "text", {"a": []}, {"a": 0.5}, {"a": b""}, {"a": "é"})] == [None] * 6
 
 
 def test_author_and_payload_are_found_without_a_proof(whole: Log, skewed: Log) -> None:

@@ -11,10 +11,11 @@ import trio
 from glass_support import seen_log
 from network_support import eventually, until_equal
 
-from gossiplog.sim.measure.sweep import load_sweep, run_sweep
+from gossiplog.sim.measure.metrics import RunResult
 from gossiplog.sim.measure.trace import open_sink
-from gossiplog.sim.routing.run import RunResult, run_scenario
-from gossiplog.sim.scenario_file import load_scenario, set_key
+from gossiplog.sim.routing.run import run_scenario
+from gossiplog.sim.routing.sweep import load_sweep, run_sweep
+from gossiplog.sim.scenario import load_scenario, set_key
 from gossiplog.spark.tables.sweep import FIGURES, pareto, plot_pareto, sweep
 from gossiplog.spark.tables.traces import by_message, by_run, latencies, plot_latencies, quarantined, read_traces, summed_up
 

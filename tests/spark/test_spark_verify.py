@@ -15,7 +15,7 @@ from spark_support import Foreign, Log
 import gossiplog
 from gossiplog.archive import entry_to_line
 from gossiplog.cli.log.verify import Pool, verify_log
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import decode_id, sign_entry
 from gossiplog.entry.schemes import DEFAULT_SCHEMES, accept_schemes
 from gossiplog.ethereum import Eip712Signer, Wallet
@@ -140,7 +140,7 @@ def test_parents_are_only_looked_for_if_a_task_has_not_seen_them(spark: Any, who
 
 def test_schemes_that_this_process_accepts_are_those_of_the_tasks(spark: Any, tmp_path: Path) -> None:
     values = [
-        sign_entry(signer, "test.example.com", 1, [], pcf_encode.encode({"type": "action", **FIELDS}))
+        sign_entry(signer, "test.example.com", 1, [], pcf.encode({"type": "action", **FIELDS}))
         for signer in (Eip712Signer(KEY), SIGNERS[0])
     ]
     path = tmp_path / "both.jsonl"

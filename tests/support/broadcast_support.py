@@ -20,7 +20,7 @@ from gossiplog.broadcast import (
 )
 from gossiplog.broadcast.events import Appended, Inserted
 from gossiplog.broadcast.spreading import Spreading
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.entry.validation import Verdict, validate
@@ -69,7 +69,7 @@ class Log:
         return result
 
     def append(self, payload: Any, signer: Ed25519Signer = ALICE) -> Entry:
-        work = AppendPayloads([pcf_encode.encode(payload)], signer)
+        work = AppendPayloads([pcf.encode(payload)], signer)
         return self.run(commit([work], topic=TOPIC, now=0.0)).entries[0][1]
 
     def insert(self, entry: Entry) -> Verdict:

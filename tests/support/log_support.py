@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import gossiplog
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Ed25519Signer, Entry, decode_id, next_clock, sign_entry
 from gossiplog.entry.envelope import build_value, signed_bytes
 from gossiplog.gossip_log import GossipLog
@@ -21,12 +21,12 @@ FILES = ("", "-wal", "-shm", "-lock", "-journal")
 def make(payload: Any, parents: Iterable[Entry] = (), signer: Ed25519Signer = SIGNERS[0], topic: str = TOPIC) -> Entry:
     """An entry with these parents."""
     keys = [parent.key for parent in parents]
-    return sign_entry(signer, topic, next_clock(keys), keys, pcf_encode.encode(payload))
+    return sign_entry(signer, topic, next_clock(keys), keys, pcf.encode(payload))
 
 
 def unordered(payload: Any, parents: Iterable[Entry]) -> Entry:
     """An entry with these parents in this order, duplicates included, as no append makes it and logs of before may hold it."""
-    keys, encoded, signer = [parent.key for parent in parents], pcf_encode.encode(payload), SIGNERS[0]
+    keys, encoded, signer = [parent.key for parent in parents], pcf.encode(payload), SIGNERS[0]
     signature = signer.sign(signed_bytes(signer.codec, TOPIC, next_clock(keys), keys, encoded))
     return Entry.decode(build_value(signer.codec, signer.did, signature, TOPIC, next_clock(keys), keys, encoded))
 

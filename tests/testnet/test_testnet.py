@@ -18,8 +18,20 @@ import trio
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.net.hub.server import listen
-from gossiplog.sim.scenario import CastSpec, Churn, Kill, LatencySpec, Liar, LinkSpec, Scenario, ScenarioError, Slow, TopologySpec
-from gossiplog.sim.scenario_file import load_scenario, parse_scenario
+from gossiplog.sim.scenario import (
+    CastSpec,
+    Churn,
+    Kill,
+    LatencySpec,
+    Liar,
+    LinkSpec,
+    Scenario,
+    ScenarioError,
+    Slow,
+    TopologySpec,
+    load_scenario,
+    parse_scenario,
+)
 from gossiplog.testnet import Testnet as Network
 from gossiplog.testnet import open_testnet
 from gossiplog.testnet.asking import Refused, ask, ask_json

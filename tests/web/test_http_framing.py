@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from network_support import PATIENCE_S, fetch, memory_log, open_stream, signer
 
 from gossiplog.archive import entry_to_line
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.hub.server import Hub
@@ -87,7 +87,7 @@ async def answers(hub: Hub, request: bytes) -> list[int]:
 @pytest.mark.parametrize("form", REFUSED)
 async def test_what_can_be_read_in_two_ways_gets_one_answer_and_the_connection_closes(form: str) -> None:
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
-        entry = sign_entry(signer(2), log.topic, 1, [], pcf_encode.encode("honest"))
+        entry = sign_entry(signer(2), log.topic, 1, [], pcf.encode("honest"))
         found = await answers(hub, REFUSED[form] + AFTER)
         assert len(found) == 1
         assert 400 <= found[0] < 600

@@ -15,7 +15,7 @@ from network_support import TOPIC, fetch, memory_log, signer, until_has
 import gossiplog
 from gossiplog import Entry, GossipLog
 from gossiplog.archive import entry_to_line, line_to_value
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry
 from gossiplog.entry.message_id import encode_id
 from gossiplog.net.hub.server import Hub, listen
@@ -35,7 +35,7 @@ async def served(count: int = 0) -> AsyncIterator[tuple[Hub, GossipLog, list[Ent
 
 def cbor_body(entry: Entry) -> bytes:
     message, signature = entry.message, entry.signature
-    return pcf_encode.encode(
+    return pcf.encode(
         {
             "message": {"topic": message.topic, "clock": message.clock, "parents": list(message.parents), "payload": message.payload},
             "signature": {"codec": signature.codec, "publicKey": signature.public_key, "signature": signature.signature},
@@ -201,7 +201,7 @@ async def test_posted_entry_is_created_once_and_answered_alike_again() -> None:
 
 def sign(number: int, payload: object, *parents: Entry, topic: str = TOPIC) -> Entry:
     keys = [parent.key for parent in parents]
-    return sign_entry(signer(number), topic, 1 + max((p.clock for p in parents), default=0), keys, pcf_encode.encode(payload))
+    return sign_entry(signer(number), topic, 1 + max((p.clock for p in parents), default=0), keys, pcf.encode(payload))
 
 
 async def test_posts_that_no_replica_accepts_are_400_with_the_rule() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...archive.foreign import add_foreign
+from ...archive.car import add_foreign
 from ...errors import DecodeError, NotFound
 from ..entries import ENTRY_COLUMNS, ID_CHARACTERS, add_entry, entry_cells, payload_text
 from ..exits import ExitCode

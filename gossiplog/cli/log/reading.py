@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...archive import entry_to_line
-from ...archive.foreign import add_foreign
+from ...archive.car import add_foreign
 from ...errors import DamagedLog, DecodeError
 from ..entries import ENTRY_COLUMNS, add_entry, payload_text
 from ..options import id_argument, log_argument, output_options

@@ -326,7 +326,7 @@ def verify_items(items: Iterable[Item], topic: str | None) -> list[Finding]:
 
 
 def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[Finding]:
-    from ...archive.foreign import add_foreign
+    from ...archive.car import add_foreign
     from ...entry import encode_id
     from ...entry.validation import judge
 

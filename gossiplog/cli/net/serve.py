@@ -86,10 +86,10 @@ def glass_options(command: Callable[..., R]) -> Callable[..., R]:
             "key_name",
             metavar="NAME",
             shell_complete=complete_key,
-            help="The key of the keyring that signs what the page appends, and by whose did hubs of --connect let us in.",
+            help="The keyring's key: signs the page's appends, and lets us in at hubs of --connect that know its did.",
         ),
         click.option("--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
-        click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Write all that happens to it, as JSON lines."),
+        click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Append all facts to this file, as JSON lines."),
     )
     decorated: Callable[..., R] = run
     for option in reversed(options):
@@ -120,14 +120,14 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
     options = (
         click.option("--p2p", metavar="MULTIADDR", multiple=True, help="Be a peer among servers, and listen here; repeatable."),
         click.option("--bootstrap", metavar="MULTIADDR", multiple=True, help="A peer to find the others through; repeatable."),
-        click.option("--announce", metavar="MULTIADDR", multiple=True, help="Tell peers this address, not our own; repeatable."),
+        click.option("--announce", metavar="MULTIADDR", multiple=True, help="Announce this address instead of our own; repeatable."),
         click.option("--peer-key", type=click.Path(dir_okay=False), help="Our key among peers; made if missing.  [default: LOG.peer.pem]"),
         click.option("--router", type=click.Choice(tuple(MESH_PARAMS)), default="gossipsub", show_default=True, help="How entries spread."),
         click.option("--peers", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Connections to keep."),
         click.option(
             "--mesh-params",
             type=click.Path(dir_okay=False),
-            help="TOML with the router's parameters that are to differ from the defaults, those of peer scores among them.",
+            help="TOML with the router's parameters that differ from the defaults, peer scores included.",
         ),
         click.option(
             "--dial-from", metavar="ADDRESS", callback=check_address, help="Dial peers and hubs from this address of the machine."

@@ -46,8 +46,7 @@ class _Wanted:
 
     def scenario(self) -> Scenario:
         """The scenario that is to be run: a script's, or a plain one, with what the command line says in it."""
-        from ...sim.scenario import CastSpec, LatencySpec, Scenario, TopologySpec
-        from ...sim.scenario_file import load_scenario
+        from ...sim.scenario import CastSpec, LatencySpec, Scenario, TopologySpec, load_scenario
         from ...testnet.script import check_scenario
 
         if self.script is None:

@@ -1,4 +1,7 @@
-"""Replicas that do not follow the protocol: they speak it well enough to be heard, and use it against the others."""
+"""Replicas that do not follow the protocol: they speak it well enough to be heard, and use it against the others.
+
+A stranger follows it, but does not have the log's access rule: what others refuse it stores, builds on and passes on.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,37 @@ from hashlib import sha256
 from typing import Any
 
 from ...broadcast import Action, InsertEntry, PeerKind
-from ...codec import pcf_encode
+from ...codec import pcf
 from ...codec.framing import FrameDecoder, encode_frame
 from ...entry.envelope import build_value, signed_bytes
 from ...entry.message import Entry
-from ...entry.message_id import message_key
+from ...entry.message_id import KEY_BYTES, encode_id, message_key
 from ...entry.rules import next_clock
 from ...entry.signing import Ed25519Signer, sign_entry
 from ...limits import TokenBucket
 from ...log.requests import ReadHeads
 from ...plan import Request
-from ...pubsub.rpc import Control, Message, Prune, Rpc
+from ...pubsub.rpc import (
+    Control,
+    ForwardJoin,
+    GetNodes,
+    IHave,
+    Leaving,
+    Message,
+    Neighbor,
+    NeighborKind,
+    Nodes,
+    OverlayMessage,
+    PeerRecord,
+    Prune,
+    Rpc,
+    Shuffle,
+    Subscription,
+    TreeGraft,
+    TreeIHave,
+    TreePrune,
+    WalkJoin,
+)
 from ...pubsub.types import MessageId, PeerId, Topic
 from ...store.memory.state import MemoryState
 from ...sync.rpc import AbortResponse, ChildrenResponse, Insert, Response, RootResponse, Update, ValuesResponse
@@ -33,10 +56,9 @@ from .log_on_disk import TOPIC
 from .observer import Stream
 from .replica import Replica
 from .sessions import END, Server, SimulatedSession
-from .spam import spam
 from .world import Wire
 
-__all__ = ["Byzantine", "Vice"]
+__all__ = ["Byzantine", "Stranger", "Vice", "append_answer", "spam"]
 
 PERIOD_S = 0.7
 REPLAYS_MAX = 50
@@ -192,7 +214,7 @@ class Byzantine(Replica):
         """Make a genuine entry and keep it to itself."""
         if parents is None:
             parents = self.state.answer(ReadHeads(8))
-        entry = sign_entry(self.signer, TOPIC, next_clock(parents), parents, pcf_encode.encode(payload))
+        entry = sign_entry(self.signer, TOPIC, next_clock(parents), parents, pcf.encode(payload))
         self._observer.on_signed(self, [entry])
         return entry
 
@@ -200,7 +222,7 @@ class Byzantine(Replica):
         """Make an insert that breaks one rule."""
         evil = self._evil
         parents: list[bytes] = self.state.answer(ReadHeads(3))
-        clock, payload = next_clock(parents), pcf_encode.encode(evil.randbytes(6))
+        clock, payload = next_clock(parents), pcf.encode(evil.randbytes(6))
         flavour = evil.randrange(7)
         codec, topic, key = "dag-cbor", TOPIC, None
         if flavour == 0:
@@ -337,3 +359,121 @@ class _Doctored:
         if isinstance(request, ReadRoot | ReadNodes | ReadRuns):
             return self._tree.answer(request)
         return self._answers.answer(request)
+
+
+WRITE_PERIOD_S = 0.8
+ANSWERS_SHARE = 0.7
+
+
+class Stranger(Replica):
+    """Nobody may blame it, for it cannot know better. Its first entries follow the rule, as it happens.
+
+    Attributes:
+        until_s: When it writes its last entry.
+    """
+
+    until_s = 0.0
+
+    def start(self) -> None:
+        """Start, and begin to write."""
+        super().start()
+        self._whim = random.Random(f"stranger {self._seed} {self.spec.number}")
+        self._lawful_s = self.until_s * (0.2 + 0.6 * self._whim.random())
+        self.world.after(WRITE_PERIOD_S, self._write)
+
+    def _write(self) -> None:
+        if self.world.now > self.until_s:
+            return
+        self.world.after(WRITE_PERIOD_S * (0.5 + self._whim.random()), self._write)
+        if self.world.now < self._lawful_s:
+            append_answer(self, self._whim)
+        elif self._whim.random() < ANSWERS_SHARE:
+            self._append_unheard()
+        else:
+            self._refer_ahead()
+
+    def _append_unheard(self) -> None:
+        """Refer to what does not exist."""
+        self.append([pcf.encode({"re": encode_id(b"\1" + self._whim.randbytes(KEY_BYTES - 1))})])
+
+    def _refer_ahead(self) -> None:
+        """Refer to what all others have, and what is not in the entry's own past."""
+        keys = sorted(Entry.stored(value).key for value in self.state.values)
+        if len(keys) < 2:
+            return
+        low, high = sorted(self._whim.sample(range(len(keys)), 2))
+        payload = pcf.encode({"re": encode_id(keys[high])})
+        entry = sign_entry(self.signer, TOPIC, next_clock([keys[low]]), [keys[low]], payload)
+        self._observer.on_signed(self, [entry])
+        self.log.insert([entry], lambda _: None)
+
+
+def append_answer(writer: Replica, rng: random.Random, *, is_poison: bool = False) -> None:
+    """Append an entry that refers to one of the log's, which is in its past as long as the log has few heads."""
+    values: Sequence[bytes] = writer.state.values
+    payload: dict[str, bool | str] = {"poison": True} if is_poison else {}
+    if values:
+        payload["re"] = Entry.stored(rng.choice(values)).id
+    if writer.is_up:
+        writer.append([pcf.encode(payload)])
+
+
+IDS_MAX = 60
+GHOSTS = 8
+
+
+def spam(rng: random.Random, topic: Topic, peers: Sequence[PeerId], heard: Sequence[MessageId], *, has_overlay: bool) -> Rpc:
+    """Make one RPC of spam: well-formed, of no use, and made to fill memory, waste time, or turn a router against others.
+
+    Args:
+        rng: Chooses what kind of spam it is.
+        topic: The log's.
+        peers: Real ones, to be spoken ill of.
+        heard: Real messages.
+        has_overlay: The receiver understands episub's messages.
+    """
+    ghosts = [PeerId(f"ghost {rng.randrange(10**6)}") for _ in range(GHOSTS)]
+    ids = tuple(MessageId(rng.randbytes(32)) for _ in range(rng.randint(1, IDS_MAX)))
+    real = tuple(rng.choices(heard, k=min(IDS_MAX, len(heard)))) if heard else ()
+    if has_overlay:
+        return Rpc(overlay=tuple(_overlay(rng, topic, ghosts, peers, ids, real) for _ in range(rng.randint(1, 6))))
+    prune = Prune(topic, tuple(PeerRecord(ghost) for ghost in ghosts), rng.choice((None, 0, 1, 60, 10**6)))
+    match rng.randrange(6):
+        case 0:
+            control = Control(graft=(topic,) * 5)
+        case 1:
+            control = Control(prune=(prune,) * 5)
+        case 2:
+            control = Control(ihave=(IHave(topic, ids),))
+        case 3:
+            control = Control(iwant=real + ids)
+        case 4:
+            control = Control(idontwant=real + ids)
+        case _:
+            others = [Subscription(Topic(ghost), True) for ghost in ghosts]
+            return Rpc(subscriptions=(*others, Subscription(topic, False), Subscription(topic, True)))
+    return Rpc(control=control)
+
+
+def _overlay(
+    rng: random.Random,
+    topic: Topic,
+    ghosts: Sequence[PeerId],
+    peers: Sequence[PeerId],
+    ids: tuple[MessageId, ...],
+    real: tuple[MessageId, ...],
+) -> OverlayMessage:
+    ghost, victim = rng.choice(ghosts), rng.choice(peers)
+    said: tuple[OverlayMessage, ...] = (
+        WalkJoin(topic, ghost, rng.randrange(300)),
+        ForwardJoin(topic, ghost, rng.randrange(300)),
+        Leaving(topic, victim, rng.randrange(300)),
+        Neighbor(topic, rng.choice(list(NeighborKind)), rng.random() < 0.5, rng.randrange(9), tuple(ghosts)),
+        Shuffle(topic, victim, tuple(ghosts), rng.randrange(300)),
+        Nodes(topic, tuple(ghosts)),
+        GetNodes(topic),
+        TreeIHave(topic, tuple((message_id, rng.randrange(256)) for message_id in ids)),
+        TreeGraft(topic, real),
+        TreePrune(topic),
+    )
+    return rng.choice(said)

@@ -17,17 +17,15 @@ from functools import partial
 from typing import Any
 
 from ...broadcast import PeerKind
-from ...codec import pcf_encode
+from ...codec import pcf
 from ...pubsub import params as pubsub_params
 from ...pubsub.registry import make_router
-from .byzantine import Byzantine, Vice
+from .byzantine import Byzantine, Stranger, Vice, append_answer
 from .disk import Crash, Trouble
 from .invariants import Invariants, Violation
 from .log_on_disk import Validator
-from .plan import draw_params, draw_plan, draw_spec
+from .plan import ReplicaSpec, draw_params, draw_plan, draw_spec
 from .replica import Replica
-from .replica_spec import ReplicaSpec
-from .stranger import Stranger, append_answer
 from .world import LinkFaults, World
 
 __all__ = ["CheckReport", "Failure", "SeedOutcome", "check_seed", "run_check"]
@@ -229,7 +227,7 @@ class _Run:
             return
         rng, world = self.rng, self.world
         for number in range(rng.randint(1, 4)):
-            payload = pcf_encode.encode({"probe": number})
+            payload = pcf.encode({"probe": number})
             world.after(PROBES_WITHIN_S * rng.random(), self._append, rng.choice(self.replicas), [payload])
         limit_s = world.now + PROBES_S
         self._run_for(PROBES_WITHIN_S)
@@ -293,7 +291,7 @@ class _Run:
         while number < plan.entries:
             count = 1 if rng.random() < 0.8 else min(rng.randint(2, 12), plan.entries - number)
             padding = "x" * (LARGE_BYTES if rng.random() < 0.1 else 0)
-            payloads = [pcf_encode.encode({"n": number + index, "padding": padding}) for index in range(count)]
+            payloads = [pcf.encode({"n": number + index, "padding": padding}) for index in range(count)]
             self.world.at(0.5 + (plan.active_s - 0.5) * rng.random(), self._append, rng.choice(writers), payloads)
             number += count
 
@@ -352,7 +350,7 @@ class _Run:
                 world.at(until_s, self._trouble, replica, Trouble())
                 for number in range(rng.randint(0, BURST_MAX)):
                     payload = {"poison" if rng.random() < POISON_SHARE else "burst": number}
-                    world.at(at_s + (until_s - at_s) * rng.choice((0.0, 0.1, 0.5)), self._append, replica, [pcf_encode.encode(payload)])
+                    world.at(at_s + (until_s - at_s) * rng.choice((0.0, 0.1, 0.5)), self._append, replica, [pcf.encode(payload)])
 
     @staticmethod
     def _trouble(replica: Replica, trouble: Trouble) -> None:
@@ -365,7 +363,7 @@ class _Run:
         rng = random.Random(f"elsewhere {self.seed}")
         for replica in rng.sample(self.replicas, rng.randint(1, len(self.replicas))):
             for _ in range(rng.randint(1, ELSEWHERE_MAX)):
-                payloads = [pcf_encode.encode({"elsewhere": rng.random()}) for _ in range(rng.randint(1, 3))]
+                payloads = [pcf.encode({"elsewhere": rng.random()}) for _ in range(rng.randint(1, 3))]
                 self.world.at(0.5 + (self.plan.active_s - 0.5) * rng.random(), replica.append_elsewhere, payloads)
 
     def _plan_wrong_sketches(self) -> None:
@@ -398,7 +396,7 @@ class _Run:
         rng, world = self.rng, self.world
         guest.start()
         for index in range(rng.randint(5, 20)):
-            guest.append([pcf_encode.encode({"guest": index * 10 + number}) for number in range(10)])
+            guest.append([pcf.encode({"guest": index * 10 + number}) for number in range(10)])
         host = rng.choice(self.replicas[: self.plan.servers])
         kinds = (PeerKind.MESH, PeerKind.MESH) if rng.random() < 0.5 else (PeerKind.HUB, PeerKind.CLIENT)
         world.after(VISIT_S, world.link, guest, host, kinds)

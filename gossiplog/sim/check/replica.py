@@ -57,7 +57,7 @@ from .disk import Crash, Disk
 from .law import RULE, make_application
 from .log_on_disk import TOPIC, LogOnDisk, Validator
 from .observer import Observer, Stream
-from .replica_spec import ReplicaSpec
+from .plan import ReplicaSpec
 from .sessions import Server
 from .syncs import Syncs
 from .world import Wire, World

@@ -48,7 +48,7 @@ from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
 from .observer import NO_TOKEN, Observer, Stream
-from .replica_spec import ReplicaSpec
+from .plan import ReplicaSpec
 from .sessions import END, Host, Server, SimulatedSession
 from .world import Inhabitant, Wire, World
 

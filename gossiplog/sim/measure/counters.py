@@ -7,8 +7,8 @@ from typing import Any
 
 from ...pubsub.rpc import Control, Message, OverlayMessage, Rpc
 from ..experiments.messages import DraftControl
-from ..routing.sizes import rpc_bytes
 from .metrics import Metrics
+from .sizes import rpc_bytes
 from .trace import Recorder
 
 __all__ = ["Counters"]

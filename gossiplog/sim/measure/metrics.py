@@ -5,7 +5,9 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-__all__ = ["Counters", "Metrics", "Summary", "percentile"]
+from ..scenario import Scenario
+
+__all__ = ["Counters", "Metrics", "RunResult", "Summary", "percentile"]
 
 HOPS_MAX = 254
 
@@ -165,6 +167,29 @@ class Metrics:
             control_bytes=self.control_bytes,
             counters=dict(sorted(counters.items())),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came out of a run.
+
+    Attributes:
+        scenario: With the router that was used.
+        seed: Of the run.
+        summary: The figures.
+        metrics: All that was counted, for plots.
+        degrees: For each honest node that is up the peers that it sends whole messages to, when the last message is published.
+        events: Events worked off.
+        until_s: Virtual seconds that were simulated; less than the scenario's end if the run was interrupted.
+    """
+
+    scenario: Scenario
+    seed: int
+    summary: Summary
+    metrics: Metrics
+    degrees: list[int]
+    events: int
+    until_s: float
 
 
 def percentile(ordered: list[float], share: float) -> float:

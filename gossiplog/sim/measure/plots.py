@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...errors import LocalProtocolError
-from ..routing.run import RunResult
+from .metrics import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from ..routing.run import RunResult, run_scenario
 from ..scenario import Attack, Scenario
+from .metrics import RunResult
 
-__all__ = ["COLUMNS", "as_row", "compare_table", "describe", "mean_rows", "run_row", "without_attack"]
+__all__ = ["COLUMNS", "as_row", "compare_table", "describe", "mean_rows", "without_attack"]
 
 COLUMNS = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
 """What is compared between routers, in order."""
@@ -57,12 +57,6 @@ def as_row(result: RunResult) -> dict[str, Any]:
     row["last_hop_mean"], row["rmr_last"], row["events"] = summary.last_hop_mean, round(summary.rmr_last, 6), result.events
     row["counters"] = summary.counters
     return row
-
-
-def run_row(task: tuple[Scenario, int]) -> dict[str, Any]:
-    """Run one scenario with one seed and give its row; a task of its own for a process pool."""
-    scenario, seed = task
-    return as_row(run_scenario(scenario, seed))
 
 
 _PICK: dict[str, Callable[[list[Any]], Any]] = {"last_hop": max, "max_s": max, "missed": sum}

@@ -7,8 +7,7 @@ from typing import assert_never
 
 from ..measure.trace import Recorder
 from ..scenario import Churn, Fault, Kill, Liar, Offline, Partition, PublishSpec, ScenarioError, Slow
-from .network import Network
-from .node import Node
+from .network import Network, Node
 from .topology import Links
 
 __all__ = ["Script"]

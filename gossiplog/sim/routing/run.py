@@ -3,47 +3,57 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from ...errors import LocalProtocolError
+from ...pubsub.params import MESH_PARAMS
 from ...pubsub.router import Router, RouterState
+from ...pubsub.tables import overlaid
+from ..experiments.registry import default_params, make_router
 from ..link import HeavyTail, Latency, Regional, Uniform
 from ..measure.counters import Counters
-from ..measure.metrics import Metrics, Summary
+from ..measure.metrics import Metrics, RunResult
+from ..measure.report import as_row
 from ..measure.trace import Recorder, Sink
 from ..scenario import LatencySpec, Scenario, ScenarioError
 from . import topology
 from .attack import Malicious, attack_links
 from .faults import Script
-from .network import TOPIC, Network
-from .node import Node
-from .routers import router_factory
+from .network import TOPIC, Network, Node
 from .topology import Links
 
-__all__ = ["Run", "RunResult", "run_scenario"]
+__all__ = ["Run", "router_factory", "run_row", "run_scenario"]
+
+Factory = Callable[[random.Random], Router]
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What came out of a run.
+def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) -> Factory:
+    """Give a function that makes one router from its generator of random numbers.
 
-    Attributes:
-        scenario: With the router that was used.
-        seed: Of the run.
-        summary: The figures.
-        metrics: All that was counted, for plots.
-        degrees: For each honest node that is up the peers that it sends whole messages to, when the last message is published.
-        events: Events worked off.
-        until_s: Virtual seconds that were simulated; less than the scenario's end if the run was interrupted.
+    Args:
+        name: One of `sim_routers`.
+        table: Parameters by their names; what is left out has the router's default, or, with `base = "mesh"`, the value that
+            `gossiplog serve` runs with.
+        is_validating: Whether messages are to be validated; overrides the table.
+
+    Raises:
+        ScenarioError: A parameter is unknown, of the wrong type, or breaks the router's own rules.
     """
-
-    scenario: Scenario
-    seed: int
-    summary: Summary
-    metrics: Metrics
-    degrees: list[int]
-    events: int
-    until_s: float
+    base = default_params(name)
+    if "base" in table:
+        table = dict(table)
+        chosen = table.pop("base")
+        if chosen != "mesh" or name not in MESH_PARAMS:
+            raise ScenarioError(f'params.{name}.base: {chosen!r}, expected "mesh", which is for {" and ".join(MESH_PARAMS)}')
+        base = MESH_PARAMS[name]
+    try:
+        params = overlaid(base, {**table, "is_validating": is_validating}, f"params.{name}")
+    except LocalProtocolError as error:
+        raise ScenarioError(str(error)) from error
+    return partial(make_router, name, params)
 
 
 class Run:
@@ -140,6 +150,12 @@ def run_scenario(
     run = Run(replace(scenario, router=router) if router else scenario, seed, sinks)
     run.work(progress)
     return run.result()
+
+
+def run_row(task: tuple[Scenario, int]) -> dict[str, Any]:
+    """Run one scenario with one seed and give its row; a task of its own for a process pool."""
+    scenario, seed = task
+    return as_row(run_scenario(scenario, seed))
 
 
 def make_latency(spec: LatencySpec, seed: int) -> Latency:

@@ -42,7 +42,7 @@ def traces_job(job: Job, location: str, *, plots: bool = True) -> Report:
 
 def sweep_job(job: Job, grid: str, *, x: str = "p99_s", y: str = "rmr", tasks: int | None = None, plots: bool = True) -> Report:
     """Run a grid; tables `results` and `quarantine`, and the figure `pareto.png`."""
-    from ...sim.measure.sweep import load_sweep
+    from ...sim.routing.sweep import load_sweep
 
     points = load_sweep(Path(grid))
     with job.publishing("sweep", grid) as (report, draft):

@@ -20,9 +20,8 @@ from ...archive import (
     read_car,
     read_car_header,
 )
-from ...archive.records import read_lines
+from ...archive.records import read_hex_values, read_lines
 from ...archive.source import EXPANDED_BYTES_MAX, sniff
-from ...archive.values import read_hex_values
 from ...arrow.columns import Page, SourceRow, paged
 from ...entry.envelope import parse_envelope
 from ...entry.message_id import decode_id, message_key

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from ...arrow.columns import BATCH_ROWS, ids_of
 from ...arrow.payload import flat_items, joined, value_text
 from ...codec import dag_json, pcf
-from ...codec.link import UnknownLink
+from ...codec.cid import UnknownLink
 from ...entry.envelope import parse_envelope, skim
 from ...entry.message_id import decode_id, encode_id, message_key
 from ...entry.rules import VALUE_BYTES_LIMIT

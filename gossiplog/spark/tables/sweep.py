@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from ...sim.measure.plots import pyplot
-from ...sim.measure.report import COLUMNS, run_row
-from ...sim.measure.sweep import Sweep
+from ...sim.measure.report import COLUMNS
+from ...sim.routing.run import run_row
+from ...sim.routing.sweep import Sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,7 @@ def sweep(spark: SparkSession, points: Sweep, *, tasks: int | None = None) -> Da
 
     Args:
         spark: The session.
-        points: The grid; see `gossiplog.sim.measure.sweep.load_sweep`. A scenario that reads files needs them on every executor.
+        points: The grid; see `gossiplog.sim.routing.sweep.load_sweep`. A scenario that reads files needs them on every executor.
         tasks: How many tasks at most; one for each run otherwise, up to 10,000.
 
     Returns:

@@ -7,7 +7,7 @@ import pytest
 from log_support import make
 from multiformats import CID
 
-from gossiplog.archive.foreign import describe_foreign
+from gossiplog.archive.car import describe_foreign
 
 LINK = CID.decode("bafyreigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi")
 

@@ -4,7 +4,7 @@ from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, chain, forged, inse
 from gossiplog.broadcast import Disconnected, InsertEntry, PeerKind
 from gossiplog.broadcast.events import Appended, Inserted
 from gossiplog.broadcast.orphans import ORPHANS_BYTES_MAX, ORPHANS_MAX, PEER_BYTES_MAX, PEER_ORPHANS_MAX
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry.message import Entry
 from gossiplog.entry.signing import sign_entry
 from gossiplog.entry.validation import Outcome, Verdict
@@ -34,7 +34,7 @@ def held(node: Harness) -> int:
 
 
 def orphan(name: object, clock: int = 2, *, parents: tuple[bytes, ...] = (b"\1" + bytes(19),), filler: int = 0) -> Entry:
-    return sign_entry(BOB, TOPIC, clock, list(parents), pcf_encode.encode([name, bytes(filler)]))
+    return sign_entry(BOB, TOPIC, clock, list(parents), pcf.encode([name, bytes(filler)]))
 
 
 def test_child_published_before_its_parent_is_taken_and_forwarded_when_that_comes():

@@ -5,7 +5,7 @@ from gossiplog.broadcast import Ban, Connected, Disconnected, PeerKind, PushRece
 from gossiplog.broadcast.offences import Offences, RejectedIds
 from gossiplog.broadcast.orphans import MESSAGES_MAX
 from gossiplog.broadcast.wanted_syncs import DEFER_S
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry.signing import sign_entry
 from gossiplog.log.requests import Quarantined, WriteQuarantine
 from gossiplog.pubsub.events import RpcReceived
@@ -347,7 +347,7 @@ def test_keys_held_for_a_peer_are_bounded():
 def test_orphans_are_bounded():
     node = harness("a")
     for number in range(MESSAGES_MAX + 20):
-        node.receive("a", sign_entry(BOB, TOPIC, 2, [FIRST.key], pcf_encode.encode(number)))
+        node.receive("a", sign_entry(BOB, TOPIC, 2, [FIRST.key], pcf.encode(number)))
     assert node.sizes()["orphan_messages"] == MESSAGES_MAX
 
 

@@ -5,7 +5,7 @@ import pytest
 from multiformats import CID
 
 from gossiplog.codec import dag_json, pcf
-from gossiplog.codec.link import link_from_bytes
+from gossiplog.codec.cid import link_from_bytes
 from gossiplog.errors import DecodeError, EncodeError
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "dag-json.json").read_text())

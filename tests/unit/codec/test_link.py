@@ -2,7 +2,7 @@ import pytest
 from multiformats import CID
 
 from gossiplog.codec import dag_json, pcf
-from gossiplog.codec.link import UnknownLink, check_cid, is_link, link_from_bytes, link_from_text, link_text, link_to_bytes
+from gossiplog.codec.cid import UnknownLink, check_cid, is_link, link_from_bytes, link_from_text, link_text, link_to_bytes
 from gossiplog.errors import DecodeError
 
 RAW_SHA256 = bytes.fromhex("01551220" + "11" * 32)

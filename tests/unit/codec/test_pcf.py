@@ -6,7 +6,7 @@ import pytest
 from multiformats import CID
 
 from gossiplog.codec import pcf
-from gossiplog.codec.link import UnknownLink
+from gossiplog.codec.cid import UnknownLink
 from gossiplog.errors import DecodeError
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "cbor.json").read_text())["cases"]

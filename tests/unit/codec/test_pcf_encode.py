@@ -12,8 +12,8 @@ import pytest
 from multiformats import CID
 
 from gossiplog.codec import pcf
-from gossiplog.codec.link import UnknownLink
-from gossiplog.codec.pcf_encode import item_header
+from gossiplog.codec.cid import UnknownLink
+from gossiplog.codec.pcf import item_header
 from gossiplog.errors import EncodeError
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 import gossiplog.ethereum
-from gossiplog.archive.foreign import describe_foreign
+from gossiplog.archive.car import describe_foreign
 from gossiplog.archive.jsonl import entry_to_line, line_to_value
 from gossiplog.codec import pcf
 from gossiplog.codec.base58 import encode_base58
 from gossiplog.codec.clock import encode_clock
 from gossiplog.codec.did import DID_CHARS_MAX
-from gossiplog.codec.pcf_encode import item_header
+from gossiplog.codec.pcf import item_header
 from gossiplog.entry import Ed25519Signer, Outcome, validate, validate_many, validation
 from gossiplog.entry import schemes as schemes_module
 from gossiplog.entry.envelope import build_value, signed_bytes

@@ -17,7 +17,7 @@ import trio
 import gossiplog
 from gossiplog import Ed25519Signer, Outcome
 from gossiplog.archive import entry_to_line
-from gossiplog.codec import pcf, pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry, validate
 from gossiplog.entry.envelope import build_value, parse_envelope
 from gossiplog.entry.message_id import decode_id
@@ -46,14 +46,14 @@ def action(**fields: Any) -> dict[str, Any]:
 
 
 def signed(payload: Any, signer: Any = None) -> bytes:
-    return sign_entry(signer or Eip712Signer(KEY), TOPIC, 1, [], pcf_encode.encode(payload)).value
+    return sign_entry(signer or Eip712Signer(KEY), TOPIC, 1, [], pcf.encode(payload)).value
 
 
 @pytest.mark.parametrize("case", VECTORS)
 def test_entry_of_the_reference_verifies_and_is_what_we_sign(case: dict[str, Any]) -> None:
     message, signer = case["message"], Eip712Signer(bytes.fromhex(case["privateKey"]))
     parents = [decode_id(parent) for parent in message["parents"]]
-    payload = pcf_encode.encode(message["payload"])
+    payload = pcf.encode(message["payload"])
     signature = bytes.fromhex(case["signature"])
     value = build_value(case["codec"], case["did"], signature, message["topic"], message["clock"], parents, payload)
     entry = sign_entry(signer, message["topic"], message["clock"], parents, payload)
@@ -75,7 +75,7 @@ def test_entry_of_the_reference_verifies_and_is_what_we_sign(case: dict[str, Any
 def test_signature_covers_what_it_should(changed: dict[str, Any]) -> None:
     entry = parse_envelope(signed(action()))
     assert validate(signed(action()), schemes=BOTH).accepted
-    forged = build_value(entry.codec, entry.did, entry.signature, TOPIC, 1, [], pcf_encode.encode(action(**changed)))
+    forged = build_value(entry.codec, entry.did, entry.signature, TOPIC, 1, [], pcf.encode(action(**changed)))
     assert (validate(forged, schemes=BOTH).outcome, validate(forged, schemes=BOTH).rule) == (Outcome.REJECT, "signature")
 
 
@@ -87,14 +87,14 @@ def test_nothing_of_the_payload_raises() -> None:
     payloads += [action(args=["0x58DA990A8F4A3a6ca7cb6315d68a140105917353"]), action(name=3)]
     for payload in payloads:
         for codec in ("canvas-action-eip712", "canvas-session-eip712"):
-            value = build_value(codec, good.did, good.signature, TOPIC, 1, [], pcf_encode.encode(payload))
+            value = build_value(codec, good.did, good.signature, TOPIC, 1, [], pcf.encode(payload))
             verdict = validate(value, schemes=BOTH)
             # Nobody's fault: the reference takes some of these, which it never makes.
             assert (verdict.outcome, verdict.rule) == (Outcome.IGNORE, "scheme")
-    compact = build_value(good.codec, good.did, good.signature[:64], TOPIC, 1, [], pcf_encode.encode(action()))
+    compact = build_value(good.codec, good.did, good.signature[:64], TOPIC, 1, [], pcf.encode(action()))
     assert validate(compact, schemes=BOTH).rule == "scheme"
     for signature in (bytes(65), b"\xff" * 65, good.signature[:64] + b"\x1d"):
-        value = build_value(good.codec, good.did, signature, TOPIC, 1, [], pcf_encode.encode(action()))
+        value = build_value(good.codec, good.did, signature, TOPIC, 1, [], pcf.encode(action()))
         assert validate(value, schemes=BOTH).rule == "signature"
 
 
@@ -163,7 +163,7 @@ async def test_rest_of_a_log_goes_on_without_the_extra() -> None:
         ours = await log.append("ours", signer=signers[1])
         typed = await log.append(action(), signer=signers[0])
         child = await log.append("after it", signer=signers[1])
-    beside = sign_entry(signers[1], TOPIC, 1, [], pcf_encode.encode("beside it"))
+    beside = sign_entry(signers[1], TOPIC, 1, [], pcf.encode("beside it"))
     async with gossiplog.open(":memory:", topic=TOPIC) as log:
         verdicts = await log.insert_many([entry.value for entry in (ours, typed, child, beside)])
         assert [(verdict.outcome, verdict.rule) for verdict in verdicts] == [

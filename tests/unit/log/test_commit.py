@@ -3,7 +3,7 @@
 import pytest
 from log_support import SIGNERS, TOPIC, make
 
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Outcome, clock_of
 from gossiplog.errors import EncodeError, NotAuthorised, Rejected
 from gossiplog.log.access import AccessRule, Void
@@ -40,7 +40,7 @@ class Store:
 
 
 def payloads(*values) -> AppendPayloads:
-    return AppendPayloads([pcf_encode.encode(value) for value in values], SIGNERS[0])
+    return AppendPayloads([pcf.encode(value) for value in values], SIGNERS[0])
 
 
 def written_rows(store: Store) -> list[Row]:

@@ -9,8 +9,8 @@ from gossiplog.errors import LocalProtocolError
 from gossiplog.pubsub import GossipsubParams, ScoreParams
 from gossiplog.pubsub.params import MESH_PARAMS
 from gossiplog.pubsub.tables import as_toml, overlaid
-from gossiplog.sim.routing.routers import router_factory
-from gossiplog.sim.scenario_file import load_scenario
+from gossiplog.sim.routing.run import router_factory
+from gossiplog.sim.scenario import load_scenario
 
 MESH = MESH_PARAMS["gossipsub"]
 

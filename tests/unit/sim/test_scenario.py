@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.sim.measure.sweep import load_sweep, run_sweep
 from gossiplog.sim.routing.run import Run
-from gossiplog.sim.scenario import Churn, Kill, Scenario, ScenarioError
-from gossiplog.sim.scenario_file import load_scenario, parse_scenario, ready_scenarios, set_key
+from gossiplog.sim.routing.sweep import load_sweep, run_sweep
+from gossiplog.sim.scenario import Churn, Kill, Scenario, ScenarioError, load_scenario, parse_scenario, ready_scenarios, set_key
 
 EXPECTED = {
     "browsers", "churn", "cold-boot", "covert-flash", "degradation", "dense", "eclipse", "heavy-tail", "lossy", "mass-failure-30",

@@ -14,12 +14,6 @@ from gossiplog.tree import (
     Run,
     build_levels,
     leaf_hash,
-    node_hash,
-    read_children,
-    read_node,
-    read_path,
-    read_root,
-    read_run,
     update,
 )
 
@@ -64,9 +58,8 @@ def test_runs_are_the_builders_wherever_the_keys_fall() -> None:
 def test_levels_that_do_not_exist_have_no_runs_and_no_nodes(level: int) -> None:
     tree = MemoryTree.build(LEAVES)
     assert tree.runs(level, [None, key(1)]) == []
-    assert run_plan(read_children(level, None), tree.answer) is None
     if level:
-        assert run_plan(read_node(level, None), tree.answer) is None
+        assert tree.answer(ReadNodes([(level, None)])) == [None]
 
 
 def test_nodes_are_found_by_level_and_key() -> None:
@@ -128,29 +121,3 @@ def test_scattered_inserts_and_removals_keep_chunks_in_order() -> None:
         assert len(tree) == len(kept)
     tree.apply(run_plan(update([], [key(number) for number in kept]), tree.answer), [], [key(number) for number in kept])
     assert (len(tree), tree.root) == (0, Node(0, None, ANCHOR_HASH))
-
-
-def test_reader_tells_a_node_from_its_neighbours() -> None:
-    tree = MemoryTree.build(LEAVES)
-    assert run_plan(read_root(), tree.answer) == tree.root
-    node = LEVELS[1][3]
-    assert node.key is not None
-    assert run_plan(read_node(1, node.key), tree.answer) == node
-    assert run_plan(read_run(1, node.key), tree.answer) == RUNS[3]
-    assert run_plan(read_children(1, node.key), tree.answer) == RUNS[3].children
-    beside = node.key[:-1] + bytes([node.key[-1] ^ 1])
-    assert run_plan(read_node(1, beside), tree.answer) is None
-    assert run_plan(read_children(1, beside), tree.answer) is None
-    assert run_plan(read_children(0, node.key), tree.answer) is None
-
-
-def test_path_proves_that_a_leaf_is_in_the_tree() -> None:
-    tree = MemoryTree.build(LEAVES)
-    path = run_plan(read_path(key(31_230)), tree.answer)
-    expected = tree.root
-    for run in path:
-        assert run.parent == expected
-        assert node_hash(run.children) == run.parent.hash
-        expected = max((node for node in run.children if (node.key or b"") <= key(31_230)), key=lambda node: node.key or b"")
-    assert expected == leaf(31_230)
-    assert run_plan(read_path(key(1)), MemoryTree().answer) == []

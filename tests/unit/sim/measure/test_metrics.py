@@ -13,9 +13,9 @@ from gossiplog.pubsub.types import MessageId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire
 from gossiplog.sim.measure.counters import Counters, parts_of
 from gossiplog.sim.measure.metrics import Metrics, percentile
-from gossiplog.sim.measure.report import as_row, compare_table, describe, mean_rows, run_row, without_attack
-from gossiplog.sim.routing.run import Run, run_scenario
-from gossiplog.sim.routing.sizes import PEER_ID_BYTES, rpc_bytes
+from gossiplog.sim.measure.report import as_row, compare_table, describe, mean_rows, without_attack
+from gossiplog.sim.measure.sizes import PEER_ID_BYTES, rpc_bytes
+from gossiplog.sim.routing.run import Run, run_row, run_scenario
 from gossiplog.sim.scenario import Attack, PublishSpec, Scenario
 
 

@@ -23,10 +23,9 @@ from gossiplog.pubsub.router import RouterState
 from gossiplog.pubsub.rpc import Rpc, Subscription
 from gossiplog.sim.link import Uniform
 from gossiplog.sim.measure.counters import Counters
-from gossiplog.sim.measure.metrics import Metrics
-from gossiplog.sim.routing.network import TOPIC, Network
-from gossiplog.sim.routing.node import Node
-from gossiplog.sim.routing.run import RunResult, run_scenario
+from gossiplog.sim.measure.metrics import Metrics, RunResult
+from gossiplog.sim.routing.network import TOPIC, Network, Node
+from gossiplog.sim.routing.run import run_scenario
 from gossiplog.sim.scenario import Churn, Kill, LinkSpec, Offline, Partition, PublishSpec, Scenario, Slow, TopologySpec
 
 PLAIN = Rpc(subscriptions=(Subscription(TOPIC, True),))

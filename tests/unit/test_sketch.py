@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from gossiplog.errors import DecodeError
-from gossiplog.sketch.sketch import SYMBOLS_MAX, Sketch, element_of, expected_count, indices_of, key_of
+from gossiplog.sketch import SYMBOLS_MAX, Sketch, element_of, expected_count, indices_of, key_of
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "sketch.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "sketch.json").read_text())
 
 
 def slow_check(key):

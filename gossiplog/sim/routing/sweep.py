@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ..processes import spread_out
-from ..scenario import Scenario, ScenarioError
-from ..scenario_file import load_scenario, set_key
-from .report import run_row
+from ..scenario import Scenario, ScenarioError, load_scenario, set_key
+from .run import run_row
 
 __all__ = ["Point", "Sweep", "load_sweep", "run_sweep"]
 
