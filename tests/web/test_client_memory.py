@@ -10,7 +10,7 @@ import trio
 from network_support import PATIENCE_S, eventually, fetch, memory_log, open_stream
 
 from gossiplog.net.hub.server import listen
-from gossiplog.web import client_memory
+from gossiplog.web import make_http
 from gossiplog.web.glass import GlassSettings
 from gossiplog.web.http import asgi, client_memory
 from gossiplog.web.http.client_memory import Budget, GaveWay, Holder, Memory
@@ -71,8 +71,8 @@ async def test_answers_wait_within_one_budget_whatever_makes_them(path: str, mon
         log = await stack.enter_async_context(memory_log(1, value_bytes_max=2**20))
         await log.append_many([{"n": n, "bulk": "x" * 500_000} for n in range(5)])
         await log.append_many({"n": n, "bulk": "x" * 200} for n in range(1_000))
-        make_http = partial(server.make_http, glass=GlassSettings(has_page=True))
-        hub = await stack.enter_async_context(listen([log], "127.0.0.1:0", make_http=make_http))
+        serve_http = partial(make_http, glass=GlassSettings(has_page=True))
+        hub = await stack.enter_async_context(listen([log], "127.0.0.1:0", make_http=serve_http))
         for number in range(8):
             # Each asks for something of its own: what is shared counts once.
             asked = f"{path}{number}" if path.endswith("=") else path
