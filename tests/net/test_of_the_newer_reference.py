@@ -11,7 +11,7 @@ from hostile_client import muxed, push
 from network_support import fetch, memory_log, signer, until_count, until_equal, until_has
 from snapshot_support import SCHEMES, SNAPSHOT, SNAPSHOT_TOPIC
 
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.entry import Entry, decode_id, sign_entry, validate
 from gossiplog.net.hub.server import listen
 from gossiplog.web import make_http
@@ -43,7 +43,7 @@ async def test_who_passes_on_forms_of_the_newer_reference_is_not_banned() -> Non
     async with memory_log(1, FORMS_TOPIC) as log, log.listen("127.0.0.1:0") as hub, muxed(hub) as connection:
         stream = await connection.open_stream([f"/canvas/v1/{FORMS_TOPIC}/push"])
         await push(stream, [*forms, *forms])
-        good = sign_entry(signer(2), FORMS_TOPIC, 1, [], pcf_encode.encode("good"))
+        good = sign_entry(signer(2), FORMS_TOPIC, 1, [], pcf.encode("good"))
         await push(stream, [good])
         await until_has(log, [good])
         assert await log.count() == 1
@@ -51,13 +51,13 @@ async def test_who_passes_on_forms_of_the_newer_reference_is_not_banned() -> Non
 
 
 async def test_a_snapshot_is_left_alone_and_told_once_with_what_to_switch_on(caplog: pytest.LogCaptureFixture) -> None:
-    children = [sign_entry(signer(2), SNAPSHOT_TOPIC, 1, [SNAPSHOT.key], pcf_encode.encode(number)) for number in range(8)]
+    children = [sign_entry(signer(2), SNAPSHOT_TOPIC, 1, [SNAPSHOT.key], pcf.encode(number)) for number in range(8)]
     async with memory_log(1, SNAPSHOT_TOPIC) as log, log.listen("127.0.0.1:0") as hub, muxed(hub) as connection:
         stream = await connection.open_stream([f"/canvas/v1/{SNAPSHOT_TOPIC}/push"])
         caplog.set_level("INFO", "gossiplog")
         for _ in range(4):
             await push(stream, [SNAPSHOT, *children])
-        good = sign_entry(signer(2), SNAPSHOT_TOPIC, 1, [], pcf_encode.encode("good"))
+        good = sign_entry(signer(2), SNAPSHOT_TOPIC, 1, [], pcf.encode("good"))
         await push(stream, [good])
         await until_has(log, [good])
         assert await log.count() == 1

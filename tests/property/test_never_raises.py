@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gossiplog.archive.car import describe_foreign
 from gossiplog.broadcast import PeerKind
-from gossiplog.codec import pcf_encode
+from gossiplog.codec import pcf
 from gossiplog.codec.cid import link_from_bytes
 from gossiplog.entry import Ed25519Signer, Entry
 from gossiplog.entry import schemes as schemes_module
@@ -79,7 +79,7 @@ def test_a_scheme_gives_an_answer_about_any_message(verify: Any, signature_bytes
     number = 0
     for message in replaced(message_of(payload)):
         number += 1
-        signed = pcf_encode.encode(message, depth_max=NESTING_MAX)
+        signed = pcf.encode(message, depth_max=NESTING_MAX)
         answers = {verify(key, bytes(signature_bytes) + signed), verify(b"", signed[: number % 70])}
         assert answers <= {True, False, None}
     assert number > 100
