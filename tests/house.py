@@ -54,7 +54,7 @@ IMPURE = frozenset(
 FILES = frozenset({"os", "io", "tempfile", "secrets", "shutil", "pathlib"})
 FILES_ALLOWED = frozenset({"entry/signing.py"})
 """Pure but for the keys' files, which it reads and writes where it is told to."""
-AT_HOME = {"pyspark": "spark", "aiosqlite": "store/sqlite", "asyncpg": "store/postgres"}
+AT_HOME = {"pyspark": "spark", "aiosqlite": "store/sqlite", "asyncpg": "store/postgres", "obstore": "bucket"}
 """Packages that only one folder may know."""
 PRIVATE_ALLOWED = {
     "store/sqlite/connection.py": "aiosqlite's queue and thread have no public name",

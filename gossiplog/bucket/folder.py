@@ -31,10 +31,12 @@ class Folder:
 
     Attributes:
         root: The folder.
+        only: The one publisher that is read; None for all that are there.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, only: str | None = None) -> None:
         self.root = root
+        self.only = only
         self._written: set[Path] = set()
 
     @property
@@ -134,11 +136,10 @@ def _read(path: Path, offset: int, length: int) -> tuple[bytes, int] | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise BucketError(f"{path} is no plain file")
-        at = max(0, status.st_size + offset) if offset < 0 else offset
         parts = []
-        while length > 0 and (part := os.pread(descriptor, min(length, 1 << 24), at)):
+        while length > 0 and (part := os.pread(descriptor, min(length, 1 << 24), offset)):
             parts.append(part)
-            at, length = at + len(part), length - len(part)
+            offset, length = offset + len(part), length - len(part)
         return b"".join(parts), status.st_size
     finally:
         os.close(descriptor)

@@ -25,6 +25,7 @@ from ..errors import BucketError, DecodeError, LogReplaced
 from ..log.place import LogPlace, check_place
 from ..log.requests import ReadPlace, ReadTail
 from ..plan import Plan, ask
+from ..tasks.ordered import map_ordered
 from ..tlog import Checkpoint, Growth, Origin, Tiles, parse_checkpoint, publisher_of, signed_checkpoint
 from ..tlog.growth import Edge, partial_folders
 from ..tlog.note import CHECKPOINT_BYTES_MAX
@@ -297,17 +298,15 @@ class _Publisher:
         self._cleaned = self._growth.size
 
     async def _write_all(self, objects: Sequence[tuple[str, bytes]]) -> None:
-        limit = trio.CapacityLimiter(_AT_ONCE)
+        async def write(named: tuple[str, bytes]) -> None:
+            path, data = named
+            await self._storage.write(f"{self._publisher}/{self._origin.generation}/{path}", data)
 
-        async def write(path: str, data: bytes) -> None:
-            async with limit:
-                await self._storage.write(f"{self._publisher}/{self._origin.generation}/{path}", data)
-
-        async with trio.open_nursery() as nursery:
-            for path, data in objects:
-                nursery.start_soon(write, path, data)
-                self._done.objects += 1
-                self._done.written_bytes += len(data)
+        async with map_ordered(write, objects, ahead=_AT_ONCE) as written:
+            async for _ in written:
+                pass
+        self._done.objects += len(objects)
+        self._done.written_bytes += sum(len(data) for _, data in objects)
 
 
 def _page(seq: int, limit: int) -> Plan[tuple[list[tuple[int, bytes]], Node | None]]:

@@ -87,7 +87,7 @@ async def read_segment(storage: Storage, prefix: str, number: int, width: int) -
     if first is None:
         raise MissingObject(f"{storage.url}/{prefix}/{segment_path(number, width)} is missing")
     start, size = first
-    end = start if len(start) == size else await _part(storage, path, -INDEX_BYTES_MAX, INDEX_BYTES_MAX)
+    end = start if len(start) == size else await _part(storage, path, size - INDEX_BYTES_MAX, INDEX_BYTES_MAX)
     try:
         for frame in parse_index(end[-INDEX_BYTES_MAX:], size, count):
             if frame.first >= width:

@@ -10,10 +10,11 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from ..errors import BucketError, LocalProtocolError
+from ..tlog.note import is_publisher
 
 __all__ = ["Storage", "is_bucket", "open_storage", "read_whole"]
 
-_SCHEMES = frozenset({"file"})
+_SCHEMES = frozenset({"file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"})
 
 
 class Storage(Protocol):
@@ -27,8 +28,13 @@ class Storage(Protocol):
         """Where it is, as messages name it, without secrets."""
         ...
 
+    @property
+    def only(self) -> str | None:
+        """The one publisher that is read, where the user named it; None for all that are there."""
+        ...
+
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
-        """Read a part of an object, up to its end; a negative offset counts from there.
+        """Read a part of an object, up to its end, from an offset that is within it.
 
         Returns:
             The bytes, and how many the object has in all; None if there is no such object.
@@ -93,12 +99,20 @@ def open_storage(place: str | os.PathLike[str]) -> Storage:
     """
     from .folder import Folder
 
-    text = os.fspath(place)
+    text = os.fspath(place).rstrip("/") or "/"
+    head, _, last = text.rpartition("/")
+    only = last if is_publisher(last) else None
+    text = text if only is None else head or "."
     if "://" in text:
         parts = urlsplit(text)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-            raise LocalProtocolError(f"{parts.scheme}:// is no storage", hint="a bucket is a folder, as a path or a file:// URL")
+        if parts.scheme not in _SCHEMES or parts.username is not None or (parts.scheme == "file" and parts.netloc not in ("", "localhost")):
+            hint = "a bucket is a folder, or a URL that begins with s3://, gs://, az:// or https://, without a name and a password"
+            raise LocalProtocolError(f"{parts.scheme}://{parts.hostname or ''} is no storage", hint=hint)
+        if parts.scheme != "file":
+            from .objects import Objects
+
+            return Objects(text, only)
         text = parts.path
     if Path(text).exists() and not Path(text).is_dir():
         raise LocalProtocolError(f"{text} is a file", hint="a bucket is a folder; two logs in files are made equal by `gossiplog sync`")
-    return Folder(Path(text).absolute())
+    return Folder(Path(text).absolute(), only)

@@ -49,7 +49,8 @@ class Fault:
     """Something that is not as it should be, and kept nothing else from being taken.
 
     Attributes:
-        kind: `missing`, `damaged`; `rolled-back` to an earlier checkpoint, `forked` from one; `topic` of another log.
+        kind: `missing`, `damaged`, `unreadable` where the storage fails; `rolled-back` to an earlier checkpoint, `forked` from one; `topic`
+            of another log.
         reason: What it is, with the object's name, or both sizes.
         evidence: Files beside the log with the two signed notes, of a fork or a rollback.
     """
@@ -144,6 +145,8 @@ async def publishers_of(storage: Storage) -> list[str]:
     Raises:
         BucketError: There are more than 10,000, or it cannot be listed.
     """
+    if storage.only is not None:
+        return [storage.only]
     folders, _ = await storage.list("")
     found = [name for name in folders if is_publisher(name)]
     if len(found) > _PUBLISHERS_MAX:
@@ -236,7 +239,7 @@ class _Taker:
                     self._fault("missing", str(error))
                 break
             except (DecodeError, BucketError) as error:
-                self._fault("damaged", str(error))
+                self._fault(_kind(error), str(error))
                 break
             if note == last:
                 break
@@ -277,7 +280,7 @@ class _Taker:
                 # What was taken last may have been of another tree, if there are two.
                 goes_on = state.root == await drive(self._storage, prefix, tiles.root_at(state.size))
         except (DecodeError, BucketError) as error:
-            self._fault("missing" if isinstance(error, MissingObject) else "damaged", str(error))
+            self._fault(_kind(error), str(error))
             return
         start = state.taken if goes_on and state is not None else 0
         state = self._states[self._publisher] = TakenState(origin, checkpoint.size, checkpoint.root, start)
@@ -352,8 +355,7 @@ class _Taker:
                                 await send.send(_Batch(waiting, end))
                                 waiting, size = [], 0
                 except (DecodeError, BucketError) as error:
-                    kind = "missing" if isinstance(error, MissingObject) else "damaged"
-                    await send.send(_Batch(waiting, max(base, start), (kind, str(error))))
+                    await send.send(_Batch(waiting, max(base, start), (_kind(error), str(error))))
                 else:
                     await send.send(_Batch(waiting, end, is_last=True))
                 tiles.forget()
@@ -397,6 +399,10 @@ class _Taker:
     def _fault(self, kind: str, reason: str, evidence: Sequence[str] = ()) -> None:
         if len(self._report.faults) < _FAULTS_MAX:
             self._report.faults.append(Fault(kind, reason, tuple(evidence)))
+
+
+def _kind(error: Exception) -> str:
+    return "missing" if isinstance(error, MissingObject) else "unreadable" if isinstance(error, BucketError) else "damaged"
 
 
 def _leaves(values: Sequence[bytes]) -> tuple[list[Entry], list[bytes]]:

@@ -201,7 +201,7 @@ async def test_what_is_no_plain_file_is_not_read(bucket: Path, name: str) -> Non
     (bucket / THEIRS / name).unlink()
     os.mkfifo(bucket / THEIRS / name)
     taken, count = await take(bucket)
-    assert (count, [fault.kind for fault in taken.faults]) == (0, ["damaged"])
+    assert (count, [fault.kind for fault in taken.faults]) == (0, ["unreadable"])
     assert "is no plain file" in taken.faults[0].reason
 
 
@@ -213,7 +213,7 @@ async def test_an_object_of_any_size_is_not_read_beyond_what_it_may_have(bucket:
         with path.open("r+b") as file:
             file.truncate(1 << 40)
         taken, count = await take(bucket)
-        assert (count, [fault.kind for fault in taken.faults]) == (0, ["damaged"])
+        assert (count, [fault.kind for fault in taken.faults]) == (0, ["unreadable"])
         path.write_bytes(before)
 
 

@@ -279,7 +279,9 @@ def _report_exchanged(done: Exchanged, log: str, out: Output) -> int:
         shown.append(("published", f"{counted(published.added, 'new entry', 'new entries')}, {published.size:,} in all"))
     out.fields(record, shown)
     _tell_faults(taken, log, out)
-    has_damage = any(fault.kind not in ("missing", "topic") for fault in taken.faults) or any(each.rejected for each in taken.publishers)
+    has_damage = any(fault.kind not in ("missing", "unreadable", "topic") for fault in taken.faults) or any(
+        each.rejected for each in taken.publishers
+    )
     is_complete = all(each.is_complete for each in taken.publishers)
     return ExitCode.INTEGRITY if has_damage else ExitCode.DONE if is_complete else ExitCode.INCOMPLETE
 

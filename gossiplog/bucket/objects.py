@@ -1,0 +1,147 @@
+"""A bucket in object storage, or behind any web server for those who only read: s3://, gs://, az://, http:// and https://, by `obstore`.
+
+What a store needs to let us in, it takes from the environment, as its own tools do: AWS_ACCESS_KEY_ID, AWS_ENDPOINT, and so on.
+
+Source: https://developmentseed.org/obstore/latest/getting-started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import trio
+
+from ..errors import BucketError
+
+__all__ = ["Objects"]
+
+T = TypeVar("T")
+
+_TIMEOUT = timedelta(seconds=60)
+_RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=120)}
+
+
+class Objects:
+    """Objects in a store. Nobody is kept out by a lock: `head` is put on the condition that it is what it was, where the store can do that.
+
+    Attributes:
+        url: As it was given; it has no secrets.
+        only: The one publisher that is read, where the URL names it.
+    """
+
+    def __init__(self, url: str, only: str | None) -> None:
+        self.url = url
+        self.only = only
+        self._is_http = url.startswith(("http://", "https://"))
+        self._store = _open(url, is_http=self._is_http)
+
+    async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
+        """See `Storage`."""
+        import obstore
+
+        def get() -> tuple[bytes, int] | None:
+            try:
+                found = obstore.get(self._store, path, options={"range": (offset, offset + length)})
+            except FileNotFoundError:
+                return None
+            parts, size = [], 0
+            for part in found:
+                parts.append(bytes(part))
+                size += len(part)
+                if size > length:
+                    raise BucketError(f"{self.url}/{path}: more came than was asked for")
+            return b"".join(parts), found.meta["size"]
+
+        return await self._call(path, get)
+
+    async def write(self, path: str, data: bytes) -> None:
+        """See `Storage`."""
+        import obstore
+
+        if self._is_http:
+            raise BucketError(f"{self.url} can be read, and not written to", hint="publish where the web server takes its files from")
+        await self._call(path, lambda: obstore.put(self._store, path, data))
+
+    async def flush(self) -> None:
+        """See `Storage`: what a store has acknowledged it has."""
+        await trio.lowlevel.checkpoint()
+
+    async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
+        """See `Storage`. Where a store knows no conditions, it is written without."""
+        import obstore
+        from obstore import exceptions
+
+        def put() -> bool:
+            mode: Any = "create"
+            try:
+                found = obstore.get(self._store, path)
+            except FileNotFoundError:
+                if expected is not None:
+                    return False
+            else:
+                if bytes(found.bytes()) != expected:
+                    return False
+                mode = {key: found.meta[key] for key in ("e_tag", "version") if found.meta.get(key)}
+            try:
+                obstore.put(self._store, path, data, mode=mode)
+            except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
+                return False
+            except exceptions.NotSupportedError:
+                obstore.put(self._store, path, data)
+            return True
+
+        return await self._call(path, put)
+
+    async def list(self, path: str) -> tuple[list[str], list[str]]:
+        """See `Storage`. A web server lists nothing: there the URL has to name the publisher."""
+        import obstore
+
+        if self._is_http:
+            raise BucketError(f"{self.url} does not list what it has", hint="name the publisher: end the URL with its folder, z6Mk…")
+
+        def look() -> tuple[list[str], list[str]]:
+            found = obstore.list_with_delimiter(self._store, path or None)
+            names = [[str(each).rstrip("/").rpartition("/")[2] for each in found["common_prefixes"]]]
+            names.append([each["path"].rpartition("/")[2] for each in found["objects"]])
+            return sorted(names[0]), sorted(names[1])
+
+        return await self._call(path, look)
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        """See `Storage`."""
+        import obstore
+
+        await self._call(paths[0], lambda: obstore.delete(self._store, [*paths]))
+
+    @asynccontextmanager
+    async def lock(self, publisher: str) -> AsyncIterator[None]:
+        """See `Storage`: nobody is kept out, and whoever comes second at `head` is told."""
+        yield
+
+    async def _call(self, path: str, function: Callable[[], T]) -> T:
+        try:
+            return await trio.to_thread.run_sync(function)
+        except BucketError:
+            raise
+        except Exception as error:  # obstore raises a class of its own for each store's faults, and ValueError for URLs and options
+            reason = str(error).split("\n\nDebug source")[0].strip()
+            raise BucketError(f"{self.url}/{path}: {reason[:400]}") from error
+
+
+def _open(url: str, *, is_http: bool) -> Any:
+    try:
+        from obstore.store import HTTPStore, from_url
+    except ModuleNotFoundError as error:
+        raise BucketError("object storage needs obstore, which is not installed", hint="pip install 'gossiplog[bucket]'") from error
+    # Whoever names an endpoint at http:// means it.
+    options: Any = {"timeout": _TIMEOUT, "connect_timeout": timedelta(seconds=10), "allow_http": True}
+    retries: Any = _RETRIES
+    try:
+        if is_http:
+            return HTTPStore(url, client_options=options, retry_config=retries)
+        return from_url(url, client_options=options, retry_config=retries)
+    except Exception as error:  # as above
+        raise BucketError(f"{url}: {error}") from error

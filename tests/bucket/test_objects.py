@@ -1,0 +1,166 @@
+"""Buckets in S3, on moto's server, and behind nginx for those who read."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from log_support import SIGNERS, TOPIC
+
+import gossiplog
+from gossiplog.bucket import open_storage
+from gossiplog.errors import BucketError, LocalProtocolError
+from gossiplog.gossip_log import GossipLog, clone
+from gossiplog.tlog import publisher_of
+
+pytest.importorskip("obstore", reason="pip install '.[bucket]'")
+
+OURS = publisher_of(SIGNERS[0])
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_for(port: int) -> None:
+    for _ in range(600):
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise TimeoutError(port)
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[int]:
+    pytest.importorskip("moto.server", reason="pip install '.[dev]'")
+    port = free_port()
+    program = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(port)
+    yield port
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture
+def s3(s3_server: int, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    import urllib.request
+
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
+    for key, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT": f"http://127.0.0.1:{s3_server}",
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(key, value)
+    urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{s3_server}/{name}", method="PUT")).close()
+    return f"s3://{name}/logs/app"
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A folder, and the URL under which nginx serves it."""
+    nginx = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
+    if nginx is None:
+        pytest.skip("nginx is not installed")
+    folder, port = tmp_path / "www", free_port()
+    folder.mkdir()
+    settings = tmp_path / "nginx.conf"
+    settings.write_text(
+        f"daemon off; pid {tmp_path}/nginx.pid; error_log {tmp_path}/error.log; worker_processes 1;\n"
+        f"events {{}}\nhttp {{ access_log {tmp_path}/access.log; client_body_temp_path {tmp_path}/t1; proxy_temp_path {tmp_path}/t2;\n"
+        f"fastcgi_temp_path {tmp_path}/t3; uwsgi_temp_path {tmp_path}/t4; scgi_temp_path {tmp_path}/t5;\n"
+        f"server {{ listen 127.0.0.1:{port}; root {folder}; }} }}\n"
+    )
+    # Its workers give up what root may do, and tmp_path is ours alone.
+    user = ["-g", "user root;"] if os.geteuid() == 0 else []
+    process = subprocess.Popen([nginx, "-e", str(tmp_path / "error.log"), "-c", str(settings), *user])
+    wait_for(port)
+    yield folder, f"http://127.0.0.1:{port}/app"
+    process.terminate()
+    process.wait()
+
+
+async def test_a_log_goes_through_s3(log: GossipLog, s3: str, tmp_path: Path) -> None:
+    assert (await log.publish(s3)).size == 700
+    assert (await log.publish(s3)).objects == 0
+    await log.append_many([{"n": n} for n in range(700, 800)])
+    assert (await log.publish(s3)).added == 100
+    report = await clone(s3, tmp_path / "theirs.db")
+    assert (report.entries, report.faults) == (800, [])
+    _, tails = await open_storage(s3).list(f"{OURS}/1/values/000.p")
+    assert tails == ["700", "800"]
+    _, partial = await open_storage(s3).list(f"{OURS}/1/tile/0/002.p")
+    assert partial == [], "what is full now has no partial object left"
+
+
+async def test_two_writers_meet_in_s3(log: GossipLog, s3: str, tmp_path: Path) -> None:
+    async with gossiplog.open(tmp_path / "theirs.db", topic=TOPIC, signer=SIGNERS[1], durability="off") as theirs:
+        await theirs.append({"from": "them"})
+        await log.sync(s3)
+        await theirs.sync(s3)
+        await log.sync(s3)
+        assert await log.root() == await theirs.root()
+        entry = (await theirs.heads())[0]
+        assert len(await log.prove(entry, s3)) > 300
+
+
+async def test_head_is_put_if_it_is_what_it_was(s3: str) -> None:
+    storage = open_storage(s3)
+    assert await storage.swap("x/head", b"one", None)
+    assert not await storage.swap("x/head", b"two", None)
+    assert not await storage.swap("x/head", b"two", b"other")
+    assert await storage.swap("x/head", b"two", b"one")
+    assert await storage.read("x/head", 0, 100) == (b"two", 3)
+    assert await storage.read("x/head", 1, 1) == (b"w", 3)
+    assert await storage.read("x/other", 0, 100) is None
+    await storage.remove(["x/head", "x/never"])
+    assert await storage.list("") == ([], [])
+
+
+async def test_a_publisher_is_read_behind_a_web_server(log: GossipLog, web: tuple[Path, str], tmp_path: Path) -> None:
+    folder, url = web
+    await log.publish(folder / "app")
+    report = await clone(f"{url}/{OURS}", tmp_path / "theirs.db")
+    assert (report.entries, report.faults) == (700, [])
+    entry = (await log.heads())[0]
+    async with gossiplog.open(tmp_path / "theirs.db") as theirs:
+        assert len(await theirs.prove(entry, f"{url}/{OURS}")) > 300
+        reads = (tmp_path / "access.log").read_text().count("GET")
+        assert (await theirs.sync(f"{url}/{OURS}")).taken.entries == 0
+        assert (tmp_path / "access.log").read_text().count("GET") - reads == 1, "a poll that finds nothing reads one object"
+    (folder / "app" / OURS / "1" / "values" / "000.p" / "700").write_bytes(b"x")
+    taken = await clone(f"{url}/{OURS}", ":memory:")
+    assert [fault.kind for fault in taken.faults] == ["damaged"]
+
+
+async def test_what_cannot_be_done_says_so(log: GossipLog, web: tuple[Path, str]) -> None:
+    _, url = web
+    with pytest.raises(BucketError, match="does not list"):
+        await clone(url, ":memory:")
+    with pytest.raises(BucketError, match="not written to"):
+        await log.publish(url)
+    with pytest.raises(LocalProtocolError, match="no storage"):
+        await log.publish("https://name:secret@example.com/app")
+    taken = await clone(f"http://127.0.0.1:1/app/{OURS}", ":memory:", topic=TOPIC)
+    assert [fault.kind for fault in taken.faults] == ["unreadable"]
+
+
+async def test_one_publisher_of_a_folder(log: GossipLog, bucket: Path) -> None:
+    await log.publish(bucket)
+    async with gossiplog.open(":memory:", topic=TOPIC, signer=SIGNERS[1]) as theirs:
+        await theirs.append("theirs")
+        await theirs.publish(bucket)
+    assert (await clone(bucket / OURS, ":memory:")).entries == 700
