@@ -86,9 +86,12 @@ async def read_whole(storage: Storage, path: str, bytes_max: int) -> bytes | Non
 
 
 def is_bucket(place: str | os.PathLike[str]) -> bool:
-    """Whether a place that a user named is a bucket, by its scheme or because a folder is there, rather than a log."""
+    """Whether a place that a user named is a bucket, by its scheme or because a folder is there, rather than a log or a hub."""
     text = os.fspath(place)
-    return urlsplit(text).scheme in _SCHEMES if "://" in text else text.endswith(os.sep) or Path(text).is_dir()
+    if "://" not in text:
+        return text.endswith(os.sep) or Path(text).is_dir()
+    is_web = text.startswith(("http://", "https://"))
+    return urlsplit(text).scheme in _SCHEMES and (not is_web or is_publisher(text.rstrip("/").rpartition("/")[2]))
 
 
 def open_storage(place: str | os.PathLike[str]) -> Storage:

@@ -237,6 +237,8 @@ class _Taker:
                 # A publisher that has not come to its first checkpoint yet is nobody's fault.
                 if self._publisher in self._states:
                     self._fault("missing", str(error))
+                else:
+                    self._report.is_complete = True
                 break
             except (DecodeError, BucketError) as error:
                 self._fault(_kind(error), str(error))

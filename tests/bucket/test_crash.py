@@ -165,7 +165,7 @@ def test_killed_at_any_moment_500_times(bucket: Path, tmp_path: Path) -> None:
     support = str(Path(__file__).parents[1] / "support")
     environment = os.environ | {"PYTHONPATH": support}
     chance = random.Random(int(os.environ.get("SEED", "1")))
-    for turn in range(500):
+    for turn in range(int(os.environ.get("KILLS", "500"))):
         number = turn % 2
         location = tmp_path / f"{number}.db"
         process = subprocess.Popen(
@@ -173,7 +173,7 @@ def test_killed_at_any_moment_500_times(bucket: Path, tmp_path: Path) -> None:
         )
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(chance.random() * 0.15)
+        time.sleep(chance.random() * 0.6)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
@@ -185,8 +185,9 @@ def test_killed_at_any_moment_500_times(bucket: Path, tmp_path: Path) -> None:
             for log in (one, other):
                 done = log.sync(bucket)
                 assert done.taken.faults == []
-                assert all(each.is_complete and not each.rejected and not each.left_out for each in done.taken.publishers)
+                assert [each for each in done.taken.publishers if not each.is_complete or each.rejected or each.left_out] == []
         assert one.root() == other.root()
+        assert one.count() > 1_000, "they came to something"
         assert one.fsck().problems == 0
         for log, signer in ((one, SIGNERS[0]), (other, SIGNERS[1])):
             folder = bucket / publisher_of(signer)

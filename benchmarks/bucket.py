@@ -1,0 +1,123 @@
+"""What it takes to publish a log in a folder, to publish again, to clone it, and to check a proof: `python -m benchmarks.bucket`.
+
+Cloning is measured beside `insert_many` of the same VALUEs, in turns: that is what verifying and storing them costs in any case. Texts
+have 14 words, so that there is something to compress.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import trio
+
+import gossiplog
+from gossiplog.tlog import Proof, check_proof
+
+from .measure import Figure, Goal, Stopwatch, machine, versions, write_results
+
+SEED = 1
+TOPIC = "bucket.example.com"
+REPETITIONS = 3
+RESULTS = Path(__file__).with_name("results")
+WORDS = ["".join(random.Random(number).choices("etaoinshrdlu", k=2 + number % 8)) for number in range(2_000)]
+
+
+def payloads(rng: random.Random, count: int) -> list[dict[str, str]]:
+    return [{"op": "say", "text": " ".join(rng.choices(WORDS, k=14))} for _ in range(count)]
+
+
+def bytes_below(folder: Path, pattern: str) -> int:
+    return sum(path.stat().st_size for path in folder.rglob(pattern) if path.is_file())
+
+
+async def measure(count: int, folder: Path) -> list[Figure]:
+    """Append the entries, publish them, and clone them."""
+    rng, load = random.Random(SEED), [os.getloadavg()[0]]
+    bucket = folder / "bucket"
+    signer = gossiplog.Ed25519Signer.from_seed(bytes([SEED]) * 32)
+    async with gossiplog.open(folder / "log.db", topic=TOPIC, signer=signer, durability="off") as log:
+        for start in range(0, count, 1_000):
+            await log.append_many(payloads(rng, min(1_000, count - start)))
+        with Stopwatch() as publishing:
+            first = await log.publish(bucket)
+        await log.append_many(payloads(rng, count // 100))
+        with Stopwatch() as again:
+            second = await log.publish(bucket)
+        values = [entry.value async for entry in log.iterate()]
+        proof = await log.prove((await log.heads())[0])
+    raw = sum(map(len, values))
+    with Stopwatch() as checking:
+        for _ in range(200):
+            check_proof(Proof.parse(proof))
+    clones, inserts, ratios = [], [], []
+    for turn in range(REPETITIONS):
+        async with gossiplog.open(folder / f"insert-{turn}.db", topic=TOPIC) as other:
+            with Stopwatch() as inserting:
+                for at in range(0, len(values), 4_096):
+                    await other.insert_many(values[at : at + 4_096])
+        with Stopwatch() as cloning:
+            report = await gossiplog.clone(bucket, folder / f"clone-{turn}.db")
+        assert report.entries == len(values) and not report.faults
+        clones.append(cloning.cpu_s / len(values) * 1e6)
+        inserts.append(inserting.cpu_s / len(values) * 1e6)
+        ratios.append(inserting.wall_s / cloning.wall_s)
+    more_bytes = second.written_bytes / first.written_bytes
+    beside, check_ms = len(proof) - len(Proof.parse(proof).value) * 4 / 3, checking.cpu_s / 200 * 1e3
+    name = f"of {count:,} entries"
+    figures = [
+        Figure("bucket.publish", f"publish a log {name}", "µs CPU/entry", [publishing.cpu_s / count * 1e6], load=load),
+        Figure("bucket.publish.size", "segments, of the VALUEs' bytes", "", [bytes_below(bucket, "values/**/*") / raw], Goal(at_most=0.55)),
+        Figure("bucket.size", "all objects, of the VALUEs' bytes", "", [bytes_below(bucket, "*") / raw]),
+        Figure(
+            "bucket.again.bytes",
+            "publish 1 % more: bytes, of the first time's",
+            "",
+            [more_bytes],
+            Goal(at_most=0.02),
+        ),
+        Figure("bucket.again.objects", "publish 1 % more: objects written", "", [float(second.objects)], Goal(at_most=10)),
+        Figure("bucket.again", "publish 1 % more", "ms CPU", [again.cpu_s * 1e3], load=load),
+        Figure("bucket.clone", f"clone a log {name} from a folder", "µs CPU/entry", clones, load=load),
+        Figure("bucket.insert", "verify and insert the same VALUEs", "µs CPU/entry", inserts, load=load),
+        Figure("bucket.clone.rate", "a clone's rate, of inserting alone", "", ratios, Goal(at_least=0.9), load=load),
+        Figure("bucket.proof.size", "a proof, beside VALUE in base64", "bytes", [beside], Goal(at_most=1_500)),
+        Figure(
+            "bucket.proof.check",
+            "check a proof, the entry's signature included",
+            "ms CPU",
+            [check_ms],
+            Goal(at_most=1),
+            load=load,
+        ),
+    ]
+    print(*figures, sep="\n", flush=True)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.bucket", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--dry", action="store_true", help="write no results")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        figures = trio.run(measure, options.count, Path(folder))
+    if options.dry:
+        return
+    header = {
+        "command": f"python -m benchmarks.bucket --count {options.count}",
+        "machine": machine(),
+        "versions": versions(),
+        "seed": SEED,
+        "entries": options.count,
+    }
+    write_results(RESULTS / "bucket", "A log in a bucket", header, figures)
+
+
+if __name__ == "__main__":
+    main()

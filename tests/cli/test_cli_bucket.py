@@ -1,0 +1,67 @@
+"""`publish`, `clone`, `sync`, `checkpoint`, `prove` and `check`, as a user types them."""
+
+import json
+from pathlib import Path
+
+from cli_support import SEEDS, TOPIC, Run
+
+
+def test_two_writers_meet_in_a_folder(cli: Run, app: str) -> None:
+    cli("key", "import", "bob", input=SEEDS["bob"].hex())
+    assert cli("publish", app, "share", "--key", "alice", "--json").record["added"] == 5
+    assert cli("clone", "share", "b.db", "--json").record["added"] == 5
+    cli("append", "b.db", '"from bob"', "--key", "bob")
+    done = cli("sync", "b.db", "share", "--key", "bob", "--json").record
+    assert (done["added"], done["published"]) == (0, 6)
+    done = cli("sync", app, "share", "--key", "alice", "--json").record
+    assert (done["added"], done["published"]) == (1, 1)
+    assert cli("stat", app, "--json").record["root"] == cli("stat", "b.db", "--json").record["root"]
+    shown = cli("checkpoint", "share", "--json").lines
+    assert [(each["size"], each["valid"]) for each in shown] == [(6, True), (6, True)]
+    assert cli("sync", app, "share", "--pull", "--json").record["published"] is None
+    assert cli("sync", app, "share", "--push", "--key", "alice", "--json").record["publishers"] == []
+
+
+def test_a_proof_is_checked_without_the_log(cli: Run, app: str, folder: Path) -> None:
+    id = cli("heads", "-q", app).out.strip()
+    refused = cli("prove", app, id, "-o", "x.tlog-proof", "--json", code=1)
+    assert refused.error["kind"] == "not-found"
+    assert "gossiplog publish" in refused.error["hint"]
+    cli("publish", app, "share")
+    assert cli("prove", app, id[:8], "-o", "x.tlog-proof", "--json").record["id"] == id
+    (folder / app).unlink()
+    found = cli("check", "x.tlog-proof", "--json").record
+    assert (found["id"], found["index"], found["size"], found["entry"]["message"]["payload"]) == (id, 4, 5, 5)
+    key = cli("checkpoint", "share", "--json").record["key"]
+    (folder / "ok.policy").write_text(f"log {key}\nquorum none\n")
+    cli("check", "x.tlog-proof", "--policy", "ok.policy")
+    (folder / "bad.policy").write_text("quorum nobody\n")
+    refused = cli("check", "x.tlog-proof", "--policy", "bad.policy", "--json", code=3)
+    assert refused.error["kind"] == "proof"
+    assert "line 1 of the policy" in refused.error["message"]
+    proof = folder / "x.tlog-proof"
+    proof.write_bytes(proof.read_bytes().replace(b"index 4", b"index 3"))
+    assert "is not leaf 3" in cli("check", "x.tlog-proof", "--json", code=3).error["message"]
+
+
+def test_what_is_missing_or_damaged_has_its_exit_code(cli: Run, app: str, folder: Path) -> None:
+    cli("publish", app, "share")
+    (values,) = (folder / "share").glob("*/1/values/000.p/5")
+    data = values.read_bytes()
+    values.unlink()
+    assert "missing: " in cli("clone", "share", "b.db", "--table", code=5).err
+    values.write_bytes(data[:-1])
+    ran = cli("clone", "share", "b.db", "--json", code=3)
+    assert json.loads(ran.out)["publishers"][0]["faults"][0]["kind"] == "damaged"
+    cli("publish", app, "share", "--again")
+    assert cli("clone", "share", "b.db", "--json").record["added"] == 5
+
+
+def test_places_that_are_no_bucket_are_named(cli: Run, app: str, folder: Path) -> None:
+    for words in (("publish", app, app), ("clone", "nothing", "b.db"), ("publish", app, "ftp://example.com")):
+        assert cli(*words, "--json", code=1).error["hint"]
+    cli("sync", app, "share/", "--dry-run", code=2)
+    cli("init", "other.db", "--topic", f"other.{TOPIC}")
+    cli("publish", app, "share")
+    assert "share has" not in cli("publish", "other.db", "share", code=1).out
+    assert not (folder / "b.db").exists()
