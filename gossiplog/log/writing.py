@@ -17,7 +17,8 @@ Invariants:
     1. At most one of `Write` and `Gather` is unreported. If neither is, nothing waits.
     2. Each piece is answered once. Pieces are committed and answered in the order in which they were submitted.
     3. A piece is answered with verdicts only after `Written` for a group that it was in; listeners are told before callers.
-    4. A piece is answered with an error only if that was an error of the store, its own `OwnFailure`, or of a commit that it was alone in.
+    4. A piece is answered with an error only if that was the store's, the piece's own `OwnFailure` or outcome (a rule refused it), or that
+       of a commit that the piece was alone in.
     5. A group is written a bounded number of times: each `OwnFailure` takes out at least one piece, and each split makes groups smaller.
 
 The machine knows no time: how long others have a turn, and how long a store waits for its server, are the driver's.
