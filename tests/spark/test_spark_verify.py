@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import trio
-from log_support import SIGNERS
+from log_support import SIGNERS, make, opened
+from snapshot_support import SCHEMES, SNAPSHOT, SNAPSHOT_TOPIC
 from spark_support import Foreign, Log
 
 import gossiplog
@@ -20,7 +21,7 @@ from gossiplog.entry import decode_id, sign_entry
 from gossiplog.entry.schemes import DEFAULT_SCHEMES, accept_schemes
 from gossiplog.ethereum import Eip712Signer, Wallet
 from gossiplog.spark import read_entries
-from gossiplog.spark.jobs.jobs import Job, import_job, verify_job
+from gossiplog.spark.jobs.jobs import Job, import_job, tree_job, verify_job
 from gossiplog.spark.source.reading import read_work
 from gossiplog.spark.tables.verify import INPUT_COLUMNS, JUDGE, VERDICT_COLUMNS, count_verdicts, quarantine, settle, verify
 
@@ -163,5 +164,24 @@ def test_schemes_that_this_process_accepts_are_those_of_the_tasks(spark: Any, tm
     accept_schemes({"ed25519", "eip712"})
     try:
         assert failed() == {}
+    finally:
+        accept_schemes(DEFAULT_SCHEMES)
+
+
+def test_a_log_with_a_snapshot_is_verified_where_that_is_switched_on(spark: Any, tmp_path: Path) -> None:
+    children = [make(number, [SNAPSHOT], SIGNERS[number % 2], SNAPSHOT_TOPIC) for number in range(5)]
+    path = str(tmp_path / "snapshot.db")
+
+    async def write() -> str:
+        async with opened(path, topic=SNAPSHOT_TOPIC, schemes=SCHEMES) as log:
+            assert all(verdict.accepted for verdict in await log.insert_many([entry.value for entry in (SNAPSHOT, *children)]))
+            return (await log.root()).hash.hex()
+
+    root = trio.run(write)
+    assert tree_job(Job(spark), path).results["root"] == root
+    assert verify_job(Job(spark), path).results["failed"] == 1
+    accept_schemes(SCHEMES)
+    try:
+        assert verify_job(Job(spark), path).results["failed"] == 0
     finally:
         accept_schemes(DEFAULT_SCHEMES)
