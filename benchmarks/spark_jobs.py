@@ -176,11 +176,11 @@ def _verify(bench: Bench) -> None:
 
 def _plain_rate(bench: Bench) -> float:
     """Entries per CPU second of `gossiplog verify --jobs 1`, parents included."""
-    from gossiplog.cli.log.verify import Pool, verify_log
+    from gossiplog.cli.log.verify import VerifyPool, verify_log
 
     async def verify() -> int:
         async with bench.setup.open(bench.small) as log:
-            with Pool(1, log.topic) as pool:
+            with VerifyPool(1, log.topic) as pool:
                 return sum([finding.accepted async for finding in verify_log(log, pool)])
 
     begun = time.process_time()

@@ -41,6 +41,16 @@ KNOTS = {
 }
 """Folders of one room that import each other both ways, and why. A new one is a defect."""
 
+TWICE = {
+    "a façade has the name of what it stands for": "Block GossipLog Hub HubLink Pages Snapshot Subscription",
+    "a word of the specification in each of its rooms": "Message Disconnected Peer Policy Proof Frame Place Published Refused Schema",
+    "words of machines and of their drivers, to be renamed together": "Answer Answered Application Ask Call Ended Failed Gather "
+    "Host Open Opened Owner Report Resumed Run Start StartSync Syncs TakeEntries Taken Tell View Work Writing Written",
+    "no reason but that a better name was not found yet": "Counters Deliver Dialler Difference Edge Failure Kind Measure Part Readable SetAside "
+    "State Transaction Tree Tx",
+}
+"""Public class names that occur in several files, by the reason. A new one is a defect: give it a name of its own."""
+
 PURE = frozenset(
     {"errors", "limits", "plan", "codec", "entry", "tree", "sketch", "log", "pubsub", "sync", "reconcile", "pull", "broadcast", "glass"}
     | {"tlog"}
@@ -106,6 +116,7 @@ class Facts:
         defined: Every name that it assigns or defines, at the top, in classes, and on objects of its own.
         private: Attributes with an underscore, other than those that a class has from its base: line, name, text.
         functions: The name and the number of lines of each.
+        classes: Their names, wherever they are defined.
         docstring: Empty if it has none.
     """
 
@@ -115,6 +126,7 @@ class Facts:
     defined: frozenset[str]
     private: tuple[tuple[int, str, str], ...]
     functions: tuple[tuple[str, int], ...]
+    classes: tuple[str, ...]
     docstring: str
 
 
@@ -189,6 +201,7 @@ def facts_of(path: str, source: str) -> Facts:
     imports: list[Imported] = []
     private: list[tuple[int, str, str]] = []
     functions: list[tuple[str, int]] = []
+    classes: list[str] = []
     calls, of_random, defined = set(), set(), set()
     # From the outside in, so that a branch for type checkers is met before what it imports.
     for node in ast.walk(tree):
@@ -204,7 +217,10 @@ def facts_of(path: str, source: str) -> Facts:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 defined.add(name)
                 functions.append((name, (node.end_lineno or node.lineno) - node.lineno + 1))
-            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+            case ast.ClassDef(name=name):
+                defined.add(name)
+                classes.append(name)
+            case ast.Name(id=name, ctx=ast.Store()):
                 defined.add(name)
             case ast.Call(func=ast.Name(id=name)):
                 calls.add(name)
@@ -224,6 +240,7 @@ def facts_of(path: str, source: str) -> Facts:
         frozenset(defined),
         tuple(private),
         tuple(functions),
+        tuple(classes),
         ast.get_docstring(tree) or "",
     )
 
@@ -358,6 +375,19 @@ def without_words(house: House) -> list[str]:
     return wrong
 
 
+def named_twice(house: House) -> list[str]:
+    """Public class names that occur in several files without a reason, and reasons that are needed no longer."""
+    places: dict[str, list[str]] = {}
+    for path in house.sources:
+        for name in house.facts(path).classes:
+            places.setdefault(name, []).append(path)
+    found = {name for name, paths in places.items() if len(paths) > 1 and not name.startswith("_")}
+    allowed = {name for names in TWICE.values() for name in names.split()}
+    return [f"{name} is in {', '.join(places[name])}" for name in sorted(found - allowed)] + [
+        f"{name} is there once" for name in sorted(allowed - found)
+    ]
+
+
 RULES = (
     upward_imports,
     knots,
@@ -369,4 +399,5 @@ RULES = (
     too_large,
     unreached,
     without_words,
+    named_twice,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from house import PACKAGE, RULES, House, circles, impure, knots, planted, private_names, too_large, unreached, upward_imports
+from house import PACKAGE, RULES, House, circles, impure, knots, named_twice, planted, private_names, too_large, unreached, upward_imports
 
 HOUSE = House.of()
 
@@ -33,6 +33,7 @@ def test_rule_holds(rule: Callable[[House], list[str]]) -> None:
         pytest.param("codec/extra.py", "X = 1", {unreached}, id="a-file-for-nobody"),
         pytest.param("web/app.py", "from ..net.ground.journal import _secret", {private_names}, id="private-import"),
         pytest.param("web/app.py", "def peek(log): return log._writer", {private_names}, id="private-attribute"),
+        pytest.param("codec/varint.py", "class Entry: ...", {named_twice}, id="a-class-name-that-is-taken"),
         pytest.param("codec/varint.py", "\n" * 700, {too_large}, id="long-file"),
         pytest.param("codec/varint.py", "def long():\n" + "    x = 1\n" * 71, {too_large}, id="long-function"),
     ],

@@ -91,7 +91,7 @@ Completion
 """
 
 
-class Root(click.Group):
+class RootGroup(click.Group):
     """A group that imports a command's module when the command is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -145,7 +145,7 @@ class Root(click.Group):
 
 
 @click.group(
-    cls=Root,
+    cls=RootGroup,
     help=_HELP,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},

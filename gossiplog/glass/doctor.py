@@ -18,8 +18,8 @@ __all__ = [
     "HEADS_WARN",
     "Certificate",
     "Clock",
-    "Disk",
-    "Finding",
+    "Diagnosis",
+    "DiskSpace",
     "LogFigures",
     "NetworkFigures",
     "PeerFigures",
@@ -48,7 +48,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class DiskSpace:
     """Where a log lies: bytes that are free for us, and all bytes."""
 
     free_bytes: int
@@ -170,7 +170,7 @@ class Vitals:
     version: str | None = None
     our_version: str | None = None
     clock: Clock | None = None
-    disk: Disk | None = None
+    disk: DiskSpace | None = None
     files: tuple[int, int] | None = None
     certificate: Certificate | None = None
     log: LogFigures | None = None
@@ -196,7 +196,7 @@ _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """What one check came to.
 
     Attributes:
@@ -218,7 +218,7 @@ class Finding:
         return {"check": self.check, "severity": self.severity, "text": self.text, "advice": self.advice, "details": dict(self.details)}
 
 
-def examine(vitals: Vitals) -> list[Finding]:
+def examine(vitals: Vitals) -> list[Diagnosis]:
     """Make all checks that the figures allow; findings in the order of the checks."""
     found = [finding for check in _CHECKS for finding in check(vitals)]
     network, log = vitals.network, vitals.log
@@ -229,12 +229,12 @@ def examine(vitals: Vitals) -> list[Finding]:
     return found
 
 
-def worst(findings: Sequence[Finding]) -> Severity:
+def worst(findings: Sequence[Diagnosis]) -> Severity:
     """Return the worst severity; ok without findings."""
     return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")
 
 
-def findings_from(record: object) -> list[Finding]:
+def findings_from(record: object) -> list[Diagnosis]:
     """Read the findings out of what a server answered; whatever is none is left out."""
     listed = record.get("findings") if isinstance(record, dict) else None
     found = []
@@ -243,30 +243,30 @@ def findings_from(record: object) -> list[Finding]:
             details = one.get("details")
             texts = (str(one.get(name, "")) for name in ("check", "text", "advice"))
             check, text, advice = texts
-            found.append(Finding(check, one["severity"], text, advice, details if isinstance(details, dict) else {}))
+            found.append(Diagnosis(check, one["severity"], text, advice, details if isinstance(details, dict) else {}))
     return found
 
 
 # The machine and the program
 
 
-def _clock(vitals: Vitals) -> Iterator[Finding]:
+def _clock(vitals: Vitals) -> Iterator[Diagnosis]:
     clock = vitals.clock
     if clock is None:
         return
     off_s = max(0.0, abs(clock.ahead_s) - clock.uncertain_s)
     details = {"ahead_s": round(clock.ahead_s, 1), "uncertain_s": round(clock.uncertain_s, 1)}
     if off_s < CLOCK_WARN_S:
-        yield Finding("clock", "ok", "this machine's clock agrees with the server's", details=details)
+        yield Diagnosis("clock", "ok", "this machine's clock agrees with the server's", details=details)
         return
     side = "ahead of" if clock.ahead_s > 0 else "behind"
     text = f"this machine's clock is {abs(clock.ahead_s):,.0f} s {side} the server's"
     severity: Severity = "error" if off_s >= CLOCK_ERROR_S else "warning"
     advice = "let both machines take their time from NTP; entries are not affected, certificates and comparing two journals are"
-    yield Finding("clock", severity, text, advice, details)
+    yield Diagnosis("clock", severity, text, advice, details)
 
 
-def _disk(vitals: Vitals) -> Iterator[Finding]:
+def _disk(vitals: Vitals) -> Iterator[Diagnosis]:
     disk = vitals.disk
     if disk is None:
         return
@@ -278,32 +278,32 @@ def _disk(vitals: Vitals) -> Iterator[Finding]:
         severity = "warning"
     text = f"{_size(disk.free_bytes)} of {_size(disk.total_bytes)} are free where the log lies"
     advice = "" if severity == "ok" else "make room: a log on a full disk takes nothing in, though what it has stays whole"
-    yield Finding("disk", severity, text, advice, details)
+    yield Diagnosis("disk", severity, text, advice, details)
 
 
-def _files(vitals: Vitals) -> Iterator[Finding]:
+def _files(vitals: Vitals) -> Iterator[Diagnosis]:
     if vitals.files is None:
         return
     is_open, most = vitals.files
     share = is_open / most if most else 0.0
     severity: Severity = "error" if share >= FILES_ERROR_SHARE else "warning" if share >= FILES_WARN_SHARE else "ok"
     advice = "" if severity == "ok" else "raise the limit (LimitNOFILE= in systemd, ulimit -n in a shell), or take fewer --connections"
-    yield Finding("files", severity, f"{is_open:,} of {most:,} file descriptors are in use", advice, {"open": is_open, "most": most})
+    yield Diagnosis("files", severity, f"{is_open:,} of {most:,} file descriptors are in use", advice, {"open": is_open, "most": most})
 
 
-def _version(vitals: Vitals) -> Iterator[Finding]:
+def _version(vitals: Vitals) -> Iterator[Diagnosis]:
     here, there = vitals.our_version, vitals.version
     if there is None:
         return
     details = {"version": there} | ({} if here is None else {"our_version": here})
     if here is None or here == there:
-        yield Finding("version", "ok", f"it runs gossiplog {there}", details=details)
+        yield Diagnosis("version", "ok", f"it runs gossiplog {there}", details=details)
         return
     text = f"the server runs gossiplog {there}, this command is {here}"
-    yield Finding("version", "note", text, "update the older one when it suits", details)
+    yield Diagnosis("version", "note", text, "update the older one when it suits", details)
 
 
-def _certificate(vitals: Vitals) -> Iterator[Finding]:
+def _certificate(vitals: Vitals) -> Iterator[Diagnosis]:
     certificate = vitals.certificate
     if certificate is None:
         return
@@ -315,117 +315,117 @@ def _certificate(vitals: Vitals) -> Iterator[Finding]:
         text = f"the certificate for {certificate.name} is good for {days:,.0f} more days"
         severity = "error" if certificate.left_s < CERTIFICATE_ERROR_S else "warning" if certificate.left_s < CERTIFICATE_WARN_S else "ok"
     advice = "" if severity == "ok" else "renew it and restart the server: clients refuse one that has ended"
-    yield Finding("certificate", severity, text, advice, details)
+    yield Diagnosis("certificate", severity, text, advice, details)
 
 
 # The log
 
 
-def _contents(log: LogFigures) -> Iterator[Finding]:
+def _contents(log: LogFigures) -> Iterator[Diagnosis]:
     details = {"entries": log.entries, "heads": log.heads}
     if log.heads > HEADS_WARN:
         advice = "append once, which merges 256 of them; many heads mean many writers who do not hear of each other: look at the peers"
-        yield Finding("heads", "warning", f"the log has more than {HEADS_WARN:,} heads", advice, details)
+        yield Diagnosis("heads", "warning", f"the log has more than {HEADS_WARN:,} heads", advice, details)
     else:
-        yield Finding(
+        yield Diagnosis(
             "heads", "ok", f"{_counted(log.entries, 'entry', 'entries')}, {_counted(log.heads, 'head', 'heads')}", details=details
         )
 
 
-def _tree(log: LogFigures) -> Iterator[Finding]:
+def _tree(log: LogFigures) -> Iterator[Diagnosis]:
     details = {"looked_at": log.looked_at, "faults": list(log.faults)}
     if log.faults:
         advice = "`gossiplog fsck LOG` says what is affected, `gossiplog sync --heal LOG OTHER` makes it whole from another replica"
-        yield Finding("tree", "error", f"the tree does not fit the entries: {log.faults[0]}", advice, details)
+        yield Diagnosis("tree", "error", f"the tree does not fit the entries: {log.faults[0]}", advice, details)
     elif log.looked_at:
         text = f"the tree fits the {_counted(log.looked_at, 'entry', 'entries')} that were looked at"
-        yield Finding("tree", "ok", text, details=details)
+        yield Diagnosis("tree", "ok", text, details=details)
 
 
-def _quarantine(log: LogFigures) -> Iterator[Finding]:
+def _quarantine(log: LogFigures) -> Iterator[Diagnosis]:
     details = {"entries": log.quarantined, "last_hour": log.quarantined_lately}
     if not log.quarantined:
-        yield Finding("quarantine", "ok", "nothing is in quarantine", details=details)
+        yield Diagnosis("quarantine", "ok", "nothing is in quarantine", details=details)
         return
     text = f"{_counted(log.quarantined, 'entry is', 'entries are')} in quarantine"
     advice = "`gossiplog quarantine ls LOG` says why; `gossiplog quarantine retry LOG` lets in what is whole now"
     if log.quarantined_lately:
         text += f", {log.quarantined_lately:,} of them since an hour ago"
-        yield Finding("quarantine", "error", text, advice, details)
+        yield Diagnosis("quarantine", "error", text, advice, details)
     else:
-        yield Finding("quarantine", "warning", text, advice, details)
+        yield Diagnosis("quarantine", "warning", text, advice, details)
 
 
-def _set_aside(log: LogFigures) -> Iterator[Finding]:
+def _set_aside(log: LogFigures) -> Iterator[Diagnosis]:
     details = dict(log.set_aside)
     if not any(log.set_aside.values()):
-        yield Finding("set-aside", "ok", "no application has set an entry aside", details=details)
+        yield Diagnosis("set-aside", "ok", "no application has set an entry aside", details=details)
         return
     for name, count in sorted(log.set_aside.items()):
         text = f"application {name} could make nothing of {_counted(count, 'entry', 'entries')}, without effect on its tables"
         advice = "`gossiplog quarantine ls LOG` says why; mend the application, then `gossiplog quarantine retry LOG --apply …`"
-        yield Finding("set-aside", "warning", text, advice, {"application": name, "entries": count})
+        yield Diagnosis("set-aside", "warning", text, advice, {"application": name, "entries": count})
 
 
 # The network
 
 
-def _store(network: NetworkFigures) -> Iterator[Finding]:
+def _store(network: NetworkFigures) -> Iterator[Diagnosis]:
     if network.misplaced is not None:
         advice = (
             "do not end the server before `gossiplog sync NEW.db URL` has taken everything out of it; then put a whole log in that place"
         )
-        yield Finding("store", "error", f"{network.misplaced}: what comes now would be lost with the server's end", advice)
+        yield Diagnosis("store", "error", f"{network.misplaced}: what comes now would be lost with the server's end", advice)
     elif network.is_disk_full:
         advice = "make room where the log lies; it goes on by itself, and fetches what it could not store"
-        yield Finding("store", "error", "the last commit failed: the disk is full", advice)
+        yield Diagnosis("store", "error", "the last commit failed: the disk is full", advice)
     elif network.store_trouble is not None:
         advice = "see to the disk or the database that the log lies on; it goes on by itself when that answers"
-        yield Finding("store", "error", f"the log cannot store, or does not answer: {network.store_trouble}", advice)
+        yield Diagnosis("store", "error", f"the log cannot store, or does not answer: {network.store_trouble}", advice)
     else:
-        yield Finding("store", "ok", "the log answers, and stores what comes")
+        yield Diagnosis("store", "ok", "the log answers, and stores what comes")
 
 
-def _connections(network: NetworkFigures) -> Iterator[Finding]:
+def _connections(network: NetworkFigures) -> Iterator[Diagnosis]:
     peers = network.peers
     kinds = {kind: sum(peer.kind == kind for peer in peers) for kind in ("mesh", "hub", "client")}
     text = f"{_counted(kinds['mesh'], 'server', 'servers')}, {_counted(kinds['hub'], 'hub', 'hubs')} and "
     text += f"{_counted(kinds['client'], 'client', 'clients')} are connected"
     if network.is_in_mesh and not kinds["mesh"]:
         advice = "check --bootstrap, the other side's address and the firewall between; `gossiplog serve -v` logs each try"
-        yield Finding("peers", "error", "no server of the mesh is connected", advice, kinds)
+        yield Diagnosis("peers", "error", "no server of the mesh is connected", advice, kinds)
     elif len(network.hubs) > kinds["hub"]:
         text = f"{kinds['hub']} of {_counted(len(network.hubs), 'hub', 'hubs')} that it is to be a client of are connected"
-        yield Finding("peers", "error", text, "check --connect, the token and the firewall between", kinds | {"hubs": list(network.hubs)})
+        yield Diagnosis("peers", "error", text, "check --connect, the token and the firewall between", kinds | {"hubs": list(network.hubs)})
     elif not peers:
         advice = "nothing to do for a hub that waits for clients; else give it --bootstrap or --connect"
-        yield Finding("peers", "note", "nobody is connected", advice, kinds)
+        yield Diagnosis("peers", "note", "nobody is connected", advice, kinds)
     else:
-        yield Finding("peers", "ok", text, details=kinds)
+        yield Diagnosis("peers", "ok", text, details=kinds)
 
 
-def _dials(network: NetworkFigures) -> Iterator[Finding]:
+def _dials(network: NetworkFigures) -> Iterator[Diagnosis]:
     for address, reason in list(network.dials.items())[:_NAMED_MAX]:
         text = f"{address} cannot be reached: {bare_reason(address, reason)}"
-        yield Finding("dials", "warning", text, advice_on(reason), {"address": address, "reason": reason})
+        yield Diagnosis("dials", "warning", text, advice_on(reason), {"address": address, "reason": reason})
 
 
-def _mesh(network: NetworkFigures) -> Iterator[Finding]:
+def _mesh(network: NetworkFigures) -> Iterator[Diagnosis]:
     candidates = sum(peer.kind == "mesh" and peer.protocol is not None and network.topic in peer.topics for peer in network.peers)
     if not network.is_in_mesh or not candidates:
         return
     details = {"degree": network.degree, "subscribed": candidates}
     text = f"{_counted(network.degree, 'peer gets', 'peers get')} every entry at once, of {candidates:,} that are subscribed"
     if network.is_spread:
-        yield Finding("mesh", "ok", text, details=details)
+        yield Diagnosis("mesh", "ok", text, details=details)
         return
     advice = (
         "a back-off after a PRUNE ends within a minute; if it stays so, look at the scores (`gossiplog peers URL`) and at --mesh-params"
     )
-    yield Finding("mesh", "warning" if network.degree else "error", text, advice, details)
+    yield Diagnosis("mesh", "warning" if network.degree else "error", text, advice, details)
 
 
-def _topics(network: NetworkFigures) -> Iterator[Finding]:
+def _topics(network: NetworkFigures) -> Iterator[Diagnosis]:
     strangers = [
         peer for peer in network.peers if peer.kind == "mesh" and peer.topics and network.topic not in peer.topics and not peer.is_pushing
     ]
@@ -433,75 +433,75 @@ def _topics(network: NetworkFigures) -> Iterator[Finding]:
         topics = sorted({topic for peer in strangers for topic in peer.topics})[:_NAMED_MAX]
         text = f"{_counted(len(strangers), 'peer has', 'peers have')} another topic than {network.topic}: {', '.join(topics)}"
         advice = "a log's topic is fixed when it is made; point both sides at logs of the same topic"
-        yield Finding("topic", "warning", text, advice, {"peers": _named(strangers), "topics": topics})
+        yield Diagnosis("topic", "warning", text, advice, {"peers": _named(strangers), "topics": topics})
 
 
-def _protocols(network: NetworkFigures) -> Iterator[Finding]:
+def _protocols(network: NetworkFigures) -> Iterator[Diagnosis]:
     mute = [peer for peer in network.peers if peer.kind == "mesh" and peer.protocol is None and network.topic not in peer.topics]
     if mute:
         text = f"{_counted(len(mute), 'server speaks', 'servers speak')} no pubsub protocol that we speak"
         advice = "give all servers of a mesh the same --router and a like version; until then entries come by syncs alone, later"
-        yield Finding("protocol", "warning", text, advice, {"peers": _named(mute)})
+        yield Diagnosis("protocol", "warning", text, advice, {"peers": _named(mute)})
 
 
-def _scores(network: NetworkFigures) -> Iterator[Finding]:
+def _scores(network: NetworkFigures) -> Iterator[Diagnosis]:
     scored = [peer for peer in network.peers if peer.score is not None]
     ignored = [peer for peer in scored if not peer.is_heeded]
     negative = [peer for peer in scored if peer.is_heeded and (peer.score or 0.0) < 0]
     if ignored:
         text = f"nothing is read of what {_counted(len(ignored), 'peer sends', 'peers send')}: the score is below the threshold"
-        yield Finding("scores", "error", text, _SCORE_ADVICE, {"peers": _named(ignored)})
+        yield Diagnosis("scores", "error", text, _SCORE_ADVICE, {"peers": _named(ignored)})
     if negative:
         text = f"{_counted(len(negative), 'peer is', 'peers are')} kept out of the mesh by a score below 0"
-        yield Finding("scores", "warning", text, _SCORE_ADVICE, {"peers": _named(negative)})
+        yield Diagnosis("scores", "warning", text, _SCORE_ADVICE, {"peers": _named(negative)})
     if scored and not ignored and not negative:
-        yield Finding("scores", "ok", "no peer's score is below 0")
+        yield Diagnosis("scores", "ok", "no peer's score is below 0")
 
 
 _SCORE_ADVICE = "`gossiplog peers URL --json` has the parts of each score: what is invalid, misbehaviour, or many peers at one address"
 
 
-def _queues(network: NetworkFigures) -> Iterator[Finding]:
+def _queues(network: NetworkFigures) -> Iterator[Diagnosis]:
     full = [peer for peer in network.peers if peer.queued_bytes > network.queue_bytes_max * QUEUE_FULL_SHARE]
     slow = [peer for peer in network.peers if peer.dropped and peer not in full]
     if full:
         text = f"{_counted(len(full), 'peer takes', 'peers take')} what is sent too slowly: more than half of the queue waits"
         advice = "look at the peer's machine and its line; it is dropped after 15 s without progress, and catches up by a sync"
-        yield Finding("queues", "warning", text, advice, {"peers": _named(full)})
+        yield Diagnosis("queues", "warning", text, advice, {"peers": _named(full)})
     if slow:
         text = f"messages for {_counted(len(slow), 'peer', 'peers')} found a full queue before, and came later by a sync"
-        yield Finding("queues", "note", text, "nothing, unless it goes on", {"peers": _named(slow)})
+        yield Diagnosis("queues", "note", text, "nothing, unless it goes on", {"peers": _named(slow)})
     if network.waiting > 1_000:
         text = f"{network.waiting:,} entries wait to be verified"
-        yield Finding("queues", "note", text, "it will catch up; if it stays so, the machine is too small", {"waiting": network.waiting})
+        yield Diagnosis("queues", "note", text, "it will catch up; if it stays so, the machine is too small", {"waiting": network.waiting})
     if not full and not slow:
-        yield Finding("queues", "ok", "no queue is full")
+        yield Diagnosis("queues", "ok", "no queue is full")
 
 
-def _refusals(network: NetworkFigures) -> Iterator[Finding]:
+def _refusals(network: NetworkFigures) -> Iterator[Diagnosis]:
     refused = [peer for peer in network.peers if peer.refused]
     if refused:
         count = sum(peer.refused for peer in refused)
         text = f"{_counted(count, 'message', 'messages')} of {_counted(len(refused), 'peer', 'peers')} were refused"
         advice = "the server's journal has the reasons, once a peer; signed messages of pubsub are refused by logs (StrictNoSign)"
-        yield Finding("refused", "warning", text, advice, {"peers": _named(refused)})
+        yield Diagnosis("refused", "warning", text, advice, {"peers": _named(refused)})
     for peer, reason in list(network.banned.items())[:_NAMED_MAX]:
         text = f"peer {peer} is banned: {reason}"
-        yield Finding(
+        yield Diagnosis(
             "bans", "warning", text, "a ban ends after ten minutes; find out what its program sends", {"peer": peer, "reason": reason}
         )
 
 
-def _quiet(network: NetworkFigures) -> Iterator[Finding]:
+def _quiet(network: NetworkFigures) -> Iterator[Diagnosis]:
     if network.peers and network.quiet_s > QUIET_S:
         text = f"nothing new has been stored for {network.quiet_s / 3600:,.1f} hours, though peers are connected"
         advice = "right if nobody writes; else compare the roots (`GET root`) here and there, and ask `gossiplog why` about one entry"
-        yield Finding("quiet", "note", text, advice, {"quiet_s": round(network.quiet_s)})
+        yield Diagnosis("quiet", "note", text, advice, {"quiet_s": round(network.quiet_s)})
 
 
-_CHECKS: tuple[Callable[[Vitals], Iterator[Finding]], ...] = (_version, _clock, _disk, _files, _certificate)
-_LOG_CHECKS: tuple[Callable[[LogFigures], Iterator[Finding]], ...] = (_contents, _tree, _quarantine, _set_aside)
-_NETWORK_CHECKS: tuple[Callable[[NetworkFigures], Iterator[Finding]], ...] = (
+_CHECKS: tuple[Callable[[Vitals], Iterator[Diagnosis]], ...] = (_version, _clock, _disk, _files, _certificate)
+_LOG_CHECKS: tuple[Callable[[LogFigures], Iterator[Diagnosis]], ...] = (_contents, _tree, _quarantine, _set_aside)
+_NETWORK_CHECKS: tuple[Callable[[NetworkFigures], Iterator[Diagnosis]], ...] = (
     _store,
     _connections,
     _dials,

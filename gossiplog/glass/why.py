@@ -18,7 +18,7 @@ from ..errors import DecodeError
 from .advice import advice_on, bare_reason
 from .fact import Fact
 
-__all__ = ["CAUSES", "Answer", "Holding", "Link", "Scene", "SetAside", "explain", "link_from", "scene_from", "with_view_of_peer"]
+__all__ = ["CAUSES", "Answer", "Holding", "PeerLink", "Scene", "SetAside", "explain", "link_from", "scene_from", "with_view_of_peer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PeerLink:
     """One connected peer, as a server sees it.
 
     Attributes:
@@ -103,7 +103,7 @@ class Scene:
 
     node: str
     topic: str
-    links: Mapping[str, Link] = field(default_factory=dict)
+    links: Mapping[str, PeerLink] = field(default_factory=dict)
     banned: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     dials: Mapping[str, str] = field(default_factory=dict)
@@ -131,10 +131,10 @@ def scene_from(record: Mapping[str, Any], trouble: str | None = None) -> Scene:
         raise DecodeError(f"no list of peers: {error}") from None
 
 
-def link_from(record: Mapping[str, Any]) -> Link:
+def link_from(record: Mapping[str, Any]) -> PeerLink:
     """Read one peer of it; a server of an earlier version says less."""
     score, queue, counts = record.get("score"), record.get("queue", {}), record.get("counts", {})
-    return Link(
+    return PeerLink(
         str(record["peer"]),
         str(record["kind"]),
         record.get("protocol"),
@@ -452,7 +452,7 @@ def _barrier(peer: str, scene: Scene) -> _Ground | None:
     return None
 
 
-def _pubsub(link: Link) -> _Ground | None:
+def _pubsub(link: PeerLink) -> _Ground | None:
     """What keeps the router from taking from a peer of the mesh, or giving to it."""
     if link.kind != "mesh":
         return None
@@ -467,7 +467,7 @@ def _pubsub(link: Link) -> _Ground | None:
     return None
 
 
-def _unheeded(link: Link) -> _Ground:
+def _unheeded(link: PeerLink) -> _Ground:
     score = "" if link.score is None else f" of {link.score:,.1f}"
     return _Ground("score-below-threshold", f"nothing that {link.peer} sends is read: its score{score} is below the threshold; {_SCORES}")
 

@@ -14,7 +14,7 @@ from .generate import Operations, generate
 from .history import History, render
 from .other_process import Elsewhere, elsewhere, find_name
 from .shrink import shrink
-from .world import Failure, Found, Invariant, Rules, World
+from .world import Found, HistoryWorld, Invariant, WorldFailure, WorldRules
 
 if TYPE_CHECKING:
     from ..log.application import Application
@@ -73,11 +73,11 @@ def check_convergence(
     Raises:
         NotConvergent: A check failed. The message has the smallest history found, as a test to paste.
     """
-    rules = Rules(application, invariants, shown, refusals)
+    rules = WorldRules(application, invariants, shown, refusals)
     caller = _globals_of(inspect.currentframe())
     histories: list[History] = []
     for seed in seeds:
-        with World(rules, replicas) as world:
+        with HistoryWorld(rules, replicas) as world:
             try:
                 generate(world, operations, seed if isinstance(seed, Random) else Random(seed), size)
             except Found as found:
@@ -100,7 +100,7 @@ def check_history(
     Raises:
         NotConvergent: The history still fails.
     """
-    rules = Rules(application, invariants, shown, refusals)
+    rules = WorldRules(application, invariants, shown, refusals)
     failure = _run(rules, history)
     if failure is None:
         _check_elsewhere(rules, [history], _globals_of(inspect.currentframe()), is_shrunk=True)
@@ -113,8 +113,8 @@ def _globals_of(frame: FrameType | None) -> dict[str, Any]:
     return frame.f_back.f_globals if frame is not None and frame.f_back is not None else {}
 
 
-def _run(rules: Rules, history: History) -> Failure | None:
-    with World(rules, history.replicas) as world:
+def _run(rules: WorldRules, history: History) -> WorldFailure | None:
+    with HistoryWorld(rules, history.replicas) as world:
         try:
             world.start()
             for entry in history.entries:
@@ -127,7 +127,7 @@ def _run(rules: Rules, history: History) -> Failure | None:
     return None
 
 
-def _report(rules: Rules, history: History, failure: Failure, seed: int | Random, caller: dict[str, Any]) -> None:
+def _report(rules: WorldRules, history: History, failure: WorldFailure, seed: int | Random, caller: dict[str, Any]) -> None:
     again = _run(rules, history)
     if again is None or again.kind != failure.kind:
         why = "It did not happen again with the same history: something but the log decides, such as chance or a global variable."
@@ -147,7 +147,7 @@ def _report(rules: Rules, history: History, failure: Failure, seed: int | Random
     )
 
 
-def _check_elsewhere(rules: Rules, histories: Sequence[History], caller: dict[str, Any], *, is_shrunk: bool = False) -> None:
+def _check_elsewhere(rules: WorldRules, histories: Sequence[History], caller: dict[str, Any], *, is_shrunk: bool = False) -> None:
     module = sys.modules.get(getattr(rules.application.apply, "__module__", None) or "")
     name = find_name(rules.application, caller, vars(module) if module else {})
     with elsewhere(rules, name) as others:
@@ -158,7 +158,7 @@ def _check_elsewhere(rules: Rules, histories: Sequence[History], caller: dict[st
                 _report_elsewhere(rules, history, others, caller, is_shrunk=is_shrunk)
 
 
-def _report_elsewhere(rules: Rules, history: History, others: Elsewhere, caller: dict[str, Any], *, is_shrunk: bool) -> None:
+def _report_elsewhere(rules: WorldRules, history: History, others: Elsewhere, caller: dict[str, Any], *, is_shrunk: bool) -> None:
     text = "two processes come to different tables: something depends on hash(), such as the order of a set of texts"
     if is_shrunk:
         raise NotConvergent(f"{text}\n\n{_describe(history)}", kind=_KIND_ELSEWHERE, history=history)
@@ -170,7 +170,7 @@ def _report_elsewhere(rules: Rules, history: History, others: Elsewhere, caller:
     )
 
 
-def _as_test(rules: Rules, history: History, caller: dict[str, Any]) -> str:
+def _as_test(rules: WorldRules, history: History, caller: dict[str, Any]) -> str:
     """Return a history as the source of a test to paste."""
     found = find_name(rules.application, caller)
     name = found[1] if found else "application"

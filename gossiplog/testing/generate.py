@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from .history import Deliver, Rebuild
 from .poison import name_others, poisoned
-from .world import Query, World, signer_of
+from .world import HistoryWorld, Query, signer_of
 
 __all__ = ["Author", "Operations", "generate"]
 
@@ -42,7 +42,7 @@ Operations: TypeAlias = Callable[[Author], Any] | Sequence[Any]
 """A function that makes a payload, or payloads to choose from."""
 
 
-def generate(world: World, operations: Operations, random: Random, size: int) -> None:
+def generate(world: HistoryWorld, operations: Operations, random: Random, size: int) -> None:
     """Make a number of steps in a world, until everybody has everything.
 
     Raises:
@@ -63,7 +63,7 @@ def generate(world: World, operations: Operations, random: Random, size: int) ->
     world.finish()
 
 
-def _write(world: World, operations: Operations, random: Random, replica: int) -> None:
+def _write(world: HistoryWorld, operations: Operations, random: Random, replica: int) -> None:
     """A replica appends on top of all its heads, now and then several entries in one commit."""
     parents = world.heads(replica)
     numbers = []
@@ -74,7 +74,7 @@ def _write(world: World, operations: Operations, random: Random, replica: int) -
     world.do(Deliver(replica, tuple(numbers), _aborted(random)))
 
 
-def _write_strangely(world: World, operations: Operations, random: Random, replica: int) -> None:
+def _write_strangely(world: HistoryWorld, operations: Operations, random: Random, replica: int) -> None:
     """A stranger writes on top of any entries of a replica, mostly malformed operations.
 
     The ids in it need not be of ancestors, nor exist at all.
@@ -88,7 +88,7 @@ def _write_strangely(world: World, operations: Operations, random: Random, repli
     world.do(Deliver(replica, (world.write(stranger, parents, payload),), _aborted(random)))
 
 
-def _deliver(world: World, random: Random, replica: int) -> None:
+def _deliver(world: HistoryWorld, random: Random, replica: int) -> None:
     """A replica gets some entries that it lacks from another one, in some causal order, in commits of any size."""
     other = random.choice(world.replicas)
     has = set(world.replicas[replica].numbers)
@@ -108,7 +108,7 @@ def _deliver(world: World, random: Random, replica: int) -> None:
         del missing[:size]
 
 
-def _operation(world: World, operations: Operations, random: Random, replica: int, author: int) -> Any:
+def _operation(world: HistoryWorld, operations: Operations, random: Random, replica: int, author: int) -> Any:
     if not callable(operations):
         return random.choice(operations)
     at = world.replicas[replica]

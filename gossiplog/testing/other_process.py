@@ -12,16 +12,16 @@ from importlib import import_module
 from typing import Any
 
 from .history import History
-from .world import Found, Rules, World
+from .world import Found, HistoryWorld, WorldRules
 
 __all__ = ["Elsewhere", "elsewhere", "find_name", "rebuilt", "serve"]
 
 _HASH_SEEDS = ("1", "2")
 
 
-def rebuilt(rules: Rules, history: History) -> dict[str, list[str]]:
+def rebuilt(rules: WorldRules, history: History) -> dict[str, list[str]]:
     """Return the tables that the entries of a history make when they are applied in the order of ids."""
-    with World(rules, 0) as world:
+    with HistoryWorld(rules, 0) as world:
         for entry in history.entries:
             world.write(entry.author, entry.parents, entry.payload)
         return world.rebuilt()
@@ -60,7 +60,7 @@ class Elsewhere:
 
 
 @contextmanager
-def elsewhere(rules: Rules, name: tuple[str, str] | None) -> Iterator[Elsewhere | None]:
+def elsewhere(rules: WorldRules, name: tuple[str, str] | None) -> Iterator[Elsewhere | None]:
     """Start the processes for the length of a block; None if the application cannot be had in another process.
 
     Args:
@@ -98,7 +98,7 @@ def serve() -> None:
             application = getattr(import_module(described[0]), described[1])
     except Exception:
         application = None
-    rules = Rules(application, shown=shown, refusals=refusals)
+    rules = WorldRules(application, shown=shown, refusals=refusals)
     _answer(sink, application is not None)
     while True:
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..entry.message import Entry
     from ..log.application import Application
 
-__all__ = ["Failure", "Found", "Invariant", "Query", "Rules", "World", "signer_of"]
+__all__ = ["Found", "HistoryWorld", "Invariant", "Query", "WorldFailure", "WorldRules", "signer_of"]
 
 Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 """`query(sql, *parameters)`: rows of one replica's tables."""
@@ -34,7 +34,7 @@ _ROWS_SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Rules:
+class WorldRules:
     """What is looked at.
 
     Attributes:
@@ -51,7 +51,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class WorldFailure:
     """What went wrong; two failures of the same kind are the same to whoever shrinks."""
 
     kind: str
@@ -63,7 +63,7 @@ class Found(Exception):
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
-        self.failure = Failure(kind, text)
+        self.failure = WorldFailure(kind, text)
 
 
 @dataclass
@@ -80,10 +80,10 @@ def signer_of(author: int) -> Ed25519Signer:
     return Ed25519Signer.from_seed((author + 1).to_bytes(32, "big"))
 
 
-class World:
+class HistoryWorld:
     """A history in the making. Close it, or use it as a context manager."""
 
-    def __init__(self, rules: Rules, replicas: int) -> None:
+    def __init__(self, rules: WorldRules, replicas: int) -> None:
         self._rules = rules
         self.entries: list[Entry] = []
         self._numbers: dict[str, int] = {}
@@ -92,7 +92,7 @@ class World:
         self._count = replicas
         self.replicas: list[_Replica] = []
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> HistoryWorld:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from ..glass import Fact
 from ..sim.measure.metrics import percentile
 
-__all__ = ["Figures", "Measure"]
+__all__ = ["Measure", "RunFigures"]
 
 _COPIES = ("gossip", "push")
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RunFigures:
     """A run in figures, as far as they mean the same in the simulator.
 
     Attributes:
@@ -87,11 +87,11 @@ class Measure:
             if node != self._origin.get(entry, self._first[entry][1])
         }
 
-    def figures(self) -> Figures:
+    def figures(self) -> RunFigures:
         """Sum up. O(receipts × log receipts)."""
         latencies = self.latencies_s
         ways = Counter(way for _, way in self._others().values())
-        return Figures(
+        return RunFigures(
             published=len(self._first),
             delivered=len(latencies),
             p50_s=percentile(latencies, 0.50),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from ..glass import Fact, Peerings
 from ..net.service.board import Board
-from ..web.glass.following import Followed, follow
+from ..web.glass.following import FollowedServer, follow
 from .measure import Measure
 from .members import Member
 
@@ -38,7 +38,7 @@ class Watching:
 
     async def follow(self, member: Member) -> None:
         """Follow a server or a client for ever, over its restarts."""
-        followed = Followed(member.url, member.name)
+        followed = FollowedServer(member.url, member.name)
         self._names |= {member.host: member.node, member.door: member.node}
 
         def take(fact: Fact) -> None:

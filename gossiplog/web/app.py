@@ -22,7 +22,7 @@ from .glass.page_files import page_routes, show_page, wants_page
 from .http.asgi import serve_app
 from .http.doors import Door, Guard
 from .http.requests import without_parameters
-from .metrics import Metrics
+from .metrics import MetricsPage
 from .own_api import OwnApi
 from .proving import ProvingApi
 from .readiness import show_alive, show_ready
@@ -49,7 +49,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
             return await show_page(request)
         return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
 
-    metrics, access = Metrics(hub), hub.admission.limits.access
+    metrics, access = MetricsPage(hub), hub.admission.limits.access
     figures = Door(access, hub.services, "/metrics", metrics.show, GET="watch")
     watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
     routes: list[BaseRoute] = [Route("/", index), *(page_routes() if glass.has_page else []), *watch]

@@ -28,7 +28,7 @@ from ..pubsub.router import PeerState
 from ..tasks.timings import Timings
 from ..version import VERSION
 
-__all__ = ["Metrics"]
+__all__ = ["MetricsPage"]
 
 _SHARE = 100
 """Counting takes at most the hundredth part of the time."""
@@ -53,7 +53,7 @@ class _Contents:
     took_s: float = 0.0
 
 
-class Metrics:
+class MetricsPage:
     """Serves `/metrics`.
 
     Args:

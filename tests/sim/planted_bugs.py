@@ -26,7 +26,7 @@ from gossiplog.log.commit import _Batch
 from gossiplog.log.requests import Leaf
 from gossiplog.plan import Plan
 from gossiplog.sim.check import log_on_disk
-from gossiplog.sim.check.check import Failure, run_check
+from gossiplog.sim.check.check import SeedFailure, run_check
 from gossiplog.sim.check.disk import Disk
 from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync import checked as checked_module
@@ -279,17 +279,17 @@ FURTHER_BUGS: Sequence[PlantedBug] = (
 """More of them, for whoever changes the checker; those without a seed got past the first forty."""
 
 
-def is_caught(bug: PlantedBug, seed: int) -> Failure | None:
+def is_caught(bug: PlantedBug, seed: int) -> SeedFailure | None:
     """Run one seed with the bug in place."""
     with bug.plant():
         try:
             run_check(seed)
-        except Failure as failure:
+        except SeedFailure as failure:
             return failure
     return None
 
 
-def first_seed(bug: PlantedBug, seeds: int) -> tuple[int, Failure] | None:
+def first_seed(bug: PlantedBug, seeds: int) -> tuple[int, SeedFailure] | None:
     for seed in range(seeds):
         failure = is_caught(bug, seed)
         if failure is not None:

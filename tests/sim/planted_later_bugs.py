@@ -25,7 +25,7 @@ from gossiplog.log.requests import ReadApplications
 from gossiplog.plan import Plan, ask
 from gossiplog.pubsub.base import PubSub
 from gossiplog.pubsub.events import Outcome as PubsubOutcome
-from gossiplog.pubsub.gossip.mesh import GraftBackoff, Mesh
+from gossiplog.pubsub.gossip.mesh import GraftBackoff, TopicMeshes
 from gossiplog.pubsub.overlay.plumtree import Tree
 from gossiplog.pubsub.routers.choke import Choke
 from gossiplog.pubsub.rpc import Draft
@@ -293,10 +293,10 @@ LATER_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(6, "new ancestors are none", "of entries of the same commit", around(past_module, "_is_behind", no_path_through_new_ones)),
     PlantedBug(6, "descendants of the refused", "are judged on their own", instead(Void, "__contains__", lambda self, key: False)),
-    PlantedBug(None, "meshes are not trimmed", "they grow beyond D_hi", instead(Mesh, "_trim", nothing)),
+    PlantedBug(None, "meshes are not trimmed", "they grow beyond D_hi", instead(TopicMeshes, "_trim", nothing)),
     PlantedBug(0, "back-offs are short", "a tenth", around(GraftBackoff, "add", back_off_briefly)),
-    PlantedBug(9, "prunes in words", "the link stays", instead(Mesh, "_prune", prune_in_words)),
-    PlantedBug(0, "grafts cost", "who is grafted is penalised", around(Mesh, "_link", penalise_grafts)),
+    PlantedBug(9, "prunes in words", "the link stays", instead(TopicMeshes, "_prune", prune_in_words)),
+    PlantedBug(0, "grafts cost", "who is grafted is penalised", around(TopicMeshes, "_link", penalise_grafts)),
     PlantedBug(
         0,
         "orphans cost",

@@ -17,7 +17,7 @@ from gossiplog.broadcast.wanted_syncs import WantedSyncs
 from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
 from gossiplog.pubsub.gossip.gossip import Gossip, MessageCache
-from gossiplog.pubsub.gossip.mesh import GraftBackoff, Mesh
+from gossiplog.pubsub.gossip.mesh import GraftBackoff, TopicMeshes
 from gossiplog.pubsub.overlay.hyparview import View
 from gossiplog.pubsub.overlay.plumtree import Tree, Wake
 from gossiplog.pubsub.routers.choke import Choke
@@ -119,7 +119,7 @@ def keep_choked(on_pruned: Any) -> Any:
 
 
 ROUTER_BUGS: Sequence[PlantedBug] = (
-    PlantedBug(0, "dead peers stay in the mesh", "who left is pushed to for ever", instead(Mesh, "remove_peer", nothing)),
+    PlantedBug(0, "dead peers stay in the mesh", "who left is pushed to for ever", instead(TopicMeshes, "remove_peer", nothing)),
     PlantedBug(2, "any end will do", "an old session's end is taken for the new one's", around(WantedSyncs, "on_finished", take_any_end)),
     PlantedBug(80, "deferred needs are dropped", "when the sync for them fails", instead(WantedSyncs, "_undefer", drop_deferred_needs)),
     PlantedBug(9, "requests are not answered", "IWANT brings nothing", instead(Gossip, "on_iwant", nothing)),
@@ -130,10 +130,10 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
         "whoever is to be told joins the read under way",
         instead(Pushes, "heads", join_the_read_under_way),
     ),
-    PlantedBug(0, "prunes are not heeded", "a link that the other end ended stays", around(Mesh, "on_prune", link_on_prune)),
+    PlantedBug(0, "prunes are not heeded", "a link that the other end ended stays", around(TopicMeshes, "on_prune", link_on_prune)),
     PlantedBug(0, "back-offs are ignored", "grafts come too early", instead(GraftBackoff, "is_active", never)),
-    PlantedBug(0, "refusals are silent", "whoever grafts in vain is not told", instead(Mesh, "_refuse", nothing)),
-    PlantedBug(0, "meshes are not refilled", "a mesh that shrank stays small", instead(Mesh, "_fill", nothing)),
+    PlantedBug(0, "refusals are silent", "whoever grafts in vain is not told", instead(TopicMeshes, "_refuse", nothing)),
+    PlantedBug(0, "meshes are not refilled", "a mesh that shrank stays small", instead(TopicMeshes, "_fill", nothing)),
     PlantedBug(9, "announcements are ignored", "IHAVE brings no IWANT", instead(Gossip, "on_ihave", nothing)),
     PlantedBug(0, "nothing is announced", "peers outside the mesh hear of nothing", instead(Gossip, "emit", nothing)),
     PlantedBug(9, "the cache is emptied", "at each heartbeat", around(MessageCache, "shift", forget_on_shift)),

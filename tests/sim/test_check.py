@@ -12,7 +12,7 @@ from planted_router_bugs import ROUTER_BUGS
 from planted_writing_bugs import WRITING_BUGS
 
 from gossiplog.cli.sim import check
-from gossiplog.sim.check.check import Failure, check_seed, run_check
+from gossiplog.sim.check.check import SeedFailure, check_seed, run_check
 from gossiplog.sim.check.disk import Disk
 
 EARLIER_BUGS = (*PLANTED_BUGS, *FURTHER_BUGS, *ROUTER_BUGS, *LAW_BUGS, *RECONCILE_BUGS, *WRITING_BUGS)
@@ -91,7 +91,7 @@ def test_same_seed_gives_the_same_run_under_any_hash_seed():
 def test_failure_names_its_seed_and_the_command_that_replays_it():
     bug = next(bug for bug in PLANTED_BUGS if bug.name == "orphans are blamed")
     failure = is_caught(bug, 0)
-    assert isinstance(failure, Failure) and failure.seed == 0
+    assert isinstance(failure, SeedFailure) and failure.seed == 0
     assert failure.command == "gossiplog sim check --seed 0"
     assert str(failure).startswith("seed 0 (") and str(failure).endswith("replay: gossiplog sim check --seed 0")
 

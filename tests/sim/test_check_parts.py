@@ -20,8 +20,8 @@ from gossiplog.sim.check.disk import Crash, Disk
 from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.log_on_disk import TOPIC, Validator
 from gossiplog.sim.check.plan import ReplicaSpec
-from gossiplog.sim.check.replica import Replica
-from gossiplog.sim.check.world import LinkFaults, World
+from gossiplog.sim.check.replica import SimReplica
+from gossiplog.sim.check.world import LinkFaults, SimWorld
 from gossiplog.store.memory.state import MemoryState
 from gossiplog.sync.wire import decode_event
 
@@ -81,7 +81,7 @@ def test_transaction_under_way_survives_a_crash_whole_or_not_at_all():
 class Listener:
     """Somebody at the end of a wire who writes down what arrives."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SimWorld, name: str) -> None:
         self.world, self.id, self.is_up, self.heard = world, name, True, []
 
     def on_connected(self, wire):
@@ -98,8 +98,8 @@ class Listener:
         self.heard.append(message)
 
 
-def pair(faults: LinkFaults | None = None) -> tuple[World, Listener, Listener]:
-    world = World(1, LinkFaults())
+def pair(faults: LinkFaults | None = None) -> tuple[SimWorld, Listener, Listener]:
+    world = SimWorld(1, LinkFaults())
     a, b = Listener(world, "a"), Listener(world, "b")
     world.link(a, b, (PeerKind.MESH, PeerKind.MESH))
     world.run(1.0)
@@ -196,9 +196,9 @@ def test_who_leaves_for_good_is_not_dialled_again():
 
 @pytest.mark.parametrize("make_router", [lambda rng: Gossipsub(GossipsubParams(), rng), lambda rng: Episub(EpisubParams(), rng)])
 def test_router_keeps_its_limits_and_its_peers_under_spam_and_echoes(make_router):
-    world, watch, validator = World(5, LinkFaults()), Invariants(), Validator()
+    world, watch, validator = SimWorld(5, LinkFaults()), Invariants(), Validator()
     replicas = [
-        cls(world, ReplicaSpec(number), make_router, validator, watch, 5) for number, cls in enumerate((Replica, Replica, Byzantine))
+        cls(world, ReplicaSpec(number), make_router, validator, watch, 5) for number, cls in enumerate((SimReplica, SimReplica, Byzantine))
     ]
     watch.correct.update({replica.id: replica for replica in replicas[:2]})
     replicas[2].corrupt([Vice.SPAM, Vice.ECHO], watch.lied.add)
@@ -216,8 +216,10 @@ def test_router_keeps_its_limits_and_its_peers_under_spam_and_echoes(make_router
 
 
 def test_what_is_said_in_the_turn_that_bans_a_peer_goes_nowhere_and_is_no_failure():
-    world, watch, validator = World(1, LinkFaults()), Invariants(), Validator()
-    honest, evil = (Replica(world, ReplicaSpec(number), lambda rng: Episub(EpisubParams(), rng), validator, watch, 1) for number in (0, 1))
+    world, watch, validator = SimWorld(1, LinkFaults()), Invariants(), Validator()
+    honest, evil = (
+        SimReplica(world, ReplicaSpec(number), lambda rng: Episub(EpisubParams(), rng), validator, watch, 1) for number in (0, 1)
+    )
     watch.correct[honest.id] = honest
     honest.start()
     evil.start()
@@ -235,8 +237,8 @@ def test_what_is_said_in_the_turn_that_bans_a_peer_goes_nowhere_and_is_no_failur
 
 @pytest.mark.parametrize("wait_s", [0.0, 0.3])
 def test_log_answers_at_once_or_late_and_always(wait_s):
-    world, watch = World(1, LinkFaults()), Invariants()
-    replica = Replica(world, ReplicaSpec(0, answer_s=wait_s), lambda rng: Floodsub(FloodsubParams(), rng), Validator(), watch, 1)
+    world, watch = SimWorld(1, LinkFaults()), Invariants()
+    replica = SimReplica(world, ReplicaSpec(0, answer_s=wait_s), lambda rng: Floodsub(FloodsubParams(), rng), Validator(), watch, 1)
     told = []
     replica.tell = told.append
     replica.start()
@@ -249,7 +251,7 @@ def test_log_answers_at_once_or_late_and_always(wait_s):
 
 
 def byzantine(*vices: Vice) -> Byzantine:
-    world, watch = World(1, LinkFaults()), Invariants()
+    world, watch = SimWorld(1, LinkFaults()), Invariants()
     evil = Byzantine(world, ReplicaSpec(0), lambda rng: Floodsub(FloodsubParams(), rng), Validator(), watch, 1)
     evil.corrupt(vices, watch.lied.add)
     evil.start()
@@ -283,13 +285,13 @@ def test_validator_says_what_the_log_says():
 
 
 def test_liar_is_found_out_by_an_honest_replica():
-    world, watch = World(3, LinkFaults()), Invariants()
+    world, watch = SimWorld(3, LinkFaults()), Invariants()
     validator = Validator()
 
     def make(cls, number):
         return cls(world, ReplicaSpec(number), lambda rng: Floodsub(FloodsubParams(), rng), validator, watch, 3)
 
-    honest, liar = make(Replica, 0), make(Byzantine, 1)
+    honest, liar = make(SimReplica, 0), make(Byzantine, 1)
     watch.correct[honest.id] = honest
     liar.corrupt([Vice.LIE], watch.lied.add)
     honest.start()

@@ -13,19 +13,19 @@ from gossiplog.sim.check.invariants import Invariants, Violation
 from gossiplog.sim.check.law import Role, role_of
 from gossiplog.sim.check.log_on_disk import Validator
 from gossiplog.sim.check.plan import ReplicaSpec
-from gossiplog.sim.check.replica import Replica
-from gossiplog.sim.check.world import LinkFaults, World
+from gossiplog.sim.check.replica import SimReplica
+from gossiplog.sim.check.world import LinkFaults, SimWorld
 
 
 class Network:
     """Two linked replicas, the first with a right application; it has clients if `kinds` say so."""
 
     def __init__(self, kinds: tuple[PeerKind, PeerKind] = (PeerKind.MESH, PeerKind.MESH), *, is_shared: bool = False) -> None:
-        self.watch, self.world, validator = Invariants(), World(1, LinkFaults()), Validator()
+        self.watch, self.world, validator = Invariants(), SimWorld(1, LinkFaults()), Validator()
 
-        def make(number: int) -> Replica:
+        def make(number: int) -> SimReplica:
             spec = ReplicaSpec(number, is_shared=is_shared)
-            return Replica(self.world, spec, lambda rng: Floodsub(FloodsubParams(), rng), validator, self.watch, 1)
+            return SimReplica(self.world, spec, lambda rng: Floodsub(FloodsubParams(), rng), validator, self.watch, 1)
 
         self.first = next(replica for replica in map(make, range(100)) if role_of(replica.signer.did) is Role.WHOLE)
         self.second = make(100)
@@ -40,7 +40,7 @@ class Network:
             self.world.run(self.world.now + 1.0)
             self.watch.sample()
 
-    def append(self, replica: Replica, payload: object) -> None:
+    def append(self, replica: SimReplica, payload: object) -> None:
         replica.append([pcf.encode(payload)])
 
     @property

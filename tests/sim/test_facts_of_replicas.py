@@ -16,11 +16,11 @@ from gossiplog.pubsub.routers.gossipsub import Gossipsub
 from gossiplog.sim.check.invariants import Invariants
 from gossiplog.sim.check.log_on_disk import Validator
 from gossiplog.sim.check.plan import ReplicaSpec
-from gossiplog.sim.check.replica import Replica
-from gossiplog.sim.check.world import LinkFaults, World
+from gossiplog.sim.check.replica import SimReplica
+from gossiplog.sim.check.world import LinkFaults, SimWorld
 
 
-def witness(replica: Replica, world: World, ring: Ring, router: str) -> None:
+def witness(replica: SimReplica, world: SimWorld, ring: Ring, router: str) -> None:
     """Have a replica's facts told to a ring."""
 
     def tell(kind: str, peer: str | None = None, **columns: object) -> None:
@@ -35,8 +35,8 @@ def witness(replica: Replica, world: World, ring: Ring, router: str) -> None:
     [("gossipsub", lambda rng: Gossipsub(GossipsubParams(), rng)), ("episub", lambda rng: Episub(EpisubParams(), rng))],
 )
 def test_facts_of_simulated_replicas_tell_each_entrys_way(router, make) -> None:
-    world, watch, validator, ring = World(3, LinkFaults()), Invariants(), Validator(), Ring()
-    replicas = [Replica(world, ReplicaSpec(number), make, validator, watch, 3) for number in range(4)]
+    world, watch, validator, ring = SimWorld(3, LinkFaults()), Invariants(), Validator(), Ring()
+    replicas = [SimReplica(world, ReplicaSpec(number), make, validator, watch, 3) for number in range(4)]
     watch.correct.update({replica.id: replica for replica in replicas})
     for replica in replicas:
         witness(replica, world, ring, router)

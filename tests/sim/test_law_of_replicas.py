@@ -19,24 +19,24 @@ from gossiplog.sim.check.invariants import Invariants, Violation
 from gossiplog.sim.check.law import Role, role_of
 from gossiplog.sim.check.log_on_disk import Validator
 from gossiplog.sim.check.plan import ReplicaSpec
-from gossiplog.sim.check.replica import Replica
+from gossiplog.sim.check.replica import SimReplica
 from gossiplog.sim.check.tables import WriteRow
-from gossiplog.sim.check.world import LinkFaults, World
+from gossiplog.sim.check.world import LinkFaults, SimWorld
 
 
 class Network:
     """Replicas with every role, one after the other in a chain, and a stranger at their end."""
 
     def __init__(self, *, has_rule: bool = False) -> None:
-        self.watch, self.world, validator = Invariants(), World(1, LinkFaults()), Validator()
+        self.watch, self.world, validator = Invariants(), SimWorld(1, LinkFaults()), Validator()
 
-        def make(kind: type[Replica], number: int, has_rule: bool) -> Replica:
+        def make(kind: type[SimReplica], number: int, has_rule: bool) -> SimReplica:
             spec = ReplicaSpec(number, has_rule=has_rule)
             return kind(self.world, spec, lambda rng: Gossipsub(GossipsubParams(), rng), validator, self.watch, 1)
 
-        self.by_role: dict[Role, Replica] = {}
+        self.by_role: dict[Role, SimReplica] = {}
         for number in range(100):
-            replica = make(Replica, number, has_rule)
+            replica = make(SimReplica, number, has_rule)
             self.by_role.setdefault(role_of(replica.signer.did), replica)
         self.replicas = list(self.by_role.values())
         self.stranger = make(Stranger, 100, False)

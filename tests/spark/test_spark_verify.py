@@ -15,7 +15,7 @@ from spark_support import Foreign, Log
 
 import gossiplog
 from gossiplog.archive import entry_to_line
-from gossiplog.cli.log.verify import Pool, verify_log
+from gossiplog.cli.log.verify import VerifyPool, verify_log
 from gossiplog.codec import pcf
 from gossiplog.entry import decode_id, sign_entry
 from gossiplog.entry.schemes import DEFAULT_SCHEMES, accept_schemes
@@ -34,7 +34,7 @@ def plain_verdicts(path: str) -> dict[str, tuple[bool, str | None, str | None]]:
 
     async def run() -> dict[str, tuple[bool, str | None, str | None]]:
         async with gossiplog.open(path, read_only=True, create=False) as log:
-            with Pool(1, log.topic) as pool:
+            with VerifyPool(1, log.topic) as pool:
                 return {f.id or "": (f.accepted, f.rule, f.reason) async for f in verify_log(log, pool)}
 
     return trio.run(run)

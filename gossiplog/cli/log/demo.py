@@ -19,7 +19,7 @@ from ..options import output_options
 from ..output import Output, clean
 from ..session import opened, run
 from .graph import graph_lines, graph_nodes
-from .verify import Finding, Pool, verify_log
+from .verify import BrokenRule, VerifyPool, verify_log
 
 if TYPE_CHECKING:
     from ...entry.signing import Ed25519Signer
@@ -137,7 +137,7 @@ async def _merge(paths: dict[str, str], signers: dict[str, Ed25519Signer], out: 
     return roots
 
 
-async def _forge(place: Path, path: str, out: Output) -> tuple[str, Finding | None]:
+async def _forge(place: Path, path: str, out: Output) -> tuple[str, BrokenRule | None]:
     """Change a few bytes of one entry in a copy, behind the log's back, and verify the copy."""
     copy = str(place / "forged.db")
     shutil.copyfile(path, copy)
@@ -152,8 +152,8 @@ async def _forge(place: Path, path: str, out: Output) -> tuple[str, Finding | No
             database.execute("UPDATE gossiplog_entries SET value = ? WHERE seq = ?", (value.replace(b"coffee", b"poison"), seq))
     database.close()
     _say(out, "\n4  Somebody edits a copy of Bob's file: coffee becomes poison. `gossiplog verify` on that copy:")
-    found: Finding | None = None
-    with Pool(1, _TOPIC) as pool:
+    found: BrokenRule | None = None
+    with VerifyPool(1, _TOPIC) as pool:
         async with opened(copy) as log:
             async for finding in verify_log(log, pool):
                 if not finding.accepted:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...gossip_log import GossipLog
 
-__all__ = ["Finding", "Pool", "verify", "verify_log"]
+__all__ = ["BrokenRule", "VerifyPool", "verify", "verify_log"]
 
 _CHUNK = 256
 _CHUNK_BYTES = 2**20
@@ -36,7 +36,7 @@ _COLUMNS = (Column("id", style="yellow"), Column("verdict"), Column("rule"), Col
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BrokenRule:
     """What was found about one entry, small enough to send between processes.
 
     Attributes:
@@ -107,12 +107,12 @@ def verify(
         if values is None and _is_log(path):
             async with opened(path) as opened_log:
                 total = await opened_log.count()
-                with Pool(jobs if total > _INLINE_MAX else 1, opened_log.topic) as pool:
+                with VerifyPool(jobs if total > _INLINE_MAX else 1, opened_log.topic) as pool:
                     return await _print(verify_log(opened_log, pool), total, out)
         kind = ArchiveFormat.HEX if values is not None else None
         with ArchiveSource.open(path, format=kind, expanded_bytes_max=expanded_bytes_max) as source:
             is_large = source.size == 0 or source.size > 250 * _INLINE_MAX
-            with Pool(jobs if is_large else 1, topic) as pool:
+            with VerifyPool(jobs if is_large else 1, topic) as pool:
                 findings = pool.verify(_chunks_of_file(source))
                 is_whole = source.format is not ArchiveFormat.HEX and not partial
                 return await _print(_check_file_parents(findings) if is_whole else findings, None, out)
@@ -149,12 +149,12 @@ def _is_log(path: str) -> bool:
     return is_database(Path(path), or_empty=True)
 
 
-def verify_log(log: GossipLog, pool: Pool) -> AsyncGenerator[Finding, None]:
+def verify_log(log: GossipLog, pool: VerifyPool) -> AsyncGenerator[BrokenRule, None]:
     """Verify every entry of a log, in causal order, its parents' presence included."""
     return _check_parents(log, pool.verify(_chunks_of_log(log)))
 
 
-async def _print(findings: AsyncGenerator[Finding, None], total: int | None, out: Output) -> tuple[int, int]:
+async def _print(findings: AsyncGenerator[BrokenRule, None], total: int | None, out: Output) -> tuple[int, int]:
     failed = 0
     count = 0
     with Progress("verifying", total, is_shown=not out.is_strict) as progress, Listing(out, _COLUMNS, empty="") as listing:
@@ -167,7 +167,7 @@ async def _print(findings: AsyncGenerator[Finding, None], total: int | None, out
     return count, failed
 
 
-def _add(listing: Listing, finding: Finding, out: Output) -> None:
+def _add(listing: Listing, finding: BrokenRule, out: Output) -> None:
     if out.is_json:
         record = {"id": finding.id, "accepted": finding.accepted, "rule": finding.rule, "reason": finding.reason}
         listing.add(record if finding.accepted or finding.place is None else {**record, "place": finding.place}, ())
@@ -215,7 +215,7 @@ def _key_of(id: str | None) -> bytes | None:
         return None
 
 
-async def _check_file_parents(findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
+async def _check_file_parents(findings: AsyncGenerator[BrokenRule, None]) -> AsyncGenerator[BrokenRule, None]:
     """Turn a finding down whose parents are not among the good entries of the file; what comes before its parents is judged last."""
     from ...entry import decode_id
 
@@ -230,12 +230,12 @@ async def _check_file_parents(findings: AsyncGenerator[Finding, None]) -> AsyncG
                 yield finding
         for id, place, missing, count in parents.kept():
             reason = f"{missing} of {count} parents are not in the file"
-            yield Finding(id, False, "parents", reason, place=place) if missing else Finding(id, True)
+            yield BrokenRule(id, False, "parents", reason, place=place) if missing else BrokenRule(id, True)
 
 
-async def _check_parents(log: GossipLog, findings: AsyncGenerator[Finding, None]) -> AsyncGenerator[Finding, None]:
+async def _check_parents(log: GossipLog, findings: AsyncGenerator[BrokenRule, None]) -> AsyncGenerator[BrokenRule, None]:
     """Turn a finding down whose parents are not in the log; one look-up for many entries."""
-    batch: list[Finding] = []
+    batch: list[BrokenRule] = []
     async with aclosing(findings):
         async for finding in findings:
             batch.append(finding)
@@ -247,7 +247,7 @@ async def _check_parents(log: GossipLog, findings: AsyncGenerator[Finding, None]
         yield each
 
 
-async def _with_parents(log: GossipLog, findings: Sequence[Finding]) -> list[Finding]:
+async def _with_parents(log: GossipLog, findings: Sequence[BrokenRule]) -> list[BrokenRule]:
     from ...log.requests import Leaf, ReadLeaves
     from ...plan import Plan, ask
 
@@ -261,12 +261,12 @@ async def _with_parents(log: GossipLog, findings: Sequence[Finding]) -> list[Fin
     for finding in findings:
         missing = sum(parent not in present for parent in finding.parents)
         out.append(
-            Finding(finding.id, False, "parents", f"{missing} of {len(finding.parents)} parents are missing") if missing else finding
+            BrokenRule(finding.id, False, "parents", f"{missing} of {len(finding.parents)} parents are missing") if missing else finding
         )
     return out
 
 
-class Pool:
+class VerifyPool:
     """Processes that verify chunks, in order, with few chunks on their way at a time; a single job runs in this process."""
 
     def __init__(self, jobs: int, topic: str | None) -> None:
@@ -274,7 +274,7 @@ class Pool:
         self._topic = topic
         self._pool: ProcessPoolExecutor | None = None
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> VerifyPool:
         if self._jobs > 1:
             import multiprocessing
             from concurrent.futures import ProcessPoolExecutor
@@ -287,11 +287,11 @@ class Pool:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    async def verify(self, chunks: AsyncGenerator[list[Item], None]) -> AsyncGenerator[Finding, None]:
+    async def verify(self, chunks: AsyncGenerator[list[Item], None]) -> AsyncGenerator[BrokenRule, None]:
         """Yield a finding for every item, in order."""
         import trio
 
-        waiting: deque[Future[list[Finding]]] = deque()
+        waiting: deque[Future[list[BrokenRule]]] = deque()
         async with aclosing(chunks):
             async for chunk in chunks:
                 if self._pool is None:
@@ -306,7 +306,7 @@ class Pool:
             for finding in await trio.to_thread.run_sync(waiting.popleft().result, abandon_on_cancel=True):
                 yield finding
 
-    def _submit(self, pool: ProcessPoolExecutor, chunk: list[Item]) -> Future[list[Finding]]:
+    def _submit(self, pool: ProcessPoolExecutor, chunk: list[Item]) -> Future[list[BrokenRule]]:
         """Submit a chunk, for which the pool may start a process.
 
         Ctrl-C goes to all processes of a terminal; one that begins while it is blocked never sees it, and this one still does.
@@ -320,12 +320,12 @@ class Pool:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def verify_items(items: Iterable[Item], topic: str | None) -> list[Finding]:
+def verify_items(items: Iterable[Item], topic: str | None) -> list[BrokenRule]:
     """Verify items one by one; runs in any process."""
     return list(_verify_items(items, topic))
 
 
-def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[Finding]:
+def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[BrokenRule]:
     from ...archive.car import add_foreign
     from ...entry import encode_id
     from ...entry.validation import judge
@@ -333,13 +333,13 @@ def _verify_items(items: Iterable[Item], topic: str | None) -> Iterator[Finding]
     for item in items:
         claimed_id = item.claimed_id if item.key is None else encode_id(item.key)
         if item.value is None:
-            yield Finding(claimed_id, False, "file", item.fault, place=item.place)
+            yield BrokenRule(claimed_id, False, "file", item.fault, place=item.place)
             continue
         verdict = judge(item.value, item.key, topic=topic)
         entry, reason = verdict.entry, verdict.reason
         if entry is None:
-            yield Finding(claimed_id, False, verdict.rule, add_foreign(reason or "", item.value), place=item.place)
+            yield BrokenRule(claimed_id, False, verdict.rule, add_foreign(reason or "", item.value), place=item.place)
         elif verdict.accepted:
-            yield Finding(entry.id, True, parents=entry.parent_keys, place=item.place)
+            yield BrokenRule(entry.id, True, parents=entry.parent_keys, place=item.place)
         else:
-            yield Finding(claimed_id or entry.id, False, verdict.rule, reason, place=item.place)
+            yield BrokenRule(claimed_id or entry.id, False, verdict.rule, reason, place=item.place)

@@ -16,7 +16,7 @@ from ..posting import is_server_url
 from ..session import opened, run
 
 if TYPE_CHECKING:
-    from ...glass.doctor import Certificate, Clock, Finding
+    from ...glass.doctor import Certificate, Clock, Diagnosis
 
 __all__ = ["doctor"]
 
@@ -60,7 +60,7 @@ def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) 
     return ExitCode.TROUBLE if any(finding.severity in ("warning", "error") for finding in findings) else ExitCode.DONE
 
 
-async def _of_log(location: Location) -> list[Finding]:
+async def _of_log(location: Location) -> list[Diagnosis]:
     from ...glass.doctor import Vitals, examine
     from ...net.service.vitals import read_disk, read_log
 
@@ -68,7 +68,7 @@ async def _of_log(location: Location) -> list[Finding]:
         return examine(Vitals(disk=read_disk(log.location), log=await read_log(log)))
 
 
-def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[Finding]:
+def _of_server(url: str, tls: ssl.SSLContext | None, token: str | None) -> list[Diagnosis]:
     from ...glass.doctor import Clock, Vitals, examine, findings_from
     from ...version import VERSION
 

@@ -271,7 +271,7 @@ def serve(
     from ...net.ground.admission import HubLimits
     from ...net.ground.journal import note
     from .memory import give_back, keep_together
-    from .serving import Plan, Serving, check_plan
+    from .serving import ServePlan, Serving, check_plan
 
     if is_verbose and out.is_quiet:
         raise click.UsageError("either --quiet or --verbose")
@@ -281,7 +281,7 @@ def serve(
         if hub_url(hub) is None:
             raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
     token = read_token(token_file)
-    plan = Plan(
+    plan = ServePlan(
         logs=logs,
         listens=addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",)),
         hubs=hubs,

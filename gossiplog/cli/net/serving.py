@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...pubsub.params import EpisubParams, GossipsubParams
     from ...web.glass import GlassSettings
 
-__all__ = ["GlassOptions", "MeshOptions", "Plan", "Serving", "check_plan"]
+__all__ = ["GlassOptions", "MeshOptions", "ServePlan", "Serving", "check_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class MeshOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServePlan:
     """What is to be served, and how.
 
     Attributes:
@@ -217,7 +217,7 @@ class Serving:
         nursery: Runs each log, which is closed when it is cancelled.
     """
 
-    def __init__(self, plan: Plan, nursery: trio.Nursery) -> None:
+    def __init__(self, plan: ServePlan, nursery: trio.Nursery) -> None:
         self._plan = plan
         self._nursery = nursery
         self._hubs: list[Hub] = []
@@ -317,7 +317,7 @@ class Serving:
             await stack.enter_async_context(linked)
 
 
-async def check_plan(context: click.Context, plan: Plan, mesh: MeshOptions, out: Output) -> int:
+async def check_plan(context: click.Context, plan: ServePlan, mesh: MeshOptions, out: Output) -> int:
     """Open each log read-only, read what else there is to read, and report it all. Certificates and rules were read before.
 
     Raises:

@@ -44,7 +44,7 @@ from .records import seal_record
 from .transport import bind, dial, local_addresses, open_websocket, remote_address, socket_below
 from .upgrade import upgrade_inbound, upgrade_outbound
 
-__all__ = ["OURSELVES", "Host", "Peering", "Peerings", "open_host"]
+__all__ = ["OURSELVES", "ConnectionTable", "Host", "Peering", "open_host"]
 
 
 @dataclass(eq=False, slots=True)
@@ -66,7 +66,7 @@ class Peering:
     is_counted: bool
 
 
-class Peerings:
+class ConnectionTable:
     """The connections that are ready, by peer, in the order in which the peers came."""
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class Host:
         own.update(dict.fromkeys(IDENTIFY_PUSH_PROTOCOLS, self._take_identity))
         own.update(dict.fromkeys(PING_PROTOCOLS, answer_ping))
         self._handlers: Mapping[str, Handler] = ChainMap(own, handlers)  # type: ignore[arg-type]  # only the first is written to
-        self._table = Peerings()
+        self._table = ConnectionTable()
         self._remotes: dict[Connection, Address] = {}
         self._dials: dict[PeerId, _Dial] = {}
         self._outbound = 0

@@ -16,7 +16,7 @@ from ...pubsub.types import PeerId, peer_id_bytes, peer_id_text
 from .addresses import Address
 from .identity import PeerKey, read_public_key
 
-__all__ = ["ADDRESSES_MAX", "RECORD_BYTES_MAX", "Record", "open_record", "read_addresses", "seal_record"]
+__all__ = ["ADDRESSES_MAX", "RECORD_BYTES_MAX", "AddressRecord", "open_record", "read_addresses", "seal_record"]
 
 RECORD_BYTES_MAX = 8 * 1024
 ADDRESSES_MAX = 16
@@ -44,7 +44,7 @@ _RECORD = Schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AddressRecord:
     """What a peer said of itself.
 
     Attributes:
@@ -71,7 +71,7 @@ def seal_record(key: PeerKey, addresses: Sequence[Address], seq: int) -> bytes:
     return _ENVELOPE.encode({"public_key": key.public, "payload_type": _PAYLOAD_TYPE, "payload": payload, "signature": signature})
 
 
-def open_record(data: bytes) -> Record:
+def open_record(data: bytes) -> AddressRecord:
     """Check a signed envelope and read the record in it.
 
     Raises:
@@ -89,7 +89,7 @@ def open_record(data: bytes) -> Record:
     peer = PeerId(peer_id_text(record["peer_id"]))
     if peer != public_key.peer:
         raise DecodeError("a peer record signed by another peer")
-    return Record(peer, record["seq"], read_addresses((each["multiaddr"] for each in record["addresses"]), peer))
+    return AddressRecord(peer, record["seq"], read_addresses((each["multiaddr"] for each in record["addresses"]), peer))
 
 
 def read_addresses(multiaddrs: Iterable[bytes], peer: PeerId) -> tuple[Address, ...]:

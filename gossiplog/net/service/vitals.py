@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from ...glass.doctor import HEADS_WARN, Disk, LogFigures, NetworkFigures, PeerFigures
+from ...glass.doctor import HEADS_WARN, DiskSpace, LogFigures, NetworkFigures, PeerFigures
 from ...log.requests import ReadCount, ReadHeads, ReadQuarantineCount, ReadSetAside
 from ...log.spot_check import SpotCheck, spot_check
 from ...plan import Plan, ask
@@ -66,13 +66,13 @@ def _count_set_aside() -> Plan[Counter[str]]:
     return counts
 
 
-def read_disk(location: str) -> Disk | None:
+def read_disk(location: str) -> DiskSpace | None:
     """Look at the disk that a log's file lies on; None for a log that lies elsewhere."""
     path = Path(location)
     if "://" in location or not path.exists() or not hasattr(os, "statvfs"):
         return None
     disk = os.statvfs(path)
-    return Disk(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
+    return DiskSpace(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
 
 
 def read_misplaced(location: str) -> str | None:

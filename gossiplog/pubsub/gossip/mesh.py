@@ -17,12 +17,12 @@ from ..rpc import PeerRecord, Prune
 from ..types import PeerId, Topic
 from .score import Scoring
 
-__all__ = ["GraftBackoff", "Mesh", "PeerExchange"]
+__all__ = ["GraftBackoff", "PeerExchange", "TopicMeshes"]
 
 _BACKOFF_EXPIRY_TICKS = 15
 
 
-class Mesh:
+class TopicMeshes:
     """The meshes of all topics that we are in.
 
     Attributes:

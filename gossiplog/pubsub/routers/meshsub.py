@@ -12,7 +12,7 @@ from ..actions import Connect, Fate, SetTimer
 from ..base import PubSub
 from ..events import AppScored, ConnectFailed, PeerRecordLearned, Probed, TopicScored
 from ..gossip.fanout import Fanout
-from ..gossip.mesh import Mesh, PeerExchange
+from ..gossip.mesh import PeerExchange, TopicMeshes
 from ..gossip.score import NoScoring, Scoring
 from ..params import MeshsubParams
 from ..peers import Peer
@@ -53,7 +53,7 @@ class Meshsub(PubSub):
         self.mesh_params = params
         self.scoring: Scoring = scoring or NoScoring()
         self.exchange = PeerExchange(self, self.scoring, px_peers, is_offering=is_offering_px)
-        self.mesh = Mesh(self, params, self.scoring, self.exchange)
+        self.mesh = TopicMeshes(self, params, self.scoring, self.exchange)
         self.fanout = Fanout(self, params, self.scoring)
         self.tick = 0
         self._due = 0.0

@@ -54,9 +54,9 @@ from ...tree.memory import MemoryTree
 from ...tree.node import Node, ReadNodes, ReadRoot, ReadRuns
 from .log_on_disk import TOPIC
 from .observer import Stream
-from .replica import Replica
+from .replica import SimReplica
 from .sessions import END, Server, SimulatedSession
-from .world import Wire
+from .world import SimWire
 
 __all__ = ["Byzantine", "Stranger", "Vice", "append_answer", "spam"]
 
@@ -100,7 +100,7 @@ class Vice(Enum):
     """End all links in a mesh again and again, for a second."""
 
 
-class Byzantine(Replica):
+class Byzantine(SimReplica):
     """A replica with vices. Apart from them it takes part like any other.
 
     Attributes:
@@ -167,7 +167,7 @@ class Byzantine(Replica):
                 rpc = spam(self._evil, Topic(TOPIC), peers, self._met, has_overlay=has_overlay)
                 self.world.send_rpc(self.wires[peer], self, rpc)
 
-    def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
+    def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
         """Take part; spread what was heard as its own."""
         super().on_rpc(wire, rpc)
         if not rpc.messages:
@@ -248,7 +248,7 @@ class Byzantine(Replica):
 
     # What it serves
 
-    def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer badly."""
         choices = [vice for vice in self.vices if vice in (Vice.LIE, Vice.GAPS, Vice.MUTE)]
         if not choices:
@@ -335,7 +335,7 @@ class _Liar:
 class _Doctored:
     """A host whose log lacks some of its entries: every other of those that have children, say."""
 
-    def __init__(self, replica: Replica, evil: random.Random) -> None:
+    def __init__(self, replica: SimReplica, evil: random.Random) -> None:
         self._replica = replica
         self._answers = replica.state.snapshot()
         leaves = [leaf for leaf in self._answers.tree.leaves() if evil.random() < 0.8]
@@ -365,7 +365,7 @@ WRITE_PERIOD_S = 0.8
 ANSWERS_SHARE = 0.7
 
 
-class Stranger(Replica):
+class Stranger(SimReplica):
     """Nobody may blame it, for it cannot know better. Its first entries follow the rule, as it happens.
 
     Attributes:
@@ -408,7 +408,7 @@ class Stranger(Replica):
         self.log.insert([entry], lambda _: None)
 
 
-def append_answer(writer: Replica, rng: random.Random, *, is_poison: bool = False) -> None:
+def append_answer(writer: SimReplica, rng: random.Random, *, is_poison: bool = False) -> None:
     """Append an entry that refers to one of the log's, which is in its past as long as the log has few heads."""
     values: Sequence[bytes] = writer.state.values
     payload: dict[str, bool | str] = {"poison": True} if is_poison else {}

@@ -25,10 +25,10 @@ from .disk import Crash, Trouble
 from .invariants import Invariants, Violation
 from .log_on_disk import Validator
 from .plan import ReplicaSpec, draw_params, draw_plan, draw_spec
-from .replica import Replica
-from .world import LinkFaults, World
+from .replica import SimReplica
+from .world import LinkFaults, SimWorld
 
-__all__ = ["CheckReport", "Failure", "SeedOutcome", "check_seed", "run_check"]
+__all__ = ["CheckReport", "SeedFailure", "SeedOutcome", "check_seed", "run_check"]
 
 CALM_S = 30.0
 """How long replicas that nothing happened to may take to agree after the last append, with no connection made anew."""
@@ -67,7 +67,7 @@ SPREADING = LinkFaults(hang_up=0.04, cut_short=0.5)
 """For how long the syncs by which a guest's entries spread break, and how: those that were put off have to take their place."""
 
 
-class Failure(Exception):
+class SeedFailure(Exception):
     """A seed on which something does not hold.
 
     Attributes:
@@ -135,10 +135,10 @@ def run_check(seed: int) -> CheckReport:
     try:
         return run.work()
     except Violation as violation:
-        raise Failure(seed, str(run.plan), str(violation)) from violation
+        raise SeedFailure(seed, str(run.plan), str(violation)) from violation
     except Exception as error:
         # Whatever a bug raises is a finding about this seed; the cause has its traceback.
-        raise Failure(seed, str(run.plan), f"{type(error).__name__}: {error}") from error
+        raise SeedFailure(seed, str(run.plan), f"{type(error).__name__}: {error}") from error
 
 
 def check_seed(seed: int) -> SeedOutcome:
@@ -146,7 +146,7 @@ def check_seed(seed: int) -> SeedOutcome:
     started_s = time.process_time()
     try:
         report = run_check(seed)
-    except Failure as failure:
+    except SeedFailure as failure:
         return SeedOutcome(seed, time.process_time() - started_s, failure=str(failure))
     return SeedOutcome(seed, time.process_time() - started_s, report)
 
@@ -159,21 +159,21 @@ class _Run:
         self.plan = plan = draw_plan(seed, rng)
         self.watch = Invariants()
         self.seed = seed
-        self.world = World(seed, LinkFaults())
+        self.world = SimWorld(seed, LinkFaults())
         validator = Validator()
         params = draw_params(plan, rng)
         if isinstance(params, pubsub_params.MeshsubParams):
             self.watch.routers.mesh = params
         new_router = partial(make_router, plan.router, params)
         self.byzantine: list[Byzantine] = []
-        self.replicas: list[Replica] = []
-        self.guests: list[Replica] = []
+        self.replicas: list[SimReplica] = []
+        self.guests: list[SimReplica] = []
         self.strangers: list[Stranger] = []
         correct, total = plan.servers + plan.clients, plan.servers + plan.clients + plan.byzantine
         for number in range(total + plan.has_guest):
             spec = draw_spec(plan, number, rng)
             if number < correct:
-                replica = Replica(self.world, spec, new_router, validator, self.watch, seed)
+                replica = SimReplica(self.world, spec, new_router, validator, self.watch, seed)
                 self.replicas.append(replica)
                 self.watch.correct[replica.id] = replica
             elif number < total:
@@ -185,7 +185,7 @@ class _Run:
                 plan.notes.append("+".join(vice.value for vice in vices))
                 self.byzantine.append(evil)
             else:
-                self.guests.append(Replica(self.world, spec, new_router, validator, self.watch, seed))
+                self.guests.append(SimReplica(self.world, spec, new_router, validator, self.watch, seed))
         if plan.has_stranger:
             stranger = Stranger(self.world, ReplicaSpec(total + plan.has_guest), new_router, validator, self.watch, seed)
             stranger.until_s = plan.active_s
@@ -261,7 +261,7 @@ class _Run:
         spoke = (PeerKind.HUB, PeerKind.CLIENT)
         known: set[frozenset[Any]] = set()
 
-        def link(a: Replica, b: Replica, kinds: tuple[PeerKind, PeerKind]) -> None:
+        def link(a: SimReplica, b: SimReplica, kinds: tuple[PeerKind, PeerKind]) -> None:
             if a is not b and frozenset((a.id, b.id)) not in known:
                 known.add(frozenset((a.id, b.id)))
                 world.link(a, b, kinds)
@@ -305,7 +305,7 @@ class _Run:
                 answer = partial(append_answer, rng.choice(self.replicas), rng, is_poison=rng.random() < POISON_SHARE)
                 self.world.at(0.5 + (until_s - 0.5) * rng.random(), answer)
 
-    def _append(self, writer: Replica, payloads: list[bytes]) -> None:
+    def _append(self, writer: SimReplica, payloads: list[bytes]) -> None:
         if writer.is_up:
             writer.append(payloads)
 
@@ -353,7 +353,7 @@ class _Run:
                     world.at(at_s + (until_s - at_s) * rng.choice((0.0, 0.1, 0.5)), self._append, replica, [pcf.encode(payload)])
 
     @staticmethod
-    def _trouble(replica: Replica, trouble: Trouble) -> None:
+    def _trouble(replica: SimReplica, trouble: Trouble) -> None:
         replica.disk.trouble = trouble
 
     def _plan_other_processes(self) -> None:
@@ -375,23 +375,23 @@ class _Run:
             self.world.at(0.5 + (self.plan.active_s - 0.5) * rng.random(), self._spoil_sketch, replica)
 
     @staticmethod
-    def _spoil_sketch(replica: Replica) -> None:
+    def _spoil_sketch(replica: SimReplica) -> None:
         if replica.is_up:
             replica.syncs.spoil()
 
     def _spoil_links(self, faults: LinkFaults) -> None:
         self.world.faults = faults
 
-    def _crash(self, replica: Replica, kind: Crash, downtime_s: float) -> None:
+    def _crash(self, replica: SimReplica, kind: Crash, downtime_s: float) -> None:
         if replica.is_up:
             replica.crash(kind, self.rng)
             self.world.after(downtime_s, self._restart, replica)
 
-    def _restart(self, replica: Replica) -> None:
+    def _restart(self, replica: SimReplica) -> None:
         if not replica.is_up:
             replica.start()
 
-    def _invite(self, guest: Replica) -> None:
+    def _invite(self, guest: SimReplica) -> None:
         """Let somebody with a history of its own come by and leave for good, most likely while it is being pulled from."""
         rng, world = self.rng, self.world
         guest.start()

@@ -55,7 +55,7 @@ from ...tree.node import Node, leaf_hash
 from .law import NAME, Role, find_poison, reference_of, role_of
 from .observer import NO_TOKEN, Stream, Violation
 from .pulling import PullingInvariants
-from .replica import Replica
+from .replica import SimReplica
 from .reputation import ReputationInvariants
 from .router_invariants import Fail, RouterInvariants
 from .spreading import SpreadingInvariants
@@ -89,7 +89,7 @@ class Invariants:
     """
 
     def __init__(self) -> None:
-        self.correct: dict[PeerId, Replica] = {}
+        self.correct: dict[PeerId, SimReplica] = {}
         self.strangers: set[PeerId] = set()
         self.genuine: dict[bytes, bytes] = {}
         self.acknowledged: dict[PeerId, dict[bytes, None]] = {}
@@ -110,17 +110,17 @@ class Invariants:
         self._reputation = ReputationInvariants(self._is_blameless, self._fail)
         self._pulling = PullingInvariants(self._fail, self.correct)
 
-    def _fail(self, invariant: str, replica: Replica, detail: str) -> NoReturn:
+    def _fail(self, invariant: str, replica: SimReplica, detail: str) -> NoReturn:
         raise Violation(invariant, replica.id, replica.world.now, detail)
 
     # Commits
 
-    def on_signed(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_signed(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """See `Observer`."""
         for entry in entries:
             self.genuine[entry.key] = entry.value
 
-    def on_commit(self, replica: Replica, entries: Sequence[tuple[int, Entry]]) -> None:
+    def on_commit(self, replica: SimReplica, entries: Sequence[tuple[int, Entry]]) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
@@ -132,12 +132,12 @@ class Invariants:
         self._telling.on_commit(replica, [entry for _, entry in entries])
         self._law.on_commit(replica, [entry for _, entry in entries])
 
-    def on_writing(self, replica: Replica, step: writing.Event | writing.Action) -> None:
+    def on_writing(self, replica: SimReplica, step: writing.Event | writing.Action) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._writing.on_step(replica, step, self._keys[replica.id])
 
-    def on_refused_entries(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_refused_entries(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._law.on_refused(replica, entries)
@@ -146,7 +146,7 @@ class Invariants:
     def _is_blameless(self, peer: str) -> bool:
         return peer in self.correct or peer in self.strangers
 
-    def _check_entry(self, replica: Replica, entry: Entry, keys: set[bytes], foreseen: Collection[bytes] = ()) -> None:
+    def _check_entry(self, replica: SimReplica, entry: Entry, keys: set[bytes], foreseen: Collection[bytes] = ()) -> None:
         if self.genuine.get(entry.key) != entry.value:
             self._fail("entry rules", replica, f"{entry.id} was stored and never signed")
         if entry.key in keys:
@@ -155,7 +155,7 @@ class Invariants:
             if parent not in keys and parent not in foreseen:
                 self._fail("parents before children", replica, f"{entry.id} came before its parent {parent.hex()}")
 
-    def on_acknowledged(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_acknowledged(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
@@ -164,14 +164,14 @@ class Invariants:
         if replica.spec.is_durable:
             self.acknowledged[replica.id].update(dict.fromkeys(entry.key for entry in entries))
 
-    def on_appended(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_appended(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
         self._spreading.on_new(replica, entries, self._brought[replica.id], self._telling.version(replica))
         self._spreading.on_unpublished(replica, entries)
 
-    def on_recovered(self, replica: Replica) -> None:
+    def on_recovered(self, replica: SimReplica) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
@@ -202,7 +202,7 @@ class Invariants:
 
     # What leaves
 
-    def on_action(self, replica: Replica, action: Action) -> None:
+    def on_action(self, replica: SimReplica, action: Action) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
@@ -229,14 +229,14 @@ class Invariants:
                 self._fail("no correct replica banned", replica, f"{action.peer}: {action.reason}")
             self._reputation.on_banned(replica, action.peer, action.until)
 
-    def _check_committed(self, replica: Replica, data: bytes) -> bytes:
+    def _check_committed(self, replica: SimReplica, data: bytes) -> bytes:
         event = decode_event(data)
         if not isinstance(event, Insert) or (event.key not in self._keys[replica.id] and event.key not in self._foreseen[replica.id]):
             self._fail("nothing sent before it is committed", replica, f"{event!r:.60}")
         assert isinstance(event, Insert)
         return event.key
 
-    def _check_push(self, replica: Replica, push: Push) -> None:
+    def _check_push(self, replica: SimReplica, push: Push) -> None:
         event = decode_event(push.data)
         if not isinstance(event, Insert):
             keys = self._keys[replica.id]
@@ -250,7 +250,7 @@ class Invariants:
 
     # Peers
 
-    def on_foreseen(self, replica: Replica, source: PeerId, entry: Entry) -> None:
+    def on_foreseen(self, replica: SimReplica, source: PeerId, entry: Entry) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
@@ -260,7 +260,7 @@ class Invariants:
         self._spreading.on_foreseen(replica, entry)
         self._brought[replica.id].setdefault(entry.key, set()).add(source)
 
-    def on_verdict(self, replica: Replica, source: PeerId, key: bytes, verdict: Verdict) -> None:
+    def on_verdict(self, replica: SimReplica, source: PeerId, key: bytes, verdict: Verdict) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
@@ -283,7 +283,7 @@ class Invariants:
         if self._is_blameless(source) and verdict.outcome is Outcome.REJECT:
             self._fail("correct replicas send what is valid", replica, f"{source} sent what breaks {verdict.rule}: {verdict.reason}")
 
-    def _check_start(self, replica: Replica, peer: PeerId, token: int) -> None:
+    def _check_start(self, replica: SimReplica, peer: PeerId, token: int) -> None:
         running, now = self._syncing[replica.id], replica.local_now()
         if peer in running or len(running) >= 4:
             self._fail("one sync a peer, four in all", replica, f"{peer} besides {sorted(running)}")
@@ -295,53 +295,53 @@ class Invariants:
         running[peer] = token, len(self._keys[replica.id])
         self._telling.on_sync_started(replica, peer, token, self._keys[replica.id])
 
-    def on_connected(self, replica: Replica, peer: PeerId) -> None:
+    def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._reputation.on_connected(replica, peer)
             self.routers.on_connected(replica, peer)
 
-    def on_rpc(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+    def on_rpc(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._reputation.on_heard(replica, peer)
             self.routers.on_rpc(replica, peer, rpc)
 
-    def on_refused(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+    def on_refused(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_refused(replica, peer, rpc)
 
-    def on_rpc_handled(self, replica: Replica) -> None:
+    def on_rpc_handled(self, replica: SimReplica) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_rpc_handled(replica)
 
-    def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
+    def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._telling.on_push_opened(replica, peer)
             self._spreading.on_push_opened(replica, peer)
 
-    def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_push_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._telling.on_push_closed(replica, peer)
             self._spreading.on_push_closed(replica, peer)
 
-    def on_pushed(self, replica: Replica, peer: PeerId, data: bytes) -> None:
+    def on_pushed(self, replica: SimReplica, peer: PeerId, data: bytes) -> None:
         """See `Observer`."""
         if replica.id in self.correct and peer in self.correct and isinstance(event := decode_event(data), Update):
             self._telling.on_update(replica, peer, event.heads)
             self._telling.on_announced(replica, peer, event.heads, self._keys[replica.id])
 
-    def on_looked_up(self, replica: Replica, keys: Sequence[bytes]) -> None:
+    def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._telling.on_looked_up(replica, keys)
             self._waiting.on_looked_up(replica, keys)
 
-    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection is gone, and the sync on it ends."""
         if replica.id in self.correct:
             self._syncing[replica.id].pop(peer, None)
@@ -350,22 +350,22 @@ class Invariants:
             self._spreading.on_push_closed(replica, peer)
             self.routers.on_closed(replica, peer)
 
-    def on_parted(self, replica: Replica, peer: PeerId) -> None:
+    def on_parted(self, replica: SimReplica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self.routers.on_parted(replica, peer)
 
-    def on_reconciling(self, replica: Replica, peer: PeerId) -> None:
+    def on_reconciling(self, replica: SimReplica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct:
             self._pulling.on_reconciling(replica, peer)
 
-    def on_serving(self, replica: Replica, peer: PeerId) -> None:
+    def on_serving(self, replica: SimReplica, peer: PeerId) -> None:
         """See `Observer`."""
         if replica.id in self.correct and peer in self.correct:
             self._pulling.on_serving(replica, peer)
 
-    def on_reconciled(self, replica: Replica, peer: PeerId, outcome: Reconciled) -> None:
+    def on_reconciled(self, replica: SimReplica, peer: PeerId, outcome: Reconciled) -> None:
         """See `Observer`."""
         if replica.id not in self.correct or peer not in self.correct:
             return
@@ -382,7 +382,7 @@ class Invariants:
         ):
             self._fail("correct replicas find their difference", replica, f"with {peer}, by the tree instead: {outcome.fallback}")
 
-    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
+    def on_synced(self, replica: SimReplica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
             return
@@ -409,7 +409,7 @@ class Invariants:
 
     # States
 
-    def check_log(self, replica: Replica) -> None:
+    def check_log(self, replica: SimReplica) -> None:
         """Compare what a replica stores with what it committed, and its parts with each other. O(entries)."""
         state, keys = replica.state, self._keys[replica.id]
         stored = {key: leaf_hash(key, value) for key, value in ((Entry.stored(value).key, value) for value in state.values)}
@@ -429,7 +429,7 @@ class Invariants:
             self._trees.add(root.hash)
         self._law.check_log(replica, list(stored))
 
-    def check_limits(self, replica: Replica) -> None:
+    def check_limits(self, replica: SimReplica) -> None:
         """Compare the sizes of all containers that peers can feed with their maxima; nor may a correct replica have an offence."""
         state = replica.machine.state()
         for peer in state.offences:
@@ -496,7 +496,7 @@ class LawInvariants:
         self._poison: set[bytes] = set()
         self._authors: dict[bytes, str] = {}
 
-    def on_commit(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_commit(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """Look at what came into a correct replica's log."""
         log = replica.log
         self.learn(entries)
@@ -514,13 +514,13 @@ class LawInvariants:
                 if find_poison(entry) is not None:
                     self._poison.add(entry.key)
 
-    def on_refused(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_refused(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """Look at what a correct replica's access rule refused itself, not because of a parent."""
         for entry in entries:
             if not self._is_refused(entry):
                 self._fail("what the access rule allows is not refused", replica, f"{entry.id} of {entry.author}")
 
-    def check_log(self, replica: Replica, keys: Sequence[bytes]) -> None:
+    def check_log(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
         """Compare what a correct replica has applied and set aside with what it holds, in the order of insertion. O(entries)."""
         state = replica.log.state
         if run_plan(_first_quarantined(), state.answer):

@@ -14,7 +14,7 @@ from ...pubsub.types import PeerId
 from ...reconcile import Reconciled
 from ...sync.result import SyncResult
 
-__all__ = ["NO_TOKEN", "Observer", "Stream", "Violation"]
+__all__ = ["NO_TOKEN", "ReplicaObserver", "Stream", "Violation"]
 
 Stream: TypeAlias = tuple[str, PeerId, int]
 """What a stream is for, who opened it, and its number among the opener's."""
@@ -43,7 +43,7 @@ class Violation(Exception):
 R_contra = TypeVar("R_contra", contravariant=True)
 
 
-class Observer(Protocol[R_contra]):
+class ReplicaObserver(Protocol[R_contra]):
     """Whoever checks what replicas do."""
 
     def on_signed(self, replica: R_contra, entries: Sequence[Entry]) -> None:

@@ -11,7 +11,7 @@ from ...pubsub.params import CommonParams
 from ...sync.limits import ClientLimits
 from .world import LinkFaults
 
-__all__ = ["Plan", "ReplicaSpec", "draw_params", "draw_plan", "draw_spec"]
+__all__ = ["ReplicaSpec", "SeedPlan", "draw_params", "draw_plan", "draw_spec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ LONG_S = 40.0
 
 
 @dataclass(slots=True)
-class Plan:
+class SeedPlan:
     """What a seed draws before anything happens."""
 
     servers: int
@@ -108,7 +108,7 @@ class Plan:
         return ", ".join(name for name in names if name)
 
 
-def draw_plan(seed: int, rng: random.Random) -> Plan:
+def draw_plan(seed: int, rng: random.Random) -> SeedPlan:
     """Draw what a seed is like."""
     kind = seed % KINDS
     total = 3 + int(18 * rng.random() ** 2)
@@ -129,7 +129,7 @@ def draw_plan(seed: int, rng: random.Random) -> Plan:
     if kind == LONG_SEED:
         has_link_faults = True
         faults.full = FULL * random.Random(f"full {seed}").random()
-    return Plan(
+    return SeedPlan(
         servers=correct - clients,
         clients=clients,
         byzantine=byzantine,
@@ -151,7 +151,7 @@ def draw_plan(seed: int, rng: random.Random) -> Plan:
     )
 
 
-def draw_params(plan: Plan, rng: random.Random) -> CommonParams:
+def draw_params(plan: SeedPlan, rng: random.Random) -> CommonParams:
     """Parameters of a router; half of the meshes are so small that they are pruned in networks of this size, and gossip matters.
 
     Those of long histories are never large enough, so that who ends a link is grafted again and again.
@@ -171,7 +171,7 @@ def draw_params(plan: Plan, rng: random.Random) -> CommonParams:
     return params[plan.router]
 
 
-def draw_spec(plan: Plan, number: int, rng: random.Random) -> ReplicaSpec:
+def draw_spec(plan: SeedPlan, number: int, rng: random.Random) -> ReplicaSpec:
     """Draw how a replica is made."""
     rate, offset_s = (1.0 + 0.01 * (2 * rng.random() - 1), 1_000.0 * rng.random()) if plan.has_skew else (1.0, 0.0)
     limits = ClientLimits()

@@ -11,7 +11,7 @@ from ...pubsub.types import PeerId
 from ...pull import CROSSING
 from ...reconcile import Reconciled
 from ...sync.result import Ending, SyncResult
-from .replica import Replica
+from .replica import SimReplica
 from .router_invariants import Fail
 
 __all__ = ["PullingInvariants"]
@@ -31,7 +31,7 @@ class PullingInvariants:
         correct: The replicas that follow the protocol, kept by the caller.
     """
 
-    def __init__(self, fail: Fail, correct: Mapping[PeerId, Replica]) -> None:
+    def __init__(self, fail: Fail, correct: Mapping[PeerId, SimReplica]) -> None:
         self._fail = fail
         self._correct = correct
         # With whom each reconciles as the client, with whom it did not work out and when, and who doubts its own sketch.
@@ -39,13 +39,13 @@ class PullingInvariants:
         self._fell_back: dict[PeerId, dict[PeerId, float]] = {}
         self._doubted: set[PeerId] = set()
 
-    def on_recovered(self, replica: Replica) -> None:
+    def on_recovered(self, replica: SimReplica) -> None:
         """A replica has started, and remembers nothing."""
         self._running[replica.id] = set()
         self._fell_back[replica.id] = {}
         self._doubted.discard(replica.id)
 
-    def on_reconciling(self, replica: Replica, peer: PeerId) -> None:
+    def on_reconciling(self, replica: SimReplica, peer: PeerId) -> None:
         """One begins."""
         self._running[replica.id].add(peer)
         since = self._fell_back[replica.id].get(peer)
@@ -53,13 +53,13 @@ class PullingInvariants:
             waited_s = replica.local_now() - since
             self._fail("what did not work out is not tried at once", replica, f"with {peer} again after {waited_s:.1f} s")
 
-    def on_serving(self, replica: Replica, peer: PeerId) -> None:
+    def on_serving(self, replica: SimReplica, peer: PeerId) -> None:
         """One that a peer began is served."""
         wire = replica.wires[peer]
         if peer in self._running[replica.id] and wire.side(replica) == 0:
             self._fail("two peers reconcile once at a time", replica, f"{peer} is served meanwhile, which was dialled")
 
-    def on_reconciled(self, replica: Replica, peer: PeerId, outcome: Reconciled) -> None:
+    def on_reconciled(self, replica: SimReplica, peer: PeerId, outcome: Reconciled) -> None:
         """One is over."""
         self._running[replica.id].discard(peer)
         if outcome.fallback and outcome.fallback != CROSSING:
@@ -67,12 +67,12 @@ class PullingInvariants:
         if outcome.is_doubtful:
             self._doubted.add(replica.id)
 
-    def is_misled(self, replica: Replica, peer: PeerId, outcome: Reconciled) -> bool:
+    def is_misled(self, replica: SimReplica, peer: PeerId, outcome: Reconciled) -> bool:
         """Whether a wrong sketch, of either side, explains that a reconciliation did not work out."""
         is_ours_wrong, is_theirs_wrong = replica.syncs.was_spoilt, self._correct[peer].syncs.was_spoilt
         return (outcome.is_doubtful and is_ours_wrong) or (outcome.fallback in WRONG and is_theirs_wrong)
 
-    def on_pulled(self, replica: Replica, peer: PeerId, result: SyncResult) -> None:
+    def on_pulled(self, replica: SimReplica, peer: PeerId, result: SyncResult) -> None:
         """A pull of the replica's own is over."""
         self._running[replica.id].discard(peer)
         if replica.id in self._doubted and replica.syncs.is_spoilt:
@@ -81,6 +81,6 @@ class PullingInvariants:
         if result.reason and result.ending is Ending.COMPLETE:
             self._fail("a pull is complete if its last session was", replica, f"with {peer}: {result.reason}")
 
-    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection is gone, with what ran on it."""
         self._running[replica.id].discard(peer)

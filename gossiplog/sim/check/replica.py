@@ -56,13 +56,13 @@ from ...store.memory.state import MemoryState
 from .disk import Crash, Disk
 from .law import RULE, make_application
 from .log_on_disk import TOPIC, LogOnDisk, Validator
-from .observer import Observer, Stream
+from .observer import ReplicaObserver, Stream
 from .plan import ReplicaSpec
 from .sessions import Server
 from .syncs import Syncs
-from .world import Wire, World
+from .world import SimWire, SimWorld
 
-__all__ = ["Replica"]
+__all__ = ["SimReplica"]
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ VERIFY_S, VERIFY_SHARE = 0.05, 0.3
 """How late a replica answers that verifies late, at most, and how many do."""
 
 
-class Replica:
+class SimReplica:
     """One replica; a crash takes all that is not on its disk.
 
     Args:
@@ -87,11 +87,11 @@ class Replica:
 
     def __init__(
         self,
-        world: World,
+        world: SimWorld,
         spec: ReplicaSpec,
         make_router: Callable[[random.Random], Router],
         validator: Validator,
-        observer: Observer[Replica],
+        observer: ReplicaObserver[SimReplica],
         seed: int,
     ) -> None:
         self.id = PeerId(f"n{spec.number}")
@@ -103,7 +103,7 @@ class Replica:
         self.epoch = 0
         self.log: LogOnDisk
         self.machine: Broadcast
-        self.wires: dict[PeerId, Wire] = {}
+        self.wires: dict[PeerId, SimWire] = {}
         # Told of each turn of the machine: what it was told, and what it asks for.
         self.see: Callable[[Event, Sequence[Action]], None] | None = None
         self._validator = validator
@@ -232,7 +232,7 @@ class Replica:
 
     # The world
 
-    def on_connected(self, wire: Wire) -> None:
+    def on_connected(self, wire: SimWire) -> None:
         """See `Inhabitant`."""
         peer, kind = wire.other(self).id, wire.kind_for(self)
         self.wires[peer] = wire
@@ -240,7 +240,7 @@ class Replica:
         protocol = self.machine.protocols[0] if kind is PeerKind.MESH else None
         self.tell(Connected(peer, kind, wire.side(self) == 0, protocol))
 
-    def on_closed(self, wire: Wire) -> None:
+    def on_closed(self, wire: SimWire) -> None:
         """See `Inhabitant`."""
         peer = wire.other(self).id
         if self.wires.get(peer) is not wire:
@@ -252,14 +252,14 @@ class Replica:
         self._observer.on_parted(self, peer)
         self.syncs.on_closed(wire, peer)
 
-    def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
+    def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
         """See `Inhabitant`."""
         peer = wire.other(self).id
         self._observer.on_rpc(self, peer, rpc)
         self.tell(RpcReceived(peer, rpc))
         self._observer.on_rpc_handled(self)
 
-    def on_stream(self, wire: Wire, stream: Stream, message: Any) -> None:
+    def on_stream(self, wire: SimWire, stream: Stream, message: Any) -> None:
         """See `Inhabitant`."""
         peer = wire.other(self).id
         if stream[0] == "push":
@@ -267,7 +267,7 @@ class Replica:
         else:
             self.syncs.receive(wire, peer, stream, message, is_ours=stream[1] == self.id)
 
-    def _on_push(self, wire: Wire, peer: PeerId, stream: Stream, message: Any) -> None:
+    def _on_push(self, wire: SimWire, peer: PeerId, stream: Stream, message: Any) -> None:
         if message == "open":
             self._push_streams[peer] = stream
             self.world.send(wire, self, stream, "opened")
@@ -417,6 +417,6 @@ class Replica:
         self.disk.sync()
         self.wake_at(self.local_now() + 1.0, self._sync_disk)
 
-    def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer that pulls from us."""
         return self.syncs.make_server(wire, stream, bucket)

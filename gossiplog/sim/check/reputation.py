@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ...pubsub.router import RouterState
 from ...pubsub.types import PeerId
-from .replica import Replica
+from .replica import SimReplica
 from .router_invariants import Fail
 
 __all__ = ["ReputationInvariants"]
@@ -35,24 +35,24 @@ class ReputationInvariants:
         self._banned: dict[PeerId, dict[PeerId, float]] = {}
         self._met: dict[PeerId, Counter[PeerId]] = {}
 
-    def on_recovered(self, replica: Replica) -> None:
+    def on_recovered(self, replica: SimReplica) -> None:
         """A replica has started, and remembers nobody."""
         self._offences[replica.id] = {}
         self._banned[replica.id] = {}
         self._met.setdefault(replica.id, Counter())
 
-    def on_connected(self, replica: Replica, peer: PeerId) -> None:
+    def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection stands."""
         self._met[replica.id][peer] += 1
 
-    def on_rejected(self, replica: Replica, source: PeerId, number: int = 1) -> None:
+    def on_rejected(self, replica: SimReplica, source: PeerId, number: int = 1) -> None:
         """What a peer brought is rejected, and the machine is about to be told."""
         self._check(replica, source)
         if source not in self._banned[replica.id]:
             offences = self._offences[replica.id]
             offences[source] = offences.get(source, 0) + number
 
-    def on_banned(self, replica: Replica, peer: PeerId, until: float) -> None:
+    def on_banned(self, replica: SimReplica, peer: PeerId, until: float) -> None:
         """A machine bans a peer, on its clock."""
         banned = self._banned[replica.id]
         self._offences[replica.id].pop(peer, None)
@@ -61,12 +61,12 @@ class ReputationInvariants:
             self._fail("a ban lasts", replica, f"{peer} is banned until {until:.1f}, expected {expected:.1f}")
         banned[peer] = until
 
-    def on_heard(self, replica: Replica, peer: PeerId) -> None:
+    def on_heard(self, replica: SimReplica, peer: PeerId) -> None:
         """Something came from a peer, which the machine is about to be told of."""
         if replica.local_now() < self._banned[replica.id].get(peer, 0.0):
             self._fail("who is banned is not listened to", replica, peer)
 
-    def sample(self, replica: Replica, router: RouterState) -> None:
+    def sample(self, replica: SimReplica, router: RouterState) -> None:
         """Look for offenders that should be banned by now, and at the scores that a router shows."""
         for peer in self._offences[replica.id]:
             self._check(replica, peer)
@@ -78,7 +78,7 @@ class ReputationInvariants:
                 if state.score.total < 0 and is_first and not (wire.has_lost or wire.has_dropped or wire.has_doubled):
                     self._fail("no correct peer has a bad score", replica, f"{state.peer}: {state.score}")
 
-    def _check(self, replica: Replica, peer: PeerId) -> None:
+    def _check(self, replica: SimReplica, peer: PeerId) -> None:
         count = self._offences[replica.id].get(peer, 0)
         if count >= OFFENCES_MAX:
             self._fail("offenders are banned", replica, f"{peer} brought {count} invalid entries")

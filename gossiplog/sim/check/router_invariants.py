@@ -30,12 +30,12 @@ from ...pubsub.params import ChokeParams, GossipsubParams, MeshsubParams
 from ...pubsub.router import RouterState, TopicState
 from ...pubsub.rpc import Control, Rpc, TreeGraft, TreeIHave, TreePrune
 from ...pubsub.types import MessageId, PeerId
-from .replica import Replica
-from .world import Wire
+from .replica import SimReplica
+from .world import SimWire
 
 __all__ = ["Fail", "RouterInvariants"]
 
-Fail: TypeAlias = Callable[[str, Replica, str], NoReturn]
+Fail: TypeAlias = Callable[[str, SimReplica, str], NoReturn]
 
 _GOSSIPSUB, _CHOKE = GossipsubParams(), ChokeParams()
 MESH_ROUTERS = ("meshsub", "gossipsub", "choke")
@@ -66,7 +66,7 @@ class _Talk:
 
     __slots__ = ("announced", "asked", "brought", "copied", "sent", "unsaid", "unwanted", "wire")
 
-    def __init__(self, wire: Wire, asked: dict[MessageId, int]) -> None:
+    def __init__(self, wire: SimWire, asked: dict[MessageId, int]) -> None:
         self.wire = wire
         self.announced: dict[MessageId, float] = {}
         self.asked = asked
@@ -120,24 +120,24 @@ class RouterInvariants:
         mesh: The parameters of all meshes here.
     """
 
-    def __init__(self, correct: Mapping[PeerId, Replica], fail: Fail) -> None:
+    def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:
         self._correct = correct
         self._fail = fail
         self.mesh: MeshsubParams = _GOSSIPSUB
         self._nodes: dict[PeerId, _Node] = {}
 
-    def on_recovered(self, replica: Replica) -> None:
+    def on_recovered(self, replica: SimReplica) -> None:
         """A replica has started, and knows nobody."""
         self._nodes[replica.id] = _Node()
 
-    def on_connected(self, replica: Replica, peer: PeerId) -> None:
+    def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection stands."""
         wire = replica.wires[peer]
         if wire.kind_for(replica) is PeerKind.MESH:
             node = self._nodes[replica.id]
             node.talks[peer] = _Talk(wire, node.asked.setdefault(peer, {}))
 
-    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection is gone; the machine does not know yet."""
         node = self._nodes[replica.id]
         node.talks.pop(peer, None)
@@ -146,7 +146,7 @@ class RouterInvariants:
         state = replica.machine.router.state()
         node.tree = _only(state).full_message if state.router == "episub" and peer in _only(state).full_message else None
 
-    def on_parted(self, replica: Replica, peer: PeerId) -> None:
+    def on_parted(self, replica: SimReplica, peer: PeerId) -> None:
         """The machine knows."""
         node = self._nodes[replica.id]
         if node.tree is not None:
@@ -158,7 +158,7 @@ class RouterInvariants:
 
     # What is said
 
-    def on_rpc(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+    def on_rpc(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
         """An RPC arrived."""
         node = self._nodes[replica.id]
         talk = node.talks.get(peer)
@@ -190,7 +190,7 @@ class RouterInvariants:
             elif isinstance(said, TreePrune):
                 turn.is_tree_graft, turn.is_tree_prune = False, True
 
-    def _note_control(self, replica: Replica, node: _Node, talk: _Talk, turn: _Turn, control: Control) -> None:
+    def _note_control(self, replica: SimReplica, node: _Node, talk: _Talk, turn: _Turn, control: Control) -> None:
         now = replica.world.now
         turn.is_graft, turn.is_prune = bool(control.graft), bool(control.prune)
         for prune in control.prune:
@@ -202,7 +202,7 @@ class RouterInvariants:
             turn.unknown.update(dict.fromkeys(message_id for message_id in ihave.ids if message_id not in node.known))
 
     @staticmethod
-    def _is_neighbour(replica: Replica, peer: PeerId) -> bool:
+    def _is_neighbour(replica: SimReplica, peer: PeerId) -> bool:
         topic = _only(replica.machine.router.state())
         return peer in topic.full_message or peer in topic.metadata_only
 
@@ -214,11 +214,11 @@ class RouterInvariants:
             if is_fresh and count <= _GOSSIPSUB.retransmissions and message_id not in talk.unwanted:
                 turn.owed[message_id] = None
 
-    def _back_off(self, replica: Replica, node: _Node, peer: PeerId, backoff_s: int | None) -> None:
+    def _back_off(self, replica: SimReplica, node: _Node, peer: PeerId, backoff_s: int | None) -> None:
         seconds = min(backoff_s or self.mesh.prune_backoff_s, self.mesh.prune_backoff_max_s)
         node.backoffs[peer] = max(node.backoffs.get(peer, 0.0), replica.local_now() + seconds)
 
-    def on_rpc_handled(self, replica: Replica) -> None:
+    def on_rpc_handled(self, replica: SimReplica) -> None:
         """Everything that an RPC obliged to should be done."""
         node = self._nodes[replica.id]
         turn, node.turn = node.turn, None
@@ -241,11 +241,11 @@ class RouterInvariants:
             self._fail("GRAFT is heeded", replica, f"{peer} is not pushed to")
 
     @staticmethod
-    def _is_trusted(replica: Replica, peer: PeerId) -> bool:
+    def _is_trusted(replica: SimReplica, peer: PeerId) -> bool:
         states = replica.machine.router.state().peers
         return any(state.peer == peer and (state.score is None or state.score.total >= 0) for state in states)
 
-    def on_action(self, replica: Replica, action: Action) -> None:
+    def on_action(self, replica: SimReplica, action: Action) -> None:
         """A router of a correct replica says, delivers or publishes something."""
         node = self._nodes[replica.id]
         if isinstance(action, SendRpc):
@@ -263,7 +263,7 @@ class RouterInvariants:
         elif isinstance(action, Deliver):
             self._check_delivery(replica, node, action)
 
-    def _check_messages(self, replica: Replica, node: _Node, talk: _Talk, peer: PeerId, rpc: Rpc) -> None:
+    def _check_messages(self, replica: SimReplica, node: _Node, talk: _Talk, peer: PeerId, rpc: Rpc) -> None:
         turn, now = node.turn, replica.world.now
         for message in rpc.messages:
             message_id = message.id
@@ -284,13 +284,13 @@ class RouterInvariants:
             elif now - talk.unwanted.get(message_id, -UNWANTED_S) < UNWANTED_S:
                 self._fail("IDONTWANT is heeded", replica, f"{message_id.hex()} to {peer}")
 
-    def on_refused(self, replica: Replica, peer: PeerId, rpc: Rpc) -> None:
+    def on_refused(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
         """An RPC found the queue full."""
         talk, control = self._nodes[replica.id].talks.get(peer), rpc.control
         if talk is not None and control is not None and (control.graft or control.prune):
             talk.unsaid = bool(control.graft), replica.world.now
 
-    def _check_control(self, replica: Replica, node: _Node, talk: _Talk, peer: PeerId, control: Control) -> None:
+    def _check_control(self, replica: SimReplica, node: _Node, talk: _Talk, peer: PeerId, control: Control) -> None:
         turn, now = node.turn, replica.world.now
         if control.graft or control.prune:
             talk.unsaid = None
@@ -313,7 +313,7 @@ class RouterInvariants:
                 turn.unknown.pop(message_id, None)
 
     @staticmethod
-    def _note_tree(replica: Replica, node: _Node, talk: _Talk, peer: PeerId, rpc: Rpc) -> None:
+    def _note_tree(replica: SimReplica, node: _Node, talk: _Talk, peer: PeerId, rpc: Rpc) -> None:
         for said in rpc.overlay:
             if isinstance(said, TreeIHave):
                 talk.announced.update(dict.fromkeys((message_id for message_id, _ in said.summary), replica.world.now))
@@ -326,7 +326,7 @@ class RouterInvariants:
 
     # Deliveries
 
-    def _check_delivery(self, replica: Replica, node: _Node, action: Deliver) -> None:
+    def _check_delivery(self, replica: SimReplica, node: _Node, action: Deliver) -> None:
         self._check_forwarded(replica, node)
         message_id, now = action.message.id, replica.world.now
         if now - node.delivered.get(message_id, -REMEMBERED_S) < REMEMBERED_S:
@@ -346,7 +346,7 @@ class RouterInvariants:
             if message_id not in node.talks[peer].unwanted and message_id not in node.talks[peer].copied
         }
 
-    def _check_forwarded(self, replica: Replica, node: _Node) -> None:
+    def _check_forwarded(self, replica: SimReplica, node: _Node) -> None:
         """What was delivered last must have been forwarded by now, to all who are still there."""
         owing = [peer for peer in node.owing if peer in node.talks]
         if owing and node.forwarding is not None:
@@ -372,14 +372,14 @@ class RouterInvariants:
                 self._check_overlay(replica, node, links)
         return up
 
-    def _lasts(self, replica: Replica, node: _Node, what: str, peer: PeerId, is_so: bool, limit_s: float = LASTS_S) -> bool:
+    def _lasts(self, replica: SimReplica, node: _Node, what: str, peer: PeerId, is_so: bool, limit_s: float = LASTS_S) -> bool:
         """Note that something is so or not, and say whether it has been for too long."""
         if not is_so:
             node.lasting.pop((what, peer), None)
             return False
         return replica.world.now - node.lasting.setdefault((what, peer), replica.world.now) > limit_s
 
-    def _check_routes(self, replica: Replica, node: _Node, state: RouterState, topic: TopicState) -> None:
+    def _check_routes(self, replica: SimReplica, node: _Node, state: RouterState, topic: TopicState) -> None:
         known = {peer.peer for peer in state.peers}
         for name in ("full_message", "metadata_only", "fan_out", "choked", "choked_by_us"):
             for peer in getattr(topic, name):
@@ -392,7 +392,7 @@ class RouterInvariants:
             if is_due and not any(peer == other.peer and topic.topic in other.topics for other in state.peers):
                 self._fail("subscriptions are known", replica, f"of {peer}, connected for {replica.world.now - talk.wire.opened_at:.1f} s")
 
-    def _check_mesh(self, replica: Replica, node: _Node, state: RouterState, topic: TopicState) -> None:
+    def _check_mesh(self, replica: SimReplica, node: _Node, state: RouterState, topic: TopicState) -> None:
         links, now = topic.full_message, replica.local_now()
         if self._lasts(replica, node, "too large", replica.id, len(links) > self.mesh.D_hi):
             self._fail("a mesh is not too large", replica, f"{len(links)} links")
@@ -422,7 +422,7 @@ class RouterInvariants:
             if len(links) - len(topic.choked_by_us) < min(spared, len(links)):
                 self._fail("some links are not choked", replica, f"{len(topic.choked_by_us)} of {len(links)} are")
 
-    def _check_symmetry(self, replica: Replica, node: _Node, up: Mapping[PeerId, RouterState], links: tuple[PeerId, ...]) -> None:
+    def _check_symmetry(self, replica: SimReplica, node: _Node, up: Mapping[PeerId, RouterState], links: tuple[PeerId, ...]) -> None:
         for peer, talk in node.talks.items():
             if peer not in up:
                 continue
@@ -436,7 +436,7 @@ class RouterInvariants:
             if self._lasts(replica, node, "choked", peer, is_odd):
                 self._fail("both ends know what is choked", replica, f"{peer}'s link")
 
-    def _check_overlay(self, replica: Replica, node: _Node, links: tuple[PeerId, ...]) -> None:
+    def _check_overlay(self, replica: SimReplica, node: _Node, links: tuple[PeerId, ...]) -> None:
         now = replica.world.now
         for (message_id, peer), deadline in list(node.wanted.items()):
             if message_id in node.known or peer not in links or node.talks[peer].wire.has_lost:

@@ -14,7 +14,7 @@ from ...pubsub.actions import Deliver, Published
 from ...pubsub.types import MessageId, PeerId
 from ...sync.rpc import Insert
 from ...sync.wire import decode_event, encode_event
-from .replica import Replica
+from .replica import SimReplica
 from .router_invariants import Fail
 
 __all__ = ["SpreadingInvariants"]
@@ -58,22 +58,22 @@ class SpreadingInvariants:
         self._fail = fail
         self._nodes: dict[PeerId, _Node] = {}
 
-    def on_recovered(self, replica: Replica) -> None:
+    def on_recovered(self, replica: SimReplica) -> None:
         """A replica has started, and knows nobody."""
         self._nodes[replica.id] = _Node()
 
-    def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
+    def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
         """A new stream, which begins with our heads."""
         node = self._nodes[replica.id]
         node.pushed[peer], node.owed[peer] = set(), {}
 
-    def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_push_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """Nothing can be pushed on it any more."""
         node = self._nodes[replica.id]
         node.pushed.pop(peer, None)
         node.owed.pop(peer, None)
 
-    def on_new(self, replica: Replica, entries: Sequence[Entry], brought: Mapping[bytes, Collection[PeerId]], version: int) -> None:
+    def on_new(self, replica: SimReplica, entries: Sequence[Entry], brought: Mapping[bytes, Collection[PeerId]], version: int) -> None:
         """Entries are decided upon that are new here, and the machine is about to be told; `version` is the log's by now."""
         node = self._nodes[replica.id]
         for peer, pushed in node.pushed.items():
@@ -83,29 +83,29 @@ class SpreadingInvariants:
                     if entry.key not in pushed and not has_it:
                         node.owed[peer][entry.key] = replica.world.now, version
 
-    def on_brought(self, replica: Replica, peer: PeerId, key: bytes) -> None:
+    def on_brought(self, replica: SimReplica, peer: PeerId, key: bytes) -> None:
         """A peer has brought an entry itself, which need not go back."""
         self._nodes[replica.id].owed.get(peer, {}).pop(key, None)
 
-    def on_foreseen(self, replica: Replica, entry: Entry) -> None:
+    def on_foreseen(self, replica: SimReplica, entry: Entry) -> None:
         """An entry is about to be passed on that is not stored yet."""
         if not _has_mesh(replica):
             self._nodes[replica.id].unheard.add(entry.key)
 
-    def on_claimed(self, replica: Replica, peer: PeerId, key: bytes) -> None:
+    def on_claimed(self, replica: SimReplica, peer: PeerId, key: bytes) -> None:
         """A peer has sent something else under a key."""
         node = self._nodes[replica.id]
         node.claimed.setdefault(peer, set()).add(key)
         node.owed.get(peer, {}).pop(key, None)
 
-    def on_told(self, replica: Replica, peers: Sequence[PeerId], version: int) -> None:
+    def on_told(self, replica: SimReplica, peers: Sequence[PeerId], version: int) -> None:
         """Peers are told heads of a version of the log, which stand for all that it has."""
         owed = self._nodes[replica.id].owed
         for peer in peers:
             if owed.get(peer):
                 owed[peer] = {key: debt for key, debt in owed[peer].items() if debt[1] > version}
 
-    def on_action(self, replica: Replica, action: Action) -> None:
+    def on_action(self, replica: SimReplica, action: Action) -> None:
         """The machine asks for something."""
         node = self._nodes[replica.id]
         if isinstance(action, Published | Deliver):
@@ -123,7 +123,7 @@ class SpreadingInvariants:
                 node.pushed.get(peer, set()).add(event.key)
                 node.owed.get(peer, {}).pop(event.key, None)
 
-    def on_unpublished(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_unpublished(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """The machine is about to be told of entries that are new here and did not come by pubsub."""
         node = self._nodes[replica.id]
         if _has_mesh(replica):
@@ -131,7 +131,7 @@ class SpreadingInvariants:
             messages = (MessageId(sha256(encode_event(Insert(entry.key, entry.value))).digest()) for entry in heard)
             node.unpublished.update(message for message in messages if message not in node.published)
 
-    def sample(self, replica: Replica) -> None:
+    def sample(self, replica: SimReplica) -> None:
         """Look for what should have been passed on by now."""
         node = self._nodes[replica.id]
         if node.unpublished:
@@ -142,5 +142,5 @@ class SpreadingInvariants:
                     self._fail("what is new is passed on at once", replica, f"{key.hex()} was not pushed to {peer} since {since:.3f} s")
 
 
-def _has_mesh(replica: Replica) -> bool:
+def _has_mesh(replica: SimReplica) -> bool:
     return any(wire.kind_for(replica) is PeerKind.MESH for wire in replica.wires.values())

@@ -47,10 +47,10 @@ from ...sync.limits import ServerLimits
 from ...sync.result import Ending, SyncResult
 from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
-from .observer import NO_TOKEN, Observer, Stream
+from .observer import NO_TOKEN, ReplicaObserver, Stream
 from .plan import ReplicaSpec
 from .sessions import END, Host, Server, SimulatedSession
-from .world import Inhabitant, Wire, World
+from .world import Inhabitant, SimWire, SimWorld
 
 __all__ = ["Syncs"]
 
@@ -62,7 +62,7 @@ MERKLE, RECONCILE = "sync", "reconcile"
 PHANTOM = b"phantom" + bytes(13)
 """The key of an entry that nobody has."""
 
-MakeServer: TypeAlias = Callable[[Wire, Stream, TokenBucket], Server]
+MakeServer: TypeAlias = Callable[[SimWire, Stream, TokenBucket], Server]
 
 
 class Owner(Host, Inhabitant, Protocol):
@@ -74,9 +74,9 @@ class Owner(Host, Inhabitant, Protocol):
         wires: Its connections.
     """
 
-    world: World
+    world: SimWorld
     spec: ReplicaSpec
-    wires: dict[PeerId, Wire]
+    wires: dict[PeerId, SimWire]
 
     def tell(self, event: Event) -> None:
         """Hand an event to its machine."""
@@ -105,14 +105,14 @@ class Syncs:
         was_spoilt: It did so at some time.
     """
 
-    def __init__(self, owner: Owner, late: random.Random, make_server: MakeServer, observer: Observer[Any]) -> None:
+    def __init__(self, owner: Owner, late: random.Random, make_server: MakeServer, observer: ReplicaObserver[Any]) -> None:
         self._owner = owner
         self._late = late
         self._make_server = make_server
         self._observer = observer
         self._sketch = Sketch()
         self.is_spoilt = self.was_spoilt = False
-        self._clients: dict[Stream, tuple[Wire, SimulatedSession]] = {}
+        self._clients: dict[Stream, tuple[SimWire, SimulatedSession]] = {}
         self._servers: dict[Stream, tuple[PeerId, Server]] = {}
         # Those that are over, for what still comes on them.
         self._over: set[Stream] = set()
@@ -122,18 +122,18 @@ class Syncs:
         self._turns: dict[PeerId, deque[Callable[[], None]]] = {}
         self._slots = SessionSlots[PeerId]()
         self._buckets: dict[PeerId, TokenBucket] = {}
-        self._speaks: dict[PeerId, tuple[Wire, Speaks, Dealings]] = {}
+        self._speaks: dict[PeerId, tuple[SimWire, Speaks, Dealings]] = {}
         # Streams whose client has not heard yet that its session was cut short, and what is done then.
         self._unheard: dict[Stream, Callable[[], None]] = {}
 
-    def receive(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None, *, is_ours: bool) -> None:
+    def receive(self, wire: SimWire, peer: PeerId, stream: Stream, message: bytes | None, *, is_ours: bool) -> None:
         """Take what arrived on a stream; `END` or None: it is closed, or broke."""
         if not is_ours:
             self._serve(wire, peer, stream, message)
         elif stream in self._clients:
             self._clients[stream][1].receive(message)
 
-    def on_closed(self, wire: Wire, peer: PeerId) -> None:
+    def on_closed(self, wire: SimWire, peer: PeerId) -> None:
         """A connection is gone, and its streams with it."""
         for stream, (client, server) in list(self._servers.items()):
             if client == peer:
@@ -147,7 +147,7 @@ class Syncs:
         self._sketch.add([PHANTOM])
         self.is_spoilt = self.was_spoilt = True
 
-    def _known(self, wire: Wire, peer: PeerId) -> tuple[Speaks, Dealings]:
+    def _known(self, wire: SimWire, peer: PeerId) -> tuple[Speaks, Dealings]:
         """What is known of the peer on this connection."""
         known = self._speaks.get(peer)
         if known is None or known[0] is not wire:
@@ -170,7 +170,7 @@ class Syncs:
         )
         self._take(action, wire, pull, pull.start(owner.local_now()), None)
 
-    def _take(self, action: StartSync, wire: Wire, pull: Pull, step: PullStep, stream: Stream | None) -> None:
+    def _take(self, action: StartSync, wire: SimWire, pull: Pull, step: PullStep, stream: Stream | None) -> None:
         """Carry out one step of a pull, and go on with it, now or later; `stream` is the one that was opened last."""
         owner = self._owner
         match step:
@@ -203,7 +203,7 @@ class Syncs:
                 assert_never(step)
         self._take(action, wire, pull, pull.handle(event, owner.local_now()), stream)
 
-    def _run(self, action: StartSync, wire: Wire, pull: Pull, session: Session, stream: Stream) -> None:
+    def _run(self, action: StartSync, wire: SimWire, pull: Pull, session: Session, stream: Stream) -> None:
         owner, world = self._owner, self._owner.world
 
         def done() -> None:
@@ -225,7 +225,7 @@ class Syncs:
         if self._late.random() < world.faults.cut_short:
             world.after(CUT_SHORT_S * self._late.random(), world.break_stream, wire, stream)
 
-    def _on_served(self, action: StartSync, wire: Wire, pull: Pull, stream: Stream | None) -> None:
+    def _on_served(self, action: StartSync, wire: SimWire, pull: Pull, stream: Stream | None) -> None:
         """It is this pull's turn with the peer, which means that nothing of the peer's is served."""
         self._leave_turn(action.peer)
         self._take(action, wire, pull, pull.handle(Ready(), self._owner.local_now()), stream)
@@ -257,7 +257,7 @@ class Syncs:
 
     # Streams that peers open
 
-    def _serve(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
+    def _serve(self, wire: SimWire, peer: PeerId, stream: Stream, message: bytes | None) -> None:
         if stream in self._servers:
             self._servers[stream][1].receive(message)
         elif stream in self._early:
@@ -268,7 +268,7 @@ class Syncs:
         elif message and stream not in self._over:
             self._begin(wire, peer, stream, message)
 
-    def _begin(self, wire: Wire, peer: PeerId, stream: Stream, message: bytes) -> None:
+    def _begin(self, wire: SimWire, peer: PeerId, stream: Stream, message: bytes) -> None:
         owner = self._owner
         speaks, dealings = self._known(wire, peer)
         if stream[0] == RECONCILE:
@@ -294,7 +294,7 @@ class Syncs:
             if turns:
                 turns[0]()
 
-    def _serve_in_turn(self, wire: Wire, peer: PeerId, stream: Stream) -> None:
+    def _serve_in_turn(self, wire: SimWire, peer: PeerId, stream: Stream) -> None:
         owner, early = self._owner, self._early.pop(stream)
         is_gone = owner.wires.get(peer) is not wire
         if is_gone or (stream[0] == RECONCILE and self._is_crossing(wire, peer, stream)):
@@ -312,7 +312,7 @@ class Syncs:
         for message in early:
             server.receive(message)
 
-    def _is_crossing(self, wire: Wire, peer: PeerId, stream: Stream) -> bool:
+    def _is_crossing(self, wire: SimWire, peer: PeerId, stream: Stream) -> bool:
         """Refuse a reconciliation if it crosses one of ours that goes on."""
         owner, (_, dealings) = self._owner, self._known(wire, peer)
         if not dealings.is_crossing(is_outbound=wire.side(owner) == 0):
@@ -329,7 +329,7 @@ class Syncs:
             bucket = self._buckets[peer] = TokenBucket(limits.requests_per_s, limits.requests_burst, self._owner.local_now())
         return bucket
 
-    def make_server(self, wire: Wire, stream: Stream, bucket: TokenBucket) -> Server:
+    def make_server(self, wire: SimWire, stream: Stream, bucket: TokenBucket) -> Server:
         """Serve a peer that pulls from us by its tree."""
         owner, peer = self._owner, wire.other(self._owner).id
         server, root = SyncServer(owner.local_now(), bucket=bucket), owner.state.tree.root
@@ -342,7 +342,7 @@ class Syncs:
         session.start()
         return session
 
-    def _reconciliation(self, wire: Wire, peer: PeerId, stream: Stream) -> Server:
+    def _reconciliation(self, wire: SimWire, peer: PeerId, stream: Stream) -> Server:
         served = Served()
         reconciliation = Reconciliation(serve(self._view(), served=served))
 
@@ -383,7 +383,7 @@ class Syncs:
         self._unheard[stream] = heard
         owner.wake_at(owner.local_now() + HEARD_S, unheard)
 
-    def _dawdling(self, wire: Wire, stream: Stream) -> Callable[[bytes | None], None]:
+    def _dawdling(self, wire: SimWire, stream: Stream) -> Callable[[bytes | None], None]:
         """What sends on a stream that we serve, each time a while later if it is one of those."""
         world = self._owner.world
         delay_s = STALL_S * self._late.random() if self._late.random() < world.faults.stall else 0.0
@@ -391,7 +391,7 @@ class Syncs:
             return partial(self.reply, wire, stream)
         return lambda data: world.after(delay_s, self.reply, wire, stream, data)
 
-    def reply(self, wire: Wire, stream: Stream, data: bytes | None) -> None:
+    def reply(self, wire: SimWire, stream: Stream, data: bytes | None) -> None:
         """Send on a stream that we serve; None breaks it."""
         if data is None:
             self._owner.world.break_stream(wire, stream)

@@ -13,7 +13,7 @@ from ...entry.message import Entry
 from ...pubsub.types import PeerId
 from ...sync.result import Ending, SyncResult
 from ...sync.rpc import HEADS_MAX
-from .replica import Replica
+from .replica import SimReplica
 from .router_invariants import Fail
 
 __all__ = ["TellingInvariants"]
@@ -55,17 +55,17 @@ class TellingInvariants:
         fail: Called with what is wrong; it raises.
     """
 
-    def __init__(self, correct: Mapping[PeerId, Replica], fail: Fail) -> None:
+    def __init__(self, correct: Mapping[PeerId, SimReplica], fail: Fail) -> None:
         self._correct = correct
         self._fail = fail
         self._nodes: dict[PeerId, _Node] = {}
 
-    def on_recovered(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_recovered(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """A replica has started with these entries."""
         self._nodes[replica.id] = _Node()
         self.on_commit(replica, entries)
 
-    def on_commit(self, replica: Replica, entries: Iterable[Entry]) -> None:
+    def on_commit(self, replica: SimReplica, entries: Iterable[Entry]) -> None:
         """The log has grown."""
         node = self._nodes[replica.id]
         for entry in entries:
@@ -76,19 +76,19 @@ class TellingInvariants:
 
     # Who is told
 
-    def on_push_opened(self, replica: Replica, peer: PeerId) -> None:
+    def on_push_opened(self, replica: SimReplica, peer: PeerId) -> None:
         """A new stream: the peer is to be told."""
         node = self._nodes[replica.id]
         node.open[peer] = None
         node.due[peer] = [(node.version, replica.world.now)]
 
-    def on_push_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_push_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """Nothing can be told on it any more."""
         node = self._nodes[replica.id]
         node.open.pop(peer, None)
         node.due.pop(peer, None)
 
-    def on_told(self, replica: Replica, peers: Iterable[PeerId], heads: Sequence[bytes]) -> int:
+    def on_told(self, replica: SimReplica, peers: Iterable[PeerId], heads: Sequence[bytes]) -> int:
         """Some peers are told heads. Return of which version of the log; -1 if that is not known."""
         node = self._nodes[replica.id]
         version = node.versions.get(tuple(heads)) if len(heads) < HEADS_MAX else node.version
@@ -98,31 +98,31 @@ class TellingInvariants:
             node.due[peer] = [due for due in node.due.get(peer, ()) if version is not None and due[0] > version]
         return -1 if version is None else version
 
-    def version(self, replica: Replica) -> int:
+    def version(self, replica: SimReplica) -> int:
         """The number of a replica's latest commit since it started."""
         return self._nodes[replica.id].version
 
-    def _check_due(self, replica: Replica, node: _Node, peer: PeerId) -> None:
+    def _check_due(self, replica: SimReplica, node: _Node, peer: PeerId) -> None:
         late_s = replica.world.now - min((since for _, since in node.due.get(peer, ())), default=replica.world.now)
         if late_s > TOLD_S:
             self._fail("heads are told as they are", replica, f"{peer} has not been told for {late_s:.1f} s what it should be told")
 
     # What is looked up, and synced for
 
-    def on_update(self, replica: Replica, peer: PeerId, heads: Iterable[bytes]) -> None:
+    def on_update(self, replica: SimReplica, peer: PeerId, heads: Iterable[bytes]) -> None:
         """A peer tells its heads; what it said before need no longer be looked at."""
         node, keys = self._nodes[replica.id], tuple(dict.fromkeys(heads))
         node.heard.pop(peer, None)
         if peer in self._correct and keys:
             node.heard[peer] = keys, replica.world.now
 
-    def on_looked_up(self, replica: Replica, keys: Sequence[bytes]) -> None:
+    def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
         """A replica asks its log about keys; of two peers that told the same nobody knows for whose sake."""
         heard, keys = self._nodes[replica.id].heard, tuple(keys)
         for peer in [peer for peer, (heads, _) in heard.items() if heads == keys]:
             del heard[peer]
 
-    def on_announced(self, replica: Replica, peer: PeerId, keys: Iterable[bytes], held: Collection[bytes]) -> None:
+    def on_announced(self, replica: SimReplica, peer: PeerId, keys: Iterable[bytes], held: Collection[bytes]) -> None:
         """A peer has keys, of which some are not held."""
         missing = dict.fromkeys(key for key in keys if key not in held)
         if peer not in self._correct or not missing:
@@ -132,7 +132,7 @@ class TellingInvariants:
         lacked = {key: None for key in before if key not in held}  # those that came by other ways meanwhile are no longer waited for
         node.wanted[peer] = lacked | missing, since if lacked else replica.world.now
 
-    def on_sync_started(self, replica: Replica, peer: PeerId, token: int, held: Collection[bytes]) -> None:
+    def on_sync_started(self, replica: SimReplica, peer: PeerId, token: int, held: Collection[bytes]) -> None:
         """A sync begins."""
         node = self._nodes[replica.id]
         node.wanted.pop(peer, None)
@@ -141,7 +141,7 @@ class TellingInvariants:
         if len(node.syncing) >= SYNCS_MAX:
             node.waits_since = replica.world.now
 
-    def on_synced(self, replica: Replica, peer: PeerId, result: SyncResult, token: int) -> None:
+    def on_synced(self, replica: SimReplica, peer: PeerId, result: SyncResult, token: int) -> None:
         """A sync is over: others are to be told of what it brought, and who brought nothing has to wait."""
         node, now = self._nodes[replica.id], replica.world.now
         if len(node.syncing) >= SYNCS_MAX:
@@ -164,7 +164,7 @@ class TellingInvariants:
         if result.ending is not Ending.COMPLETE or not result.entries:
             node.cold.add(peer)
 
-    def on_closed(self, replica: Replica, peer: PeerId) -> None:
+    def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection is gone, with all that was to happen on it."""
         node = self._nodes[replica.id]
         self.on_push_closed(replica, peer)
@@ -173,7 +173,7 @@ class TellingInvariants:
         if node.syncing.pop(peer, None) is not None:
             node.idle_since = replica.world.now
 
-    def sample(self, replica: Replica, held: Collection[bytes]) -> None:
+    def sample(self, replica: SimReplica, held: Collection[bytes]) -> None:
         """Look for what should have happened by now."""
         node = self._nodes[replica.id]
         for peer in node.due:
@@ -183,7 +183,7 @@ class TellingInvariants:
                 self._fail("what is announced is looked up", replica, f"the log was not asked about what {peer} told at {since:.3f} s")
         self._check_wanted(replica, node, held)
 
-    def _check_wanted(self, replica: Replica, node: _Node, held: Collection[bytes]) -> None:
+    def _check_wanted(self, replica: SimReplica, node: _Node, held: Collection[bytes]) -> None:
         now, idle_s = replica.world.now, IDLE_S + 5 * replica.spec.answer_s
         for peer, (keys, since) in list(node.wanted.items()):
             missing = [key for key in keys if key not in held]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from ...entry.message import Entry
 from ...entry.validation import Rule, Verdict
 from ...pubsub.types import PeerId
-from .replica import Replica
+from .replica import SimReplica
 from .router_invariants import Fail
 
 __all__ = ["WaitingInvariants"]
@@ -51,11 +51,11 @@ class WaitingInvariants:
         self._fail = fail
         self._nodes: dict[PeerId, _Node] = {}
 
-    def on_recovered(self, replica: Replica) -> None:
+    def on_recovered(self, replica: SimReplica) -> None:
         """A replica has started, and keeps nothing."""
         self._nodes[replica.id] = _Node()
 
-    def on_verdict(self, replica: Replica, verdict: Verdict) -> None:
+    def on_verdict(self, replica: SimReplica, verdict: Verdict) -> None:
         """An entry was decided upon."""
         node, entry = self._nodes[replica.id], verdict.entry
         if entry is None:
@@ -67,18 +67,18 @@ class WaitingInvariants:
         elif verdict.rule == Rule.ACCESS:
             node.refused.add(entry.key)
 
-    def on_refused(self, replica: Replica, entries: Sequence[Entry]) -> None:
+    def on_refused(self, replica: SimReplica, entries: Sequence[Entry]) -> None:
         """The access rule refused entries, wherever they came from."""
         self._nodes[replica.id].refused.update(entry.key for entry in entries)
 
-    def on_looked_up(self, replica: Replica, keys: Sequence[bytes]) -> None:
+    def on_looked_up(self, replica: SimReplica, keys: Sequence[bytes]) -> None:
         """A machine has its log looked through."""
         node = self._nodes[replica.id]
         if node.orphans:
             for key in [key for key in node.orphans if set(replica.machine.spreading.orphans.absent_of(key)).issubset(keys)]:
                 del node.orphans[key]
 
-    def sample(self, replica: Replica, held: Collection[bytes], *, is_syncing: bool) -> None:
+    def sample(self, replica: SimReplica, held: Collection[bytes], *, is_syncing: bool) -> None:
         """Look for what should have happened by now."""
         node, now, answer_s = self._nodes[replica.id], replica.world.now, replica.spec.answer_s
         for key, since in list(node.orphans.items()):

@@ -14,7 +14,7 @@ from ...pubsub.types import PeerId
 from ..link import Uniform
 from ..queue import CalendarQueue
 
-__all__ = ["Inhabitant", "LinkFaults", "Wire", "World"]
+__all__ = ["Inhabitant", "LinkFaults", "SimWire", "SimWorld"]
 
 DETECT_S = 3.0
 """After how long both ends give up a connection across a partition."""
@@ -52,20 +52,20 @@ class Inhabitant(Protocol):
     id: PeerId
     is_up: bool
 
-    def on_connected(self, wire: Wire) -> None:
+    def on_connected(self, wire: SimWire) -> None:
         """A connection stands."""
 
-    def on_closed(self, wire: Wire) -> None:
+    def on_closed(self, wire: SimWire) -> None:
         """It is gone."""
 
-    def on_rpc(self, wire: Wire, rpc: Rpc) -> None:
+    def on_rpc(self, wire: SimWire, rpc: Rpc) -> None:
         """A pubsub RPC arrived."""
 
-    def on_stream(self, wire: Wire, stream: Any, message: Any) -> None:
+    def on_stream(self, wire: SimWire, stream: Any, message: Any) -> None:
         """Something arrived on a stream of the wire, in order; None: the stream broke or ended."""
 
 
-class Wire:
+class SimWire:
     """One connection.
 
     Attributes:
@@ -130,7 +130,7 @@ class Wire:
         return at_s
 
 
-class World:
+class SimWorld:
     """Time, wires, faults. Links are dialled again as long as both ends are up and nothing lies between them.
 
     Args:
@@ -143,7 +143,7 @@ class World:
         self.events = 0
         self.faults = faults
         self.rng = random.Random(f"world {seed}")
-        self.wires: dict[tuple[PeerId, PeerId], Wire] = {}
+        self.wires: dict[tuple[PeerId, PeerId], SimWire] = {}
         self.sides: dict[PeerId, int] = {}
         self._links: dict[tuple[PeerId, PeerId], tuple[Inhabitant, Inhabitant, tuple[PeerKind, PeerKind]]] = {}
         self._latency = Uniform(seed, 0.010, 0.120)
@@ -215,7 +215,7 @@ class World:
             self.after(wire.latency_s, self._close_end, wire, 1 - wire.side(who))
             self.after(wire.latency_s + REDIAL_S * self.rng.random(), self._dial, *wire.ends)
 
-    def close(self, wire: Wire) -> None:
+    def close(self, wire: SimWire) -> None:
         """Close a connection; both sides hear of it now, and it is dialled again in a while."""
         ids = (wire.ends[0].id, wire.ends[1].id)
         if self.wires.get(ids) is not wire:
@@ -233,7 +233,7 @@ class World:
             if wire.is_cut:
                 self.after(DETECT_S, self._give_up, wire)
 
-    def _give_up(self, wire: Wire) -> None:
+    def _give_up(self, wire: SimWire) -> None:
         if wire.is_cut:
             self.close(wire)
 
@@ -247,11 +247,11 @@ class World:
         if not (a.is_up and b.is_up) or self._is_divided(a, b):
             self.after(REDIAL_S * (0.5 + self.rng.random()), self._dial, a, b)
             return
-        wire = Wire((a, b), self._links[ids][2], self._latency.between(self._numbers[a.id], self._numbers[b.id]))
+        wire = SimWire((a, b), self._links[ids][2], self._latency.between(self._numbers[a.id], self._numbers[b.id]))
         self.wires[ids] = wire
         self.after(wire.latency_s, self._open_end, wire, 1)
 
-    def _open_end(self, wire: Wire, side: int) -> None:
+    def _open_end(self, wire: SimWire, side: int) -> None:
         if self.wires.get((wire.ends[0].id, wire.ends[1].id)) is wire:
             if side:
                 # The dialler's end opens before anything that is sent to it can arrive: at the same moment, with a smaller number.
@@ -261,14 +261,14 @@ class World:
                 wire.opened_at = self.now
             wire.ends[side].on_connected(wire)
 
-    def _close_end(self, wire: Wire, side: int) -> None:
+    def _close_end(self, wire: SimWire, side: int) -> None:
         if wire.is_open[side]:
             wire.is_open[side] = False
             wire.ends[side].on_closed(wire)
 
     # What travels
 
-    def send_rpc(self, wire: Wire, sender: Inhabitant, rpc: Rpc) -> bool:
+    def send_rpc(self, wire: SimWire, sender: Inhabitant, rpc: Rpc) -> bool:
         """Send an RPC; it may be lost, doubled or overtaken. False if the sender's queue was full."""
         faults, rng = self.faults, self.rng
         if faults.full and rng.random() < faults.full:
@@ -291,13 +291,13 @@ class World:
             self.at(at_s, self._deliver_rpc, wire, side, rpc)
         return True
 
-    def _deliver_rpc(self, wire: Wire, side: int, rpc: Rpc) -> None:
+    def _deliver_rpc(self, wire: SimWire, side: int, rpc: Rpc) -> None:
         if wire.is_cut:
             wire.has_lost = True
         elif wire.is_open[side]:
             wire.ends[side].on_rpc(wire, rpc)
 
-    def send(self, wire: Wire, sender: Inhabitant, stream: Any, message: Any) -> None:
+    def send(self, wire: SimWire, sender: Inhabitant, stream: Any, message: Any) -> None:
         """Send on a stream of the wire: in order, or the stream breaks."""
         if wire.is_cut:
             wire.has_lost = True
@@ -313,13 +313,13 @@ class World:
         side = 1 - wire.side(sender)
         self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, message)
 
-    def break_stream(self, wire: Wire, stream: Any) -> None:
+    def break_stream(self, wire: SimWire, stream: Any) -> None:
         """Break a stream; both ends hear of it after the latency."""
         wire.broken.add(stream)
         for side in (0, 1):
             self.at(wire.in_order(side, self.now + wire.latency_s), self._deliver, wire, side, stream, None)
 
-    def _deliver(self, wire: Wire, side: int, stream: Any, message: Any) -> None:
+    def _deliver(self, wire: SimWire, side: int, stream: Any, message: Any) -> None:
         if wire.is_cut:
             wire.has_lost = True
         elif wire.is_open[side]:

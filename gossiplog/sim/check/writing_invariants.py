@@ -14,7 +14,7 @@ from ...log import writing
 from ...log.applying import OwnFailure
 from ...log.commit import AppendPayloads, InsertEntries
 from ...pubsub.types import PeerId
-from .replica import Replica
+from .replica import SimReplica
 from .router_invariants import Fail
 
 __all__ = ["WritingInvariants"]
@@ -64,11 +64,11 @@ class WritingInvariants:
         self._fail = fail
         self._nodes: dict[PeerId, _Node] = {}
 
-    def on_recovered(self, replica: Replica) -> None:
+    def on_recovered(self, replica: SimReplica) -> None:
         """A replica has started, and nothing is under way."""
         self._nodes[replica.id] = _Node()
 
-    def on_step(self, replica: Replica, step: writing.Event | writing.Action, keys: Collection[bytes]) -> None:
+    def on_step(self, replica: SimReplica, step: writing.Event | writing.Action, keys: Collection[bytes]) -> None:
         """Look at an event or an action of a replica's machine; `keys` are those that it has committed."""
         node = self._nodes[replica.id]
         match step:
@@ -95,13 +95,13 @@ class WritingInvariants:
             case _:
                 assert_never(step)
 
-    def sample(self, replica: Replica) -> None:
+    def sample(self, replica: SimReplica) -> None:
         """Look at a replica at a moment when nothing is being done."""
         node = self._nodes[replica.id]
         if node.pieces and not (node.is_writing or node.is_asking):
             self._fail("work is not forgotten", replica, f"{len(node.pieces)} pieces wait, and nothing is under way")
 
-    def _on_write(self, replica: Replica, node: _Node, write: writing.Write) -> None:
+    def _on_write(self, replica: SimReplica, node: _Node, write: writing.Write) -> None:
         group, waiting = list(write.pieces), list(node.pieces)
         if node.is_writing or node.is_asking:
             self._fail("one commit at a time", replica, f"{len(group)} pieces, while one is under way")
@@ -126,7 +126,7 @@ class WritingInvariants:
             self._fail("what apply raised about is left out, and nothing else", replica, f"{len(write.failed)} of {len(group)} pieces")
         node.group, node.is_writing = group, True
 
-    def _on_unwritten(self, replica: Replica, node: _Node, error: Exception) -> None:
+    def _on_unwritten(self, replica: SimReplica, node: _Node, error: Exception) -> None:
         node.is_writing, node.error = False, error
         if isinstance(error, OwnFailure):
             works = [piece for piece in node.group if isinstance(piece.work, AppendPayloads | InsertEntries)]
@@ -141,7 +141,7 @@ class WritingInvariants:
         elif not isinstance(error, StorageFull):
             self._fail("nothing raises in a commit", replica, f"{type(error).__name__}: {error}")
 
-    def _on_answer(self, replica: Replica, node: _Node, answer: writing.Answer, keys: Collection[bytes]) -> None:
+    def _on_answer(self, replica: SimReplica, node: _Node, answer: writing.Answer, keys: Collection[bytes]) -> None:
         piece = node.pieces.popleft() if node.pieces else None
         if piece is None or piece.ticket is not answer.ticket:
             self._fail("each is answered once, in order", replica, "an answer to who is not the next")

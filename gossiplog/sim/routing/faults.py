@@ -7,7 +7,7 @@ from typing import assert_never
 
 from ..measure.trace import Recorder
 from ..scenario import Churn, Fault, Kill, Liar, Offline, Partition, PublishSpec, ScenarioError, Slow
-from .network import Network, Node
+from .network import Network, SimNode
 from .topology import Links
 
 __all__ = ["Script"]
@@ -38,7 +38,7 @@ class Script:
         for a, b in links:
             self._dialled.setdefault(a, []).append(b)
             self._dialled_by.setdefault(b, []).append(a)
-        self._sources: list[Node] = []
+        self._sources: list[SimNode] = []
 
     def start_all(self, start_s: list[float]) -> None:
         """Start each node at its time; a link is dialled when both of its ends are up."""
@@ -100,7 +100,7 @@ class Script:
         if fault.restart_after_s:
             self._network.at(self._network.now + fault.restart_after_s, lambda _: self._restart(chosen))
 
-    def _restart(self, nodes: list[Node]) -> None:
+    def _restart(self, nodes: list[SimNode]) -> None:
         self._tell("restart", len(nodes))
         for node in nodes:
             if node.router is None:
@@ -108,7 +108,7 @@ class Script:
         for node in nodes:
             self._redial(node)
 
-    def _redial(self, node: Node) -> None:
+    def _redial(self, node: SimNode) -> None:
         """A node that comes back dials whom it knew: those it had dialled and those that had dialled it."""
         for peer in self._dialled.get(node.id, []) + self._dialled_by.get(node.id, []):
             if self._network.nodes[peer].router is not None:
@@ -147,7 +147,7 @@ class Script:
             wait_s = REDIAL_S * self._rng.random()
             network.at(network.now + wait_s, lambda _, a=a, b=b: network.dial(network.nodes[a], network.nodes[b]))  # type: ignore[misc]
 
-    def _slow(self, nodes: list[Node], bandwidth: float, name: str) -> None:
+    def _slow(self, nodes: list[SimNode], bandwidth: float, name: str) -> None:
         self._tell(name, len(nodes))
         for node in nodes:
             self._network.slow_down(node, bandwidth)

@@ -35,7 +35,7 @@ from ..processes import uncollected
 from ..queue import CalendarQueue
 from ..scenario import LinkSpec
 
-__all__ = ["TOPIC", "Handle", "Lane", "Network", "Node", "SimLink"]
+__all__ = ["TOPIC", "Handle", "Lane", "Network", "SimLink", "SimNode"]
 
 # A node and a link are what the driver knows of them, and nothing of what the router knows.
 Handle: TypeAlias = Callable[[Event, float], list[Action]]
@@ -57,7 +57,7 @@ class Lane:
 
     __slots__ = ("departures", "handle", "is_plain", "last_s", "latency_s", "link", "node")
 
-    def __init__(self, link: SimLink, node: Node, latency_s: float, *, is_plain: bool) -> None:
+    def __init__(self, link: SimLink, node: SimNode, latency_s: float, *, is_plain: bool) -> None:
         self.link = link
         self.node = node
         self.handle: Handle | None = None
@@ -83,7 +83,7 @@ class SimLink:
 
     __slots__ = ("back", "bandwidth", "dialled", "dialler", "dialler_epoch", "is_cut", "released", "there")
 
-    def __init__(self, dialler: Node, dialled: Node, latency_s: float, *, is_plain: bool, bandwidth: float) -> None:
+    def __init__(self, dialler: SimNode, dialled: SimNode, latency_s: float, *, is_plain: bool, bandwidth: float) -> None:
         self.dialler = dialler
         self.dialled = dialled
         self.dialler_epoch = dialler.epoch
@@ -104,11 +104,11 @@ class SimLink:
         a, b = self.dialler.id, self.dialled.id
         return (a, b) if a < b else (b, a)
 
-    def to(self, node: Node) -> Lane:
+    def to(self, node: SimNode) -> Lane:
         """The lane that ends at one of the two nodes."""
         return self.there if node is self.dialled else self.back
 
-    def other(self, node: Node) -> Node:
+    def other(self, node: SimNode) -> SimNode:
         """The node at the other end."""
         return self.dialler if node is self.dialled else self.dialled
 
@@ -117,7 +117,7 @@ class SimLink:
         self.there.is_plain = self.back.is_plain = is_plain
 
 
-class Node:
+class SimNode:
     """One node.
 
     Attributes:
@@ -187,7 +187,7 @@ class Network:
 
     def __init__(
         self,
-        nodes: list[Node],
+        nodes: list[SimNode],
         make_router: Callable[[int, random.Random], Router],
         latency: Latency,
         spec: LinkSpec,
@@ -253,12 +253,12 @@ class Network:
         """Call a function at a time, in order with everything else."""
         self._push(time_s, CALL, None, call)
 
-    def tell(self, node: Node, event: Event) -> None:
+    def tell(self, node: SimNode, event: Event) -> None:
         """Hand an event to a node's router and carry out what it asks for. Nothing happens if the node is down."""
         if node.handle is not None:
             self._carry_out(node, node.handle(event, node.offset_s + self.now * node.rate))
 
-    def _carry_out(self, node: Node, actions: list[Action]) -> None:
+    def _carry_out(self, node: SimNode, actions: list[Action]) -> None:
         for action in actions:
             if type(action) is SendRpc:
                 self._send(node, action)
@@ -271,11 +271,11 @@ class Network:
         self._seq += 1
         self._queue.push((time_s, self._seq, kind, whom, what))
 
-    def _tell_later(self, wait_s: float, node: Node, event: Event) -> None:
+    def _tell_later(self, wait_s: float, node: SimNode, event: Event) -> None:
         """Hand an event to a router after a while, unless the node has crashed meanwhile."""
         self._push(self.now + wait_s, TELL, node, (event, node.epoch))
 
-    def _on_other(self, kind: int, node: Node, what: Any) -> None:
+    def _on_other(self, kind: int, node: SimNode, what: Any) -> None:
         if kind == CALL:
             what(self.now)
         elif kind == TELL:
@@ -289,7 +289,7 @@ class Network:
         else:
             self._on_closed(node, what)
 
-    def _apply(self, node: Node, action: Action) -> None:
+    def _apply(self, node: SimNode, action: Action) -> None:
         match action:
             case SetTimer(token, at):
                 node.timers[token] = at
@@ -313,12 +313,12 @@ class Network:
 
     # Nodes
 
-    def _node(self, peer: Any) -> Node:
+    def _node(self, peer: Any) -> SimNode:
         """Who a peer id names: node numbers serve as peer ids."""
-        node: Node = self.nodes[peer]
+        node: SimNode = self.nodes[peer]
         return node
 
-    def start(self, node: Node) -> None:
+    def start(self, node: SimNode) -> None:
         """Start a node, or start it again with nothing in memory."""
         node.epoch += 1
         node.router = router = self._make_router(node.id, random.Random(f"router {self._seed} {node.id} {node.epoch}"))
@@ -327,7 +327,7 @@ class Network:
         self.tell(node, Start(node.peer_id))
         self.tell(node, Subscribe(TOPIC))
 
-    def crash(self, node: Node) -> None:
+    def crash(self, node: SimNode) -> None:
         """Stop a node at once. Its peers notice after the latency of their link, as the kernel resets the connection."""
         node.router = node.handle = None
         node.timers.clear()
@@ -338,7 +338,7 @@ class Network:
         node.lanes.clear()
         self.account.on_down(self.now, node.id)
 
-    def publish(self, node: Node, data: bytes) -> None:
+    def publish(self, node: SimNode, data: bytes) -> None:
         """Publish a message at a node that is up."""
         number = self.account.on_publish(self.now, node.id)
         message = Message(MessageId(number.to_bytes(8, "big")), TOPIC, data)
@@ -346,7 +346,7 @@ class Network:
 
     # Links
 
-    def dial(self, node: Node, other: Node) -> None:
+    def dial(self, node: SimNode, other: SimNode) -> None:
         """Open a connection unless there is one. It stands after one latency for the dialled, after two for the dialler."""
         key = (min(node.id, other.id), max(node.id, other.id))
         if key in self.registry or node is other or node.router is None:
@@ -371,7 +371,7 @@ class Network:
         link.is_cut = False
         link.set_plain(self._is_perfect and not link.bandwidth)
 
-    def slow_down(self, node: Node, bandwidth: float) -> None:
+    def slow_down(self, node: SimNode, bandwidth: float) -> None:
         """Limit each link of a node to a number of bytes per second; 0 lifts the limit."""
         node.bandwidth = bandwidth
         for lane in node.lanes.values():
@@ -388,7 +388,7 @@ class Network:
         if self.registry.get(link.key) is link:
             del self.registry[link.key]
 
-    def _on_dialled(self, node: Node, link: SimLink) -> None:
+    def _on_dialled(self, node: SimNode, link: SimLink) -> None:
         if node.router is None or link.is_cut:
             self._forget(link)
             if link.dialler.epoch == link.dialler_epoch:
@@ -399,7 +399,7 @@ class Network:
         self._push(self.now + link.latency_s, CONNECTED, link.dialler, link)
         self._attach(node, link)
 
-    def _on_connected(self, node: Node, link: SimLink) -> None:
+    def _on_connected(self, node: SimNode, link: SimLink) -> None:
         if link.there.handle is None:
             return  # closed meanwhile
         if node.router is None or node.epoch != link.dialler_epoch:
@@ -408,7 +408,7 @@ class Network:
             return
         self._attach(node, link)
 
-    def _attach(self, node: Node, link: SimLink) -> None:
+    def _attach(self, node: SimNode, link: SimLink) -> None:
         """Hold a link open at one of its ends, and tell the router there."""
         other = link.other(node)
         if other.peer_id in node.lanes:  # the peer crashed and is back before we noticed
@@ -422,7 +422,7 @@ class Network:
         self.account.on_connect(self.now, node.id, other.id)
         self.tell(node, PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
 
-    def _on_closed(self, node: Node, link: SimLink) -> None:
+    def _on_closed(self, node: SimNode, link: SimLink) -> None:
         """Let go of a link at one of its ends, if it is held there."""
         other = link.other(node)
         lane = node.lanes.get(other.peer_id)
@@ -432,7 +432,7 @@ class Network:
             self.account.on_disconnect(self.now, node.id, other.id)
             self.tell(node, PeerDisconnected(other.peer_id))
 
-    def _release(self, node: Node, peer: Any) -> None:
+    def _release(self, node: SimNode, peer: Any) -> None:
         lane = node.lanes.get(peer)
         if lane is None or node.id in lane.link.released:
             return
@@ -443,7 +443,7 @@ class Network:
             self._push(self.now + link.latency_s, CLOSED, lane.node, link)
             self._on_closed(node, link)
 
-    def _probe(self, node: Node, other: Node) -> None:
+    def _probe(self, node: SimNode, other: SimNode) -> None:
         latency_s = self.latency.between(node.id, other.id)
         if other.router is not None and (self.sides is None or self.sides[node.id] == self.sides[other.id]):
             self._tell_later(2 * latency_s, node, Probed(other.peer_id, 2 * latency_s))
@@ -452,7 +452,7 @@ class Network:
 
     # Sending
 
-    def _send(self, node: Node, action: SendRpc) -> None:
+    def _send(self, node: SimNode, action: SendRpc) -> None:
         rpc, peers = action.rpc, action.peers
         now = self.now
         size = self.account.on_send(now, node.id, peers, rpc)
@@ -472,7 +472,7 @@ class Network:
             seq = self._seq
         self._seq = seq
 
-    def _send_hard(self, node: Node, lane: Lane, event: RpcReceived, size: int) -> None:
+    def _send_hard(self, node: SimNode, lane: Lane, event: RpcReceived, size: int) -> None:
         """Send over a link on which something can happen: in this order queue, loss, delay, duplication."""
         spec, rng, link = self.spec, self._rng, lane.link
         leaves_s = self.now
@@ -495,7 +495,7 @@ class Network:
         if spec.duplication and rng.random() < spec.duplication:
             self._push(at + lane.latency_s * rng.random(), RPC, lane, event)
 
-    def _enqueue(self, node: Node, lane: Lane, size: int) -> float | None:
+    def _enqueue(self, node: SimNode, lane: Lane, size: int) -> float | None:
         """When the RPC will have left the node; None if the lane's queue is full."""
         queue = lane.departures
         if queue is None:

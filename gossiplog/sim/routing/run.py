@@ -22,7 +22,7 @@ from ..scenario import LatencySpec, Scenario, ScenarioError
 from . import topology
 from .attack import Malicious, attack_links
 from .faults import Script
-from .network import TOPIC, Network, Node
+from .network import TOPIC, Network, SimNode
 from .topology import Links
 
 __all__ = ["Run", "router_factory", "run_row", "run_scenario"]
@@ -88,7 +88,7 @@ class Run:
         rng = random.Random(f"topology {seed}")
         links = _links(scenario, rng)
         bad_links = attack_links(honest, attack, rng)
-        nodes = [Node(number, _address(number, honest, attack.addresses)) for number in range(total)]
+        nodes = [SimNode(number, _address(number, honest, attack.addresses)) for number in range(total)]
         for node in nodes:
             if scenario.clock_drift:
                 node.rate = 1.0 + scenario.clock_drift * (2 * rng.random() - 1)

@@ -12,7 +12,7 @@ from typing import Any
 from ..processes import spread_out
 from .simsub import RULES, RULES_2018, SimsubResult, run_simsub
 
-__all__ = ["GATE_SEEDS", "CounterReport", "Published", "RunReport", "as_json", "judge", "published_runs", "reproduce"]
+__all__ = ["GATE_SEEDS", "CounterReport", "PublishedRun", "RunReport", "as_json", "judge", "published_runs", "reproduce"]
 
 GATE_SEEDS = 100
 """Fewer seeds give a preview, not a verdict."""
@@ -23,7 +23,7 @@ SIGMAS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedRun:
     """One published run.
 
     Attributes:
@@ -83,7 +83,7 @@ class RunReport:
         events: Events worked off, all seeds together.
     """
 
-    run: Published
+    run: PublishedRun
     seeds: int
     counters: tuple[CounterReport, ...]
     events: int
@@ -94,7 +94,7 @@ class RunReport:
         return all(counter.holds is not False for counter in self.counters)
 
 
-def published_runs() -> list[Published]:
+def published_runs() -> list[PublishedRun]:
     """Read the published figures that ship with the package."""
     table = json.loads(resources.files(__package__).joinpath("data/simsub.json").read_text("utf-8"))
     not_counters = {"name", "nodes", "messages", "delay_s", "lagged", "protocol"}
@@ -102,7 +102,7 @@ def published_runs() -> list[Published]:
     for row in [*table["runs"], *table["later"]]:
         rules = next((name for name in RULES if row["name"].startswith(f"{name}-")), RULES_2018.name)
         runs.append(
-            Published(
+            PublishedRun(
                 name=row["name"],
                 rules=rules,
                 nodes=row["nodes"],
@@ -115,7 +115,7 @@ def published_runs() -> list[Published]:
     return runs
 
 
-def judge(run: Published, results: Sequence[SimsubResult]) -> RunReport:
+def judge(run: PublishedRun, results: Sequence[SimsubResult]) -> RunReport:
     """Set simulated results beside a published run.
 
     `deliver` must be exact in every seed, and so must `connect` under rules without peer exchange. The means of `publish`, `message`
@@ -141,7 +141,7 @@ def judge(run: Published, results: Sequence[SimsubResult]) -> RunReport:
 
 
 def reproduce(
-    runs: Iterable[Published], seeds: Sequence[int], jobs: int = 1, progress: Callable[[str, int, int], None] | None = None
+    runs: Iterable[PublishedRun], seeds: Sequence[int], jobs: int = 1, progress: Callable[[str, int, int], None] | None = None
 ) -> Iterator[RunReport]:
     """Simulate each run under every seed and yield its report when it is done.
 
@@ -160,7 +160,7 @@ def reproduce(
         yield judge(run, results)
 
 
-def _simulate(task: tuple[Published, int]) -> SimsubResult:
+def _simulate(task: tuple[PublishedRun, int]) -> SimsubResult:
     run, seed = task
     return run_simsub(RULES[run.rules], run.nodes, run.messages, run.delay_s, seed)
 

@@ -17,7 +17,7 @@ from typing import Any
 from ..link import Uniform
 from ..routing.topology import pick_peers
 
-__all__ = ["RULES", "RULES_2018", "RULES_2022_V10", "RULES_2022_V11", "Rules", "SimsubResult", "SimsubRun", "run_simsub"]
+__all__ = ["RULES", "RULES_2018", "RULES_2022_V10", "RULES_2022_V11", "SimsubResult", "SimsubRules", "SimsubRun", "run_simsub"]
 
 HISTORY = 120
 """Heartbeats that a message is remembered."""
@@ -39,7 +39,7 @@ CONNECT, GRAFT, PRUNE, IHAVE, IWANT, HEARTBEAT, INJECT = -1, -2, -3, -4, -5, -6,
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SimsubRules:
     """What differs between the three sets of rules.
 
     Attributes:
@@ -69,9 +69,9 @@ class Rules:
     gossip_window: int = 3
 
 
-RULES_2018 = Rules("2018", 10)
-RULES_2022_V10 = Rules("2022-v1.0", 20, jitter=0.1, source_published=True, gossip_members=False)
-RULES_2022_V11 = Rules("2022-v1.1", 20, jitter=0.1, source_published=True, gossip_members=False, adaptive=True)
+RULES_2018 = SimsubRules("2018", 10)
+RULES_2022_V10 = SimsubRules("2022-v1.0", 20, jitter=0.1, source_published=True, gossip_members=False)
+RULES_2022_V11 = SimsubRules("2022-v1.1", 20, jitter=0.1, source_published=True, gossip_members=False, adaptive=True)
 RULES = {rules.name: rules for rules in (RULES_2018, RULES_2022_V10, RULES_2022_V11)}
 
 
@@ -113,7 +113,7 @@ class SimsubRun:
         seed: Decides everything random.
     """
 
-    def __init__(self, rules: Rules, nodes: int, messages: int, delay_s: float, seed: int) -> None:
+    def __init__(self, rules: SimsubRules, nodes: int, messages: int, delay_s: float, seed: int) -> None:
         self.rules, self.messages, self.delay_s = rules, messages, delay_s
         self.nodes = [_Node() for _ in range(nodes)]
         self.counters = {"deliver": 0, "connect": 0, "publish": 0, "graft": 0, "prune": 0, "ihave": 0, "iwant": 0}
@@ -327,7 +327,7 @@ _NAMES = {CONNECT: "connect", GRAFT: "graft", PRUNE: "prune", IHAVE: "ihave", IW
 
 
 def run_simsub(
-    rules: Rules, nodes: int, messages: int, delay_s: float, seed: int, progress: Callable[[float], None] | None = None
+    rules: SimsubRules, nodes: int, messages: int, delay_s: float, seed: int, progress: Callable[[float], None] | None = None
 ) -> SimsubResult:
     """Run simsub's script once: wait 5 s, inject `messages` with `delay_s` between them, wait 10 s.
 

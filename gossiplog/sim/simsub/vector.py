@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import LocalProtocolError
-from .simsub import HEARTBEAT, IWANT, RULES_2018, Rules, SimsubResult, SimsubRun
+from .simsub import HEARTBEAT, IWANT, RULES_2018, SimsubResult, SimsubRules, SimsubRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ class VectorRun(SimsubRun):
             40 million messages, or numpy is missing.
     """
 
-    def __init__(self, rules: Rules, nodes: int, messages: int, delay_s: float, seed: int) -> None:
+    def __init__(self, rules: SimsubRules, nodes: int, messages: int, delay_s: float, seed: int) -> None:
         try:
             import numpy
         except ImportError as error:
@@ -255,7 +255,7 @@ class VectorRun(SimsubRun):
 
 
 def run_vector(
-    rules: Rules, nodes: int, messages: int, delay_s: float, seed: int, progress: Callable[[float], None] | None = None
+    rules: SimsubRules, nodes: int, messages: int, delay_s: float, seed: int, progress: Callable[[float], None] | None = None
 ) -> SimsubResult:
     """Run simsub's script once, as `run_simsub` does, with the same counters; pays from some hundred nodes on."""
     return VectorRun(rules, nodes, messages, delay_s, seed).run(progress)

@@ -27,7 +27,7 @@ from ...net.hub.asking import parse_server_url
 from ...net.hub.client import HubUrl, tls_of
 from ...net.transport.tcp import TcpStream, dial_tcp
 
-__all__ = ["Followed", "follow"]
+__all__ = ["FollowedServer", "follow"]
 
 DIAL_S = 10.0
 SILENT_S = 40.0
@@ -42,7 +42,7 @@ RETRY_FIRST_S, RETRY_MOST_S = 0.25, 5.0
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowedServer:
     """One server that is followed, as far as it is known.
 
     Attributes:
@@ -70,7 +70,7 @@ class Followed:
 
 
 async def follow(
-    followed: Followed, on_fact: Callable[[Fact], None], *, tls: ssl.SSLContext | None = None, clock: Callable[[], float]
+    followed: FollowedServer, on_fact: Callable[[Fact], None], *, tls: ssl.SSLContext | None = None, clock: Callable[[], float]
 ) -> None:
     """Follow a server for ever; each of its facts comes once, in order. What it lost is a fact of the kind `fault`, type `gap`.
 
@@ -171,7 +171,7 @@ class _Events:
 class _Reader:
     """Makes facts of events."""
 
-    def __init__(self, followed: Followed, on_fact: Callable[[Fact], None], clock: Callable[[], float]) -> None:
+    def __init__(self, followed: FollowedServer, on_fact: Callable[[Fact], None], clock: Callable[[], float]) -> None:
         self.followed = followed
         self._on_fact = on_fact
         self._clock = clock

@@ -24,7 +24,7 @@ from ...net.service.service import Service
 from ...tasks.nursery import open_service_nursery
 from ..http.requests import check_parameters
 from .facts import hello_of, observer_of, stream
-from .following import Followed, follow
+from .following import FollowedServer, follow
 
 __all__ = ["Gather", "GatherApi"]
 
@@ -43,7 +43,7 @@ class Gather:
     """
 
     def __init__(self, urls: tuple[str, ...] = (), tls: ssl.SSLContext | None = None) -> None:
-        self.followed = [Followed(url) for url in urls]
+        self.followed = [FollowedServer(url) for url in urls]
         self._tls = tls
         self._boards: dict[str, Board] = {}
         self._peerings: dict[str, Peerings] = {}
@@ -59,7 +59,7 @@ class Gather:
             yield
             self._nursery.cancel_scope.cancel()
 
-    async def follow(self, followed: Followed) -> None:
+    async def follow(self, followed: FollowedServer) -> None:
         """Follow one for ever, in a task of the caller's: for servers that come and go."""
         await follow(followed, self.add, tls=self._tls, clock=time.time)
 
@@ -135,7 +135,7 @@ class GatherApi:
         return await trio.to_thread.run_sync(JSONResponse, self._gather.peerings(self._service.topic).records())
 
 
-def _node_record(followed: Followed) -> dict[str, Any]:
+def _node_record(followed: FollowedServer) -> dict[str, Any]:
     # Its query may hold a token.
     url = followed.url.partition("?")[0]
     return {

@@ -34,7 +34,7 @@ from .gather import Gather
 from .log_graph import LogGraph
 from .search import Search
 
-__all__ = ["NO_GLASS", "Appending", "Aside", "GlassSettings", "Overview", "log_routes"]
+__all__ = ["NO_GLASS", "Appending", "AsideApi", "GlassSettings", "Overview", "log_routes"]
 
 
 def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> list[BaseRoute]:
@@ -44,7 +44,7 @@ def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> lis
     return [
         door("/overview", without_parameters(Overview(service, can_append=settings.may_append).show), GET="watch"),
         door("/graph", LogGraph(service.log).show, GET="pull"),
-        door("/aside", without_parameters(Aside(service.log).show), GET="pull"),
+        door("/aside", without_parameters(AsideApi(service.log).show), GET="pull"),
         door("/search", Search(service.log).show, GET="pull"),
         door("/append", Appending(service.log, is_allowed=settings.may_append).append, POST="post"),
     ]
@@ -132,7 +132,7 @@ def _read_log() -> Plan[dict[str, Any]]:
 _RECORDS_MAX = 1_000
 
 
-class Aside:
+class AsideApi:
     """Serves what applications set aside of one log, for the page to mark it.
 
     Args:

@@ -8,8 +8,8 @@ import pytest
 from gossiplog.glass.doctor import (
     Certificate,
     Clock,
-    Disk,
-    Finding,
+    Diagnosis,
+    DiskSpace,
     LogFigures,
     NetworkFigures,
     PeerFigures,
@@ -26,7 +26,7 @@ HEALTHY = Vitals(
     version="1.0",
     our_version="1.0",
     clock=Clock(0.2, 1.0),
-    disk=Disk(50 * 2**30, 100 * 2**30),
+    disk=DiskSpace(50 * 2**30, 100 * 2**30),
     files=(30, 16_384),
     certificate=Certificate("log.example.com", 80 * 86_400.0),
     log=LogFigures(1_000, 2, looked_at=64),
@@ -65,8 +65,8 @@ def test_nothing_is_said_of_what_was_not_looked_at() -> None:
     [
         (replace(HEALTHY, clock=Clock(-30.0, 1.0)), "clock", "warning"),
         (replace(HEALTHY, clock=Clock(400.0, 1.0)), "clock", "error"),
-        (replace(HEALTHY, disk=Disk(2**29, 100 * 2**30)), "disk", "warning"),
-        (replace(HEALTHY, disk=Disk(2**20, 100 * 2**30)), "disk", "error"),
+        (replace(HEALTHY, disk=DiskSpace(2**29, 100 * 2**30)), "disk", "warning"),
+        (replace(HEALTHY, disk=DiskSpace(2**20, 100 * 2**30)), "disk", "error"),
         (replace(HEALTHY, files=(850, 1_000)), "files", "warning"),
         (replace(HEALTHY, files=(1_000, 1_000)), "files", "error"),
         (replace(HEALTHY, our_version="1.1"), "version", "note"),
@@ -115,7 +115,7 @@ def test_findings_survive_json_and_an_answer_that_is_none_gives_none() -> None:
     findings = examine(peer(score=-12.0))
     assert findings_from({"findings": [finding.record() for finding in findings]}) == findings
     for answer in (None, [], {"findings": 3}, {"findings": [{"severity": "dreadful"}, 7]}):
-        assert findings_from(answer) == list[Finding]()
+        assert findings_from(answer) == list[Diagnosis]()
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import pytest
 
 from gossiplog.errors import DecodeError
 from gossiplog.glass.fact import Fact
-from gossiplog.glass.why import CAUSES, Answer, Holding, Link, Scene, SetAside, explain, scene_from, with_view_of_peer
+from gossiplog.glass.why import CAUSES, Answer, Holding, PeerLink, Scene, SetAside, explain, scene_from, with_view_of_peer
 
 TOPIC, ME, PEER, OTHER, ENTRY = "glass.example.com", "me", "12D3KooWpeer", "12D3KooWother", "0" * 32
-MESH = Link(PEER, "mesh", "/meshsub/1.1.0", (TOPIC,), "full", is_pushing=True, score=1.0)
-CLIENT, HUB = Link(PEER, "client", is_pushing=True), Link(PEER, "hub", is_pushing=True)
+MESH = PeerLink(PEER, "mesh", "/meshsub/1.1.0", (TOPIC,), "full", is_pushing=True, score=1.0)
+CLIENT, HUB = PeerLink(PEER, "client", is_pushing=True), PeerLink(PEER, "hub", is_pushing=True)
 HERE, ABSENT = Holding(is_stored=True), Holding()
 
 
-def scene(*links: Link, **known: Any) -> Scene:
+def scene(*links: PeerLink, **known: Any) -> Scene:
     return Scene(ME, TOPIC, {link.peer: link for link in links}, **known)
 
 

@@ -24,7 +24,7 @@ from gossiplog.pubsub.rpc import Rpc, Subscription
 from gossiplog.sim.link import Uniform
 from gossiplog.sim.measure.counters import Counters
 from gossiplog.sim.measure.metrics import Metrics, RunResult
-from gossiplog.sim.routing.network import TOPIC, Network, Node
+from gossiplog.sim.routing.network import TOPIC, Network, SimNode
 from gossiplog.sim.routing.run import run_scenario
 from gossiplog.sim.scenario import Churn, Kill, LinkSpec, Offline, Partition, PublishSpec, Scenario, Slow, TopologySpec
 
@@ -59,7 +59,7 @@ class World:
     """A few nodes with such routers; latency is 10 ms between any two."""
 
     def __init__(self, nodes: int = 2, spec: LinkSpec | None = None, rate: float = 1.0, offset_s: float = 0.0) -> None:
-        self.nodes = [Node(number, "10.0.0.1") for number in range(nodes)]
+        self.nodes = [SimNode(number, "10.0.0.1") for number in range(nodes)]
         self.nodes[0].rate, self.nodes[0].offset_s = rate, offset_s
         self.metrics = Metrics(nodes, nodes)
         self.network = Network(self.nodes, lambda _, __: Probe0(), Uniform(1, 0.01, 0.01), spec or LinkSpec(), Counters(self.metrics), 1)

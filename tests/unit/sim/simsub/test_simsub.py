@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gossiplog.sim.simsub.reproduce import CounterReport, Published, as_json, judge, published_runs, reproduce
+from gossiplog.sim.simsub.reproduce import CounterReport, PublishedRun, as_json, judge, published_runs, reproduce
 from gossiplog.sim.simsub.simsub import RULES_2018, RULES_2022_V10, RULES_2022_V11, SimsubResult, run_simsub
 
 VECTORS = Path(__file__).parents[3] / "vectors" / "simsub.json"
@@ -50,7 +50,7 @@ def test_published_figures_in_the_package_are_the_shared_vectors() -> None:
     shared = json.loads(VECTORS.read_text())
     runs = published_runs()
     assert [run.name for run in runs] == [row["name"] for row in shared["runs"] + shared["later"]]
-    assert runs[0] == Published("2018-run1", "2018", 100, 10, 1.0, {k: shared["runs"][0][k] for k in runs[0].counters}, ())
+    assert runs[0] == PublishedRun("2018-run1", "2018", 100, 10, 1.0, {k: shared["runs"][0][k] for k in runs[0].counters}, ())
     assert runs[-1].rules == "2022-v1.1"
     assert runs[2].lagged == ("ihave",)
 
@@ -98,7 +98,7 @@ def test_deliver_must_be_exact_in_every_seed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", published_runs(), ids=lambda run: run.name)
-def test_gate_holds_for_every_published_run(run: Published) -> None:
+def test_gate_holds_for_every_published_run(run: PublishedRun) -> None:
     """`gossiplog sim reproduce simsub` takes 100 seeds of each; here a large run, whose counters spread less, takes ten."""
     (report,) = reproduce([run], range(100 if run.nodes * run.messages <= 10_000 else 10))
     assert report.holds, as_json(report)
