@@ -123,7 +123,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(2, "any end will do", "an old session's end is taken for the new one's", around(WantedSyncs, "on_finished", take_any_end)),
     PlantedBug(80, "deferred needs are dropped", "when the sync for them fails", instead(WantedSyncs, "_undefer", drop_deferred_needs)),
     PlantedBug(9, "requests are not answered", "IWANT brings nothing", instead(Gossip, "on_iwant", nothing)),
-    PlantedBug(13, "trees are not mended", "a lost neighbour is forgotten", instead(Tree, "neighbor_down", forget_neighbour)),
+    PlantedBug(4, "trees are not mended", "a lost neighbour is forgotten", instead(Tree, "neighbor_down", forget_neighbour)),
     PlantedBug(
         2,
         "heads are read too early",
