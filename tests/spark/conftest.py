@@ -74,7 +74,10 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patched:
         # Whatever runs as a Python of Spark's: workers, their daemons, and what plans a load.
         patched.setattr(sys, "executable", request.getfixturevalue("warm_workers"))
-        made = session("local[2]", app="tests", memory="1g", config=SETTINGS | (CONNECT_SERVER if "connected" in asked else {}))
+        # Where a table of SQL lies; in the current folder otherwise.
+        warehouse = {"spark.sql.warehouse.dir": str(request.getfixturevalue("tmp_path_factory").mktemp("warehouse"))}
+        config = SETTINGS | warehouse | (CONNECT_SERVER if "connected" in asked else {})
+        made = session("local[2]", app="tests", memory="1g", config=config)
     yield made
     made.stop()
 
