@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from network_support import TOPIC, memory_log, until_has
+import trio
+from click.testing import CliRunner
+from mesh_support import TCP, a_peer
+from network_support import TOPIC, eventually, fetch, memory_log, until_has
 
+import gossiplog.aio
 import gossiplog.blocking
+from gossiplog.archive import entry_to_line
+from gossiplog.cli.app import root
 from gossiplog.codec.base58 import encode_base58
 from gossiplog.entry import Ed25519Signer, Outcome, validate
 from gossiplog.entry import schemes as schemes_module
 from gossiplog.entry.envelope import build_value, signed_bytes
+from gossiplog.entry.message import Entry
 from gossiplog.entry.rules import NESTING_MAX
 from gossiplog.entry.schemes import SignatureScheme, register_scheme
 
@@ -97,3 +105,62 @@ async def test_the_deepest_entry_in_dag_json_goes_wherever_others_go(tmp_path: P
             await until_has(other, [verdict.entry])
         assert await other.root() == await log.root()
         assert (await hub_log.sync(log)).entries == 0
+
+
+def forged_value() -> bytes:
+    value = bytearray(good_values(1)[0])
+    value[80] ^= 1
+    return bytes(value)
+
+
+async def test_a_mesh_takes_what_stands_beside_an_entry_that_cannot_be_verified(broken: Broken) -> None:
+    async with memory_log(1, schemes=SCHEMES) as log, memory_log(2, schemes=SCHEMES) as other:
+        before = await log.append_many(GOOD)
+        assert (await log.insert(BAD)).accepted
+        broken.is_broken = True
+        async with a_peer(log=log, listen=(TCP,)) as mesh, a_peer(*mesh.host.announced, log=other, listen=(TCP,)):
+            await until_has(other, before)
+            # Gossiped, not synced.
+            await until_has(log, [await other.append("after")])
+            await eventually(lambda: mesh.service.state().offences == {})
+
+
+async def test_posts_are_taken_beside_one_that_cannot_be_verified_and_one_that_is_forged(broken: Broken) -> None:
+    async with memory_log(1, schemes=SCHEMES) as log, memory_log(2) as other, log.listen("127.0.0.1:0") as hub:
+        broken.is_broken = True
+        values = [*good_values(2), BAD, forged_value(), *good_values(4)[2:]]
+        statuses: dict[bytes, int] = {}
+
+        async def post(value: bytes) -> None:
+            headers = {"content-type": "application/json"}
+            answer = await fetch(hub, "/api/messages", method="POST", headers=headers, body=entry_to_line(Entry.decode(value)))
+            statuses[value] = answer.status
+
+        async with other.connect(hub.urls[0]):
+            async with trio.open_nursery() as nursery:
+                for value in values:
+                    nursery.start_soon(post, value)
+            assert [statuses[value] for value in values] == [201, 201, 400, 400, 201, 201]
+            await until_has(other, [Entry.decode(value) for value in good_values(4)])
+        assert await log.count() == 4
+
+
+def test_an_import_takes_what_stands_beside_a_forged_entry(tmp_path: Path) -> None:
+    path, file = str(tmp_path / "imported.db"), tmp_path / "some.jsonl"
+    lines = [entry_to_line(Entry.decode(value)) for value in (*good_values(2), forged_value(), deep(), *good_values(4)[2:])]
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+    with gossiplog.blocking.open(path, topic=TOPIC):
+        pass
+    CliRunner().invoke(root, ["import", path, str(file)], prog_name="gossiplog")
+    with gossiplog.blocking.open(path, topic=TOPIC) as log:
+        assert log.count() == 5
+
+
+def test_asyncio_takes_what_stands_beside_a_forged_entry(tmp_path: Path) -> None:
+    async def insert() -> None:
+        async with gossiplog.aio.open(str(tmp_path / "asyncio.db"), topic=TOPIC) as log:
+            verdicts = await log.insert_many([*good_values(2), forged_value(), deep(), *good_values(4)[2:]])
+            assert [verdict.outcome is Outcome.ACCEPT for verdict in verdicts] == [True, True, False, True, True, True]
+            assert await log.count() == 5
+
+    asyncio.run(insert())

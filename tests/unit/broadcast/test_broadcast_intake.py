@@ -5,18 +5,22 @@ from random import Random
 from typing import Any
 
 import pytest
-from broadcast_support import ALICE, BOB, TOPIC, Log, chain, forged
+from broadcast_support import ALICE, BOB, TOPIC, Log, chain, forged, insert_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossiplog.broadcast import (
     Allowance,
+    Answered,
     Ask,
     BatchBrought,
     BatchDecided,
     BatchInserted,
     BatchVerified,
     Bringer,
+    Broadcast,
+    Connected,
+    Disconnected,
     EntriesAppended,
     EntriesCommitted,
     EntryDecided,
@@ -24,7 +28,10 @@ from gossiplog.broadcast import (
     InsertBatch,
     InsertEntry,
     NotStored,
+    PeerKind,
+    PushReceived,
     Quota,
+    Start,
     VerifyBatch,
     allowance,
 )
@@ -34,6 +41,8 @@ from gossiplog.entry.signing import Ed25519Signer
 from gossiplog.entry.validation import Outcome, Rule, Verdict, validate
 from gossiplog.log.requests import ReadHeads
 from gossiplog.pubsub.actions import SetTimer
+from gossiplog.pubsub.params import FloodsubParams
+from gossiplog.pubsub.routers.floodsub import Floodsub
 
 
 class Rules:
@@ -182,13 +191,14 @@ def test_who_sends_much_waits_for_itself() -> None:
 
 
 def test_all_but_clients_share_one_lane_so_that_what_the_mesh_brings_keeps_its_order() -> None:
-    driver = Driver()
-    entries = chain(5)
-    driver.offer(entries[0], "client")
-    for number, entry in enumerate(entries[1:]):
-        driver.offer(entry, f"mesh {number % 2}", Bringer())
+    driver, (parent, child) = Driver(), chain(2)
+    driver.offer(by(1), "client")
+    for number in range(BATCH_ENTRIES):
+        driver.offer(by(2, number), "mesh 0", Bringer())
+    driver.offer(parent, "mesh 0", Bringer())
+    driver.offer(child, "mesh 1", Bringer())
     driver.answer_all()
-    assert [key for _, key, _ in driver.decided()] == [entry.key for entry in entries]
+    assert [key for _, key, _ in driver.decided()] == [entry.key for entry in driver.offered]
     assert all(rule is None for *_, rule in driver.decided())
 
 
@@ -428,3 +438,52 @@ def test_whatever_the_order_of_answers_each_entry_is_decided_once_and_in_its_cli
         assert isinstance(step.verdict, Verdict)
     assert not driver.of(EntriesAppended)
     assert not driver.intake._out and not len(driver.intake)
+
+
+# Within the whole
+
+
+def node_with(bringer: Bringer) -> tuple[Broadcast, Log]:
+    """A hub with a client under some rules."""
+    machine, log = Broadcast(Floodsub(FloodsubParams(), Random(1)), TOPIC, Random(2)), Log()
+    machine.handle(Start("me"), 0.0)
+    machine.handle(Connected("client", PeerKind.CLIENT, is_outbound=False, bringer=bringer), 0.0)
+    return machine, log
+
+
+def work_off(machine: Broadcast, log: Log, event: Any) -> list[EntryDecided]:
+    todo, decided = list(machine.handle(event, 0.0)), []
+    while todo:
+        match todo.pop(0):
+            case Ask(token, plan):
+                todo += machine.handle(Answered(token, log.run(plan)), 0.0)
+            case VerifyBatch(token, values):
+                todo += machine.handle(BatchVerified(token, [validate(value, topic=TOPIC) for value in values]), 0.0)
+            case InsertBatch(token, verdicts):
+                inserted = [log.insert(verdict.entry) for verdict in verdicts if verdict.entry is not None]
+                todo += machine.handle(EntriesCommitted([one.entry for one in inserted if one.is_new and one.entry is not None]), 0.0)
+                todo += machine.handle(BatchInserted(token, inserted), 0.0)
+            case EntryDecided() as step:
+                decided.append(step)
+            case _:
+                pass
+    return decided
+
+
+def test_push_is_under_the_rules_of_its_peer() -> None:
+    machine, log = node_with(Bringer(Allowance(TOPIC, Rules(allow=[ALICE.did])), is_client=True))
+    (decided,) = work_off(machine, log, PushReceived("client", insert_of(chain(1)[0])))
+    assert decided.verdict.rule == Rule.UNWELCOME
+
+
+def test_orphan_is_tried_again_under_the_rules_that_it_came_under_though_its_peer_has_left() -> None:
+    rules = Rules(Quota(entries_per_minute=100))
+    machine, log = node_with(Bringer(Allowance(TOPIC, rules), is_client=True))
+    parent, child = chain(2)
+    (decided,) = work_off(machine, log, PushReceived("client", insert_of(child)))
+    assert decided.verdict.rule == Rule.PARENTS
+    work_off(machine, log, Disconnected("client"))
+    rules.allow = [ALICE.did]
+    log.insert(parent)
+    (decided,) = work_off(machine, log, EntriesCommitted([parent]))
+    assert decided.entry.key == child.key and decided.verdict.rule == Rule.UNWELCOME
