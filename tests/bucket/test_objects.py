@@ -19,8 +19,6 @@ from gossiplog.errors import BucketError, LocalProtocolError
 from gossiplog.gossip_log import GossipLog, clone
 from gossiplog.tlog import publisher_of
 
-pytest.importorskip("obstore", reason="pip install '.[bucket]'")
-
 OURS = publisher_of(SIGNERS[0])
 
 
@@ -42,7 +40,6 @@ def wait_for(port: int) -> None:
 
 @pytest.fixture(scope="module")
 def s3_server() -> Iterator[int]:
-    pytest.importorskip("moto.server", reason="pip install '.[dev]'")
     port = free_port()
     program = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -74,7 +71,7 @@ def web(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder, and the URL under which nginx serves it."""
     nginx = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
     if nginx is None:
-        pytest.skip("nginx is not installed")
+        pytest.skip("nginx is not installed: `apt-get install nginx-light`")
     folder, port = tmp_path / "www", free_port()
     folder.mkdir()
     settings = tmp_path / "nginx.conf"
@@ -130,6 +127,7 @@ async def test_head_is_put_if_it_is_what_it_was(s3: str) -> None:
     assert await storage.list("") == ([], [])
 
 
+@pytest.mark.slow
 async def test_a_publisher_is_read_behind_a_web_server(log: GossipLog, web: tuple[Path, str], tmp_path: Path) -> None:
     folder, url = web
     await log.publish(folder / "app")
@@ -146,6 +144,7 @@ async def test_a_publisher_is_read_behind_a_web_server(log: GossipLog, web: tupl
     assert [fault.kind for fault in taken.faults] == ["damaged"]
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_done_says_so(log: GossipLog, web: tuple[Path, str]) -> None:
     _, url = web
     with pytest.raises(BucketError, match="does not list"):
