@@ -91,7 +91,7 @@ def is_bucket(place: str | os.PathLike[str]) -> bool:
     if "://" not in text:
         return text.endswith(os.sep) or Path(text).is_dir()
     is_web = text.startswith(("http://", "https://"))
-    return urlsplit(text).scheme in _SCHEMES and (not is_web or is_publisher(text.rstrip("/").rpartition("/")[2]))
+    return text.partition("://")[0] in _SCHEMES and (not is_web or is_publisher(text.rstrip("/").rpartition("/")[2]))
 
 
 def open_storage(place: str | os.PathLike[str]) -> Storage:
@@ -107,9 +107,12 @@ def open_storage(place: str | os.PathLike[str]) -> Storage:
     only = last if is_publisher(last) else None
     text = text if only is None else head or "."
     if "://" in text:
-        parts = urlsplit(text)
+        hint = "a bucket is a folder, or a URL that begins with s3://, gs://, az:// or https://, without a name and a password"
+        try:
+            parts = urlsplit(text)
+        except ValueError as error:
+            raise LocalProtocolError(f"no URL: {error}", hint=hint) from None
         if parts.scheme not in _SCHEMES or parts.username is not None or (parts.scheme == "file" and parts.netloc not in ("", "localhost")):
-            hint = "a bucket is a folder, or a URL that begins with s3://, gs://, az:// or https://, without a name and a password"
             raise LocalProtocolError(f"{parts.scheme}://{parts.hostname or ''} is no storage", hint=hint)
         if parts.scheme != "file":
             from .objects import Objects

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...bucket import is_bucket
 from ...entry.validation import Rule
 from ...errors import LocalProtocolError, ProtocolNotSupported, StoreError, SyncAborted, TopicMismatch
 from ..exits import ExitCode, Failure
@@ -250,6 +249,8 @@ def sync(
       gossiplog sync app.db ws://127.0.0.1:8080
       gossiplog sync app.db wss://hub.example.com/app.example.com --follow
     """
+    from ...bucket import is_bucket
+
     context = click.get_current_context()
     if key_name is not None and token_file is not None:
         raise click.UsageError("either --key or --token-file lets us in", context)
