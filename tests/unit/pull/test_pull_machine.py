@@ -4,7 +4,7 @@ import pytest
 from log_support import SIGNERS, make
 from reconcile_support import Log
 
-from gossiplog.codec.framing import encode_frame
+from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import LocalProtocolError
 from gossiplog.pull import (
     CROSSING,
@@ -164,6 +164,20 @@ def test_a_sketch_that_cannot_be_right_is_forgotten_before_anything_else():
     assert driver.pull.outcome.is_doubtful
     assert isinstance(driver.give(Ready()), Open)
     assert isinstance(Driver(driver.source).step, Open)
+
+
+@pytest.mark.parametrize("after", [None, b"k" * 20])
+def test_a_stream_of_everything_goes_on_where_it_broke_off(after):
+    source = Source()
+    source.resume_after = after
+    driver = Driver(source)
+    driver.give(Viewed(driver.log.view()))
+    (said,) = (action.data for action in driver.give(Opened(Way.RECONCILE)).session.start(0.0) if isinstance(action, Send))
+    frames = FrameDecoder()
+    frames.feed(said)
+    hello = messages.decode(frames.next())
+    assert isinstance(hello, messages.Hello)
+    assert hello.after == after
 
 
 def test_a_store_that_fails_leaves_it_to_the_trees():
