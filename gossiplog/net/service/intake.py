@@ -227,7 +227,7 @@ class IntakeWork:
     def _on_inserted(self, action: InsertBatch, began_ns: int, outcome: list[Verdict] | BaseException) -> None:
         told: list[Verdict] | NotStored
         if isinstance(outcome, BaseException):
-            told = _explain(outcome, len(action.verdicts))
+            told = _explain(outcome, len(action.verdicts), action.way)
         else:
             told = outcome
             with span("receive", self._log.topic, len(outcome), began_ns) as note_attributes:
@@ -325,14 +325,17 @@ class _Waiter:
         self.verdicts: Sequence[Verdict] | None = None
 
 
-def _explain(error: BaseException, entries: int) -> NotStored:
-    """Say why entries were not stored. A log that is being closed takes no more, which is nobody's fault: peers bring them again."""
+def _explain(error: BaseException, entries: int, way: str) -> NotStored:
+    """Say why entries were not stored. A log that is being closed takes no more, which is nobody's fault: peers bring them again.
+
+    Whoever posts is answered, and the answer is logged.
+    """
     if isinstance(error, ClosedError):
         note("entries not stored", level=logging.DEBUG, entries=entries, reason=str(error))
         return NotStored(CLOSING)
     told = NotStored.because(error)
     if not told.may_be_of_one or entries == 1:
-        note("entries not stored", level=logging.ERROR, entries=entries, reason=told.reason)
+        note("entries not stored", level=logging.DEBUG if way == "post" else logging.ERROR, entries=entries, reason=told.reason)
     return told
 
 

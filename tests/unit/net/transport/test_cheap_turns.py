@@ -2,6 +2,7 @@
 
 from contextlib import asynccontextmanager
 from random import Random
+from statistics import mean
 
 import pytest
 import trio
@@ -20,7 +21,7 @@ from gossiplog.pubsub.types import PeerId
 
 
 async def rounds_until_taken(take_all):
-    """In how many rounds of a busy event loop a piece is taken by a handler, at best."""
+    """In how many rounds of a busy event loop a piece is taken by a handler, on average: trio begins a round with any of its tasks."""
     taken, waited = [], []
 
     async def read(connection, stream):
@@ -28,15 +29,15 @@ async def rounds_until_taken(take_all):
 
     async with muxed_pair({}, {"/read": read}) as (client, _), busy_neighbour(0.002) as rounds:
         stream = await client.open_stream(["/read"])
-        for number in range(30):
+        for number in range(60):
             before = rounds()
             await stream.send_all(b"%d" % number)
             while len(taken) <= number:
                 await trio.lowlevel.checkpoint()
             waited.append(rounds() - before)
-        assert taken == [b"%d" % number for number in range(30)]
+        assert taken == [b"%d" % number for number in range(60)]
         stream.close_sending()
-    return min(waited)
+    return mean(waited)
 
 
 async def test_what_is_handed_on_is_taken_a_round_earlier_than_what_is_received():
