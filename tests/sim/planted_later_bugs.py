@@ -277,8 +277,8 @@ LATER_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(9, "bans are short", "one minute", around(Offences, "__init__", lambda init: lambda self: init(self, 5, 60.0))),
     PlantedBug(9, "bans are for show", "who is banned may come again", instead(Offences, "banned_until", nothing)),
-    PlantedBug(9, "leaving wipes the slate", "offences end with a connection", around(Blame, "on_left", forget_who_leaves)),
-    PlantedBug(9, "lies in syncs are free", "nobody is blamed", around(Spreading, "_on_sync_finished", blame_nobody_for_syncs)),
+    PlantedBug(164, "leaving wipes the slate", "offences end with a connection", around(Blame, "on_left", forget_who_leaves)),
+    PlantedBug(228, "lies in syncs are free", "nobody is blamed", around(Spreading, "_on_sync_finished", blame_nobody_for_syncs)),
     PlantedBug(
         28, "what a disk refused is passed on", "as if it were stored", around(Spreading, "_on_inserted", take_what_the_disk_refused)
     ),
@@ -303,7 +303,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
         "the router takes IGNORE for REJECT",
         instead(spreading_module, "_OUTCOMES", {**dict(spreading_module._OUTCOMES), Outcome.IGNORE: PubsubOutcome.REJECT}),
     ),
-    PlantedBug(26, "all may be choked", "when a link that was not ends", around(Choke, "_on_pruned", choke_to_the_last)),
+    PlantedBug(37, "all may be choked", "when a link that was not ends", around(Choke, "_on_pruned", choke_to_the_last)),
     PlantedBug(37, "unchokes are silent", "peers that are unchoked are not told", around(Draft, "_choked", say_choke_alone)),
     PlantedBug(4, "tree grafts bring nothing", "what is missing is not sent", instead(Tree, "on_graft", serve_without_a_link)),
     PlantedBug(4, "links are eager and lazy", "what is pushed is announced too", around(Tree, "_make_eager", keep_lazy)),
