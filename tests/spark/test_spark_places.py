@@ -68,6 +68,8 @@ def test_all_of_it_works_at_an_s3_server(whole: Log, damaged: Log, tmp_path: Pat
     ]
     environment = quick_environment() | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests" / "support")])}
     ran = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=900, check=False)
+    if "UNRESOLVED DEPENDENCIES" in ran.stderr + ran.stdout:
+        pytest.skip("the jars of S3 cannot be fetched from Maven's repository")
     assert ran.stdout.endswith("all of it\n"), ran.stderr[-4000:]
 
 
