@@ -295,6 +295,8 @@ class SyncClient:
                 self._has_gap = self._has_gap or verdict.rule == "access"
                 self.result.quarantined += 1
             elif verdict.rule in LATER:
+                # What descends from it in this batch has lost its parents by that, and not by a fault of the source.
+                self._has_gap = True
                 self._ready.clear()
                 self._end(Ending.of_later(verdict.rule), verdict.reason or "the store did not take an entry")
             elif verdict.rule in UNSUPPORTED:

@@ -278,7 +278,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(9, "bans are short", "one minute", around(Offences, "__init__", lambda init: lambda self: init(self, 5, 60.0))),
     PlantedBug(9, "bans are for show", "who is banned may come again", instead(Offences, "banned_until", nothing)),
     PlantedBug(164, "leaving wipes the slate", "offences end with a connection", around(Blame, "on_left", forget_who_leaves)),
-    PlantedBug(228, "lies in syncs are free", "nobody is blamed", around(Spreading, "_on_sync_finished", blame_nobody_for_syncs)),
+    PlantedBug(None, "lies in syncs are free", "nobody is blamed", around(Spreading, "_on_sync_finished", blame_nobody_for_syncs)),
     PlantedBug(
         28, "what a disk refused is passed on", "as if it were stored", around(Spreading, "_on_inserted", take_what_the_disk_refused)
     ),
@@ -313,7 +313,7 @@ LATER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(2, "servers claim to stand still", "while their log grows", around(server_module, "Result", claim_to_stand_still)),
     PlantedBug(32, "sketches are shared", "a session's grows under it", instead(Sketch, "copy", lambda self: self)),
 )
-"""A `seed` below 300 catches all but two of them, which got past those that were tried."""
+"""A `seed` below 300 catches all but three of them, which got past those that were tried."""
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ class SmallLog:
     unreadable: set[bytes] = field(default_factory=set)
     inserted: list[bytes] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
+    refused: set[bytes] = field(default_factory=set)
     has_full_disk: bool = False
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class SmallLog:
     def _insert(self, key: bytes, value: bytes) -> FakeVerdict:
         parents = parents_of(value)
         entry = Keyed(make_entry(value[2 + 20 * len(parents) :], parents)[0])
-        if self.has_full_disk:
+        if self.has_full_disk or key in self.refused:
             return FakeVerdict(entry, False, "storage", "the disk is full", False)
         if key in self.invalid:
             return FakeVerdict(entry, False, "signature", "does not verify", False)

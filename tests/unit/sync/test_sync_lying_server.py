@@ -420,3 +420,15 @@ def test_storage_fault_of_ours_is_not_the_sources():
     result = converse(ClientDriver(SyncClient(), SmallLog(has_full_disk=True)), SmallLog(ENTRIES))
     assert result.ending is Ending.STORAGE
     assert result.reason == "the disk is full"
+
+
+def test_what_descends_from_an_entry_that_our_disk_refuses_is_not_the_sources_fault_either():
+    child = next(key for key, value in ENTRIES.items() if parents_of(value))
+    target = SmallLog()
+    target.refused = set(parents_of(ENTRIES[child]))
+    result = converse(ClientDriver(SyncClient(), target), SmallLog(ENTRIES))
+    assert (result.ending, result.reason) == (Ending.STORAGE, "the disk is full")
+    assert result.orphans > 0
+    target.refused.clear()
+    assert converse(ClientDriver(SyncClient(), target), SmallLog(ENTRIES)).complete
+    assert set(target.values) == set(ENTRIES)
