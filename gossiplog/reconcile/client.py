@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from ..entry.validation import LATER, UNSUPPORTED
+from ..entry.validation import LATER, UNSUPPORTED, Verdict
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch import SYMBOLS_MAX, Contradiction, Decoder, Difference
 from ..sync.events import Ask, Send, TakeEntries
@@ -283,6 +283,7 @@ class _Client:
             return
         verdicts = yield TakeEntries(batch)
         result = self.result
+        later: Verdict | None = None
         for (key, _), verdict in zip(batch, verdicts, strict=True):
             if verdict.entry is not None and verdict.entry.key != key:
                 raise RemoteProtocolError(f"the value for key {key.hex()} has the key {verdict.entry.key.hex()}")
@@ -296,10 +297,14 @@ class _Client:
                 result.quarantined += 1
                 self._has_gap = True
             elif verdict.rule in LATER:
-                result.ending, result.reason = Ending.of_later(verdict.rule), verdict.reason or "the store did not take an entry"
-                raise Ended(result.reason)
+                # What descends from it in this batch has lost its parents by that; whatever else is in the batch counts.
+                self._has_gap = True
+                later = later or verdict
             else:
                 self._leave_out(key, verdict)
+        if later is not None:
+            result.ending, result.reason = Ending.of_later(later.rule), later.reason or "the store did not take an entry"
+            raise Ended(result.reason)
 
     def _leave_out(self, key: bytes, verdict: Any) -> None:
         result = self.result

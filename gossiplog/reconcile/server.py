@@ -164,14 +164,15 @@ class _Server:
 
     def _insert(self, batch: list[tuple[bytes, bytes]]) -> Generator[Step, Any, bool]:
         verdicts = (yield TakeEntries(batch)) if batch else []
+        later = ""
         for (key, _), verdict in zip(batch, verdicts, strict=True):
             if verdict.accepted:
                 if verdict.is_new:
                     self.served.taken += 1
                     self.served.brought.add(verdict.entry)
             elif verdict.rule in LATER:
-                yield from self._refuse(verdict.reason or "quota" if verdict.rule == Rule.QUOTA else "the store failed")
-                return False
+                # Whatever else is in the batch counts.
+                later = later or (verdict.reason or "quota" if verdict.rule == Rule.QUOTA else "the store failed")
             elif verdict.rule != "parents":
                 self._left_out.append(key)
                 if verdict.outcome.value == "reject":
@@ -180,7 +181,9 @@ class _Server:
                     if self.served.rejected > REJECTED_MAX:
                         raise RemoteProtocolError(f"more than {REJECTED_MAX} invalid values")
         del self._left_out[LEFT_OUT_MAX:]
-        return True
+        if later:
+            yield from self._refuse(later)
+        return not later
 
     def _refuse(self, reason: str) -> Generator[Step, Any, None]:
         self.served.reason = reason

@@ -31,6 +31,8 @@ class Log:
     def __init__(self, entries=()):
         self.state = MemoryState("log")
         self.refused = []
+        # Keys of what has to come again later, and by which rule.
+        self.postponed = {}
         self.insert(entries)
 
     def insert(self, entries):
@@ -42,6 +44,8 @@ class Log:
     def _insert(self, verdict):
         if not verdict.accepted:
             return verdict
+        if (rule := self.postponed.get(verdict.entry.key)) is not None:
+            return Verdict(Outcome.IGNORE, rule, "not now", verdict.entry)
         if verdict.entry.message.payload in self.refused:
             record = Quarantined(verdict.entry.key, verdict.entry.value, "parents", "refused", 0.0)
             self.run(ask(WriteQuarantine([record], [])))

@@ -8,6 +8,7 @@ from log_support import SIGNERS, make
 from reconcile_support import Log, Pump
 
 from gossiplog.codec.framing import FrameDecoder
+from gossiplog.entry.validation import Rule
 from gossiplog.log.page import PAGE_BYTES_MAX, cut_page
 from gossiplog.log.requests import ReadPage
 from gossiplog.plan import run_plan
@@ -92,3 +93,17 @@ def test_what_it_took_to_find_the_difference_is_gone_when_values_go_over(monkeyp
     assert len(ours.keys) == 60
     assert alive
     assert all(each == [False] for each in alive)
+
+
+@pytest.mark.parametrize("rule", [Rule.STORAGE, Rule.QUOTA])
+@pytest.mark.parametrize("is_given", [False, True])
+def test_what_was_stored_beside_an_entry_that_has_to_wait_is_told(rule, is_given):
+    entries = sorted((make(number) for number in range(5)), key=lambda entry: entry.key)
+    full, empty = Log(entries), Log()
+    empty.postponed[entries[0].key] = rule
+    client, server = (full, empty) if is_given else (empty, full)
+    outcome, served = Pump(client, server).run()
+    assert empty.keys == {entry.key for entry in entries[1:]}
+    taken, brought = (served.taken, served.brought) if is_given else (outcome.result.entries, outcome.result.brought)
+    assert taken == 4
+    assert {entry.key for entry in brought.entries} == empty.keys
