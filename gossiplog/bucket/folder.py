@@ -15,7 +15,7 @@ import trio
 
 from ..errors import BucketError, LogBusy
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "read_plain"]
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Folder:
 
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """See `Storage`. Only plain files are read: a pipe or a device is none of ours."""
-        return await _in_thread(self.root / path, lambda: _read(self.root / path, offset, length))
+        return await _in_thread(self.root / path, lambda: read_plain(self.root / path, offset, length))
 
     async def write(self, path: str, data: bytes) -> None:
         """See `Storage`."""
@@ -61,7 +61,7 @@ class Folder:
         """See `Storage`. The lock keeps others out between the look and the write."""
 
         def replace() -> bool:
-            found = _read(self.root / path, 0, len(data) + len(expected or b"") + 1)
+            found = read_plain(self.root / path, 0, len(data) + len(expected or b"") + 1)
             if (None if found is None else found[0]) != expected:
                 return False
             self._write(path, data)
@@ -127,7 +127,13 @@ async def _in_thread(path: Path, function: Callable[[], T]) -> T:
         raise BucketError(f"{error.filename or path}: {error.strerror or error}") from error
 
 
-def _read(path: Path, offset: int, length: int) -> tuple[bytes, int] | None:
+def read_plain(path: Path, offset: int, length: int) -> tuple[bytes, int] | None:
+    """Read a part of a plain file, and how many bytes it has; None if there is none.
+
+    Raises:
+        BucketError: It is a pipe, a device or a folder, which nobody waits for.
+        OSError: It cannot be read.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | _NONBLOCK | _CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

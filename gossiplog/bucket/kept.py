@@ -12,23 +12,27 @@ import hashlib
 import json
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..entry.message_id import decode_id, encode_id
 from ..errors import BucketError, DecodeError
 from ..tlog import Checkpoint, Origin, parse_checkpoint
-from ..tlog.note import CHECKPOINT_BYTES_MAX
+from .folder import read_plain
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
 __all__ = ["Kept", "Signed", "Step", "TakenState"]
 
+T = TypeVar("T")
+
 _STEPS_MAX = 16
-_JSON_BYTES_MAX = _STEPS_MAX * 2 * CHECKPOINT_BYTES_MAX
+_KEPT_BYTES_MAX = 16 * 1024 * 1024
+"""Of one file: what is kept of 10,000 publishers has at most 5 MB, 16 checkpoints 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +131,12 @@ class Kept:
 
     def signed(self, publisher: str) -> Signed | None:
         """Return what a publisher has signed for this log, None if that is nothing."""
-        record = self._read_json(f"signed-{publisher}.json")
-        if record is None:
-            return None
-        steps = [Step(each["note"].encode(), each["seq"], each["id"] and decode_id(each["id"])) for each in record["steps"]]
-        return Signed(record["log"], tuple(steps))
+
+        def parse(record: dict[str, Any]) -> Signed:
+            steps = [Step(each["note"].encode(), each["seq"], each["id"] and decode_id(each["id"])) for each in record["steps"]]
+            return Signed(record["log"], tuple(steps))
+
+        return self._read_json(f"signed-{publisher}.json", parse)
 
     def keep_signed(self, publisher: str, signed: Signed) -> None:
         """Remember what was signed, before anybody else can see it."""
@@ -142,11 +147,14 @@ class Kept:
 
     def taken(self, url: str) -> dict[str, TakenState]:
         """Return how far the log has got with each publisher at one place."""
-        record = self._read_json(f"taken-{_short(url)}.json") or {"publishers": {}}
-        return {
-            name: TakenState(each["origin"], each["size"], bytes.fromhex(each["root"]), each["taken"])
-            for name, each in record["publishers"].items()
-        }
+
+        def parse(record: dict[str, Any]) -> dict[str, TakenState]:
+            return {
+                name: TakenState(each["origin"], each["size"], bytes.fromhex(each["root"]), each["taken"])
+                for name, each in record["publishers"].items()
+            }
+
+        return self._read_json(_taken_name(url), parse) or {}
 
     def keep_taken(self, url: str, taken: dict[str, TakenState]) -> None:
         """Remember that; what is lost of it is only read again."""
@@ -154,17 +162,17 @@ class Kept:
             name: {"origin": each.origin, "size": each.size, "root": each.root.hex(), "taken": each.taken} for name, each in taken.items()
         }
         record = json.dumps({"url": url, "publishers": publishers}, indent=1)
-        self._write(f"taken-{_short(url)}.json", record.encode(), is_durable=False)
+        self._write(_taken_name(url), record.encode(), is_durable=False)
 
     def keep_place(self, url: str) -> None:
         """Remember a place that was published to."""
-        if self._read_json(f"taken-{_short(url)}.json") is None:
+        if self._read_json(_taken_name(url), dict) is None:
             self.keep_taken(url, {})
 
     def places(self) -> list[str]:
         """Return the places that were taken from or published to, as they were named."""
         names = [] if self.folder is None or not self.folder.is_dir() else sorted(path.name for path in self.folder.glob("taken-*.json"))
-        return [record["url"] for name in names if (record := self._read_json(name)) is not None]
+        return [url for name in names if (url := self._read_json(name, lambda record: str(record["url"]))) is not None]
 
     def _place(self, name: str) -> str:
         return name if self.folder is None else str(self.folder / name)
@@ -173,18 +181,16 @@ class Kept:
         if self.folder is None:
             return self._files.get(name)
         try:
-            with (self.folder / name).open("rb") as file:
-                return file.read(_JSON_BYTES_MAX)
-        except FileNotFoundError:
-            return None
+            found = read_plain(self.folder / name, 0, _KEPT_BYTES_MAX)
         except OSError as error:
             raise BucketError(f"{self._place(name)}: {error.strerror}") from error
+        return None if found is None else found[0]
 
-    def _read_json(self, name: str) -> dict[str, Any] | None:
+    def _read_json(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
         data = self._read(name)
         try:
-            return None if data is None else dict(json.loads(data))
-        except ValueError:
+            return None if data is None else parse(json.loads(data))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, DecodeError):
             raise BucketError(
                 f"{self._place(name)} is damaged", hint="remove it: the bucket is then read again from its beginning"
             ) from None
@@ -214,6 +220,10 @@ _OF_MEMORY: WeakKeyDictionary[Replica, Kept] = WeakKeyDictionary()
 
 def _note_name(origin: Origin) -> str:
     return f"{origin.publisher}-{origin.generation}.note"
+
+
+def _taken_name(url: str) -> str:
+    return f"taken-{_short(url)}.json"
 
 
 def _short(name: str | bytes) -> str:

@@ -12,7 +12,9 @@ from log_support import SIGNERS, TOPIC, make
 
 import gossiplog
 from gossiplog.bucket import Taken
+from gossiplog.bucket.kept import Kept, TakenState
 from gossiplog.entry import Entry
+from gossiplog.errors import BucketError
 from gossiplog.gossip_log import GossipLog
 from gossiplog.tlog import Checkpoint, Growth, Origin, publisher_of, signed_checkpoint
 
@@ -244,3 +246,31 @@ async def test_after_a_fork_nothing_of_either_tree_is_passed_over(bucket: Path, 
         write_tree(bucket, entries)
         counts.append((await take(bucket, tmp_path / "ours.db"))[1])
     assert counts == [300, 620, 720]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, b"", b"[1]", b"{}", b'{"url": "u", "publishers": []}', b'{"publishers": {"z6Mk": 1}, "log": 1, "steps": [1]}', b"[" * 100_000],
+    ids=["pipe", "empty", "list", "nothing", "no-publishers", "no-record", "deep"],
+)
+async def test_what_is_kept_beside_a_log_and_is_damaged_is_named(log: GossipLog, bucket: Path, data: bytes | None) -> None:
+    await log.publish(bucket)
+    kept = Kept.beside(log)
+    assert kept.folder is not None
+    for path in kept.folder.glob("*.json"):
+        path.unlink()
+        if data is None:
+            os.mkfifo(path)
+        else:
+            path.write_bytes(data)
+    with pytest.raises(BucketError, match=r"is damaged|is no plain file"):
+        await log.sync(bucket)
+    with pytest.raises(BucketError, match=r"is damaged|is no plain file"):
+        await log.publish(bucket)
+
+
+def test_what_is_kept_of_as_many_publishers_as_are_read_is_read_again(tmp_path: Path) -> None:
+    state = TakenState(f"{'t' * 128}/{OURS}/1", 2**53, bytes(32), 2**53)
+    taken = {f"{number:048}": state for number in range(10_000)}
+    Kept(tmp_path).keep_taken("place", taken)
+    assert Kept(tmp_path).taken("place") == taken
