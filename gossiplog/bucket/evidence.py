@@ -12,18 +12,17 @@ from ..tasks.ordered import map_ordered
 from ..tlog import Checkpoint, Proof, Tiles, check_proof
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import inclusion_ranges
-from ..tlog.tiles import TILE_WIDTH, tile_path
+from ..tlog.tiles import TILE_WIDTH
 from .kept import Kept
-from .reading import drive
-from .storage import Storage, open_storage, read_whole
-from .take import publishers_of, read_head
+from .reading import BUNDLED_BYTES, drive, read_bundle, read_head
+from .storage import Storage, open_storage
+from .take import publishers_of
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
 __all__ = ["prove", "read_checkpoints"]
 
-_LEAF_BYTES = 2 + 52
 _AHEAD = 16
 
 
@@ -74,21 +73,12 @@ async def _find(storage: Storage, prefix: str, size: int, leaf: bytes, guess: in
     count = -(-size // TILE_WIDTH)
     near = guess // TILE_WIDTH
     order = [*([near] if near < count else []), *(number for number in range(count) if number != near)]
-    async with map_ordered(partial(_bundle, storage, prefix, size), order, ahead=_AHEAD) as bundles:
+    async with map_ordered(partial(read_bundle, storage, prefix, size), order, ahead=_AHEAD) as bundles:
         for number in order:
-            bundle = await anext(bundles)
+            bundle = await anext(bundles) or b""
             at = bundle.find(leaf)
-            while at >= 0 and at % _LEAF_BYTES != 2:
+            while at >= 0 and at % BUNDLED_BYTES != 2:
                 at = bundle.find(leaf, at + 1)
-            if at >= 0 and number * TILE_WIDTH + at // _LEAF_BYTES < size:
-                return number * TILE_WIDTH + at // _LEAF_BYTES
+            if at >= 0 and number * TILE_WIDTH + at // BUNDLED_BYTES < size:
+                return number * TILE_WIDTH + at // BUNDLED_BYTES
     return None
-
-
-async def _bundle(storage: Storage, prefix: str, size: int, number: int) -> bytes:
-    """Read a bundle of leaves; one that is not there has none. What is found in it, the tiles have to prove."""
-    for width in {min(TILE_WIDTH, size - number * TILE_WIDTH): None, TILE_WIDTH: None}:
-        data = await read_whole(storage, f"{prefix}/{tile_path('entries', number, width)}", TILE_WIDTH * _LEAF_BYTES)
-        if data is not None:
-            return data
-    return b""

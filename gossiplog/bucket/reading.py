@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
 from ..errors import BucketError, DecodeError
 from ..tasks.ordered import map_ordered
+from ..tlog import Checkpoint, parse_checkpoint
 from ..tlog.merkle import HASH_BYTES
+from ..tlog.note import CHECKPOINT_BYTES_MAX
 from ..tlog.segment import INDEX_BYTES_MAX, SEGMENT_WIDTH, Frame, parse_index, segment_path, unpack
-from ..tlog.tiles import TILE_WIDTH, Reading, Tile
+from ..tlog.tiles import TILE_WIDTH, Reading, Tile, tile_path
 from .storage import Storage, read_whole
 
-__all__ = ["MissingObject", "drive", "read_segment", "read_tile"]
+__all__ = [
+    "BUNDLED_BYTES",
+    "MissingObject",
+    "OpenSegment",
+    "drive",
+    "frame_bytes",
+    "open_segment",
+    "read_bundle",
+    "read_head",
+    "read_segment",
+    "read_tile",
+]
 
 T = TypeVar("T")
 
+BUNDLED_BYTES = 2 + 52
+"""Of a leaf in a bundle: its length, key and SHA-256."""
 _AT_ONCE = 16
 _WHOLE_BYTES = 8 * 1024 * 1024
 """A segment of no more is read in one go, others frame by frame."""
@@ -26,6 +41,40 @@ _WHOLE_BYTES = 8 * 1024 * 1024
 
 class MissingObject(BucketError):
     """An object is not there that a checkpoint says there is."""
+
+
+class OpenSegment(NamedTuple):
+    """A segment of which the index was read.
+
+    Attributes:
+        path: The object's.
+        start: Its first bytes, mostly all.
+        frames: Those with the VALUEs that are wanted.
+    """
+
+    path: str
+    start: bytes
+    frames: list[Frame]
+
+
+async def read_head(storage: Storage, publisher: str) -> tuple[bytes, Checkpoint]:
+    """Read a publisher's newest checkpoint, and verify that it is the publisher's.
+
+    Raises:
+        MissingObject: It has none.
+        DecodeError: It is none of this publisher's.
+    """
+    place = f"{storage.url}/{publisher}/head"
+    data = await read_whole(storage, f"{publisher}/head", CHECKPOINT_BYTES_MAX)
+    if data is None:
+        raise MissingObject(f"{place} is missing")
+    try:
+        checkpoint = parse_checkpoint(data)[1]
+    except DecodeError as error:
+        raise DecodeError(f"{place}: {error}") from None
+    if checkpoint.origin.publisher != publisher:
+        raise DecodeError(f"{place}: a checkpoint of {checkpoint.origin}")
+    return data, checkpoint
 
 
 async def drive(storage: Storage, prefix: str, reading: Reading[T]) -> T:
@@ -65,6 +114,18 @@ async def read_tile(storage: Storage, prefix: str, tile: Tile) -> bytes:
     return data
 
 
+async def read_bundle(storage: Storage, prefix: str, size: int, number: int) -> bytes | None:
+    """Read a bundle of a tree of this size, `BUNDLED_BYTES` a leaf, perhaps with later leaves; None if it is not there.
+
+    Nothing has proved it yet.
+    """
+    for width in dict.fromkeys([min(TILE_WIDTH, size - number * TILE_WIDTH), TILE_WIDTH]):
+        data = await read_whole(storage, f"{prefix}/{tile_path('entries', number, width)}", TILE_WIDTH * BUNDLED_BYTES)
+        if data is not None:
+            return data
+    return None
+
+
 async def read_segment(storage: Storage, prefix: str, number: int, width: int) -> AsyncGenerator[tuple[Frame, list[bytes]], None]:
     """Read a segment's frames one after the other, with their VALUEs, which nothing has proved yet.
 
@@ -79,26 +140,46 @@ async def read_segment(storage: Storage, prefix: str, number: int, width: int) -
         DecodeError: It is none; the message names it.
         BucketError: The storage failed.
     """
+    segment = await open_segment(storage, prefix, number, width)
+    try:
+        for frame in segment.frames:
+            values = await trio.to_thread.run_sync(unpack, await frame_bytes(storage, segment, frame), frame)
+            yield frame, values[: width - frame.first]
+    except DecodeError as error:
+        raise DecodeError(f"{storage.url}/{segment.path}: {error}") from None
+
+
+async def open_segment(storage: Storage, prefix: str, number: int, width: int) -> OpenSegment:
+    """Read a segment's index, and the whole of it if it is not very large. Takes and raises what `read_segment` does."""
     first, path, count = None, "", 0
     for count in dict.fromkeys([width, SEGMENT_WIDTH]):
         path = f"{prefix}/{segment_path(number, count)}"
         if (first := await storage.read(path, 0, _WHOLE_BYTES)) is not None:
             break
+    else:
+        # The publisher may have written a longer tail since, and removed this one.
+        grown = (await read_head(storage, prefix.partition("/")[0]))[1]
+        count = min(SEGMENT_WIDTH, grown.size - number * SEGMENT_WIDTH)
+        path = f"{prefix}/{segment_path(number, count)}"
+        if prefix.endswith(f"/{grown.origin.generation}") and count > width:
+            first = await storage.read(path, 0, _WHOLE_BYTES)
     if first is None:
         raise MissingObject(f"{storage.url}/{prefix}/{segment_path(number, width)} is missing")
     start, size = first
     end = start if len(start) == size else await _part(storage, path, size - INDEX_BYTES_MAX, INDEX_BYTES_MAX)
     try:
-        for frame in parse_index(end[-INDEX_BYTES_MAX:], size, count):
-            if frame.first >= width:
-                break
-            stop = frame.offset + frame.length
-            is_here = stop <= len(start)
-            data = start[frame.offset : stop] if is_here else await _part(storage, path, frame.offset, frame.length)
-            values = await trio.to_thread.run_sync(unpack, data, frame)
-            yield frame, values[: width - frame.first]
+        frames = parse_index(end[-INDEX_BYTES_MAX:], size, count)
     except DecodeError as error:
         raise DecodeError(f"{storage.url}/{path}: {error}") from None
+    return OpenSegment(path, start, [frame for frame in frames if frame.first < width])
+
+
+async def frame_bytes(storage: Storage, segment: OpenSegment, frame: Frame) -> bytes:
+    """Return a frame's bytes, which nothing has proved yet."""
+    stop = frame.offset + frame.length
+    if stop <= len(segment.start):
+        return segment.start[frame.offset : stop]
+    return await _part(storage, segment.path, frame.offset, frame.length)
 
 
 async def _part(storage: Storage, path: str, offset: int, length: int) -> bytes:

@@ -22,20 +22,20 @@ from ..errors import BucketError, DecodeError, LocalProtocolError
 from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..tasks.nursery import open_service_nursery
-from ..tlog import Checkpoint, Tiles, parse_checkpoint
+from ..tlog import Checkpoint, Tiles
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import leaf_hash, root_of
-from ..tlog.note import CHECKPOINT_BYTES_MAX, is_publisher
+from ..tlog.note import is_publisher
 from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import TILE_WIDTH
 from .kept import Kept, TakenState
-from .reading import MissingObject, drive, read_segment
-from .storage import Storage, read_whole
+from .reading import MissingObject, drive, read_head, read_segment
+from .storage import Storage
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["Fault", "Taken", "TakenFrom", "find_topic", "publishers_of", "read_head", "take"]
+__all__ = ["Fault", "Taken", "TakenFrom", "find_topic", "publishers_of", "take"]
 
 _ATTEMPTS = 3
 _PUBLISHERS_MAX = 10_000
@@ -152,26 +152,6 @@ async def publishers_of(storage: Storage) -> list[str]:
     if len(found) > _PUBLISHERS_MAX:
         raise BucketError(f"{storage.url} has {len(found):,} publishers, at most {_PUBLISHERS_MAX:,} are read")
     return found
-
-
-async def read_head(storage: Storage, publisher: str) -> tuple[bytes, Checkpoint]:
-    """Read a publisher's newest checkpoint, and verify that it is the publisher's.
-
-    Raises:
-        MissingObject: It has none.
-        DecodeError: It is none of this publisher's.
-    """
-    place = f"{storage.url}/{publisher}/head"
-    data = await read_whole(storage, f"{publisher}/head", CHECKPOINT_BYTES_MAX)
-    if data is None:
-        raise MissingObject(f"{place} is missing")
-    try:
-        checkpoint = parse_checkpoint(data)[1]
-    except DecodeError as error:
-        raise DecodeError(f"{place}: {error}") from None
-    if checkpoint.origin.publisher != publisher:
-        raise DecodeError(f"{place}: a checkpoint of {checkpoint.origin}")
-    return data, checkpoint
 
 
 async def find_topic(storage: Storage) -> str:
