@@ -1,0 +1,30 @@
+"""The browser client in Node, whose modules run there as they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "client"
+
+
+def node() -> str:
+    """Return Node's path; skip the test where there is none."""
+    found = shutil.which("node")
+    if found is None:
+        pytest.skip("node is not installed")
+    return found
+
+
+def ask_node(cases: Iterable[dict[str, Any]]) -> list[Any]:
+    """Have `vectors.mjs` answer some cases."""
+    done = subprocess.run([node(), str(FOLDER / "vectors.mjs")], input=json.dumps(list(cases)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answers: list[Any] = json.loads(done.stdout)
+    return answers
