@@ -49,8 +49,8 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
             return await show_page(request)
         return JSONResponse({"gossiplog": VERSION, "topics": list(hub.services), "urls": hub.urls}, headers={"Vary": "Accept"})
 
-    metrics, access = MetricsPage(hub), hub.admission.limits.access
-    figures = Door(access, hub.services, "/metrics", metrics.show, GET="watch")
+    metrics = MetricsPage(hub)
+    figures = Door(hub.services, "/metrics", metrics.show, GET="watch")
     watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
     routes: list[BaseRoute] = [Route("/", index), *(page_routes() if glass.has_page else []), *watch]
     for topic, service in hub.services.items():
@@ -63,7 +63,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
 
 
 def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute]:
-    door = partial(Door, hub.admission.limits.access, [service.topic])
+    door = partial(Door, [service.topic])
     messages, watch = ReferenceApi(service, hub.allowances[service.topic], hub.admission), OwnApi(service)
     facts, peers, gathered = FactsApi(service), PeersApi(service), GatherApi(service, glass.gather)
     diagnosis, proving = DiagnosisApi(service), ProvingApi(service.topic, hub)

@@ -15,7 +15,7 @@ from gossiplog.entry import Ed25519Signer
 from gossiplog.entry.ed25519 import verify, verify_strictly
 from gossiplog.errors import LocalProtocolError
 from gossiplog.net.ground import proof as proof_module
-from gossiplog.net.ground.access import Access
+from gossiplog.net.ground.access import Access, Caller
 from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.proof import ANSWERED_MAX, statement
 from gossiplog.net.hub.client import fetch_token, parse_url
@@ -175,7 +175,7 @@ async def test_token_is_for_one_log_and_one_server_and_cannot_be_changed() -> No
         theirs = BOB.did.removeprefix("did:key:")
         forged = [(name, later, mac), (theirs, deadline, mac), (name, deadline, mac[:-1]), (name, deadline, ""), (name, "", mac)]
         for parts in [*forged, ("", "", ""), ("é", "\udcff", "…")]:
-            rights = hub.admission.limits.access.refusal(TOPIC, ".".join(("did", *parts)), "pull")
+            rights = Caller(hub.admission.limits.access, ".".join(("did", *parts))).refusal(TOPIC, "pull")
             assert rights is not None
             assert rights.status == 401
         # A challenge of another server, and one that another passed on: its client signed for the host that it had dialled.

@@ -23,7 +23,7 @@ from ...errors import LocalProtocolError
 from .proof import PROVEN, Proof, Proofs, Refusal, is_own_name
 from .toml_file import read_toml
 
-__all__ = ["ALL", "Access", "LogAccess", "Rights", "hash_token", "make_token"]
+__all__ = ["ALL", "Access", "Caller", "LogAccess", "Rights", "hash_token", "make_token"]
 
 Rights: TypeAlias = frozenset[str]
 
@@ -149,18 +149,6 @@ class Access:
             return Refusal(403, f"{proof.did} is not let in here")
         return self.proofs.token(topic, proof)
 
-    def refusal(self, topic: str, token: str | None, right: str) -> Refusal | None:
-        """Say why somebody may not do something; None if it may."""
-        rights = self.rights(topic, token)
-        if isinstance(rights, Refusal):
-            return rights
-        if right in rights:
-            return None
-        if token is None:
-            how = "; a did gets one for the answer to api/challenge" if self.of(topic).dids else ""
-            return Refusal(401, f"to {right} takes a token here: send Authorization: Bearer TOKEN, or ?token=TOKEN in the URL{how}")
-        return Refusal(403, f"this token does not allow to {right}")
-
     def _name(self, token: str) -> str | None:
         """Find a token. All are compared, each in constant time, so that nothing can be learned from how long it takes."""
         hashed = hash_token(token)
@@ -169,6 +157,48 @@ class Access:
             if hmac.compare_digest(hashed, known):
                 found = name
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks for something, as far as rights go.
+
+    Attributes:
+        access: The rules.
+        token: That was brought; None for none.
+        known: What the application that the server is a part of says instead: rights, a did that it knows the caller by, or a refusal.
+    """
+
+    access: Access
+    token: str | None = None
+    known: Rights | Refusal | str | None = None
+
+    def rights(self, topic: str) -> Rights | Refusal:
+        """Say what the caller may do with a log."""
+        if self.known is None:
+            return self.access.rights(topic, self.token)
+        if isinstance(self.known, str):
+            rules = self.access.of(topic)
+            return rules.anonymous | rules.dids.get(self.known, frozenset())
+        return self.known
+
+    def entering(self, topic: str) -> Rights | Refusal:
+        """Say what the caller may do on a connection, or why it may have none."""
+        return self.refusal(topic, "connect") or self.rights(topic)
+
+    def refusal(self, topic: str, right: str) -> Refusal | None:
+        """Say why the caller may not do something with a log; None if it may."""
+        rights = self.rights(topic)
+        if isinstance(rights, Refusal):
+            return rights
+        if right in rights:
+            return None
+        if self.known is not None:
+            return Refusal(403, f"you may not {right} here")
+        if self.token is None:
+            how = "; a did gets one for the answer to api/challenge" if self.access.of(topic).dids else ""
+            return Refusal(401, f"to {right} takes a token here: send Authorization: Bearer TOKEN, or ?token=TOKEN in the URL{how}")
+        return Refusal(403, f"this token does not allow to {right}")
 
 
 def make_token() -> str:

@@ -13,7 +13,7 @@ import ipaddress
 import socket
 
 from ..ground.admission import HubLimits
-from ..transport.http_head import Head
+from ..transport.http_head import HttpRequest
 
 __all__ = ["ANY_NAME", "Names"]
 
@@ -28,36 +28,40 @@ class Names:
         limits: Name hosts and origins.
         listens: The host that it was told to listen on, if that is a name.
         is_tls: Whether it has a certificate.
+        is_mounted: It is a part of an application. Under which names that is reached is the application's business; and as a browser
+            brings along what it knows of the person, only its own pages, and those that are named, may connect.
     """
 
-    def __init__(self, limits: HubLimits, listens: str | None, *, is_tls: bool) -> None:
+    def __init__(self, limits: HubLimits, listens: str | None, *, is_tls: bool = False, is_mounted: bool = False) -> None:
         own = [_authority(origin) for origin in limits.origins or ()]
         named = [listens, socket.gethostname(), *own, *limits.hosts]
         self._limits = limits
         self._names = frozenset(_name(name) for name in named if name)
-        self._is_any = ANY_NAME in limits.hosts or (is_tls and not limits.hosts)
+        self._is_mounted = is_mounted
+        self._is_any = ANY_NAME in limits.hosts or ((is_tls or is_mounted) and not limits.hosts)
         is_named = listens is not None and listens != "localhost" and not _is_address(listens)
         self._own = frozenset(_name(name) for name in (listens if is_named else None, *limits.hosts) if name)
         self._port = 443 if is_tls else 80
 
-    def refusal(self, head: Head, local: str, *, is_proxied: bool) -> tuple[int, str] | None:
+    def refusal(self, request: HttpRequest, local: str, *, is_proxied: bool) -> tuple[int, str] | None:
         """Say with what status and why a request is not answered; None if it is.
 
         Args:
-            head: Of the request.
+            request: From whom, and for whom.
             local: Our own address on the connection.
             is_proxied: It came from a proxy that is trusted.
         """
         # A browser's WebSocket always says where its page is from, and what is no browser cannot be led astray.
-        if not head.is_upgrade and head.host is not None and not self.answers_to(head.host):
-            hint = f"use its address, or have it served with --host {_name(head.host)}"
-            return _MISDIRECTED, f"this server does not go by the name {head.host}: {hint}"
-        origin = head.first(b"origin")
-        if origin is not None and not self._lets_in(origin, head, local, is_proxied=is_proxied):
-            return _FORBIDDEN, f"pages from there may not connect to this server: it has to be served with --origin {origin}"
+        if not request.is_upgrade and request.host is not None and not self.answers_to(request.host):
+            hint = f"use its address, or have it served with --host {_name(request.host)}"
+            return _MISDIRECTED, f"this server does not go by the name {request.host}: {hint}"
+        origin = request.first(b"origin")
+        if origin is not None and not self._lets_in(origin, request, local, is_proxied=is_proxied):
+            how = f"HubLimits(origins={{{origin!r}}}) lets them in" if self._is_mounted else f"it has to be served with --origin {origin}"
+            return _FORBIDDEN, f"pages from there may not connect to this server: {how}"
         return None
 
-    def _lets_in(self, origin: str, head: Head, local: str, *, is_proxied: bool) -> bool:
+    def _lets_in(self, origin: str, request: HttpRequest, local: str, *, is_proxied: bool) -> bool:
         """Whether a page from there may ask for something.
 
         What listens on loopback is for this machine, and yet any page of the Internet can have the browser connect to it. So where nobody
@@ -66,12 +70,14 @@ class Names:
         """
         if self._limits.names_origin(origin):
             return True
-        is_own = head.host is not None and _authority(origin) == head.host.lower() and self.answers_to(head.host)
+        is_own = request.host is not None and _authority(origin) == request.host.lower() and self.answers_to(request.host)
+        if self._is_mounted:
+            return is_own or (_is_loopback(_name(_authority(origin))) and _is_loopback(_name(request.host or "")))
         if self._limits.origins is not None:
-            return is_own and not head.is_upgrade
+            return is_own and not request.is_upgrade
         if is_own or _is_loopback(_name(_authority(origin))):
             return True
-        host = None if head.host is None else _name(head.host)
+        host = None if request.host is None else _name(request.host)
         is_named = host is not None and not _is_loopback(host) and (host in self._own or ANY_NAME in self._limits.hosts)
         return is_proxied or is_named or not _is_loopback(local)
 

@@ -22,7 +22,7 @@ from ...broadcast import Allowance, PeerKind
 from ...errors import CannotListen, ClosedError, LocalProtocolError, RemoteProtocolError
 from ...replica.log import Replica
 from ...tasks.nursery import open_service_nursery
-from ..ground.access import Rights
+from ..ground.access import Caller, Rights
 from ..ground.admission import Admission, HubLimits, Place, Refused, client_address
 from ..ground.journal import note
 from ..ground.proof import Refusal
@@ -30,24 +30,27 @@ from ..service.peers import PeerConnectionState
 from ..service.registry import open_service
 from ..service.service import Service
 from ..transport.flushes import Flushes
-from ..transport.http_head import BEARER, Head, read_head, refuse
+from ..transport.http_head import Head, read_head, refuse
 from ..transport.muxed import open_muxed
+from ..transport.stream import ByteStream
 from ..transport.tcp import TcpStream
 from ..transport.websocket import accept_websocket
 from .http_names import Names
 
-__all__ = ["Hub", "ServeHttp", "listen", "parse_address"]
+__all__ = ["WS_CLOSE_CODE", "Hub", "ServeHttp", "listen", "open_hub", "parse_address"]
 
 ServeHttp: TypeAlias = "Callable[[TcpStream, Head, str], Awaitable[Head | None]]"
 """Answers one request of plain HTTP: the connection, the request's head, and the client's address. Returns the next head on the
 connection, which is let in as the first was; None if there will be none."""
+MakeHttp: TypeAlias = "Callable[[Hub], ServeHttp]"
+"""Makes what serves plain HTTP, from the hub whose logs it is about."""
 
 _BACKLOG = 512
 _BUSY_S = 0.1
 _DRAIN_S = 1.0
 _CLOSE_S = 4.0
 _PORT_MAX = 65_535
-_CLOSE_CODE = 4_000
+WS_CLOSE_CODE = 4_000
 """What a status of HTTP is added to, among the codes that a WebSocket may be closed with."""
 _BUSY = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS}
 
@@ -62,17 +65,16 @@ class Hub:
         allowances: What clients that come by it may bring, by topic.
         http: Serves plain HTTP, if anything does.
         flushes: Writes to all WebSockets.
+        names: What it answers to.
     """
 
-    def __init__(
-        self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: Callable[[Hub], ServeHttp] | None
-    ) -> None:
+    def __init__(self, admission: Admission, names: Names, tls: ssl.SSLContext | None, make_http: MakeHttp | None) -> None:
         self.services: dict[str, Service] = {}
         self.allowances: dict[str, Allowance] = {}
         self.addresses: list[tuple[str, int]] = []
         self.admission = admission
         self.flushes = Flushes()
-        self._names = names
+        self.names = names
         self._tls = tls
         self.http: ServeHttp | None = None
         self._make_http = make_http
@@ -96,7 +98,7 @@ class Hub:
 
     def goes_by(self, host: str, local: tuple[str, int]) -> bool:
         """Whether a client that dialled this host means us, on a connection to this address of ours. See `Names.are_ours`."""
-        return self._names.are_ours(host, local)
+        return self.names.are_ours(host, local)
 
     def urls_of(self, topic: str) -> list[str]:
         """Where clients of one of the logs connect."""
@@ -183,8 +185,7 @@ class Hub:
             remote = str(remote).removeprefix("::ffff:")
             head = await self._shake_hands(connection)
             while head is not None:
-                forwarded = [name for value in head.all(b"x-forwarded-for") for name in value.decode("latin-1").split(",")]
-                client = client_address(remote, forwarded, self.admission.limits.proxies)
+                client = client_address(remote, head.forwarded, self.admission.limits.proxies)
                 head = await self._serve_request(connection, head, client, (remote, port))
             await connection.finish()
         except RemoteProtocolError as error:
@@ -211,8 +212,8 @@ class Hub:
         service = self.service_at(head.path)
         try:
             with self.admission.connection(client) as place:
-                is_proxied = remote[0] in self.admission.limits.proxies and bool(head.all(b"x-forwarded-for"))
-                refusal = self._names.refusal(head, connection.local_address()[0], is_proxied=is_proxied)
+                is_proxied = remote[0] in self.admission.limits.proxies and bool(head.forwarded)
+                refusal = self.names.refusal(head, connection.local_address()[0], is_proxied=is_proxied)
                 if refusal is not None:
                     note("request refused", address=client, host=head.host, origin=head.first(b"origin"), reason=refusal[1])
                     await refuse(connection, *refusal)
@@ -225,40 +226,44 @@ class Hub:
                     await refuse(
                         connection, 404, f"no log {head.path}; there are {', '.join(f'/{quote(topic)}' for topic in self.services)}"
                     )
-                elif (
-                    isinstance(rights := self.admission.limits.access.rights(service.topic, head.token), Refusal) or "connect" not in rights
-                ):
-                    await self._refuse_websocket(connection, head, service, client)
+                elif isinstance(rights := Caller(self.admission.limits.access, head.token).entering(service.topic), Refusal):
+                    note("client refused", address=client, topic=service.topic, reason=rights.reason)
+                    await self._refuse_websocket(connection, head, rights)
                 else:
-                    await self._serve_websocket(connection, head, service, client, remote[1], place, rights)
+                    with trio.fail_after(self.admission.limits.handshake_s):
+                        websocket = await accept_websocket(connection, head.raw, head.subprotocol)
+                    await self.serve_client(websocket, service, rights, client, remote[1], place)
         except Refused as refusal:
             note("connection refused", level=logging.DEBUG if refusal.is_repeated else logging.INFO, address=client, reason=str(refusal))
             await refuse(connection, 503, str(refusal))
         return None
 
-    async def _refuse_websocket(self, connection: TcpStream, head: Head, service: Service, client: str) -> None:
+    async def _refuse_websocket(self, connection: TcpStream, head: Head, denial: Refusal) -> None:
         """Say why somebody is not let in: to a page by a goodbye, as it is told nothing of errors of HTTP."""
-        refusal = self.admission.limits.access.refusal(service.topic, head.token, "connect")
-        assert refusal is not None
-        note("client refused", address=client, topic=service.topic, reason=refusal.reason)
         if head.first(b"origin") is None:
-            await refuse(connection, refusal.status, refusal.reason)
+            await refuse(connection, denial.status, denial.reason)
             return
         with trio.fail_after(self.admission.limits.handshake_s):
-            websocket = await accept_websocket(connection, head.raw, _subprotocol(head))
-            await websocket.refuse(_CLOSE_CODE + refusal.status, refusal.reason)
+            websocket = await accept_websocket(connection, head.raw, head.subprotocol)
+            await websocket.refuse(WS_CLOSE_CODE + denial.status, denial.reason)
             await websocket.aclose()
 
-    async def _serve_websocket(
-        self, connection: TcpStream, head: Head, service: Service, client: str, port: int, place: Place, rights: Rights
-    ) -> None:
+    async def serve_client(self, stream: ByteStream, service: Service, rights: Rights, client: str, port: int, place: Place) -> None:
+        """Serve a client of a log until its connection ends.
+
+        Args:
+            stream: The binary messages of its WebSocket.
+            service: Of the log.
+            rights: What it may.
+            client: Its address.
+            port: Its port, or that of the proxy that it came by.
+            place: That it takes.
+        """
         allowance = self.allowances[service.topic]
-        with trio.fail_after(self.admission.limits.handshake_s):
-            websocket = await accept_websocket(connection, head.raw, _subprotocol(head))
         is_counted = not self.admission.is_exempt(client)
         with service.named(f"ws://{_show(client)}:{port}") as peer:
             async with (
-                open_muxed(websocket, is_client=False, peer=peer, address=client, handlers=service.handlers, flushes=self.flushes) as muxed,
+                open_muxed(stream, is_client=False, peer=peer, address=client, handlers=service.handlers, flushes=self.flushes) as muxed,
                 service.attached(muxed, PeerKind.CLIENT, is_counted=is_counted, rights=rights, allowance=allowance) as link,
             ):
                 place.worth = lambda: link.peer.worth
@@ -271,13 +276,49 @@ class Hub:
 
 
 @asynccontextmanager
+async def open_hub(
+    logs: Sequence[Replica], limits: HubLimits, names: Names, tls: ssl.SSLContext | None = None, make_http: MakeHttp | None = None
+) -> AsyncIterator[tuple[Hub, trio.Nursery]]:
+    """Serve logs to clients, however they come, for the length of a block; at its end what waits for them goes out within a second.
+
+    Args:
+        logs: Open, of different topics.
+        limits: Who is let in.
+        names: What it answers to.
+        tls: With a certificate, if it has one of its own.
+        make_http: Makes what serves plain HTTP.
+
+    Returns:
+        The hub, and where connections are served until the end.
+
+    Raises:
+        LocalProtocolError: Two logs have one topic.
+    """
+    async with AsyncExitStack() as stack:
+        hub = Hub(Admission(limits), names, tls, make_http)
+        stack.push_async_callback(hub.release)
+        hub.remake()
+        for log in logs:
+            await hub.add(log)
+        async with open_service_nursery() as nursery:
+            nursery.start_soon(hub.flushes.run)
+            try:
+                yield hub, nursery
+            finally:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN_S):
+                    for service in list(hub.services.values()):
+                        await service.drain()
+                nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
 async def listen(
     logs: Sequence[Replica],
     address: str,
     *,
     tls: ssl.SSLContext | None = None,
     limits: HubLimits | None = None,
-    make_http: Callable[[Hub], ServeHttp] | None = None,
+    make_http: MakeHttp | None = None,
 ) -> AsyncIterator[Hub]:
     """Serve logs to WebSocket clients for the length of a block.
 
@@ -297,13 +338,8 @@ async def listen(
     host, port = parse_address(address)
     if not logs and make_http is None:
         raise LocalProtocolError("there is no log to serve")
-    async with AsyncExitStack() as stack:
-        limits = limits or HubLimits()
-        hub = Hub(Admission(limits), Names(limits, host, is_tls=tls is not None), tls, make_http)
-        stack.push_async_callback(hub.release)
-        hub.remake()
-        for log in logs:
-            await hub.add(log)
+    limits = limits or HubLimits()
+    async with open_hub(logs, limits, Names(limits, host, is_tls=tls is not None), tls, make_http) as (hub, nursery):
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=_BACKLOG)
         except OSError as error:
@@ -312,19 +348,13 @@ async def listen(
             )
             raise CannotListen(f"cannot listen on {address}: {error.strerror or error}", hint=hint) from None
         hub.addresses += [listener.socket.getsockname()[:2] for listener in listeners]
-        async with open_service_nursery() as nursery:
-            nursery.start_soon(hub.flushes.run)
+        for listener in listeners:
+            nursery.start_soon(hub.serve, listener, nursery)
+        try:
+            yield hub
+        finally:
             for listener in listeners:
-                nursery.start_soon(hub.serve, listener, nursery)
-            try:
-                yield hub
-            finally:
-                for listener in listeners:
-                    listener.socket.close()
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + _DRAIN_S):
-                    for service in list(hub.services.values()):
-                        await service.drain()
-                nursery.cancel_scope.cancel()
+                listener.socket.close()
 
 
 def parse_address(address: str) -> tuple[str | None, int]:
@@ -337,11 +367,6 @@ def parse_address(address: str) -> tuple[str | None, int]:
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX or (":" in host and not host.startswith("[")):
         raise LocalProtocolError(f"{address!r} is no address to listen on", hint="HOST:PORT, like 127.0.0.1:8080; :8080 for all addresses")
     return host.removeprefix("[").removesuffix("]") or None, int(port)
-
-
-def _subprotocol(head: Head) -> str | None:
-    """The subprotocol to agree on: a browser that offers any wants one, and not the one that is a token."""
-    return next((name for name in head.subprotocols if name and not name.startswith(BEARER)), None)
 
 
 def _show(host: str) -> str:

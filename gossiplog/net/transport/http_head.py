@@ -10,7 +10,8 @@ Source: RFC 9112, 2.2, 5.2, 6.1 to 6.3, 11.2.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import unquote
 
@@ -19,7 +20,7 @@ import h11
 from ...errors import ClosedError, RemoteProtocolError
 from .stream import ByteStream
 
-__all__ = ["BEARER", "LENGTH_DIGITS_MAX", "Head", "read_head", "refuse", "take_token"]
+__all__ = ["BEARER", "LENGTH_DIGITS_MAX", "Head", "HttpRequest", "find_token", "read_head", "refuse", "take_token"]
 
 LENGTH_DIGITS_MAX = 15
 BEARER = "bearer."
@@ -37,31 +38,23 @@ _UNSUPPORTED_VERSION, _HEAD_TOO_LONG = 505, 431
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """A request up to its body.
+class HttpRequest:
+    """What a request says before its body, whoever read it.
 
     Attributes:
-        raw: All that was received, which may be more.
-        beyond: What was received after the head.
-        method: As it was sent.
         target: Path and query, as they were sent, but for a token.
-        token: What was brought to be let in: by `Authorization: Bearer`, by the WebSocket subprotocol `bearer.…`, or as `token` in the
-            query, where it is taken out, so that no log shows it.
         host: Whom the request is for, with a port unless that is the usual one; None if an old client does not say.
         headers: Names in lower case and values, as they were sent.
-        length: Bytes of the body; None if it comes in chunks.
-        parser: What has read the head and nothing else; it frames the answer.
+        is_upgrade: Whether a WebSocket is asked for.
+        token: What was brought to be let in: by `Authorization: Bearer`, by the WebSocket subprotocol `bearer.…`, or as `token` in the
+            query, where it is taken out, so that no log shows it.
     """
 
-    raw: bytes
-    beyond: bytes
-    method: str
     target: str
     host: str | None
     headers: tuple[tuple[bytes, bytes], ...]
-    length: int | None
-    parser: h11.Connection
-    token: str | None = None
+    is_upgrade: bool
+    token: str | None
 
     @property
     def path(self) -> str:
@@ -69,14 +62,14 @@ class Head:
         return self.target.partition("?")[0]
 
     @property
-    def subprotocols(self) -> list[str]:
-        """The WebSocket subprotocols that are offered."""
-        return [name.strip() for value in self.all(b"sec-websocket-protocol") for name in value.decode("latin-1").split(",")]
+    def subprotocol(self) -> str | None:
+        """The WebSocket subprotocol to agree on: a browser that offers any wants one, and not the one that is a token."""
+        return next((name for name in _subprotocols(self.headers) if name and not name.startswith(BEARER)), None)
 
     @property
-    def is_upgrade(self) -> bool:
-        """Whether a WebSocket is asked for."""
-        return b"websocket" in [value.strip().lower() for value in self.all(b"upgrade")]
+    def forwarded(self) -> list[str]:
+        """What `X-Forwarded-For` lists, in its order."""
+        return [name for value in self.all(b"x-forwarded-for") for name in value.decode("latin-1").split(",")]
 
     def all(self, name: bytes) -> list[bytes]:
         """Return all values of a header, whose name is given in lower case, in their order."""
@@ -84,8 +77,26 @@ class Head:
 
     def first(self, name: bytes) -> str | None:
         """Return the first value of a header as text; None if there is none."""
-        values = self.all(name)
-        return values[0].decode("latin-1") if values else None
+        return next((value.decode("latin-1") for value in self.all(name)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Head(HttpRequest):
+    """A request up to its body, as it came on a connection.
+
+    Attributes:
+        raw: All that was received, which may be more.
+        beyond: What was received after the head.
+        method: As it was sent.
+        length: Bytes of the body; None if it comes in chunks.
+        parser: What has read the head and nothing else; it frames the answer.
+    """
+
+    raw: bytes
+    beyond: bytes
+    method: str
+    length: int | None
+    parser: h11.Connection
 
 
 async def read_head(stream: ByteStream, bytes_max: int) -> Head:
@@ -156,8 +167,20 @@ def _parse(raw: bytes, length: int, bytes_max: int) -> Head:
     body_bytes = None if is_chunked else int(lengths[0]) if lengths else 0
     target, token = take_token(target)
     headers = tuple(event.headers)
-    head = Head(raw, raw[length:], event.method.decode("ascii"), target, host, headers, body_bytes, parser, token)
-    return replace(head, token=_find_token(head))
+    is_upgrade = any(name == b"upgrade" and value.strip().lower() == b"websocket" for name, value in headers)
+    found = find_token(headers)
+    return Head(
+        target=target,
+        host=host,
+        headers=headers,
+        is_upgrade=is_upgrade,
+        token=token if found is None else found,
+        raw=raw,
+        beyond=raw[length:],
+        method=event.method.decode("ascii"),
+        length=body_bytes,
+        parser=parser,
+    )
 
 
 def take_token(target: str) -> tuple[str, str | None]:
@@ -171,12 +194,17 @@ def take_token(target: str) -> tuple[str, str | None]:
     return path + (mark + rest if rest else ""), unquote(tokens[0])
 
 
-def _find_token(head: Head) -> str | None:
-    scheme, _, token = (head.first(b"authorization") or "").partition(" ")
+def find_token(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """Return the token that headers bring, by `Authorization` or as a WebSocket subprotocol; None if they bring none."""
+    scheme, _, token = next((value for name, value in headers if name == b"authorization"), b"").decode("latin-1").partition(" ")
     if scheme.lower() == "bearer":
         return token.strip()
-    offered = [name.removeprefix(BEARER) for name in head.subprotocols if name.startswith(BEARER)]
-    return offered[0] if offered else head.token
+    return next((name.removeprefix(BEARER) for name in _subprotocols(headers) if name.startswith(BEARER)), None)
+
+
+def _subprotocols(headers: Sequence[tuple[bytes, bytes]]) -> list[str]:
+    values = (value.decode("latin-1") for name, value in headers if name == b"sec-websocket-protocol")
+    return [name.strip() for value in values for name in value.split(",")]
 
 
 def _split_target(target: str) -> tuple[str, str | None]:

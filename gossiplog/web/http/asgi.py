@@ -21,6 +21,7 @@ import trio
 from starlette.types import ASGIApp
 
 from ...errors import ClosedError, RemoteProtocolError
+from ...net.ground.access import Caller
 from ...net.ground.journal import note
 from ...net.hub.server import Hub, ServeHttp
 from ...net.transport.http_head import Head, read_head
@@ -44,11 +45,12 @@ class HttpExchange:
     Args:
         stream: The connection, which begins with the request's body.
         head: The request.
-        client: Whom it is from.
+        client: The address that it is from.
+        caller: Whom it is from, as far as rights go.
         memory: What it may hold together with all others.
     """
 
-    def __init__(self, stream: TcpStream, head: Head, client: str, memory: Memory) -> None:
+    def __init__(self, stream: TcpStream, head: Head, client: str, caller: Caller, memory: Memory) -> None:
         self._stream = stream
         self._head = head
         self._body = RequestBody(stream, head.length)
@@ -71,7 +73,7 @@ class HttpExchange:
             "headers": list(head.headers),
             "client": (client, 0),
             "server": stream.local_address(),
-            "state": {"token": head.token, "memory": memory},
+            "state": {"caller": caller, "memory": memory},
             "extensions": {},
         }
 
@@ -292,7 +294,7 @@ def serve_app(app: ASGIApp, hub: Hub) -> ServeHttp:
     head_bytes_max, memory = hub.admission.limits.head_bytes_max, Memory()
 
     async def serve(connection: TcpStream, head: Head, client: str) -> Head | None:
-        exchange = HttpExchange(connection, head, client, memory)
+        exchange = HttpExchange(connection, head, client, Caller(hub.admission.limits.access, head.token), memory)
         await exchange.run(app)
         if not exchange.is_over:
             with trio.move_on_after(KEEP_ALIVE_S):

@@ -1,7 +1,7 @@
 """What stands before an endpoint: who is let in, what the server's own page alone may do, and an answer while the log is away.
 
-Whoever the server's rules let in is let in by the token that a request brought. Which right that takes is said where the route is made, so
-that whatever path leads to an answer leads by its door.
+Whoever asks is known by the token of the request, or by what the application says that the server is a part of. Which right an answer takes
+is said where the route is made, so that whatever path leads to an answer leads by its door.
 
 Source: docs/operations.md, "Access".
 """
@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import ClosedError, StoreError
-from ...net.ground.access import Access
+from ...net.ground.access import Caller
 from ...net.ground.journal import note
 from ...net.service.health import Away, Health
 
@@ -30,7 +30,6 @@ class Door(Route):
     """A route, and the right that each of its methods takes.
 
     Args:
-        access: The rules.
         topics: Of which logs the right is needed.
         path: Of the route.
         endpoint: Answers the request.
@@ -42,14 +41,13 @@ class Door(Route):
 
     def __init__(
         self,
-        access: Access,
         topics: Iterable[str],
         path: str,
         endpoint: Callable[[Request], Awaitable[Response]],
         **rights: str | None,
     ) -> None:
         self.rights = rights
-        keeper = Middleware(_Doorkeeper, access=access, topics=topics, rights=rights)
+        keeper = Middleware(_Doorkeeper, topics=topics, rights=rights)
         super().__init__(path, endpoint, methods=list(rights), middleware=[keeper])
 
 
@@ -60,9 +58,8 @@ MakeDoor = Callable[..., Door]
 class _Doorkeeper:
     """Middleware in front of one endpoint."""
 
-    def __init__(self, app: ASGIApp, access: Access, topics: Iterable[str], rights: Mapping[str, str | None]) -> None:
+    def __init__(self, app: ASGIApp, topics: Iterable[str], rights: Mapping[str, str | None]) -> None:
         self._app = app
-        self._access = access
         self._topics = topics
         self._rights = {"HEAD": rights.get("GET"), **rights}
 
@@ -70,8 +67,8 @@ class _Doorkeeper:
         """Serve one request, or say why not."""
         right = self._rights[scope["method"]]
         if right is not None:
-            token = scope["state"]["token"]
-            refusals = (self._access.refusal(topic, token, right) for topic in self._topics)
+            caller: Caller = scope["state"]["caller"]
+            refusals = (caller.refusal(topic, right) for topic in self._topics)
             refusal = next((one for one in refusals if one is not None), None)
             if refusal is not None:
                 headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
