@@ -21,6 +21,7 @@ FLOORS = (
     "graph limits plan tasks version",
     "codec tree",
     "entry sketch",
+    "access",
     "archive ethereum keyring log pubsub tlog",
     "arrow kit store sync",
     "broadcast reconcile testing",
@@ -53,7 +54,7 @@ TWICE = {
 
 PURE = frozenset(
     {"errors", "limits", "plan", "codec", "entry", "tree", "sketch", "log", "pubsub", "sync", "reconcile", "pull", "broadcast", "glass"}
-    | {"tlog"}
+    | {"access", "tlog"}
     | {"net/transport/yamux"}
 )
 """What does no input or output and knows no clock, with all folders below: what it needs is handed to it."""

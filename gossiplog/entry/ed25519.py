@@ -20,6 +20,7 @@ __all__ = [
     "PUBLIC_KEY_BYTES",
     "SEED_BYTES",
     "SIGNATURE_BYTES",
+    "is_sound_key",
     "key_pair",
     "sign",
     "verify",
@@ -45,6 +46,11 @@ def key_pair(seed: bytes) -> tuple[bytes, bytes]:
     """Return the public key (32 bytes) and the signing key (64 bytes) of a seed of 32 bytes."""
     public_key, signing_key = sodium.crypto_sign_seed_keypair(seed)
     return public_key, signing_key
+
+
+def is_sound_key(public_key: bytes) -> bool:
+    """Say whether a public key is a point of the base point's group, canonically encoded: neither of small order nor with torsion."""
+    return len(public_key) == PUBLIC_KEY_BYTES and bool(sodium.crypto_core_ed25519_is_valid_point(public_key))
 
 
 def sign(signing_key: bytes, message: bytes) -> bytes:
