@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from ..net.hub.server import Hub, ServeHttp
 from ..net.service.service import Service
 from ..version import VERSION
+from .client_file import show_client
 from .glass import NO_GLASS, DiagnosisApi, FactsApi, GatherApi, GlassSettings, PeersApi
 from .glass.log_api import log_routes
 from .glass.page_files import page_routes, show_page, wants_page
@@ -52,7 +53,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
     metrics = MetricsPage(hub)
     figures = Door(hub.services, "/metrics", metrics.show, GET="watch")
     watch = [figures, Route("/livez", show_alive), Route("/readyz", partial(show_ready, hub))]
-    routes: list[BaseRoute] = [Route("/", index), *(page_routes() if glass.has_page else []), *watch]
+    routes: list[BaseRoute] = [Route("/", index), Route("/client.js", show_client), *(page_routes() if glass.has_page else []), *watch]
     for topic, service in hub.services.items():
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
         guarded = [Middleware(Guard, health=service.health)]

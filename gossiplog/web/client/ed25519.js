@@ -15,7 +15,7 @@ const KEYS_MAX = 4096
 
 /** @type {Point} */
 const ZERO = [0n, 1n, 1n, 0n]
-const BASE = /** @type {Point} */ (decompress(encodeNumber(mod(4n * power(5n, P - 2n)))))
+const BASE = /** @type {Point} */ (decodePoint(encodeNumber(mod(4n * power(5n, P - 2n)))))
 /** WebCrypto's keys, by the text of the bytes; null of those that it does not take. @type {Map<string, Promise<CryptoKey | null>>} */
 const keys = new Map()
 
@@ -29,10 +29,10 @@ export async function verify(publicKey, signature, message) {
 /** The whole rule, without WebCrypto's shortcut. @param {Uint8Array} publicKey @param {Uint8Array} signature @param {Uint8Array} message */
 export async function verifyFully(publicKey, signature, message) {
 	const s = decodeNumber(signature.subarray(32))
-	const a = decompress(publicKey)
-	const r = decompress(signature.subarray(0, 32))
+	const a = decodePoint(publicKey)
+	const r = decodePoint(signature.subarray(0, 32))
 	if (s >= L || a === null || r === null) return false
-	const hashed = concat([compress(r), compress(a), message])
+	const hashed = concat([encodePoint(r), encodePoint(a), message])
 	const k = decodeNumber(new Uint8Array(await crypto.subtle.digest("SHA-512", view(hashed)))) % L
 	// [8]([S]B − [k]A − R) is the identity.
 	let sum = add(add(multiply(s, BASE), multiply(k, negate(a))), negate(r))
@@ -83,7 +83,7 @@ function encodeNumber(number) {
 }
 
 /** Recover x from y modulo p; a zero x keeps its zero whatever the sign says. @param {Uint8Array} bytes @returns {Point | null} */
-function decompress(bytes) {
+function decodePoint(bytes) {
 	const number = decodeNumber(bytes)
 	const y = (number & (2n ** 255n - 1n)) % P
 	const u = mod(y * y - 1n)
@@ -98,7 +98,7 @@ function decompress(bytes) {
 }
 
 /** @param {Point} point */
-function compress([x, y]) {
+function encodePoint([x, y]) {
 	return encodeNumber(y | ((x & 1n) << 255n))
 }
 

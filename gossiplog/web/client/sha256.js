@@ -21,14 +21,14 @@ function fraction(root) {
 export function sha256(data) {
 	const state = FIRST.slice()
 	const whole = data.length - (data.length % 64)
-	for (let at = 0; at < whole; at += 64) compress(state, data, at)
+	for (let at = 0; at < whole; at += 64) digestBlock(state, data, at)
 	const rest = data.length - whole
 	const last = new Uint8Array(rest < 56 ? 64 : 128)
 	last.set(data.subarray(whole))
 	last[rest] = 0x80
 	new DataView(last.buffer).setUint32(last.length - 8, Math.floor(data.length / 2 ** 29))
 	new DataView(last.buffer).setUint32(last.length - 4, (data.length * 8) >>> 0)
-	for (let at = 0; at < last.length; at += 64) compress(state, last, at)
+	for (let at = 0; at < last.length; at += 64) digestBlock(state, last, at)
 	const digest = new Uint8Array(32)
 	const view = new DataView(digest.buffer)
 	state.forEach((word, index) => view.setInt32(4 * index, word))
@@ -36,7 +36,7 @@ export function sha256(data) {
 }
 
 /** @param {Int32Array} state @param {Uint8Array} data @param {number} at */
-function compress(state, data, at) {
+function digestBlock(state, data, at) {
 	const w = words
 	for (let i = 0; i < 16; i++, at += 4) w[i] = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]
 	for (let i = 16; i < 64; i++) {

@@ -42,7 +42,7 @@ export function elementOf(key) {
 }
 
 /** The key of what may be an element; null if its check is not that of its key. @param {Uint32Array} element */
-function keyOf(element) {
+function keyOfElement(element) {
 	const key = new Uint8Array(KEY_BYTES)
 	const view = new DataView(key.buffer)
 	for (let index = 0; index < 5; index++) view.setUint32(4 * index, element[index])
@@ -115,7 +115,7 @@ export class SketchDecoder {
 		const sign = this.counts[index]
 		if (Math.abs(sign) !== 1) return
 		const element = this.sums.slice(WORDS * index, WORDS * (index + 1))
-		const key = keyOf(element)
+		const key = keyOfElement(element)
 		if (key === null) return
 		const name = toHex(key)
 		if (this.found.has(name)) throw new ProtocolError(`symbols that are no sketch: an element in symbol ${index} that was found before`)

@@ -1,0 +1,330 @@
+// A link to a hub: one WebSocket, made again whenever it is lost, that carries pushes both ways and the sessions by which either side
+// gets what it lacks. A session gives as well as takes, so we begin all of them, and refuse those that the hub begins.
+// Source: docs/spec/sync.md, "Mode A"; docs/spec/reconcile.md.
+
+import { idOfKey } from "./entry.js"
+import { toHex } from "./bytes.js"
+import { Channel, NotSpoken } from "./channel.js"
+import { ClosedError, DecodeError, GossipLogError, ProtocolError, inWords } from "./errors.js"
+import { decodeEvent, insertEvent, refuse } from "./messages.js"
+import { Muxer } from "./muxer.js"
+import { Reconciliation, Unreconciled, putAside } from "./reconcile.js"
+import { Sketch } from "./sketch.js"
+
+/** @typedef {import("./reconcile.js").Source & { topic: string, since: (seq: number, limit: number) => Promise<import("./insertion.js").Row[]> }} LogView */
+/** What the hub does not take. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
+
+const RETRY_FIRST_S = 0.5
+const RETRY_MOST_S = 60
+/** A connection that lasted so long makes the next attempt begin with the shortest wait again. */
+const STABLE_S = 10
+const DIAL_S = 10
+const PING_S = 30
+const SILENT_S = 120
+const PUSHED_AT_ONCE = 256
+const REFUSED_MAX = 32
+/** What the hub understands as: leave it to the session that we begin. */
+const CROSSING = "a session that the other side began is running"
+/** Before all keys but those of snapshots, which are not read here. */
+const FIRST_KEY = new Uint8Array(20)
+
+export class HubLink {
+	/** @param {LogView} log @param {string} url @param {string} [token] */
+	constructor(log, url, token) {
+		this.log = log
+		this.url = url
+		this.target = withToken(url, token)
+		/** Whether the connection stands. */
+		this.isConnected = false
+		/** Why it does not; null while it does, and before the first attempt. @type {string | null} */
+		this.error = null
+		/** What the hub does not take of ours. @type {Refused[]} */
+		this.refused = []
+		/** Called when any of these has changed. @type {(() => void) | null} */
+		this.onchange = null
+		this.isClosed = false
+		this.sketch = new Sketch()
+		this.sketchSeq = 0
+		/** @type {Map<string, number>} */
+		this.aside = new Map()
+		/** Up to which key everything is here of a stream of everything. @type {Uint8Array | null} */
+		this.resumeAfter = null
+		/** A session is due. */
+		this.isWanted = true
+		/** The hub had all that we had when the last session ended, so that what follows can be pushed. */
+		this.isLevel = false
+		/** The next session sends everything. */
+		this.isDoubtful = false
+		/** Heads of the hub's that we lack. @type {Map<string, Uint8Array>} */
+		this.lacking = new Map()
+		/** @type {{ resolve: () => void, reject: (error: Error) => void }[]} */
+		this.settling = []
+		/** @type {Channel | null} */
+		this.pushes = null
+		/** @type {WebSocket | null} */
+		this.socket = null
+		/** @type {Set<() => void>} */
+		this.sleepers = new Set()
+	}
+
+	/** Wait until the hub has everything that the log has now, and the log what the hub had when it was asked. Without an end while there is no connection. @returns {Promise<void>} */
+	settled() {
+		if (this.isClosed) return Promise.reject(new ClosedError("the link is closed"))
+		return new Promise((resolve, reject) => {
+			this.settling.push({ resolve, reject })
+			this.want()
+		})
+	}
+
+	/** End it. */
+	close() {
+		this.isClosed = true
+		this.socket?.close()
+		this.wake()
+	}
+
+	/** Connect, and connect again, until it is closed. */
+	async run() {
+		let pause = RETRY_FIRST_S
+		while (!this.isClosed) {
+			const began = Date.now()
+			try {
+				await this.#connect()
+			} catch (error) {
+				this.error = inWords(error)
+			}
+			this.isConnected = false
+			this.#tellChanged()
+			if (Date.now() - began > 1000 * STABLE_S) pause = RETRY_FIRST_S
+			await this.#sleep(pause * (1 + Math.random() / 4))
+			pause = Math.min(2 * pause, RETRY_MOST_S)
+		}
+		for (const { reject } of this.settling.splice(0)) reject(new ClosedError("the link was closed"))
+	}
+
+	/** The log has entries that did not come by this link. @param {import("./entry.js").Entry[]} entries */
+	onStored(entries) {
+		if (!this.isLevel || this.pushes === null || entries.length > PUSHED_AT_ONCE) return this.want()
+		for (const { key, value } of entries) this.pushes.send(insertEvent(key, value)).catch(() => this.want())
+	}
+
+	want() {
+		this.isWanted = true
+		this.wake()
+	}
+
+	wake() {
+		for (const wake of [...this.sleepers]) wake()
+	}
+
+	#tellChanged() {
+		this.onchange?.()
+	}
+
+	/** @param {number} seconds @returns {Promise<void>} */
+	#sleep(seconds) {
+		if (this.isClosed) return Promise.resolve()
+		return new Promise((resolve) => {
+			const wake = () => {
+				clearTimeout(timer)
+				this.sleepers.delete(wake)
+				resolve()
+			}
+			const timer = setTimeout(wake, 1000 * seconds)
+			this.sleepers.add(wake)
+		})
+	}
+
+	/** One connection, from its beginning to its end. */
+	async #connect() {
+		const socket = (this.socket = new WebSocket(this.target))
+		socket.binaryType = "arraybuffer"
+		/** @type {(error: Error) => void} */
+		let fail = () => {}
+		const ended = /** @type {Promise<never>} */ (new Promise((_, reject) => (fail = reject)))
+		ended.catch(() => {})
+		const opened = new Promise((resolve) => (socket.onopen = resolve))
+		socket.onclose = ({ code, reason }) => fail(new ClosedError(reason || `the connection ended (${code})`))
+		const muxer = new Muxer((bytes) => socket.readyState === WebSocket.OPEN && socket.send(/** @type {Uint8Array<ArrayBuffer>} */ (bytes)), (stream) => void this.#serve(stream).catch(() => stream.reset()))
+		let heardAt = Date.now()
+		socket.onmessage = ({ data }) => {
+			heardAt = Date.now()
+			try {
+				if (!(data instanceof ArrayBuffer)) throw new ProtocolError("the hub sent text")
+				muxer.receive(new Uint8Array(data))
+			} catch (error) {
+				fail(/** @type {Error} */ (error))
+			}
+		}
+		const pinging = setInterval(() => {
+			if (Date.now() - heardAt > 1000 * SILENT_S) fail(new ClosedError("the hub is silent"))
+			muxer.ping()
+		}, 1000 * PING_S)
+		const dialling = setTimeout(() => fail(new ClosedError(`the hub did not answer within ${DIAL_S} s`)), 1000 * DIAL_S)
+		try {
+			await Promise.race([opened, ended])
+			clearTimeout(dialling)
+			muxer.ping()
+			this.isConnected = true
+			this.isLevel = false
+			this.isWanted = true
+			this.error = null
+			this.#tellChanged()
+			const parts = [this.#push(muxer), this.#sync(muxer, () => this.socket === socket && !muxer.isEnded), this.#hearRefusals(muxer)]
+			await Promise.race([ended, ...parts.slice(0, 2)])
+		} finally {
+			clearInterval(pinging)
+			clearTimeout(dialling)
+			this.pushes = null
+			this.socket = null
+			muxer.end("the connection ended")
+			socket.onclose = socket.onmessage = null
+			socket.close()
+			this.wake()
+		}
+	}
+
+	// What the hub opens: it would begin a session, and is told to leave that to us.
+
+	/** @param {import("./muxer.js").MuxedStream} stream */
+	async #serve(stream) {
+		const channel = await Channel.accept(stream, `/gossiplog/reconcile/1/${this.log.topic}`)
+		if (channel === null) return stream.close()
+		await channel.send(refuse(CROSSING))
+		stream.close()
+		this.want()
+	}
+
+	// Pushes
+
+	/** @param {Muxer} muxer */
+	async #push(muxer) {
+		const channel = (this.pushes = Channel.open(muxer, `/canvas/v1/${this.log.topic}/push`))
+		for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) {
+			/** @type {Uint8Array[]} */
+			const values = []
+			/** @type {Uint8Array[]} */
+			let heads = []
+			for (let next = /** @type {Uint8Array | null} */ (bytes); next !== null; next = values.length < PUSHED_AT_ONCE ? channel.take() : null) {
+				const event = decodeEvent(next)
+				if (event !== null && "value" in event) values.push(event.value)
+				else if (event !== null) heads = event.heads
+			}
+			if (values.length) await this.#onPushed(values)
+			if (heads.length) await this.#onHeads(heads)
+		}
+		throw new ClosedError("the hub closed the push stream")
+	}
+
+	/** @param {Uint8Array[]} values */
+	async #onPushed(values) {
+		const verdicts = await this.log.take(values, false)
+		if (verdicts.some(({ outcome }) => outcome === "reject")) throw new ProtocolError("the hub pushed what is no entry of this log")
+		if (verdicts.some(({ rule }) => rule === "parents")) this.want()
+	}
+
+	/** @param {Uint8Array[]} heads */
+	async #onHeads(heads) {
+		const known = await this.log.known(heads)
+		this.lacking = new Map(heads.map((key) => /** @type {[string, Uint8Array]} */ ([toHex(key), key])).filter(([name]) => !known.has(name)))
+		if (this.lacking.size) this.want()
+	}
+
+	// Sessions
+
+	/** @param {Muxer} muxer @param {() => boolean} isOpen */
+	async #sync(muxer, isOpen) {
+		let pause = RETRY_FIRST_S
+		while (isOpen()) {
+			if (!this.isWanted) {
+				await this.#sleep(3_600)
+				continue
+			}
+			this.isWanted = false
+			const settling = this.settling.splice(0)
+			try {
+				await this.#reconcile(muxer)
+				this.isLevel = true
+				for (const { resolve } of settling) resolve()
+				pause = RETRY_FIRST_S
+			} catch (error) {
+				this.settling.push(...settling)
+				if (error instanceof NotSpoken || error instanceof ProtocolError || error instanceof DecodeError) throw error
+				if (!(error instanceof GossipLogError)) throw error
+				this.isDoubtful ||= error instanceof Unreconciled && error.isLarge
+				this.isWanted = true
+				if (error instanceof Unreconciled && error.isLarge) continue
+				await this.#sleep(pause)
+				pause = Math.min(2 * pause, RETRY_MOST_S)
+			}
+		}
+		throw new ClosedError("the connection ended")
+	}
+
+	/** @param {Muxer} muxer */
+	async #reconcile(muxer) {
+		await this.#catchUp()
+		const after = this.resumeAfter ?? (this.isDoubtful ? FIRST_KEY : null)
+		const source = { ...this.log, take: this.#takeInOrder.bind(this) }
+		const session = new Reconciliation(source, this.sketch, this.aside)
+		await session.run(muxer, this.log.topic, after)
+		this.resumeAfter = null
+		for (const key of session.refused) putAside(this.aside, key)
+		if (session.refused.length) this.#addRefused({ rule: "session", reason: "the hub left them out", ids: session.refused.map(idOfKey) })
+		// What it told of and did not send, without a reason that we know, is asked for with everything else, once.
+		const known = await this.log.known([...this.lacking.values()])
+		const isUnexplained = known.size < this.lacking.size && !session.hasGap && !this.isDoubtful
+		this.isDoubtful = isUnexplained
+		this.lacking.clear()
+		if (isUnexplained || after !== null) this.isWanted = true
+	}
+
+	/** @param {Uint8Array[]} values @param {boolean} isInOrder */
+	async #takeInOrder(values, isInOrder) {
+		const verdicts = await this.log.take(values, isInOrder)
+		const last = verdicts.findLast(({ entry }) => entry !== undefined)?.entry
+		if (isInOrder && last !== undefined) this.resumeAfter = last.key
+		return verdicts
+	}
+
+	/** Have the sketch hold all that the log holds. */
+	async #catchUp() {
+		for (;;) {
+			const rows = await this.log.since(this.sketchSeq, 1_000)
+			if (!rows.length) return
+			for (const { key } of rows) this.sketch.add(key)
+			this.sketchSeq = rows[rows.length - 1].seq
+		}
+	}
+
+	// Refusals
+
+	/** Hear what the hub does not take, if it is one that says so. @param {Muxer} muxer */
+	async #hearRefusals(muxer) {
+		const channel = Channel.open(muxer, `/gossiplog/refusals/1/${this.log.topic}`)
+		try {
+			for (let bytes = await channel.next(); bytes !== null; bytes = await channel.next()) {
+				const { rule, reason, ids } = JSON.parse(new TextDecoder().decode(bytes))
+				const isWhole = [rule, reason].every((text) => typeof text === "string") && Array.isArray(ids) && ids.length <= 64
+				if (!isWhole || !ids.every((id) => /^[0-9a-v]{32}$/.test(id))) throw new ProtocolError("a refusal of another form")
+				this.#addRefused({ rule: rule.slice(0, 512), reason: reason.slice(0, 512), ids })
+			}
+		} catch {
+			channel.stream.reset()
+		}
+	}
+
+	/** @param {Refused} refused */
+	#addRefused(refused) {
+		this.refused = [...this.refused, refused].slice(-REFUSED_MAX)
+		this.#tellChanged()
+	}
+}
+
+/** Browsers send no headers with a WebSocket, so the token stands in the URL. @param {string} url @param {string | undefined} token */
+function withToken(url, token) {
+	const target = URL.canParse(url) ? new URL(url) : null
+	if (target === null || !["ws:", "wss:"].includes(target.protocol)) throw new GossipLogError("no URL of a hub: ws://HOST:PORT, or wss://… with TLS")
+	if (token !== undefined) target.searchParams.set("token", token)
+	return target.href
+}

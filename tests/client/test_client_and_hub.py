@@ -1,0 +1,123 @@
+"""The browser client in Node, in memory, with a hub of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from interop_support import Reference
+from mesh_support import eventually
+from network_support import PATIENCE_S, memory_log
+
+from gossiplog import GossipLog
+
+TOPIC = "client.example.com"
+
+
+async def open_client(client: Reference, name: str, number: int = 7) -> None:
+    await client.ask("open", name=name, topic=TOPIC, seed=bytes([number]).hex() * 32)
+
+
+async def connect(client: Reference, name: str, url: str, **options: Any) -> None:
+    await client.ask("connect", name=name, url=url, **options)
+    await settle(client, name)
+
+
+async def settle(client: Reference, name: str) -> None:
+    with trio.fail_after(PATIENCE_S):
+        await client.ask("settled", name=name)
+
+
+async def ids_of(log: GossipLog) -> list[str]:
+    return [entry.id async for entry in log.iterate()]
+
+
+async def until_equal(client: Reference, name: str, log: GossipLog) -> None:
+    async def is_equal() -> bool:
+        ids: list[str] = await client.ask("ids", name=name)
+        return ids == await ids_of(log)
+
+    await eventually(is_equal, PATIENCE_S)
+
+
+async def test_each_side_gets_what_it_lacks_and_then_what_the_other_appends(client: Reference) -> None:
+    async with memory_log(1, TOPIC) as log, log.listen("127.0.0.1:0") as hub:
+        await log.append_many({"n": n} for n in range(40))
+        await open_client(client, "a")
+        offline = await client.ask("appendMany", name="a", payloads=[{"offline": n} for n in range(3)])
+        await connect(client, "a", hub.urls[0])
+        assert await log.count() == 43
+        assert [(await log.get(id)).message.payload for id in offline] == [{"offline": 0}, {"offline": 1}, {"offline": 2}]
+        assert await client.ask("ids", name="a") == await ids_of(log)
+
+        id = (await log.append({"text": "grüß dich 🌍", "b": b"\x01\x02"})).id
+        await until_equal(client, "a", log)
+        assert (await client.ask("get", name="a", id=id))["value"] == (await log.get(id)).value.hex()
+        theirs = await client.ask("append", name="a", payload={"add": 5})
+        await settle(client, "a")
+        assert await log.heads() == [theirs]
+        state = await client.ask("state", name="a")
+        assert state["heads"] == [theirs]
+        assert (state["count"], state["heard"], state["sum"]) == (45, 45, 5)
+
+
+async def test_clients_see_each_other_and_go_on_where_the_hub_came_back(client: Reference) -> None:
+    async with memory_log(1, TOPIC) as log:
+        async with log.listen("127.0.0.1:0") as hub:
+            port = hub.port
+            for number, name in enumerate("abc"):
+                await open_client(client, name, number + 7)
+                await connect(client, name, hub.urls[0])
+            for name in "abc":
+                await client.ask("append", name=name, payload={"from": name})
+            for name in "abc":
+                await until_equal(client, name, log)
+            assert await log.count() == 3
+        await eventually(lambda: is_away(client, "a"))
+        for name in "abc":
+            await client.ask("append", name=name, payload={"while": "the hub is away"})
+        async with log.listen(f"127.0.0.1:{port}"):
+            for name in "abc":
+                await settle(client, name)
+            for name in "abc":
+                await until_equal(client, name, log)
+            assert await log.count() == 6
+            assert len(await log.heads()) == 3
+
+
+async def is_away(client: Reference, name: str) -> bool:
+    return not (await client.ask("link", name=name))["isConnected"]
+
+
+async def test_logs_that_have_much_of_each_other_exchange_only_the_difference(client: Reference) -> None:
+    async with memory_log(1, TOPIC) as log, log.listen("127.0.0.1:0") as hub:
+        await log.append_many(range(1_500))
+        await open_client(client, "a")
+        await connect(client, "a", hub.urls[0])
+        await client.ask("disconnect", name="a")
+        await log.append_many({"hub": n} for n in range(300))
+        await client.ask("appendMany", name="a", payloads=[{"client": n} for n in range(200)])
+        await connect(client, "a", hub.urls[0])
+        assert await log.count() == 2_000
+        assert await client.ask("ids", name="a") == await ids_of(log)
+        assert (await client.ask("state", name="a"))["heard"] == 2_000
+
+
+async def test_what_apply_raises_about_is_set_aside_and_the_rest_is_applied(client: Reference) -> None:
+    async with memory_log(1, TOPIC) as log, log.listen("127.0.0.1:0") as hub:
+        await open_client(client, "a")
+        await log.append_many([{"add": 1}, {"raise": True, "add": 10}, {"add": 100}])
+        await connect(client, "a", hub.urls[0])
+        state = await client.ask("state", name="a")
+        assert (state["count"], state["sum"]) == (3, 101)
+        assert [one["reason"] for one in state["aside"]] == ["an entry that is not liked"]
+
+
+async def test_ranges_of_ids_are_those_that_were_asked_for(client: Reference) -> None:
+    await open_client(client, "a")
+    ids = await client.ask("appendMany", name="a", payloads=list(range(300)))
+    assert await client.ask("ids", name="a", after=ids[9], limit=2) == ids[10:12]
+    assert await client.ask("ids", name="a", before=ids[2], reverse=True) == ids[1::-1]
+    assert await client.ask("ids", name="a", reverse=True, limit=280) == ids[:-281:-1]
+    assert await client.ask("ids", name="a", after=ids[3], before=ids[5]) == [ids[4]]
+    assert "is no id" in await client.ask_in_vain("get", name="a", id="no id")
