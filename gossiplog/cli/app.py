@@ -79,9 +79,9 @@ otherwise.
 Exit codes
   0  done                            5    incomplete, run it again to resume
   1  failed                          6    unauthorised
-  2  wrong usage                     7    something to mend, or an entry that is not there
+  2  wrong usage                     7    something to fix, or an entry that is not there
   3  damage found, or invalid data   130  interrupted by Ctrl-C; the log is whole
-  4  network or protocol error       141  the reader of a pipe left early
+  4  network or protocol error       141  the reader of a pipe closed it early
 
 \b
 Completion

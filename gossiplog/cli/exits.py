@@ -23,7 +23,7 @@ class ExitCode(enum.IntEnum):
     INCOMPLETE = 5
     UNAUTHORISED = 6
     TROUBLE = 7
-    """`why`: the entry is not there, or something keeps it from the peer. `doctor`: there is something to mend."""
+    """`why`: the entry is not there, or something keeps it from the peer. `doctor`: there is something to fix."""
     INTERRUPTED = 130
     """128 + SIGINT, as shells report it."""
     CLOSED_PIPE = 141

@@ -196,7 +196,7 @@ def identity_option(command: F) -> F:
         "key_name",
         metavar="NAME",
         shell_complete=complete_key,
-        help="Be let into the hub by the did of this key of the keyring; with a bucket, publish with it.",
+        help="The key of the keyring to log in to the hub with; for a bucket, the key to publish with.",
     )(command)
 
 

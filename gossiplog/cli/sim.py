@@ -44,7 +44,17 @@ format_option = click.option("--format", "image_format", type=click.Choice(("png
 
 @click.group()
 def sim() -> None:
-    """Simulate broadcast on virtual time: the same routers that run on the wire."""
+    """Simulate broadcast in virtual time.
+
+    The routers are the very code that runs on the wire, and so are the replicas of `sim check`.
+
+    \b
+    Examples
+      gossiplog sim scenarios
+      gossiplog sim run partition --nodes 40 --seed 7
+      gossiplog sim compare sparse --nodes 60 --set publish.messages=20
+      gossiplog sim check --seeds 60
+    """
 
 
 @sim.command()
@@ -84,7 +94,9 @@ def run(
     baseline: bool,
     as_json: bool,
 ) -> None:
-    """Run SCENARIO, a TOML file or the name of a ready one, and print its summary.
+    """Run a scenario and print its summary.
+
+    SCENARIO is a TOML file, or a name that `gossiplog sim scenarios` lists.
 
     Ctrl-C ends the run early; the summary then shows what there is.
     """
@@ -134,7 +146,10 @@ def compare(
     image_format: str,
     as_json: bool,
 ) -> None:
-    """Run SCENARIO with several routers on the same networks and set their figures side by side."""
+    """Compare routers on the same networks.
+
+    SCENARIO is a TOML file, or a name that `gossiplog sim scenarios` lists.
+    """
     from ..sim.measure import report
     from ..sim.processes import spread_out
     from ..sim.routing.run import run_row, run_scenario
@@ -168,7 +183,9 @@ def compare(
 @jobs_option
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write rows here, .jsonl or .csv; standard output by default.")
 def sweep(grid: Path, jobs: int | None, out: Path | None) -> None:
-    """Run a scenario over a GRID of keys and seeds; one row a run, in the same order whatever the number of processes.
+    """Run a grid of scenarios.
+
+    Prints one row per run, in the same order whatever the number of processes.
 
     GRID is TOML: scenario = "NAME", seeds = N, and under [grid] for each key an array of values.
     """
@@ -273,7 +290,7 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
     """Let replicas crash, lie and lose messages, and check the log.
 
     Each seed is a network of 3 to 20 replicas with a history of 200 to 1,000 entries, and faults of its own. A failure prints the seed
-    and the command that replays it. Exit status 1 when there is one.
+    and the command that replays it, and the exit code is 1.
     """
     from ..sim.check.check import check_seed
     from ..sim.processes import spread_out
@@ -312,11 +329,11 @@ def check(seeds: int, first: int, seed: int | None, jobs: int | None, keep_going
 @click.option("--open", "opens_page", is_flag=True, help="Open the page in a browser.")
 @output_options()
 def play(trace: Path, other: Path | None, address: str, opens_page: bool, out: Output) -> None:
-    """Play TRACE in a browser, with OTHER beside it on the same clock, until Ctrl-C.
+    """Play a trace in a browser, until Ctrl-C.
 
-    A trace is a file of `sim run --trace FILE.jsonl`, or the facts.jsonl of `testnet --report DIR`, so a simulation can be played beside
-    reality. The page shows peers and what they forward to each other, episub's tree of eager and lazy links, and the way that a message
-    took.
+    OTHER, if given, plays beside TRACE on the same clock. A trace is a file of `sim run --trace FILE.jsonl`, or the facts.jsonl of `testnet
+    --report DIR`, so a simulation can be played beside reality. The page shows peers and what they forward to each other, episub's tree of
+    eager and lazy links, and the path that a message took.
 
     \b
     Examples
@@ -369,7 +386,7 @@ def reproduce() -> None:
 def reproduce_simsub(seeds: int, first: int, names: tuple[str, ...], jobs: int | None, as_json: bool) -> None:
     """Run simsub's rules of 2018 and 2022 and compare every counter with its authors' figures.
 
-    Exit status 1 when the gate does not hold. Fewer than 100 seeds give a preview only.
+    The exit code is 1 if the gate does not hold. Fewer than 100 seeds give a preview only.
     """
     from ..sim.simsub import reproduce as lib
 

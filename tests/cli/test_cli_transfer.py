@@ -256,7 +256,9 @@ def test_dry_run_counts_and_moves_nothing(cli: Run, app: str, forked: str) -> No
 def test_sync_of_different_topics_is_refused(cli: Run, app: str) -> None:
     cli("init", "other.db", "--topic", "other.example")
     assert cli("sync", app, "other.db", "--json", code=1).error["kind"] == "topic-mismatch"
-    assert cli("sync", app, "missing.db", "--json", code=1).error["kind"] == "log-not-found"
+    missing = cli("sync", app, "missing.db", "--json", code=1).error
+    assert missing["kind"] == "log-not-found"
+    assert all(f"`gossiplog {command}`" in missing["hint"] for command in (f"copy {app} missing.db", f"sync {app} missing.db/"))
     assert cli("sync", app, app, "--json", code=2).error["kind"] == "usage"
 
 

@@ -18,7 +18,12 @@ __all__ = ["init", "migrate", "stat"]
 
 @click.command()
 @log_argument
-@click.option("--topic", required=True, metavar="T", help="The log's name, which never changes. Letters, digits, '.', '-', at most 128.")
+@click.option(
+    "--topic",
+    required=True,
+    metavar="T",
+    help="The log's name, which never changes: at most 128 of letters, digits, '.', '-', ':'; or NAME#PART.",
+)
 @output_options()
 def init(log: Location, topic: str, out: Output) -> None:
     """Create an empty log.

@@ -33,7 +33,7 @@ _place_argument = click.argument("place", metavar="URL")
 @log_argument
 @_place_argument
 @key_option
-@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Go on, and publish what is new so often, until Ctrl-C.")
+@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Publish new entries at this interval, until Ctrl-C.")
 @click.option("--again", is_flag=True, help="Write everything once more, to replace lost or damaged files.")
 @output_options()
 def publish(log: Location, place: str, key_name: str | None, every: float | None, again: bool, out: Output) -> None:
@@ -81,7 +81,7 @@ def publish(log: Location, place: str, key_name: str | None, every: float | None
 )
 @output_options()
 def clone(place: str, log: Location, topic: str | None, durability: str, out: Output) -> int:
-    """Make a log of what is published in a bucket.
+    """Make a log from a bucket.
 
     Takes the entries of all publishers below URL. Each byte is verified before it is used: the checkpoint by its signature, tiles and
     entries by the checkpoint, and each entry by its own signature as well. LOG can be read while it grows. An interrupted run can be
@@ -106,13 +106,13 @@ async def exchange_with(log: Location, place: str, *, key_name: str | None, pull
     """Do what `sync` does with a bucket.
 
     Args:
-        log: The open log that it serves.
+        log: The log.
         place: The bucket.
-        key_name: Of the key that publishes.
+        key_name: The name of the key that publishes.
         pulls: Take what others have published.
         pushes: Publish.
         durability: What an entry that is taken survives.
-        out: Where it is told.
+        out: Where the report goes.
     """
     from ...bucket import Exchanged, Taken
     from ...keyring import Keyring
@@ -133,8 +133,8 @@ async def exchange_with(log: Location, place: str, *, key_name: str | None, pull
 def checkpoint(place: str, out: Output) -> int:
     """Show the checkpoints in a bucket.
 
-    One for each publisher: how many entries it has published, and the root of the tree over them, which its key has signed. Signatures
-    are verified; what is not valid is named, and the exit code is 3 then.
+    Shows for each publisher how many entries it has published, and the root of the tree over them, signed by its key. Signatures are
+    verified; if a checkpoint is not valid, it is named and the exit code is 3.
 
     \b
     Examples

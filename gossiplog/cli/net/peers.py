@@ -46,11 +46,15 @@ def peers(url: str, tls_ca: str | None, token_file: str | None, is_watching: boo
     """List a running server's connections.
 
     URL is what `gossiplog serve` prints; with several logs, the URL of one. A peer is a `client` of the server, a `hub` that the server is
-    a client of, or a server of the `mesh`. The peering with such a server is `full`: it gets each message at once; `metadata`: it hears of
-    messages and asks for them; or `fanout`: it gets our own messages in a topic that we are not in. The columns count entries and updates
-    received from the peer, entries pushed to it, syncs pulled from it, and bytes waiting to be sent. A mesh peer has a score: below 0 it is
-    kept out of the mesh until its backoff ends, below -80 nothing from it is read. Below the table stand unreachable addresses, bans, and
-    reasons for refused messages. --json adds the parts of each score, subscriptions and traffic.
+    a client of, or a server of the `mesh`.
+
+    The peering with a server of the mesh is `full` if it gets each message at once, `metadata` if it hears of messages and asks for them,
+    and `fanout` if it gets our own messages in a topic that we are not in. A mesh peer has a score: below 0 it is kept out of the mesh
+    until its backoff ends, and below -80 nothing from it is read.
+
+    The columns count entries and updates received from the peer, entries pushed to it, syncs pulled from it, and bytes waiting to be sent.
+    Below the table the command lists unreachable addresses, bans, and reasons for refused messages. --json adds the parts of each score,
+    subscriptions and traffic.
 
     \b
     Examples

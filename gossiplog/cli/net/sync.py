@@ -8,12 +8,13 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...entry.validation import Rule
-from ...errors import LocalProtocolError, ProtocolNotSupported, StoreError, SyncAborted, TopicMismatch
+from ...errors import LocalProtocolError, LogNotFound, ProtocolNotSupported, StoreError, SyncAborted, TopicMismatch
 from ..exits import ExitCode, Failure
 from ..journal import LOG_FORMATS, write_journal
 from ..log.heal import Healing
@@ -235,9 +236,9 @@ def sync(
 
     OTHER is another log, or the ws:// or wss:// URL of a hub: a `gossiplog serve`, or the reference implementation. They sync once, or with
     --follow stay connected. OTHER may also be a bucket, which is a folder: LOG takes what others have published there, and is published
-    beside them with your key.
+    beside them with your key. A path that ends in / is a bucket even if no folder is there yet.
 
-    Damaged rows do not change hashes, so an ordinary sync does not mend them. --heal checks LOG, repairs it or rebuilds it from what is
+    Damaged rows do not change hashes, so an ordinary sync does not repair them. --heal checks LOG, repairs it or rebuilds it from what is
     left (keeping the damaged file beside it), fetches the rest from OTHER, and checks LOG again.
 
     \b
@@ -245,7 +246,7 @@ def sync(
       gossiplog sync app.db /mnt/stick/app.db
       gossiplog sync app.db other.db --pull --dry-run
       gossiplog sync app.db other.db --heal
-      gossiplog sync app.db /mnt/share/app
+      gossiplog sync app.db /mnt/share/app/
       gossiplog sync app.db ws://127.0.0.1:8080
       gossiplog sync app.db wss://hub.example.com/app.example.com --follow
     """
@@ -337,6 +338,9 @@ async def _with_hub(wish: _Wish, hub: HubUrl, tls_ca: str | None, log_format: st
 async def _with_log(wish: _Wish) -> int:
     """Exchange with another log."""
     log, other, healing, out = wish.log, wish.other, wish.healing, wish.out
+    if healing is None and not other.is_url and Path(log).exists() and not Path(other).exists():
+        hint = f"`gossiplog copy {log} {other}` makes a copy of the log there, `gossiplog sync {log} {other}/` a bucket"
+        raise LogNotFound(f"no log at {other}", hint=hint)
     if healing is not None:
         async with opened(other) as theirs:
             topic = theirs.topic
