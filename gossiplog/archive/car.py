@@ -1,7 +1,7 @@
-"""CAR v1, the container of IPLD: a header that names the heads as roots, then one block an entry.
+"""CAR v1, the container of IPLD: a header that names the heads as roots, then one block per entry.
 
 A block is `varint(36 + length of VALUE) ‖ CID ‖ VALUE`, and the CID is CIDv1, dag-cbor, sha2-256 of VALUE: `01 71 12 20 ‖ sha256`.
-The hash is the one that an entry's id begins to spell, so any IPLD tool can check such a file without knowing what a log is.
+An entry's id is a clock and the beginning of this hash. So any IPLD tool can check such a file without knowing what a log is.
 
 Source: https://ipld.io/specs/transport/car/carv1/
 """
@@ -30,15 +30,15 @@ __all__ = [
     "read_car_header",
 ]
 
-# Other blocks of a CAR, and headers of another form, are read by the library dag-cbor, and only described.
+# The library dag-cbor reads other blocks of a CAR and headers of another form, only to describe them.
 _BYTES_MAX = 64 * 1024
-"""Nobody reads more to learn what it is not; the library takes up to a second for a mebibyte."""
+"""The most bytes of a block that are described. The library takes up to a second for a mebibyte."""
 _KEYS_SHOWN = 4
 _KEY_CHARS_MAX = 64
 
 
 def describe_foreign(data: bytes) -> str | None:
-    """Say what bytes are that are no entry of ours, if they are dag-cbor; None if they are not. Raises nothing, whatever the bytes."""
+    """Describe bytes that are not an entry, if they are dag-cbor; None if they are not. Never raises."""
     if len(data) > _BYTES_MAX:
         return None
     import dag_cbor
@@ -49,7 +49,7 @@ def describe_foreign(data: bytes) -> str | None:
     except RecursionError:
         return "dag-cbor that is nested too deeply to look into"
     except (CBORDecodingError, ValueError, LookupError, TypeError, OverflowError):
-        # Its own errors, and those that it does not foresee: of multiformats for a CID, of a length beyond all memory.
+        # The library's own errors, and some that it does not foresee: of multiformats for a CID, and for a length beyond all memory.
         return None
     match found:
         case dict():
@@ -63,7 +63,7 @@ def describe_foreign(data: bytes) -> str | None:
 
 
 def add_foreign(reason: str, data: bytes) -> str:
-    """Add to the reason why bytes are no entry what they are instead, if they are dag-cbor."""
+    """Add a description of the bytes to the reason why they are not an entry, if they are dag-cbor."""
     foreign = describe_foreign(data)
     return reason if foreign is None else f"{reason}; it is {foreign}"
 
@@ -74,10 +74,10 @@ CAR_PREFIX = b"\xa2eroots"
 _CID_PREFIX = b"\x01\x71\x12\x20"
 _VERSION_1 = b"\x67version\x01"
 _LINK_BYTES = 5 + CID_BYTES
-"""Of a root in the header: tag 42, the head of a byte string, a zero, and the CID."""
+"""How a root in the header begins: tag 42, the head of a byte string, a zero, and the CID."""
 _HEADER_BYTES_MAX = 4 * 1024 * 1024
 _SECTION_BYTES_MAX = 256 * 1024 * 1024
-"""A block that claims more than this is taken for garbage in its length, not for a large block of somebody else's."""
+"""If a block claims to be longer than this, its length is taken for garbage, not for a large block of another program."""
 _SKIP_BYTES = 64 * 1024
 
 
@@ -126,8 +126,9 @@ def read_car_header(file: BinaryReader) -> CarHeader:
     body = file.read(length)
     if len(body) < length:
         raise DecodeError(f"the file ends inside its header, after {len(body)} of {length} bytes")
-    # The roots stand one after the other up to the version, each the last 32 bytes of its link. Decoding a link takes the library 180 µs
-    # and encoding one 5, so they are taken from where they have to be, and the header is good if they are encoded to the same bytes.
+    # The roots stand one after the other before the version, and each digest is the last 32 bytes of its link. The library takes 180 µs to
+    # decode a link and 5 to encode one. So the digests are read at their positions, and the header is accepted if encoding them gives the
+    # same bytes.
     end = length - len(_VERSION_1)
     roots = [body[at - 32 : at] for at in range(end, len(CAR_PREFIX) + _LINK_BYTES, -_LINK_BYTES)][::-1]
     if _header_body(roots) != body:
@@ -138,9 +139,9 @@ def read_car_header(file: BinaryReader) -> CarHeader:
 def read_car(file: BinaryReader, header: CarHeader) -> Iterator[Record]:
     """Yield a record for every block after the header; `place` is the offset at which the block begins.
 
-    A block's hash is checked against its CID here; the values are not validated otherwise. A block that is damaged, too large or
-    of another kind is a fault, and reading goes on after it. A length that makes no sense, and the end of the file inside a
-    block, are faults with `is_truncated`, after which nothing can be read. Memory stays within one block.
+    A block's hash is checked against its CID; the values are not validated otherwise. A block that is damaged, too large or of another kind
+    is a fault, and reading continues after it. An impossible length, and the end of the file inside a block, are faults with
+    `is_truncated`: nothing can be read after them. Memory stays within one block.
     """
     offset = header.size
     while True:

@@ -1,9 +1,9 @@
-"""JSON lines: one entry a line, in dag-json, in the form that the reference's HTTP interface and `gossiplog log --json` use.
+"""JSON lines: one entry per line in dag-json, in the form of the reference's HTTP API and of `gossiplog log --json`.
 
     {"id":"…","message":{"clock":…,"parents":["…"],"payload":…,"topic":"…"},"signature":{"codec":"…","publicKey":"…","signature":{"/":{"bytes":"…"}}}}
 
-dag-json keeps what JSON alone would lose (bytes, links, 2^53 as a float), and VALUE is canonical, so the bytes that were signed and
-hashed can be built again from a line. The id says whether that worked.
+dag-json keeps what JSON alone would lose (bytes, links, 2^53 as a float), and VALUE is canonical. So the signed and hashed bytes can be
+rebuilt from a line, and the id shows whether that worked.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["DEPTH_MAX", "cbor_to_value", "entry_to_line", "line_to_value", "read_json_lines", "record_to_value"]
 
 DEPTH_MAX = pcf.DEPTH_MAX + 2
-"""The line's own two levels come on top of the payload's."""
+"""The line itself adds two levels to the payload's."""
 _SMALL = frozenset({"clock", "codec", "parents", "publicKey", "signature", "topic"})
 _SMALL_BYTES_MAX = 64 * PARENTS_MAX
-"""The parents are the largest of these, with 34 bytes each."""
+"""Parents take the most of this, at 34 bytes each."""
 
 
 def entry_to_line(entry: Entry) -> bytes:
@@ -49,9 +49,9 @@ def entry_to_line(entry: Entry) -> bytes:
 
 
 def line_to_value(line: bytes) -> tuple[bytes, str | None]:
-    """Build the VALUE that a line describes, and return it with the id that the line claims, None if it claims none.
+    """Build the VALUE that a line describes; return it with the id that the line claims, or None without one.
 
-    Nothing but the form is checked: the value may break any rule of `validate`, and the id may be another entry's.
+    Only the form is checked: the value may break any rule of `validate`, and the id may be another entry's.
 
     Raises:
         DecodeError: The line is not dag-json, lacks a field, has one of another type, or describes more than a VALUE may have.
@@ -76,7 +76,7 @@ def record_to_value(record: Any) -> bytes:
 
 
 def cbor_to_value(data: bytes) -> bytes:
-    """Build the VALUE of the same record in PCF. The payload is checked and copied, and nothing is built of it.
+    """Build the VALUE of the same record in PCF. The payload is checked and copied without building its value.
 
     Raises:
         DecodeError: It is not in PCF, lacks a field, or has one of another type.
@@ -119,7 +119,7 @@ def _join(message: dict[str, Any], signature: dict[str, Any], payload: bytes) ->
 
 
 def read_json_lines(file: BinaryReader) -> Iterator[Record]:
-    """Yield a record for every line that is not blank; a line that is no entry is a fault, and reading goes on after it."""
+    """Yield a record for each line that is not blank; a line that is not an entry is a fault, and reading continues after it."""
     for number, line in read_lines(file, LINE_BYTES_MAX):
         place = f"line {number}"
         if line is None:

@@ -1,4 +1,4 @@
-"""Which entries of a file have all their parents in it, in memory that does not grow with the file."""
+"""Finds the entries of a file that lack a parent in it, in memory that does not grow with the file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _KEY_BYTES = 20
 class FileParents:
     """Remembers the keys of a file that is read once, and the entries that came before a parent of theirs.
 
-    A context manager. It keeps them in a temporary database of SQLite's, which has no name, spills to the disk what exceeds 16 MiB, and
-    goes when it is closed.
+    A context manager. It keeps them in a temporary SQLite database without a name, which uses the disk beyond 16 MiB and is deleted when it
+    is closed.
     """
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ class FileParents:
         return sum(found("SELECT 1 FROM seen WHERE key = ?", (key,)).fetchone() is None for key in parents)
 
     def keep(self, id: str, place: str | None, parents: Sequence[bytes]) -> None:
-        """Set an entry aside until the whole file was read."""
+        """Set an entry aside until the whole file is read."""
         self._db.execute("INSERT INTO early VALUES (?, ?, ?)", (id, place, b"".join(parents)))
 
     def kept(self) -> Iterator[tuple[str, str | None, int, int]]:
-        """Yield `(id, place, missing parents, all parents)` of what was set aside, in that order, by what the file has by now."""
+        """Yield `(id, place, missing parents, all parents)` of each entry set aside, in their order, given the keys noted so far."""
         for id, place, joined in self._db.execute("SELECT id, place, parents FROM early ORDER BY rowid"):
             parents = [joined[low : low + _KEY_BYTES] for low in range(0, len(joined), _KEY_BYTES)]
             yield id, place, self.missing(parents), len(parents)

@@ -1,6 +1,6 @@
-"""What every reader of a file yields: one record for each entry found, or for each place where there should be one and is not.
+"""What each reader of a file yields: one record per entry, and one per place where an entry should be but is not.
 
-The barest form is a raw value in hexadecimal per line, which any implementation can hand over.
+The simplest form is one raw value in hexadecimal per line, which any implementation can write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class BinaryReader(Protocol):
     """The part of a binary file that readers use."""
 
     def read(self, size: int, /) -> bytes:
-        """Read at most `size` bytes; fewer at the end only, none after it."""
+        """Read `size` bytes; fewer only at the end, and none after it."""
         ...
 
     def readline(self, size: int, /) -> bytes:
@@ -38,10 +38,10 @@ class Record:
 
     Attributes:
         place: Where it begins: `line 3`, or `byte 120` of the (decompressed) file.
-        value: VALUE, not validated yet; None for a fault.
+        value: VALUE, not yet validated; None for a fault.
         id: The id that the file claims, if its format carries one and it is well formed enough to report.
-        fault: Why there is no value here; None when there is.
-        is_truncated: The file ended inside this record, or cannot be read past it: what may have followed is not known.
+        fault: Why there is no value; None if there is one.
+        is_truncated: The file ended inside this record, or cannot be read past it; what followed is unknown.
     """
 
     place: str
@@ -54,7 +54,7 @@ class Record:
 def read_lines(file: BinaryReader, line_bytes_max: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield `(line number from 1, line without its newline)`, None for a line longer than `line_bytes_max` bytes.
 
-    Blank lines are passed over but counted. Memory stays within two lines, whatever the file holds.
+    Blank lines are skipped but counted. Memory stays within two lines, whatever the file holds.
     """
     number = 0
     while line := file.readline(line_bytes_max + 1):
@@ -72,9 +72,9 @@ def _skip_line(file: BinaryReader) -> None:
 
 
 def read_hex_values(file: BinaryReader) -> Iterator[Record]:
-    """Yield a record for every line that is not blank: the VALUE that its hexadecimal digits (either case) spell.
+    """Yield a record for each line that is not blank: the VALUE in its hexadecimal digits, of either case.
 
-    The values are not validated. Lines longer than a VALUE may be, and lines that are not hexadecimal, are faults; reading goes on.
+    The values are not validated. Lines longer than any VALUE, and lines that are not hexadecimal, are faults; reading continues.
     """
     for number, line in read_lines(file, 2 * BLOCK_BYTES_MAX + 64):
         place = f"line {number}"
@@ -82,7 +82,7 @@ def read_hex_values(file: BinaryReader) -> Iterator[Record]:
             yield Record(place, fault=f"longer than the {BLOCK_BYTES_MAX} bytes that a VALUE may have")
             continue
         try:
-            # bytes.fromhex would let spaces pass between digits; a value is one word.
+            # bytes.fromhex would accept spaces between digits; a value is one word.
             value = bytes.fromhex(line.decode("ascii")) if b" " not in line and b"\t" not in line else None
         except ValueError:
             value = None

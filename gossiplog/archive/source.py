@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["EXPANDED_BYTES_MAX", "EXPANSION_MAX", "ArchiveFormat", "ArchiveSource", "format_of_name", "read_archive", "sniff"]
 
 EXPANSION_MAX = 100
-"""A compressed file may grow by this factor; beyond it is taken for a bomb. Source: docs/spec/limits.md."""
+"""A compressed file may grow by this factor; beyond that it is taken for a bomb. Source: docs/spec/limits.md."""
 EXPANDED_BYTES_MAX = 1024**3
 _EXPANSION_FLOOR = 1024 * 1024
-"""Below this many bytes the factor is not looked at: a tiny file of repetitive entries may well compress better."""
+"""Below this many bytes the factor does not apply: a tiny file of repetitive entries may well compress better."""
 _SNIFF_BYTES = 64
 
 
 class ArchiveFormat(enum.Enum):
-    """What a file of entries can be."""
+    """The formats of a file of entries."""
 
     JSONL = "jsonl"
     CAR = "car"
@@ -39,14 +39,14 @@ class ArchiveFormat(enum.Enum):
 
 
 def format_of_name(name: str) -> ArchiveFormat | None:
-    """Tell the format by the name's ending, `.gz` left aside: `.jsonl` or `.ndjson`, `.car`, `.hex`; None for any other."""
+    """Return the format that the name's ending shows, without `.gz`: `.jsonl` or `.ndjson`, `.car`, `.hex`; None for any other."""
     name = name.lower().removesuffix(".gz")
     endings = {".jsonl": ArchiveFormat.JSONL, ".ndjson": ArchiveFormat.JSONL, ".car": ArchiveFormat.CAR, ".hex": ArchiveFormat.HEX}
     return next((kind for ending, kind in endings.items() if name.endswith(ending)), None)
 
 
 def sniff(start: bytes) -> ArchiveFormat | None:
-    """Tell the format by how the (decompressed) file begins, whatever its name; None when it is none of ours."""
+    """Return the format that the beginning of the (decompressed) file shows, whatever its name; None if it is not one of ours."""
     if CAR_PREFIX in start[1 : 1 + 9 + len(CAR_PREFIX)]:
         return ArchiveFormat.CAR
     text = start.lstrip()
@@ -59,11 +59,11 @@ def sniff(start: bytes) -> ArchiveFormat | None:
 
 
 class ArchiveSource:
-    """A file of entries opened for reading, decompressed as it is read if it is gzip.
+    """A file of entries opened for reading; gzip is decompressed while it is read.
 
     A context manager. Attributes:
-        format: What it turned out to be.
-        size: The file's size in bytes as it lies on the disk, 0 for a pipe; what `position` runs up to.
+        format: The format that was found.
+        size: The file's size on the disk in bytes, which is the maximum of `position`; 0 for a pipe.
     """
 
     def __init__(self, file: BinaryIO, *, name: str, size: int, format: ArchiveFormat | None, expanded_bytes_max: int) -> None:
@@ -86,7 +86,7 @@ class ArchiveSource:
         """Open a file by its path; `-` is stdin.
 
         Raises:
-            DecodeError: It is of no format that we read.
+            DecodeError: It has no format that we read.
             OSError: It cannot be opened.
         """
         if path == "-":
@@ -111,15 +111,15 @@ class ArchiveSource:
         return self._raw.position
 
     def records(self) -> Iterator[Record]:
-        """Yield the file's records, as `read_archive` does."""
+        """Yield the file's records, like `read_archive`."""
         return read_archive(self._reader, self.format)
 
 
 def read_archive(file: BinaryReader, format: ArchiveFormat) -> Iterator[Record]:
-    """Yield the records of a file in this format; faults are records too, and nothing is raised whatever the file holds.
+    """Yield the records of a file in this format. Faults are records too; nothing is raised, whatever the file holds.
 
-    After the records of a CAR file come faults for those of its roots that it does not contain, so that one cut off between two
-    blocks does not pass for whole.
+    After the records of a CAR file come faults for the roots that it does not contain. So a file cut off between two blocks does not pass
+    for a whole one.
     """
     try:
         match format:
@@ -147,7 +147,7 @@ def _read_whole_car(file: BinaryReader) -> Iterator[Record]:
 
 
 class _Counted:
-    """A buffered reader that knows how far it has come, also over a pipe, and can look ahead."""
+    """A buffered reader that knows its position, even over a pipe, and can look ahead."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -181,7 +181,7 @@ class _Counted:
 
 
 class _Expanded:
-    """A gzip file, decompressed within the limits on what it may grow to."""
+    """A gzip file, decompressed within the limits on its size."""
 
     def __init__(self, raw: _Counted, bytes_max: int) -> None:
         self._raw = raw
@@ -212,7 +212,7 @@ class _Expanded:
 
 
 class _Readable(io.RawIOBase):
-    """The compressed bytes as a file of the standard library's kind, which `gzip` wants."""
+    """The compressed bytes as a file object, which `gzip` needs."""
 
     def __init__(self, raw: _Counted) -> None:
         super().__init__()

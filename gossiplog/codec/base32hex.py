@@ -1,7 +1,7 @@
 """base32hex, lower case and unpadded: the text form whose order is the order of the bytes, for keys of 20 bytes.
 
-An id is made for every parent of every entry that is verified, so this spreads all 32 digits over 32 bytes at once, by five shifts of one
-large integer: 0.9 µs, a third of the standard library's time.
+Verifying an entry makes an id for each of its parents. So this spreads all 32 digits over 32 bytes at once, by five shifts of one large
+integer: 0.9 µs, a third of the standard library's time.
 
 Source: RFC 4648 §7, without padding.
 """
@@ -25,7 +25,7 @@ def encode_base32hex(data: bytes) -> str:
     """Encode 20 bytes as 32 characters.
 
     Raises:
-        ValueError: The length is another.
+        ValueError: The length is not 20.
     """
     return encode_base32hex_ascii(data).decode()
 

@@ -1,7 +1,7 @@
 """Links: the bytes of a CID inside a payload, checked, and the objects that stand for them.
 
-A link is a `multiformats.CID` wherever that library knows its codec and hash function. Entries are valid without regard to tables
-of names, so any other well-formed CID becomes an `UnknownLink`, which keeps the bytes.
+A link is a `multiformats.CID` if that library knows its codec and hash function. An entry's validity must not depend on tables of names, so
+any other well-formed CID becomes an `UnknownLink`, which keeps the bytes.
 
 Source: docs/spec/entries.md, "Portable canonical form"; the CID specification.
 """
@@ -56,10 +56,10 @@ def check_cid(cid: bytes) -> None:
     """Accept a CID that survives the reference's decoding and encoding, in dag-cbor and in dag-json.
 
     Version 0 is `12 20` and 32 bytes. Version 1 is `01`, a codec up to 2^53 − 1 as a minimal varint, a hash function, a length and that
-    many bytes. Those two varints stay as they come in the reference, so they may be longer than they need to be.
+    many bytes. The reference keeps the last two varints as they come, so they may be longer than necessary.
 
     Raises:
-        DecodeError: It is none of the two.
+        DecodeError: It is neither.
     """
     if cid[:1] == b"\x12":
         if len(cid) != _V0_BYTES or cid[:2] != _V0_PREFIX:
@@ -94,8 +94,8 @@ def link_from_bytes(cid: bytes) -> Link:
         return UnknownLink(cid)
     from multiformats import CID, multibase
 
-    # The library's public ways to the same object check its types for 70 to 150 µs a link, so that an entry of 64 KiB full of links would
-    # take a second to read. The bytes are checked already.
+    # The library's public constructors check types for 70 to 150 µs per link: an entry of 64 KiB full of links would take a second to read.
+    # These bytes are checked already.
     return CID._new_instance(CID, multibase.get("base58btc"), version, *names, multihash)
 
 

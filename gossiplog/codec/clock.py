@@ -13,7 +13,7 @@ from ..errors import DecodeError
 __all__ = ["CLOCK_MAX", "decode_clock", "encode_clock"]
 
 CLOCK_MAX = 2**53 - 1
-"""The highest clock there is: JavaScript's highest safe integer."""
+"""The highest clock: JavaScript's highest safe integer."""
 
 
 def encode_clock(clock: int) -> bytes:
@@ -35,7 +35,7 @@ def decode_clock(data: bytes, start: int = 0) -> tuple[int, int]:
     """Decode the clock at `start`; return it and the number of bytes it takes, 1 to 8.
 
     Raises:
-        DecodeError: `data` ends within it, it has a longer form than needed, or it is above 2^53 − 1.
+        DecodeError: `data` ends within it, its form is longer than necessary, or it is above 2^53 − 1.
     """
     if start >= len(data):
         raise DecodeError("the clock is cut short")

@@ -1,8 +1,8 @@
 """dag-json: JSON with bytes and links, written byte for byte as the reference writes it.
 
 Bytes are `{"/":{"bytes":"base64 without padding"}}`, links `{"/":"CID"}`. Numbers are JavaScript's texts, keys are sorted by UTF-16 code
-units (the reference compares JavaScript strings), and nothing is indented. The reader takes any JSON with those two forms, in any
-key order and with white space. Both iterate, so nesting costs no stack.
+units (the reference compares JavaScript strings), and nothing is indented. The reader takes any JSON with these two forms, in any key order
+and with white space. Reader and writer iterate, so nesting costs no stack.
 
 Source: the dag-json specification; docs/spec/entries.md, "Signature"; vectors/dag-json.json.
 """
@@ -40,7 +40,8 @@ def encode(value: Any, *, depth_max: int = DEPTH_MAX) -> bytes:
     """Return a value as dag-json in UTF-8: what PCF can hold, with tuples as arrays and floats that are safe integers as integers.
 
     Raises:
-        EncodeError: A part of it has no form, or it is nested deeper than `depth_max` levels, which includes a value that contains itself.
+        EncodeError: A part of it has no form in dag-json, or it is nested deeper than `depth_max` levels (as is a value that contains
+            itself).
     """
     out: list[str] = []
     walk: list[tuple[_Items, str]] = [(iter((("", value),)), "")]
@@ -98,7 +99,7 @@ def decode(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
             value: Any = {} if char == "{" else []
             position = _skip(text, position + 1)
             if text[position : position + 1] != _CLOSING[char]:
-                # Bytes at the deepest level take two more pairs of braces; `_is_inside_of_bytes` tells them from maps.
+                # Bytes at the deepest level add two more pairs of braces; `_is_inside_of_bytes` tells these from maps.
                 if len(enclosing) >= depth_max + 2:
                     _refuse(position, f"more than {depth_max} levels of nesting")
                 enclosing.append((container, key))
@@ -164,7 +165,8 @@ def _integer_text(number: int) -> str:
 
 
 def _number_text(number: float) -> str:
-    """Return a float as `@ipld/dag-json` does: safe integers bare, others told from integers by a point or an exponent."""
+    """Return a float as `@ipld/dag-json` writes it: safe integers bare, others with a point or an exponent that tells them from
+    integers."""
     if number - number != 0:
         raise EncodeError(f"the float {number} is not finite")
     if number == int(number) and -SAFE_INTEGER_MAX <= number <= SAFE_INTEGER_MAX:

@@ -20,7 +20,8 @@ __all__ = ["DID_CHARS_MAX", "ED25519_CODE", "decode_did", "encode_did"]
 ED25519_CODE = 0xED
 """The multicodec of a raw Ed25519 public key."""
 DID_CHARS_MAX = 512
-"""Room for a varint as padded as the reference takes it (147 bytes) and a key of 200 bytes; base58 is quadratic, so there is a limit."""
+"""Room for the longest padded varint that the reference takes (147 bytes) and a key of 200 bytes. There is a limit because base58 is
+quadratic."""
 
 _DID = re.compile(f"did:key:z([{ALPHABET}]+)")
 

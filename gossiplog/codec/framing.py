@@ -1,4 +1,4 @@
-"""Frames: messages after an unsigned varint of their length, cut out of a stream of bytes.
+"""Frames: messages, each preceded by its length as an unsigned varint, cut out of a stream of bytes.
 
 Source: docs/spec/sync.md, "Messages"; docs/spec/pubsub.md, "Protobuf": each prefixed with an unsigned-varint length, at most 4 MiB.
 """
@@ -12,27 +12,27 @@ __all__ = ["FRAME_BYTES_MAX", "VALUE_BYTES_MAX", "FrameDecoder", "FrameTooLong",
 
 FRAME_BYTES_MAX = 4 * 1024 * 1024
 VALUE_BYTES_MAX = FRAME_BYTES_MAX - 10
-"""The largest VALUE that any replica can be served: alone in the answer of a sync it fills a frame of the reference's. A longer one can
-be made there, and never leaves its author: between two processes of it 4,194,262 bytes were synced, and 4,194,297 were not."""
+"""The largest VALUE that can be synced: alone in an answer it fills a frame of the reference's. The reference can make a longer one, but it
+never leaves its author: between two of its processes 4,194,262 bytes were synced, and 4,194,297 were not."""
 _PREFIX_BYTES_MAX = 10
 """What a length of 64 bits needs; a frame's limit stops most earlier."""
 _COMPACT_BYTES = 65_536
 
 
 def encode_frame(message: bytes) -> bytes:
-    """Return a message with its length in front. The caller has made sure that the other side takes messages so long."""
+    """Return a message with its length in front. The caller must make sure that the other side accepts messages of this length."""
     return encode_varint(len(message)) + message
 
 
 class FrameTooLong(DecodeError):
-    """A frame is longer than its reader takes; the stream is lost."""
+    """A frame is longer than its reader accepts; the stream is lost."""
 
 
 class FrameDecoder:
     """Cuts one direction of one stream into frames, however it was fragmented.
 
-    Nothing is decoded ahead of `next`, so what waits here is bytes alone: at most one frame and what was fed last, as long as the
-    caller feeds only when `next` has returned None.
+    Only bytes wait here, because nothing is decoded ahead of `next`. If the caller feeds only after `next` has returned None, these are at
+    most one frame and what was fed last.
 
     Attributes:
         frame_bytes_max: The longest frame that is taken, without its prefix.
@@ -48,7 +48,7 @@ class FrameDecoder:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that are here and not yet part of a frame that was returned."""
+        """Number of bytes not yet returned as part of a frame."""
         return len(self._buffer) - self._start
 
     def is_completed(self, more: int, longer_than: int) -> bool:
@@ -58,11 +58,12 @@ class FrameDecoder:
         return self._end - self._start > longer_than and self._end <= len(self._buffer) + more
 
     def feed(self, data: bytes) -> None:
-        """Take what arrived. O(len(data)) amortised."""
+        """Add bytes that arrived. O(len(data)) amortised."""
         self._buffer += data
 
     def take_whole(self, data: bytes) -> bytes | None:
-        """Return the frame that `data` is, nothing else being here. None, and nothing is taken, for all else, and from 16 KiB on."""
+        """Return the one frame that `data` consists of, if nothing else waits. Otherwise, and from 16 KiB on, return None and take
+        nothing."""
         if self._buffer or len(data) < 2:
             return None
         length, start = data[0], 1
@@ -93,13 +94,13 @@ class FrameDecoder:
             self._buffer.clear()
             self._start = 0
         elif self._start >= _COMPACT_BYTES and self._start * 2 > len(self._buffer):
-            # Dropping the front only when it is the larger part keeps the whole at O(1) a byte.
+            # Dropping the front only when it is the larger part keeps the total cost at O(1) per byte.
             del self._buffer[: self._start]
             self._start = 0
         return message
 
     def take(self, data: bytes) -> list[bytes]:
-        """Feed, and return all frames that are whole now, in order. Raises as `next`, losing those before the bad one."""
+        """Feed, and return all complete frames in order. Raises like `next`, and then loses the frames before the bad one."""
         self.feed(data)
         frames = []
         while (message := self.next()) is not None:
@@ -107,7 +108,7 @@ class FrameDecoder:
         return frames
 
     def take_rest(self) -> bytes:
-        """Take what was fed and is not part of a frame that was returned, for a stream that goes on without frames."""
+        """Remove and return the bytes that are not part of a returned frame, for a stream that continues without frames."""
         rest = bytes(memoryview(self._buffer)[self._start :])
         self._buffer.clear()
         self._start = 0
@@ -117,7 +118,7 @@ class FrameDecoder:
         """Say that the stream has ended.
 
         Raises:
-            DecodeError: It ended within a frame, or before a frame that was not taken.
+            DecodeError: It ended within a frame, or a complete frame was not yet taken.
         """
         if self._end is not None or self.buffered_bytes:
             raise DecodeError(f"the stream ended within a frame, with {self.buffered_bytes} bytes of it here")

@@ -13,13 +13,13 @@ from typing import Any
 __all__ = ["SAFE_INTEGER_MAX", "float_text", "reserved_map", "utf16_order"]
 
 SAFE_INTEGER_MAX = 2**53 - 1
-"""Integral numbers up to here, and down to its negative, are integers in the reference, whatever they were written as."""
+"""Integral numbers between this and its negative are integers in the reference, however they were written."""
 
 
 def float_text(number: float) -> str:
     """Return `String(number)` of a finite float other than −0.0.
 
-    Python's repr has the same shortest digits and puts the point and the exponent elsewhere.
+    Python's repr has the same shortest digits but places the point and the exponent differently.
     """
     mantissa, _, exponent_text = repr(abs(number)).partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -43,7 +43,8 @@ def float_text(number: float) -> str:
 
 
 def utf16_order(text: str) -> bytes:
-    """Return what to sort strings by for JavaScript's `<`; it differs from Python's where U+E000…U+FFFF meet higher characters."""
+    """Return a sort key that orders strings as JavaScript's `<` does. The order differs from Python's where U+E000…U+FFFF meet higher
+    characters."""
     return text.encode("utf-16-be", "surrogatepass")
 
 

@@ -1,8 +1,7 @@
 """PCF, the portable canonical form: the dag-cbor that both Python and the reference read and write without changing a byte.
 
-`check` proves that bytes are in PCF, `decode` also builds the value, `encode` writes one as JavaScript would have it: 1.0 becomes 1, −0.0
-becomes 0, maps are sorted. What cannot be made portable is refused by an error that names the path. All three iterate, so nesting costs no
-stack.
+`check` proves that bytes are in PCF, `decode` also builds the value, and `encode` writes a value as JavaScript would: 1.0 becomes 1, −0.0
+becomes 0, maps are sorted. If something cannot be made portable, the error names its path. All three iterate, so nesting costs no stack.
 
 What PCF leaves out of dag-cbor, and why (each was seen in the reference, see tests/vectors/cbor.json):
 
@@ -44,7 +43,7 @@ __all__ = [
 
 # Writing
 APPEND_DEPTH_MAX = 64
-"""Levels of arrays and maps in what we write ourselves; far more are read."""
+"""Levels of arrays and maps that we write; far more are read."""
 ENCODED_BYTES_MAX = VALUE_BYTES_MAX
 """No entry is larger, so no payload is. It also stops a small object graph that unfolds into a huge tree."""
 
@@ -58,7 +57,7 @@ _Items: TypeAlias = Iterator[tuple[_Label, bytes, Any]]
 
 
 _PATH_CHARS_MAX = 160
-"""Shown of a path: enough to find the place, and one line of a terminal or two."""
+"""The most characters of a path that an error shows: enough to find the place, in one or two lines of a terminal."""
 _INSTEAD = {
     **dict.fromkeys(("datetime", "date", "time", "Timestamp"), "its ISO 8601 text, `value.isoformat()`, or a number of seconds"),
     **dict.fromkeys(("timedelta", "Timedelta"), "a number of seconds, `value.total_seconds()`"),
@@ -70,11 +69,12 @@ _INSTEAD = {
     **dict.fromkeys(("bool", "bool_"), "`bool(value)`"),
     "complex": "a list, `[value.real, value.imag]`",
 }
-"""What to write instead of a type, by its name: the codec imports none of the libraries that have them. The bools are numpy's."""
+"""What to write instead of a type, by the type's name, because the codec does not import the libraries that define them. The bools are
+numpy's."""
 
 
 class _NotPortable(Exception):
-    """Why the value at hand has no portable form; the walk knows where it is."""
+    """Why a value has no portable form; the walk adds where the value is."""
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -163,7 +163,7 @@ def _instead(value: Any) -> str | None:
     if form := next((_INSTEAD[each.__name__] for each in kind.__mro__ if each.__name__ in _INSTEAD), None):
         return f"write {form}"
     if hasattr(kind, "__index__"):
-        # As numpy's, which are no ints of Python's.
+        # Such as numpy's integers, which are not Python ints.
         return "write `int(value)`"
     if hasattr(kind, "__float__"):
         return "write `float(value)`"
@@ -220,7 +220,7 @@ def _map_items(value: dict[Any, Any]) -> _Items:
 
 
 def _shallow(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the map as it will be read back, as far as `reserved_map` looks."""
+    """Return the map as it will be read back, as far as `reserved_map` needs it."""
     plain = {key: _plain(item) for key, item in value.items()}
     slash = plain["/"]
     if isinstance(slash, dict):
@@ -278,11 +278,11 @@ _SLASH_KEY = b"\x61/"
 
 
 class TooDeep(DecodeError):
-    """An item has more levels of arrays and maps than we read, and is no less portable for that."""
+    """An item has more levels of arrays and maps than we read. It may be portable all the same."""
 
 
 class NotPortable(DecodeError):
-    """An item is dag-cbor that some version of the reference reads, and not all of them write back as it came."""
+    """An item is dag-cbor that some version of the reference reads but not every version writes back unchanged."""
 
 
 def check(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> int:
@@ -306,7 +306,7 @@ def check(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> int:
 
 
 def check_readable(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> int:
-    """Prove that one item begins at `start` which the reference reads, whether it is in PCF or not; return the offset after it.
+    """Prove that an item which the reference reads begins at `start`, in PCF or not; return the offset after it.
 
     Raises:
         DecodeError: It is cut short, is no dag-cbor, or has more than `depth_max` levels of arrays and maps.
@@ -321,7 +321,8 @@ def check_readable(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> i
 
 
 def _check(data: bytes, start: int, depth_max: int, *, is_strict: bool = True) -> int:
-    """Do `check`'s work but for slices beyond the end (the offset tells) and reserved maps. Unless strict, what is not portable passes."""
+    """Do `check`'s work except for slices beyond the end (the offset shows them) and reserved maps. Unless strict, accept what is not
+    portable."""
     position = start
     enclosing: list[tuple[int, bytes | None]] = []
     # What is left to read of the innermost array or map; in a map, `key` is the last key read, with its header.
@@ -359,7 +360,7 @@ def _check(data: bytes, start: int, depth_max: int, *, is_strict: bool = True) -
         elif 0x40 <= byte < 0x58:
             position += byte - 0x3F
         elif byte == 0x80 or byte == 0xA0:
-            # Empty: millions of them fit into an entry, and nothing has to be remembered of what is around them.
+            # Empty: an entry can hold millions of these, and nothing around them has to be remembered.
             if len(enclosing) >= depth_max:
                 raise TooDeep(f"more than {depth_max} levels of nesting at byte {position}")
             position += 1
@@ -417,15 +418,15 @@ def decode(
 def check_map(data: bytes, start: int, check_value: Callable[[str, int], int]) -> int:
     """Prove that a map in PCF begins at `start`, leaving its values to the caller, and return the offset after it.
 
-    For whoever wants to know where the values are, and not what they are. The map itself is not looked at for what is reserved.
+    For callers that need the positions of the values but not the values. The map itself is not checked for reserved forms.
 
     Args:
-        data: Has the map.
+        data: The bytes that hold the map.
         start: Where it begins.
         check_value: Given each key and where its value begins, proves that it is in PCF, as `check` does, and returns the offset after it.
 
     Raises:
-        DecodeError: It is no map, or as `check`.
+        DecodeError: It is not a map, or as `check`.
     """
     try:
         if data[start] >> 5 != 5:
@@ -446,12 +447,13 @@ def check_map(data: bytes, start: int, check_value: Callable[[str, int], int]) -
 
 
 def decode_shared(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> Any:
-    """Decode as `decode` does, for whoever changes nothing of it: all that is empty is one object, and links are `UnknownLink`."""
+    """Decode like `decode`, for callers that do not change the value: all empty arrays share one object, all empty maps another, and links
+    are `UnknownLink`."""
     return decode(data, start, depth_max, link=UnknownLink, empty=_SHARED)
 
 
 def _build(data: bytes, start: int, link: Callable[[bytes], Any], empty: Sequence[Callable[[], Any]]) -> Any:
-    """Build the value of an item that `check` has accepted; what is empty is what `empty` makes of it, by its kind."""
+    """Build the value of an item that `check` has accepted; `empty` makes the empty arrays and maps."""
     position = start
     top: list[Any] = []
     enclosing: list[tuple[int, Any]] = []
@@ -600,7 +602,7 @@ def _check_reserved_maps(data: bytes, start: int, end: int) -> None:
                     _refuse(start, reason, NotPortable)
             value = value.values()
         if type(value) in _WITH_ITEMS:
-            # Not the millions of scalars and empty arrays that there may be.
+            # Skip scalars and empty arrays, of which there may be millions.
             waiting.extend([item for item in value if type(item) in _CONTAINERS and item])
 
 

@@ -1,4 +1,4 @@
-"""JSON that somebody else wrote, read so that whatever becomes of it cannot fail: no value is beyond what can be written again.
+"""JSON that somebody else wrote, read so that later steps cannot fail: every value that is accepted can be written again.
 
 The standard library reads more than JSON is, and more than it writes: numbers of thousands of digits, NaN, halves of surrogate pairs,
 and nesting just short of its own limit. Here a number fits 64 bits or a finite double, text is Unicode, and nesting is at most 64 deep.
@@ -22,15 +22,15 @@ _DIGITS_MAX = 19
 
 
 def decode(data: bytes | str) -> Any:
-    """Read one value. The caller bounds its length; O(that), in C but for its arrays and objects.
+    """Read one value. O(length), which the caller bounds; in C except for arrays and objects.
 
     Raises:
-        DecodeError: It is none, or beyond a limit. The message quotes nothing of it.
+        DecodeError: It is not JSON, or exceeds a limit. The message does not quote it.
     """
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
         value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_refuse)
-        # Only an escape brings half a pair; what was decoded from UTF-8 has none.
+        # Only an escape can contain half a surrogate pair; text decoded from UTF-8 has none.
         if "\\u" in text or isinstance(data, str):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError:

@@ -27,7 +27,8 @@ _FIXED_64 = 1
 _BYTES = 2
 _FIXED_32 = 5
 _OTHERS_MAX = 256
-"""Fields of one message that are unknown or no lists. Nobody needs so many; a million that repeat each other take seconds to read."""
+"""The most fields of one message that are unknown or not lists. Nobody needs more, and a million repeated fields would take seconds to
+read."""
 _FIELD_NUMBER_MAX = 2**29 - 1
 _VARINT_BYTES_MAX = 10
 _ONE_BYTE = 0x80
@@ -208,7 +209,7 @@ class Schema:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read a varint of at most 64 bits. Protobuf writers may pad, so longer forms than needed are taken."""
+    """Read a varint of at most 64 bits. Protobuf writers may pad, so longer forms than necessary are accepted."""
     value = 0
     for index, byte in enumerate(data[position : position + _VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << 7 * index
@@ -220,9 +221,9 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_more(data: bytes, position: int, tag: int, items: list[Any], items_max: int) -> int:
-    """Read as many short items of the same list as follow each other, as the ids of gossip do; return where they end.
+    """Read consecutive short items of one list, such as the ids of gossip; return where they end.
 
-    Whatever has another form, or is one too many, is left to whoever reads the rest.
+    Items of another form, and items beyond the maximum, are left to the caller.
     """
     size = len(data)
     while position + 1 < size and data[position] == tag and len(items) < items_max:

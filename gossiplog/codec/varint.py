@@ -10,7 +10,7 @@ from ..errors import DecodeError
 __all__ = ["VARINT_BYTES_MAX", "decode_padded_varint", "decode_varint", "encode_varint"]
 
 VARINT_BYTES_MAX = 9
-"""No varint of the specification is longer: 63 bits."""
+"""The longest varint of the specification: 63 bits."""
 _PADDED_BYTES_MAX = 147
 """The reference multiplies by 2 ** shift in floating point, which gives NaN from the 148th byte on."""
 
@@ -47,7 +47,7 @@ def decode_varint(data: bytes, start: int = 0) -> tuple[int, int]:
 
 
 def decode_padded_varint(data: bytes, start: int = 0) -> tuple[int, int]:
-    """Decode the varint at `start` as the reference's reader takes it, padded to up to 147 bytes; return it and the offset after it.
+    """Decode the varint at `start` like the reference's reader, which accepts padding up to 147 bytes; return it and the offset after it.
 
     Raises:
         DecodeError: `data` ends within it, or it has more bytes.

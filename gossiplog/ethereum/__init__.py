@@ -8,10 +8,10 @@ from .sessions import Wallet, is_session_authorised
 __all__ = ["SCHEME", "Eip712Signer", "Wallet", "is_session_authorised", "register"]
 
 SCHEME = "eip712"
-"""What a log accepts if it takes entries of session keys of EIP-712."""
+"""The schemes of a log that accepts entries signed by session keys of EIP-712."""
 
 
 def register() -> None:
-    """Make this process able to verify entries of session keys of EIP-712; a log that is opened with the scheme does it by itself."""
+    """Let this process verify entries of session keys of EIP-712. Opening a log with the scheme does this as well."""
     for codec, verify in ((ACTION, verify_action), (SESSION, verify_session_message)):
         register_scheme(SignatureScheme(SCHEME, SECP256K1_CODE, verify, SIGNATURE_BYTES, frozenset({codec})))

@@ -1,4 +1,4 @@
-"""Messages that are signed as EIP-712 typed data, by a session key, and such a key.
+"""Messages signed as EIP-712 typed data by a session key, and a signer with such a key.
 
 The codecs are `canvas-action-eip712` and `canvas-session-eip712`.
 
@@ -46,15 +46,15 @@ _PKH = re.compile("did:pkh:eip155:([0-9]+):(0x[a-fA-F0-9]+)")
 
 
 def verify_action(public_key: bytes, signed: bytes) -> bool | None:
-    """Say whether a session key signed an action; None if it is no action that the reference's signer makes.
+    """Say whether a session key signed an action; None if the reference's signer makes no such action.
 
-    Takes what `SignatureScheme.verify_signed` takes.
+    Takes the arguments of `SignatureScheme.verify_signed`.
     """
     return _verify(ACTION, public_key, signed)
 
 
 def verify_session_message(public_key: bytes, signed: bytes) -> bool | None:
-    """Say whether a session key signed the message that opens its session. Whether a wallet allowed it is for `is_session_authorised`."""
+    """Say whether a session key signed the message that opens its session. `is_session_authorised` says whether a wallet allowed it."""
     return _verify(SESSION, public_key, signed)
 
 
@@ -63,19 +63,19 @@ def _verify(codec: str, public_key: bytes, signed: bytes) -> bool | None:
     try:
         return recover(digest_of(codec, message), signature) == address_of(public_key)
     except (Untypable, DecodeError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        # The reference takes some of these, such as a text for a number. It never makes them, so that is nobody's fault here.
+        # The reference accepts some of these, such as a text for a number, but never makes them. Nobody is blamed for one.
         return None
 
 
 def digest_of(codec: str, message: bytes) -> bytes:
-    """Return what is signed for a message.
+    """Return the bytes that are signed for a message.
 
     Args:
         codec: `ACTION` or `SESSION`.
         message: `{clock, parents, payload, topic}` in dag-cbor.
 
     Raises:
-        Untypable, KeyError, TypeError, DecodeError: The payload is none that this codec signs.
+        Untypable, KeyError, TypeError, DecodeError: This codec signs no such payload.
     """
     values: dict[str, Any] = pcf.decode(message)
     payload = values["payload"]
@@ -118,13 +118,13 @@ def _or(value: Any, default: Any) -> Any:
 
 
 class Eip712Signer:
-    """Signs actions, or with `session` the message that opens its session; neither its repr nor any error shows the key.
+    """Signs actions, or with `session` the message that opens its session. Neither its repr nor an error shows the key.
 
     Source: `@canvas-js/chain-ethereum` 0.13.14, `Secp256k1DelegateSigner`.
 
     Attributes:
         did: The did:key of the public key.
-        codec: Of what it signs.
+        codec: The codec that it signs in.
     """
 
     __slots__ = ("_private_key", "codec", "did")
@@ -145,7 +145,7 @@ class Eip712Signer:
         """Return the signature of a message in dag-cbor, 65 bytes.
 
         Raises:
-            LocalProtocolError: Its payload is no action, or no session, as the reference has them.
+            LocalProtocolError: Its payload is not an action or a session as the reference defines them.
         """
         try:
             return sign(self._private_key, digest_of(self.codec, data))

@@ -31,7 +31,7 @@ def checksummed(raw: bytes) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Whether this is an address: its letters of one case, or of the right ones."""
+    """Whether this is an address, with its letters in one case or in the case of the checksum."""
     if _ADDRESS.fullmatch(text) is None:
         return False
     digits = text[2:]
@@ -42,7 +42,7 @@ def uncompressed(public_key: bytes) -> bytes:
     """Return the 64 bytes of a public key in either form.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a public key.
     """
     return coincurve.PublicKey(public_key).format(compressed=False)[1:]
 
@@ -53,7 +53,7 @@ def address_of(public_key: bytes) -> bytes:
 
 
 def recover(digest: bytes, signature: bytes) -> bytes | None:
-    """Return the address that signed a digest, 20 bytes; None if nobody can have. About 60 µs.
+    """Return the address that signed a digest, 20 bytes; None if the signature is not possible. About 60 µs.
 
     v may be 0, 1, 27, 28, or of EIP-155, where odd means 27.
     """

@@ -1,6 +1,6 @@
 """Sessions: a wallet allows a session key to sign in its name for a while, by EIP-712 or by a text for people (SIWE).
 
-A log asks only whether an entry's own signature is valid. Whether its session was allowed is for the application, say in `authorize`.
+A log checks only an entry's own signature. The application checks whether its session was allowed, for example in `authorize`.
 
 Source: `@canvas-js/chain-ethereum` 0.13.14, `Eip712Signer` and `SIWESigner`; EIP-4361; EIP-191.
 """
@@ -37,8 +37,8 @@ def is_session_authorised(topic: str, payload: Mapping[str, Any]) -> bool:
     """Say whether the wallet of a session's did allowed its key: by EIP-712 if that is of secp256k1, else by SIWE. Raises nothing.
 
     Args:
-        topic: The log's.
-        payload: Of an entry, decoded, with the type `session`.
+        topic: The log's topic.
+        payload: The decoded payload of an entry of type `session`.
     """
     try:
         _, address = pkh_address(payload["did"])
@@ -54,7 +54,7 @@ def is_session_authorised(topic: str, payload: Mapping[str, Any]) -> bool:
 
 
 class Wallet:
-    """An Ethereum key in memory, for tests and services; a person's is in the browser.
+    """An Ethereum key in memory, for tests and services; people keep theirs in a browser's wallet.
 
     Attributes:
         address: Its address with its checksum.
@@ -74,12 +74,12 @@ class Wallet:
         """Return the payload that opens a session, to be appended with the session's own key.
 
         Args:
-            topic: The log's.
+            topic: The log's topic.
             key: The session key's did:key, of secp256k1 for EIP-712, of Ed25519 for SIWE.
-            timestamp_ms: From when, Unix time.
-            duration_ms: For how long; None for ever.
-            domain: With SIWE, who asks.
-            nonce: With SIWE, at least 8 letters and digits.
+            timestamp_ms: The start of the session, Unix time.
+            duration_ms: How long it is valid; None for ever.
+            domain: For SIWE, the site that asks.
+            nonce: For SIWE, at least 8 letters and digits.
         """
         context = {"timestamp": timestamp_ms} | ({"duration": duration_ms} if duration_ms else {})
         payload: dict[str, Any] = {"type": "session", "did": self.did, "publicKey": key, "context": context}
@@ -127,7 +127,7 @@ def _siwe_digest(topic: str, payload: Mapping[str, Any]) -> bytes:
     ]
     if context.get("duration") is not None:
         lines.append(f"Expiration Time: {_iso(context['timestamp'] + context['duration'])}")
-    # 0.16.1 of the reference names by what follows a colon which of a base topic's applications it is.
+    # Version 0.16.1 of the reference puts the name of one of a base topic's applications after a colon.
     text = "\n".join([*lines, "Resources:", f"- canvas://{topic.replace(':', '#', 1)}"]).encode()
     return keccak(b"\x19Ethereum Signed Message:\n%d%b" % (len(text), text))
 

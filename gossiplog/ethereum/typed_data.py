@@ -1,4 +1,4 @@
-"""Typed data, as wallets sign it, and arguments as contracts take them: as much of EIP-712 and of the ABI as the reference uses.
+"""Typed data as wallets sign it, and arguments as contracts take them: the parts of EIP-712 and of the ABI that the reference uses.
 
 Source: EIP-712; the contract ABI specification; `@canvas-js/chain-ethereum` 0.13.14, `getAbiString`.
 """
@@ -13,17 +13,17 @@ from .keys import is_address, keccak
 __all__ = ["Fields", "Untypable", "encode_arguments", "hash_typed_data"]
 
 Fields: TypeAlias = Mapping[str, Sequence[tuple[str, str]]]
-"""For each type the names and types of its fields; the first type is the one of the whole."""
+"""For each type the names and types of its fields; the first type is that of the whole value."""
 
 SAFE_INTEGER_MAX = 2**53 - 1
 
 
 class Untypable(ValueError):
-    """A value is not of the type that it should be of."""
+    """A value does not have the required type."""
 
 
 def hash_typed_data(name: str, types: Fields, value: Mapping[str, Any]) -> bytes:
-    """Return what a wallet signs: the hash of a value in the domain of a name.
+    """Return what a wallet signs: the hash of a value in a named domain.
 
     Raises:
         Untypable: The value is not of these types.
@@ -39,7 +39,7 @@ def _hash_struct(kind: str, types: Fields, value: Mapping[str, Any]) -> bytes:
 
 
 def _describe(kind: str, types: Fields) -> bytes:
-    """The type in words, and after it those that it refers to, by name. Here no type refers to one that refers back."""
+    """The type's encoding, followed by the types that it refers to, sorted by name. Types here do not refer to each other in circles."""
     used = [field for _, field in types[kind] if field in types]
     for one in used:
         used += [field for _, field in types[one] if field in types and field not in used]

@@ -16,7 +16,7 @@ __all__ = ["Root", "StreamBuilder", "build", "build_levels", "build_stream"]
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What identifies a tree: two sets of entries are equal if and only if their roots are.
+    """Identifies a tree: two sets of entries are equal if and only if their roots are.
 
     Attributes:
         level: 0 for the empty set, else 1 or more.
@@ -31,19 +31,19 @@ def build(entries: Iterable[tuple[bytes, bytes]]) -> Root:
     """Build the tree over `(key, value)` pairs and return its root.
 
     Args:
-        entries: In any order. Of several values for one key the last counts. Keys and values may have any length below 2^32
+        entries: Keys and values, in any order. If a key has several values, the last counts. Keys and values may have any length below 2^32
             (in a log a key has 20 bytes and the value is an entry's VALUE). O(n log n), and holds all keys in memory.
 
     Source: docs/spec/tree.md; byte-compatible with okra at K = 16, Q = 32.
     """
     hashes = {key: leaf_hash(key, value) for key, value in entries}
-    # The last node of the stream is the root, and nothing else of it is kept.
+    # The last node of the stream is the root; the others are not kept.
     (root,) = deque(build_stream(sorted(hashes.items())), maxlen=1)
     return Root(root.level, root.hash)
 
 
 def build_levels(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) -> list[list[Node]]:
-    """Build every node of every level, by the letter of the specification: the oracle for all other code that shapes trees.
+    """Build every node of every level exactly as the specification says: the oracle for all other code that shapes trees.
 
     Args:
         leaves: `(key, hash)` of each entry, in any order, keys distinct.
@@ -77,10 +77,10 @@ def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
 
     Yields:
         Each node of level 1 and above as soon as its last child is known. Within a level they come in key order, children come
-        before parents, and the last node of all is the root. Of an empty stream it is the only one, the anchor of level 0.
+        before parents, and the last node of all is the root. For an empty stream the only node is the anchor of level 0.
 
     Raises:
-        LocalProtocolError: The keys do not ascend; what was yielded before is right as far as it goes.
+        LocalProtocolError: The keys do not ascend. Nodes yielded before are correct.
     """
     builder = StreamBuilder(fanout)
     yield from builder.add(leaves)
@@ -88,7 +88,7 @@ def build_stream(leaves: Iterable[tuple[bytes, bytes]], fanout: int = FANOUT) ->
 
 
 class StreamBuilder:
-    """What `build_stream` does, for leaves that come in several parts."""
+    """Does what `build_stream` does, for leaves that come in several parts."""
 
     def __init__(self, fanout: int = FANOUT) -> None:
         self._limit = boundary_limit(fanout)

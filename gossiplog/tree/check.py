@@ -1,7 +1,7 @@
-"""The checks on nodes that somebody else sent, made before anything else is done with them.
+"""The checks on nodes from a peer, made before anything else is done with them.
 
-Together they make a lying tree finite and honest in shape: what passes is a tree that some set of leaves has, cut where the
-rules cut it. Whether its leaves stand for entries is checked where the values arrive.
+A tree that passes them is finite and has the shape that some set of leaves gives. Whether its leaves stand for entries is checked when the
+values arrive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LIMIT = boundary_limit(FANOUT)
 
 
 def check_root(root: Node) -> None:
-    """Check the answer to "what is your root?".
+    """Check the answer to `getRoot`.
 
     Raises:
         RemoteProtocolError: The node cannot be the root of any tree: its level is above `LEVEL_MAX`, it has a key, its hash is
@@ -39,7 +39,7 @@ def check_root(root: Node) -> None:
 
 
 def check_children(parent: Node, children: Sequence[Node], upper: bytes | None) -> None:
-    """Check the answer to "what are the children of `parent`?"; `parent` has passed these checks itself.
+    """Check the answer to `getChildren` of `parent`, which has passed these checks itself.
 
     Beyond what the specification lists, three shapes are refused that no set of leaves produces: a boundary among the children
     after the first (the run would have been cut there), a first child that is neither anchor nor boundary (the run would not
@@ -140,7 +140,7 @@ def _at(node: Node) -> str:
 
 
 def _name(key: bytes | None) -> str:
-    """Say a key in an error's message; what a peer sent is cut, so that it cannot fill a log file."""
+    """Format a key for an error message; a peer's key is shortened, so that it cannot fill a log file."""
     if not key:
         return "anchor" if key is None else "''"
     return key.hex() if len(key) <= KEY_BYTES else f"{key[:KEY_BYTES].hex()}… ({len(key)} bytes)"

@@ -20,7 +20,7 @@ class Difference(NamedTuple):
     Attributes:
         key: 20 bytes.
         a: The leaf's hash in tree a, 16 bytes; None if only b has the key.
-        b: The same of tree b. Both are set if the two have different values for the key, which in a log cannot be.
+        b: The same in tree b. Both are set if the trees have different values for the key, which cannot happen in a log.
     """
 
     key: bytes
@@ -43,7 +43,7 @@ def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> 
         b: The same for the other.
 
     Raises:
-        DamagedLog: A node that was there is not there any more, or is not what its parent said.
+        DamagedLog: A node has disappeared, or is not what its parent says.
 
     Cost: O(differences x height) reads, none at all below equal roots; memory O(height x longest run).
     """
@@ -62,19 +62,20 @@ def diff(a: Callable[[Request[Any]], Any], b: Callable[[Request[Any]], Any]) -> 
 
 
 def diff_steps() -> Generator[Question | Difference, Any, None]:
-    """Do the work of `diff` without calling anything, for stores that have to be awaited.
+    """Do the work of `diff` as a generator, for stores that have to be awaited.
 
     Yields:
         Questions, to be answered by `send`, and differences, after which None is sent.
     """
     tree_a = _Frontier("a", (yield Question("a", ReadRoot())))
     tree_b = _Frontier("b", (yield Question("b", ReadRoot())))
-    # Each side's frontier is what is left of its tree, in key order. In each turn the first of it either is disposed of or gives
-    # way to its children, until the two sides' firsts are equal.
+    # Each side's frontier is the rest of its tree, in key order. In each turn its first node is either settled or replaced by its children,
+    # until the first nodes of both sides are equal.
     while tree_a.rest or tree_b.rest:
         order = _compare(tree_a.rest, tree_b.rest)
         if order != 0:
-            # Nothing of the other side lies before the later of the two keys, so what the leading side has up to there is its own.
+            # The other side has nothing before the later of the two keys, so everything that the leading side has up to there is only its
+            # own.
             lead = tree_a if order < 0 else tree_b
             first = lead.rest[-1]
             if first.level > 0:
@@ -116,7 +117,7 @@ class _Frontier:
         return Question(self.side, ReadRuns(first.level, [first.key]))
 
     def expand(self, runs: list[Run]) -> None:
-        """Put its children in the place of the first node."""
+        """Replace the first node by its children."""
         first = self.rest.pop()
         children = runs[0].children if runs and runs[0].parent == first else []
         if not children or children[0].key != first.key:

@@ -21,7 +21,7 @@ _CHUNK = 512
 class MemoryTree:
     """All levels of one tree, the leaves (keys and hashes, no values) included.
 
-    A leaf appended at the tail costs O(1), one elsewhere O(sqrt n) moves of pointers; a lookup O(log n). Keys are not empty.
+    Appending a leaf at the tail costs O(1), inserting one elsewhere O(sqrt n) moves of pointers, a lookup O(log n). Keys must not be empty.
     """
 
     __slots__ = ("_levels", "_root")
@@ -71,7 +71,7 @@ class MemoryTree:
 
         The tree must not change meanwhile; iterate over a snapshot if it may.
         """
-        # No key is empty, so the first one that a key can be is a zero byte.
+        # Keys are not empty, so a zero byte is the lowest possible key.
         return self._levels[0].iterate(start or b"\0", until)
 
     def runs(self, level: int, keys: Sequence[bytes | None], start: bytes | None = None, children_max: int | None = None) -> list[Run]:
@@ -95,7 +95,7 @@ class MemoryTree:
         return runs
 
     def apply(self, change: TreeChange, put: Iterable[Node] = (), remove: Iterable[bytes] = ()) -> None:
-        """Write a change of levels 1 and above together with the change of the leaves that it was planned for.
+        """Apply a change of levels 1 and above together with the change of the leaves that it was planned for.
 
         Args:
             change: What `update` returned.
@@ -120,7 +120,7 @@ class MemoryTree:
         self._root = change.root
 
     def snapshot(self) -> MemoryTree:
-        """Return a tree with today's nodes that later changes of this one do not touch, nor the other way round.
+        """Return an independent copy: later changes of either tree do not affect the other.
 
         O(height) now; afterwards each side copies what it changes, a chunk of nodes at a time.
         """
@@ -131,7 +131,7 @@ class MemoryTree:
 
 
 class _Chunk:
-    """Some neighbours of a level; `owner` is the level that may change it in place."""
+    """Some neighbouring nodes of a level; `owner` is the level that may change them in place."""
 
     __slots__ = ("keys", "nodes", "owner")
 

@@ -36,9 +36,10 @@ FANOUT = 32
 LEVEL_MAX = 32
 """No honest tree is higher: that would take about 32^32 entries."""
 CHILDREN_MAX = 100_000
-"""No peer's node with more children is looked at. Without grinding, 1,000 are reached once in about 10^14 nodes."""
+"""A peer's node with more children is refused. Without grinding, one in about 10^14 nodes has 1,000."""
 SIBLINGS_WARN = 2_000
-"""A run longer than this was ground by somebody, and makes each commit that touches it dearer: worth a warning."""
+"""Somebody has ground hashes to make a run longer than this. It makes each commit that touches it more expensive, so it is worth a
+warning."""
 
 
 class Node(NamedTuple):
@@ -60,8 +61,8 @@ class Run(NamedTuple):
 
     Attributes:
         parent: The node.
-        children: The nodes of the level below from the parent's key up to, not including, `until`, in key order. Whoever reads runs
-            does not change them: they may be what a store remembers.
+        children: The nodes of the level below from the parent's key up to, not including, `until`, in key order. Do not change them: they
+            may be a store's cache.
         until: The key of the parent's next sibling; None when it is the last of its level.
     """
 
@@ -79,8 +80,8 @@ class TreeChange:
         put: Nodes to insert or overwrite.
         remove: `(level, key)` of the nodes that are gone; `key` None for an anchor.
         siblings_max: Children of the widest node that was looked at; above `SIBLINGS_WARN` somebody is grinding hashes.
-        wide: The runs above that width among those that changed, as they will be: whoever remembers them need not read them again.
-        last: The same of the last run of each level where that was looked at, by the level of the parent.
+        wide: The changed runs wider than that, in their new state, so that a cache need not read them again.
+        last: Likewise the last run of each level that was read, by the level of the parent.
     """
 
     root: Node
@@ -107,12 +108,12 @@ class ReadNodes(Request[list[Node | None]]):
 class ReadRuns(Request[list[Run]]):
     """For each key the run it falls into: the last node of `level` (≥ 1) at or before the key, and its children.
 
-    Runs come in key order and each once, however many of the keys fall into it. The key None falls into the anchor's run. A
+    Runs come in key order, each once even if several keys fall into it. The key None falls into the anchor's run. A
     level that does not exist yet answers with no runs. Leaves (children at level 0) include the anchor of level 0. Plans ask
     with ascending keys, None first.
 
-    Whoever grinds hashes makes runs that are too long to be read at once: `start` leaves out the children before a key, and
-    `children_max` all but the first so many of each run.
+    Somebody who grinds hashes can make runs too long to be read at once. So `start` leaves out the children before a key, and
+    `children_max` limits the children of each run.
     """
 
     level: int

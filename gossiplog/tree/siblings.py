@@ -1,4 +1,4 @@
-"""The children of a node that somebody ground: tens of thousands, of which a commit changes one."""
+"""The children of a node with tens of thousands of them, made by grinding hashes; a commit changes one of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ __all__ = ["Siblings"]
 
 
 class Siblings(MutableSequence[Node]):
-    """Nodes with their hashes side by side, so that hashing the run does not gather them from as many objects again.
+    """Nodes whose hashes also lie side by side, so that hashing the run need not collect them from the objects.
 
-    To gather 92,000 hashes takes 15 ms; to copy and hash 1.4 MB that lie in one piece, 0.4. The format wants the hash over all of them.
+    Collecting 92,000 hashes takes 15 ms; copying and hashing 1.4 MB in one piece takes 0.4 ms. The format requires the hash over all of
+    them.
     """
 
     __slots__ = ("_hashes", "_nodes")
@@ -28,7 +29,7 @@ class Siblings(MutableSequence[Node]):
         return self._hashes
 
     def copy(self) -> Siblings:
-        """Return a copy, which may be changed: what a store remembers must not be."""
+        """Return a copy that may be changed; a store's cache must not be."""
         return self[:]
 
     def __eq__(self, other: object) -> bool:

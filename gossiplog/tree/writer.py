@@ -1,4 +1,4 @@
-"""The batched update of a stored tree: one pass a level, whatever the size of the batch."""
+"""The batched update of a stored tree: one pass per level, whatever the size of the batch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .siblings import Siblings
 __all__ = ["update"]
 
 _Changes: TypeAlias = dict[bytes | None, Node | None]
-"""What changes on one level: the node as it will be, None for one that will be gone."""
+"""What changes on one level: by key the new node, or None if it is removed."""
 _Group: TypeAlias = tuple[bytes | None, MutableSequence[Node]]
-"""The key of a node to be, and its children to be."""
+"""The key and the children of a new node."""
 
 _SCATTERED = 4
-"""Up to this many changes of a run, or one in a hundred nodes, are made one by one, which is cheaper than to sort it."""
+"""Up to this many changes of a run, or one in a hundred nodes, are made one by one, which is cheaper than sorting."""
 
 
 class _Span(NamedTuple):
-    """The place of one stored run, `[key, until)`, as it will be after the update.
+    """The range of one stored run, `[key, until)`, with its content after the update.
 
     Attributes:
         key: Of the stored parent; None for the anchor.
-        nodes: The nodes that will be there, in key order; none if all are gone.
+        nodes: The nodes after the update, in key order; none if all are removed.
         starts: The indices of those among them that begin a run: the anchor and the boundaries.
         until: The key of the parent's next sibling; None at the end of the level.
     """
@@ -59,7 +59,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
 
     Raises:
         LocalProtocolError: `put` is not ascending, or a key is both put and removed.
-        DamagedLog: The stored tree is not one.
+        DamagedLog: The stored tree is not valid.
 
     Source: docs/spec/tree.md, "Updating".
     """
@@ -86,7 +86,7 @@ def update(put: Sequence[Node], remove: Sequence[bytes] = (), fanout: int = FANO
             return draft.finish(groups[0][1][0])
         changes = draft.change(level + 1, runs, groups)
 
-    # The old root's level was that one node, so from here up everything is known and nothing has to be read.
+    # The old root was the only node of its level, so from here up everything is known and nothing has to be read.
     level = root.level
     anchor = changes.get(None) or root
     if len(changes) == (None in changes):
@@ -154,12 +154,12 @@ class _Draft:
         return Node(level, key, blake3(hashes).digest(HASH_BYTES))
 
     def _note_wide(self, nodes: Sequence[Node], groups: Sequence[_Group], ends: dict[bytes, bytes | None]) -> None:
-        """Note which nodes are over wide `groups`, given where the runs that those were cut from ended, by where they began."""
+        """Record the nodes over wide `groups`. Given are the ends of the runs that these were cut from, by their beginnings."""
         begins, kept = sorted(ends), {key or b"" for key, _ in groups}
         for node, (_, children), (after, _) in zip(nodes, groups, [*groups[1:], (None, [])], strict=True):
             if len(children) > SIBLINGS_WARN:
                 until = ends[begins[bisect_right(begins, children[-1].key or b"") - 1]]
-                # What ended at a node that is gone goes on to where that one ended.
+                # A run that ended at a removed node now ends where that node's run ended.
                 while until in ends and until not in kept:
                     until = ends[until]
                 if after is not None and (until is None or after < until):
@@ -181,7 +181,7 @@ def _leaf_changes(put: Sequence[Node], remove: Sequence[bytes]) -> _Changes:
 
 
 def _check_runs(level: int, runs: Sequence[Run], limit: bytes) -> None:
-    """Refuse what no store answers whose tree is whole; the update would otherwise carry the damage into the levels above."""
+    """Refuse an answer that no store with a whole tree gives; otherwise the update would carry the damage into the levels above."""
     if not runs:
         raise DamagedLog(f"the tree has no nodes at level {level}")
     for parent, children, _ in runs:
@@ -265,8 +265,8 @@ def _node_key(node: Node) -> bytes:
 def _find_orphans(spans: Sequence[_Span]) -> list[bytes]:
     """Find where the run to the left is needed and was not read.
 
-    It is where nodes come first that begin no run, and where nothing is left up to the level's end: if the run to the left is
-    the anchor alone, the level has become the top.
+    It is needed where the first nodes begin no run, and where nothing is left up to the level's end: if the run to the left is only the
+    anchor, this level is now the top.
 
     Returns:
         The key that the unread run ends at, for each such place, ascending. The runs left of these keys have no changes of their
@@ -291,7 +291,7 @@ def _find_orphans(spans: Sequence[_Span]) -> list[bytes]:
 
 
 def _cut(spans: Sequence[_Span]) -> list[_Group]:
-    """Cut the nodes of a level into runs; the run that is open where a span ends goes on into the next one."""
+    """Cut the nodes of a level into runs; a run that is open at the end of a span continues in the next one."""
     groups: list[_Group] = []
     is_copy = False
     for _, nodes, starts, _ in spans:
