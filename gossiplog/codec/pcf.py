@@ -321,8 +321,7 @@ def check_readable(data: bytes, start: int = 0, depth_max: int = DEPTH_MAX) -> i
 
 
 def _check(data: bytes, start: int, depth_max: int, *, is_strict: bool = True) -> int:
-    """Do `check`'s work except for slices beyond the end (the offset shows them) and reserved maps. Unless strict, accept what is not
-    portable."""
+    """Check all but slices beyond the end (the offset shows them) and reserved maps. Unless strict, accept what is not portable."""
     position = start
     enclosing: list[tuple[int, bytes | None]] = []
     # What is left to read of the innermost array or map; in a map, `key` is the last key read, with its header.

@@ -1,4 +1,4 @@
-"""What happens in a log's network as facts: one schema for live processes and the simulator, kept in a ring, and what follows from them."""
+"""Facts: what happens in a log's network, in one schema for live processes and the simulator, kept in a ring; and conclusions from them."""
 
 from .fact import Fact, Ring
 from .machine_facts import Witness

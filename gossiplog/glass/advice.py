@@ -1,4 +1,4 @@
-"""What to do about an address that cannot be reached, as far as the reason tells."""
+"""Advice about an address that cannot be reached, as far as the reason allows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ADVICE = (
     (("our own peer id",), "take it off --bootstrap if it is this server; else every server needs a key of its own: remove the copy there"),
     (("no answer", "not answer", "timed out", "unreachable"), "is the machine on, is that its address, and does a firewall stand between?"),
 )
-"""By words of the reason, which may come from an operating system, from TLS, or from the other side."""
+"""Advice by words in the reason, which may come from an operating system, from TLS, or from the other side."""
 
 
 def advice_on(reason: str) -> str:
-    """Say what helps."""
+    """Return what to do."""
     said = reason.lower()
     return next(
         (advice for words, advice in _ADVICE if any(word in said for word in words)), "is the server running, and is that its address?"
@@ -29,5 +29,5 @@ def advice_on(reason: str) -> str:
 
 
 def bare_reason(address: str, reason: str) -> str:
-    """Leave out of a reason what is said beside it anyway: that the address cannot be reached."""
+    """Remove from a reason that the address cannot be reached, which the finding says anyway."""
     return reason.removeprefix(f"cannot connect to {address}: ").removeprefix(f"{address}: ")

@@ -1,7 +1,7 @@
-"""What is wrong with a log or a server, and what to do about it: judgements over figures (`Vitals`) that somebody else took.
+"""What is wrong with a log or a server, and what to do about it: judgements over figures (`Vitals`) that the caller has measured.
 
-Each check is a function from the figures to findings; one that says "ok" is a finding too, so that a reader sees what was looked at. What
-could not be looked at is None among the figures, and nothing is said of it.
+Each check is a function from the figures to findings. "ok" is a finding too, so that a reader sees what was checked. A figure that could
+not be measured is None, and gives no finding.
 
 Source: docs/glass.md, "Doctor".
 """
@@ -31,16 +31,16 @@ __all__ = [
 ]
 
 HEADS_WARN = 1_000
-"""An update names as many heads as this, and an append has 256 parents at most."""
+"""The most heads that an update names; an append has at most 256 parents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Our clock beside another's.
+    """Our clock compared with another's.
 
     Attributes:
-        ahead_s: How far ours is ahead of it.
-        uncertain_s: By how much that may be wrong: half of the round trip, and the other's whole seconds.
+        ahead_s: How far ours is ahead.
+        uncertain_s: The error of that: half of the round trip, and the other's rounding to seconds.
     """
 
     ahead_s: float
@@ -49,7 +49,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """Where a log lies: bytes that are free for us, and all bytes."""
+    """The disk that a log is on: bytes free for us, and all bytes."""
 
     free_bytes: int
     total_bytes: int
@@ -57,7 +57,7 @@ class DiskSpace:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A server's certificate: the name on it, and for how many seconds it is still good."""
+    """A server's certificate: the name on it, and for how many more seconds it is valid."""
 
     name: str
     left_s: float
@@ -69,12 +69,12 @@ class LogFigures:
 
     Attributes:
         entries: The number of entries.
-        heads: How many, up to `HEADS_WARN` + 1.
+        heads: The number of heads, counted up to `HEADS_WARN` + 1.
         quarantined: The number of entries in quarantine.
-        quarantined_lately: How many of them in the last hour.
+        quarantined_lately: How many of them came in the last hour.
         set_aside: How many entries each application set aside, up to 10,000 in all.
-        looked_at: Entries whose place in the tree was looked at; 0 for none.
-        faults: What was wrong with them.
+        looked_at: The number of entries whose place in the tree was checked.
+        faults: What is wrong with them.
     """
 
     entries: int
@@ -96,11 +96,11 @@ class PeerFigures:
         protocol: The pubsub protocol spoken with it; None for none.
         topics: What it subscribes to.
         score: Its score; None where none is kept.
-        is_heeded: What it sends is read.
-        queued_bytes: What waits to be pushed to it.
-        dropped: Messages for it that found no room.
-        refused: Messages of its that were refused.
-        is_pushing: Entries and heads can be pushed to it.
+        is_heeded: Whether what it sends is read.
+        queued_bytes: Bytes that wait to be pushed to it.
+        dropped: Messages to it that were dropped for lack of room.
+        refused: Messages from it that were refused.
+        is_pushing: Whether entries and heads can be pushed to it.
     """
 
     peer: str
@@ -117,22 +117,22 @@ class PeerFigures:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFigures:
-    """One log's server.
+    """The network of one log at a server.
 
     Attributes:
-        topic: The log's.
-        peers: Who is connected.
-        hubs: URLs of the hubs that it is kept connected to.
-        is_in_mesh: It is to find peers among servers.
+        topic: The log's topic.
+        peers: The connected peers.
+        hubs: URLs of the hubs that it stays connected to.
+        is_in_mesh: Whether it looks for peers among servers.
         degree: Peers that get every entry by pubsub.
-        is_spread: What is published now reaches as many peers at once as the router wants, or all that are subscribed.
-        queue_bytes_max: How much may wait for one peer.
+        is_spread: Whether a message published now reaches as many peers at once as the router wants, or all that are subscribed.
+        queue_bytes_max: The most bytes that may wait for one peer.
         dials: Addresses that cannot be reached, with the reason.
-        banned: Who is banned, with the reason.
-        quiet_s: For how long nothing new was stored.
+        banned: Banned peers, with the reason.
+        quiet_s: Seconds since something new was stored.
         store_trouble: Why the log does not answer or store; None while it does.
-        is_disk_full: The last commit failed for want of space.
-        misplaced: What became of the file that the log was opened at, if it is no more there.
+        is_disk_full: Whether the last commit failed for lack of space.
+        misplaced: What happened to the log's file, if it is no longer where it was opened.
         waiting: Entries that wait to be verified.
     """
 
@@ -154,17 +154,17 @@ class NetworkFigures:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """The figures of one moment; None for what was not looked at.
+    """The figures at one moment; None for what was not measured.
 
     Attributes:
-        version: Of the program that is examined.
-        our_version: Of the program that asks.
-        clock: Our clock beside its.
-        disk: Where the log lies.
-        files: File descriptors: open, and the most there may be.
-        certificate: The server's.
-        log: What is in it.
-        network: Who is connected.
+        version: The version of the program that is examined.
+        our_version: The version of the program that asks.
+        clock: Our clock compared with its clock.
+        disk: The disk that the log is on.
+        files: File descriptors: open ones, and the limit.
+        certificate: The server's certificate.
+        log: The log's contents.
+        network: The connections.
     """
 
     version: str | None = None
@@ -182,28 +182,28 @@ SEVERITIES: tuple[Severity, ...] = ("ok", "note", "warning", "error")
 """From the least to the worst."""
 
 CLOCK_WARN_S, CLOCK_ERROR_S = 5.0, 120.0
-"""Nothing in a log depends on clocks; certificates, tokens and whoever compares two servers' journals do."""
+"""Nothing in a log depends on clocks, but certificates and tokens do, and comparing two servers' journals."""
 DISK_WARN_SHARE, DISK_ERROR_SHARE = 0.10, 0.02
 DISK_WARN_BYTES, DISK_ERROR_BYTES = 2**30, 2**26
-"""Both must be short: a tenth of a large disk is plenty, and a small disk may be meant to be small."""
+"""A warning needs both to be short: a tenth of a large disk is plenty, and a small disk may be small on purpose."""
 FILES_WARN_SHARE, FILES_ERROR_SHARE = 0.8, 0.95
 CERTIFICATE_WARN_S, CERTIFICATE_ERROR_S = 21 * 86_400.0, 3 * 86_400.0
-"""What renews itself does so 30 days before the end: less than three weeks means that it did not."""
+"""Certificates that renew themselves do so 30 days before the end: less than three weeks means that this one did not."""
 QUEUE_FULL_SHARE = 0.5
 QUIET_S = 3_600.0
-"""With peers connected, nothing new for so long may be as it should be: a note."""
+"""With peers connected, a silence of this length gives a note: it may be normal."""
 _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What one check came to.
+    """The result of one check.
 
     Attributes:
-        check: Its name, one of few.
+        check: The check's name, one of a few.
         severity: How bad it is.
-        text: What is so, one plain sentence.
-        advice: What to do; empty where nothing is to be done.
+        text: The finding in one plain sentence.
+        advice: What to do; empty if nothing.
         details: The figures behind it.
     """
 
@@ -219,7 +219,7 @@ class Diagnosis:
 
 
 def examine(vitals: Vitals) -> list[Diagnosis]:
-    """Make all checks that the figures allow; findings in the order of the checks."""
+    """Run all checks that the figures allow; findings come in the order of the checks."""
     found = [finding for check in _CHECKS for finding in check(vitals)]
     network, log = vitals.network, vitals.log
     if log is not None:
@@ -235,7 +235,7 @@ def worst(findings: Sequence[Diagnosis]) -> Severity:
 
 
 def findings_from(record: object) -> list[Diagnosis]:
-    """Read the findings out of what a server answered; whatever is none is left out."""
+    """Read the findings in a server's answer; anything else in it is left out."""
     listed = record.get("findings") if isinstance(record, dict) else None
     found = []
     for one in listed if isinstance(listed, list) else []:

@@ -23,12 +23,12 @@ KINDS = frozenset(
     | {"graft", "prune", "duplicate", "ihave", "verdict", "waiting", "aside", "sync-begin", "sync"}
     | {"dial-failed", "ban", "refused", "ignored", "slow", "root", "full"}
 )
-"""All kinds; those of the first line are the simulator's as well."""
+"""All kinds; the simulator has those of the first line as well."""
 WAYS = ("append", "gossip", "push", "sync", "reconcile", "http", "import")
-"""How an entry came here."""
+"""The ways by which an entry can come."""
 
 TEXT_CHARS_MAX = 4_096
-"""Of each column."""
+"""The type of each column."""
 
 TRACE_SCHEMA: tuple[tuple[str, str], ...] = (
     ("scenario", "string"),
@@ -59,22 +59,22 @@ class Fact:
     """One fact. Not frozen for speed; treat it as if it were. The attributes are the columns, in their order.
 
     Attributes:
-        scenario: Of the simulator; live: the topic.
-        router: Its name in the registry.
-        seq: 0, 1, 2, … in the order of happening at that process, for that log.
+        scenario: The simulator's scenario; live: the topic.
+        router: The router's name in the registry.
+        seq: 0, 1, 2, … in the order of events in that process, for that log.
         time_s: Virtual seconds; live: Unix time.
         kind: One of `KINDS`.
-        node: Whom it happened to.
+        node: The node that it happened to.
         peer: The other side.
-        type: Which part, protocol or outcome.
+        type: The part, protocol or outcome.
         message: The entry: its number in the simulator, its id live; for a `root` the root's hash in hex.
-        count: How many: entries, ids, or peers where something went to many at once.
-        bytes: How long it was.
-        hops: Links crossed; the simulator's alone.
+        count: A number of entries or ids, or of peers if something went to many at once.
+        bytes: The length in bytes.
+        hops: Links crossed; in the simulator only.
         way: One of `WAYS`.
-        rule: Of a verdict.
+        rule: The rule of a verdict.
         reason: Why it happened, in words.
-        seed: Of the simulator.
+        seed: The simulator's seed.
     """
 
     scenario: str
@@ -113,22 +113,22 @@ class Fact:
         return record
 
     def weight(self) -> int:
-        """Return about how many bytes it takes, in memory or as JSON, whichever is more."""
+        """Return about how many bytes it takes in memory or as JSON, whichever is more."""
         texts = (self.scenario, self.kind, self.node, self.peer, self.type, self.message, self.way, self.rule, self.reason, self.router)
         return _PLAIN_BYTES + sum(
             len(text) if text.isascii() and text.isprintable() else _ESCAPED_BYTES * len(text) for text in texts if isinstance(text, str)
         )
 
     def to_json(self) -> str:
-        """Return one line without its end."""
+        """Return it as one line of JSON, without the newline."""
         return json.dumps(self.record(), separators=(",", ":"))
 
     @staticmethod
     def from_record(record: object) -> Fact:
-        """Read what `record` returned. Columns that are unknown are left out: a later version may have more.
+        """Read the result of `record`. Unknown columns are left out, because a later version may have more.
 
         Raises:
-            DecodeError: It is no fact.
+            DecodeError: It is not a fact.
         """
         if not isinstance(record, dict):
             raise DecodeError("a fact is an object")
@@ -151,7 +151,7 @@ class Fact:
 
 
 _PLAIN_BYTES, _ESCAPED_BYTES = 400, 12
-"""Of the names and numbers of a fact, and at most of a character."""
+"""Bytes of the names and numbers of a fact, and the most that one character takes."""
 _REQUIRED = ("scenario", "router", "seq", "time_s", "kind", "node")
 _COLUMNS = frozenset(name for name, _ in TRACE_SCHEMA)
 _OPTIONAL = tuple(name for name, _ in TRACE_SCHEMA if name not in (*_REQUIRED, "seed"))
@@ -169,16 +169,16 @@ def _is_fit(name: str, value: object) -> bool:
 
 FACTS_MAX = 50_000
 BYTES_MAX = 32 * 2**20
-"""50,000 facts of our own, of 600 bytes each, take most of it."""
+"""The bytes of a ring; 50,000 facts of our own, of 600 bytes each, take most of them."""
 
 
 class Since(NamedTuple):
-    """Facts from a place on.
+    """Facts from a given number on.
 
     Attributes:
         lines: Each as JSON, in their order.
         next: The number of the fact after them.
-        lost: How many were wanted that the ring does not have any more.
+        lost: How many of the wanted facts the ring no longer has.
     """
 
     lines: list[bytes]
@@ -187,15 +187,15 @@ class Since(NamedTuple):
 
 
 class Ring:
-    """Keeps the latest facts, whose numbers run on from 0. Each is encoded once, when the first reader wants it.
+    """Keeps the latest facts, numbered from 0. Each is encoded once, for its first reader.
 
     Args:
         size: How many are kept.
-        bytes_max: How much they may weigh together: what somebody else tells may be of any length. One is kept whatever it weighs.
+        bytes_max: The most bytes that they take together, because facts of other servers may have any length. One fact is always kept.
 
     Attributes:
         first: The number of the oldest fact that is kept.
-        next: The number of the next one that comes.
+        next: The number that the next fact will get.
     """
 
     def __init__(self, size: int = FACTS_MAX, bytes_max: int = BYTES_MAX) -> None:
@@ -211,7 +211,7 @@ class Ring:
         return len(self._facts)
 
     def add(self, fact: Fact) -> None:
-        """Take a fact, whose number is `next`; the oldest go where there is no room."""
+        """Add a fact, which gets the number `next`; the oldest are dropped if there is no room."""
         self._facts[self.next] = fact
         self._weight += fact.weight()
         self.next += 1
@@ -221,13 +221,13 @@ class Ring:
             self.first += 1
 
     def facts(self, first: int = 0, most: int | None = None) -> list[Fact]:
-        """Return what is kept, from a number on, the oldest first, at most so many. O(what is returned)."""
+        """Return at most so many of the facts from a number on, the oldest first. O(facts returned)."""
         start = max(first, self.first)
         end = self.next if most is None else min(self.next, start + most)
         return [self._facts[number] for number in range(start, end)]
 
     def since(self, first: int, bytes_max: int = 65_536) -> Since:
-        """Return what is kept from a number on, as JSON: at most so many bytes, but one fact at least where there is one."""
+        """Return the facts from a number on as JSON: at most so many bytes, but at least one fact if there is one."""
         start = max(first, self.first)
         lines: list[bytes] = []
         size, number = 0, start

@@ -1,6 +1,6 @@
-"""What a broadcast machine is told and what it asks for, as facts: the same for the service and for the simulator's replicas.
+"""Facts from the events and actions of a broadcast machine, the same for the service and for the simulator's replicas.
 
-The machine is not changed for this, and knows nothing of it. What only a driver knows (syncs, dials, syncs' entries) its observer adds.
+The machine knows nothing of this. Its driver adds what only a driver knows: syncs, their entries, and dials.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from ..sync.wire import UnknownMessage, decode_event
 __all__ = ["EACH_MAX", "Tell", "Witness", "short", "verdict_fact"]
 
 EACH_MAX = 16
-"""What goes to more peers at once, or names more ids, is one fact with their number: a hub has hundreds of clients."""
+"""A send to more peers at once, or with more ids, becomes one fact with their number, because a hub has hundreds of clients."""
 _KNOWN_MAX = 20_000
 _REASON_CHARS_MAX = 300
 
 
 class Tell(Protocol):
-    """Takes a fact, which gets its number, time and node there."""
+    """Accepts facts, and gives each its number, time and node."""
 
     def __call__(
         self,
@@ -62,12 +62,12 @@ class Tell(Protocol):
         rule: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Take one. `size` is the column `bytes`; the others are named as the columns are."""
+        """Accept a fact. `size` is the column `bytes`; the others have the columns' names."""
         ...
 
 
 class _Came(NamedTuple):
-    """How an entry under way came here."""
+    """How an entry that is being inserted came here."""
 
     peer: PeerId
     way: str
@@ -82,15 +82,15 @@ class Witness:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        # By the token of the insert; the machine bounds how many there are. By key: what waits for its parents.
+        # By the token of the insert, of which the machine bounds the number; by key for entries that wait for parents.
         self._under_way: dict[int, tuple[bytes, _Came]] = {}
         self._waiting: OrderedDict[bytes, _Came] = OrderedDict()
-        # Entry ids by the ids of pubsub, which are hashes of messages.
+        # Entry ids by pubsub's message ids, which are hashes of messages.
         self._ids: OrderedDict[MessageId, str | None] = OrderedDict()
         self._posted: OrderedDict[bytes, bool] = OrderedDict()
 
     def on_event(self, event: Event, actions: Sequence[Action]) -> None:
-        """Tell what happened, and what the machine wants done therefore."""
+        """Report an event and the actions that the machine asks for in response."""
         way = None
         match event:
             case RpcReceived():
@@ -172,7 +172,7 @@ class Witness:
         except (DecodeError, UnknownMessage):
             return
         if isinstance(event, Insert):
-            # The machine did not even try: its peer has too many under way, or it was rejected before.
+            # The machine did not try it: its peer has too many entries under way, or it was rejected before.
             self._tell("verdict", peer, type="ignore", message=encode_id(event.key), way="push", reason="not looked at")
         elif isinstance(event, Update):
             self._on_heard(peer, [encode_id(key) for key in event.heads[:EACH_MAX]], len(event.heads), "push")
@@ -204,7 +204,7 @@ class Witness:
                     pass
 
     def _on_announced(self, peer: PeerId, ids: Iterable[MessageId]) -> None:
-        """Tell of messages that a peer has and we do not; their entries are not known yet, so each is named by its own id in hex."""
+        """Report messages that a peer has and we lack. Their entries are not known yet, so each is named by its message id in hex."""
         new = [id for id in ids if id not in self._ids]
         for id in new[:EACH_MAX]:
             self._tell("ihave", peer, type=id.hex(), count=1, way="gossip")
@@ -218,7 +218,7 @@ class Witness:
             self._tell("ihave", peer, type="heads", count=count - len(ids), way=way)
 
     def _entry_of(self, message: Message) -> tuple[str | None, bytes | None]:
-        """Return the id and the key of a message's entry; the key only the first time."""
+        """Return the id of a message's entry, and the first time its key too."""
         if message.id in self._ids:
             return self._ids[message.id], None
         key: bytes | None = None
@@ -287,7 +287,7 @@ _OVERLAY: dict[type, str] = {TreeGraft: "tree-graft", TreePrune: "tree-prune", T
 
 
 def verdict_fact(tell: Tell, verdict: Verdict, key: bytes, peer: str | None, way: str) -> None:
-    """Tell what became of an entry that came under a key: it is here now, was here already, waits for its parents, or is not taken."""
+    """Report the outcome for an entry: it is here now, was here already, waits for its parents, or is refused."""
     id = encode_id(key)
     if verdict.accepted:
         tell("deliver" if verdict.is_new else "duplicate", peer, message=id, way=way)
@@ -299,7 +299,7 @@ def verdict_fact(tell: Tell, verdict: Verdict, key: bytes, peer: str | None, way
 
 
 def short(reason: str | None) -> str | None:
-    """Cut a reason to what a fact may hold; None for none."""
+    """Shorten a reason to the length that a fact may have; None without one."""
     return reason[:_REASON_CHARS_MAX] if reason else None
 
 

@@ -1,4 +1,4 @@
-"""Who is connected with whom, and how, as the facts of several nodes tell: what stands now, however long ago it came about."""
+"""Which nodes are connected, and how, according to the facts of several nodes: the present state, no matter how old."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from .fact import Fact, Node
 __all__ = ["PAIRS_MAX", "Peerings"]
 
 PAIRS_MAX = 50_000
-"""Whoever is watched may tell of anybody."""
+"""The most pairs of nodes. There is a limit because a watched server may send facts about any node."""
 _NAME_CHARS_MAX = 256
 
 
 class Peerings:
-    """Takes facts in their order. Each costs O(1), amortised: what a start or a stop ends came about by as many facts before."""
+    """Takes facts in order. Each costs O(1) amortised: the pairs that a start or a stop ends came from as many earlier facts."""
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[str, str], str] = {}
-        # With whom each node is in a pair.
+        # For each node, the nodes it is in a pair with.
         self._others: dict[str, set[str]] = {}
 
     def take(self, fact: Fact) -> None:
@@ -47,11 +47,11 @@ class Peerings:
                 self._others.pop(node, None)
 
     def between(self, a: Node, b: Node) -> str | None:
-        """How two nodes stand: `full`, `metadata`, or `none` for connected and neither; None: they are not connected."""
+        """Return the peering of two nodes: `full`, `metadata`, or `none` if they are connected by neither. None: they are not connected."""
         return self._pairs.get(_pair(a, b))
 
     def records(self) -> list[dict[str, object]]:
-        """All that are connected, for JSON: `nodes`, two of them, and `peering`."""
+        """Return all connected pairs, for JSON: `nodes`, two of them, and `peering`."""
         return [{"nodes": list(pair), "peering": how} for pair, how in sorted(self._pairs.items())]
 
 

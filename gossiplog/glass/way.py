@@ -1,4 +1,4 @@
-"""An entry's way: who had it when, from whom and by which way, over the facts of all nodes that share them."""
+"""An entry's path: which node had it when, from whom and how, according to the facts of all nodes that share them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Had:
     """One node and the entry.
 
     Attributes:
-        node: Whose facts these are.
-        at_s: When the entry was stored there; None if it is not, as far as the facts go.
-        way: By which way it came; `append` where it began.
-        peer: Who brought it, by its node where that is known.
-        heard_s: When the node first heard of it, if that was before.
+        node: The node with these facts.
+        at_s: When the entry was stored there; None if the facts do not say that it was.
+        way: How it came; `append` at the node where it began.
+        peer: The peer that brought it, as a node if that is known.
+        heard_s: When the node first heard of it, if that was earlier.
         waited_s: Since when it waited for its parents there, if it did.
-        duplicates: Further copies that came.
-        sent: To whom it was sent, by which part, in their order; where it went to many at once, their number.
-        verdict: Why it was not taken, if the latest word is that it was not.
+        duplicates: The number of further copies.
+        sent: To whom it was sent and by which part, in order; their number if it went to many at once.
+        verdict: Why it was refused, if that is the latest fact.
     """
 
     node: Node
@@ -38,7 +38,7 @@ class Had:
     verdict: str | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return what there is to say, for JSON."""
+        """Return the attributes that have a value, for JSON."""
         columns = {
             "node": self.node,
             "time_s": self.at_s,
@@ -54,12 +54,12 @@ class Had:
 
 
 def entry_way(entry: Node, facts: Iterable[Fact], names: Mapping[str, str] | None = None) -> list[Had]:
-    """Gather what the facts say of one entry: a node each, those that have it first, in the order in which they got it.
+    """Collect what the facts say about one entry, by node: first the nodes that have it, in the order in which they got it.
 
     Args:
         entry: Its id, or its number in the simulator.
-        facts: Of any nodes, each node's in order.
-        names: Nodes by what others call them, such as the URL of a hub; a peer that is not there keeps its name.
+        facts: Facts of any nodes, in order for each node.
+        names: Nodes by the names that others use, such as the URL of a hub; a peer not listed keeps its name.
     """
     had: dict[Node, Had] = {}
     for fact in facts:

@@ -1,7 +1,7 @@
-"""Why an entry is not where it should be, and how it came where it is: a judgement over what one server knows (a `Scene`), or two.
+"""Why an entry is not where it should be, and how it came where it is: a judgement over what one or two servers know (a `Scene` each).
 
-What the log itself says of the entry comes first, then what happened to it here (its facts), then what is known of the peers that
-could have brought it. The last is no proof: of an entry that nobody told us of, all that can be said is what keeps others from telling.
+What the log itself says about the entry comes first, then what happened to it here (its facts), then what is known about the peers that
+could have brought it. The last is no proof: if nobody told us of an entry, one can only say what keeps others from telling.
 
 Source: docs/glass.md, "Why".
 """
@@ -23,7 +23,7 @@ __all__ = ["CAUSES", "Answer", "Holding", "PeerLink", "Scene", "SetAside", "expl
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """An application could make nothing of an entry of the log; `since` is Unix time.
+    """An application raised on an entry of the log; `since` is Unix time.
 
     Source: docs/glass.md, "Why".
     """
@@ -35,15 +35,15 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a log says of one entry.
+    """What a log says about one entry.
 
     Attributes:
-        is_stored: It is in the log.
-        set_aside: Which applications set it aside.
+        is_stored: Whether it is in the log.
+        set_aside: The applications that set it aside.
         quarantined: Rule and reason, if a repair keeps it out of the log.
-        void: Why the log's access rule refused it, or what it descends from; None if it did not.
+        void: Why the log's access rule refused it or an ancestor of it; None if it did not.
         missing: Parents that it waits for; empty unless it waits.
-        is_rejected: It was rejected, and is refused unread when it comes again.
+        is_rejected: Whether it was rejected; then it is refused unread when it comes again.
     """
 
     is_stored: bool = False
@@ -64,13 +64,13 @@ class PeerLink:
         protocol: The pubsub protocol spoken with it; None for none.
         topics: What it subscribes to.
         peering: `full`, `metadata`, `fanout` or `none`.
-        is_pushing: A push stream stands.
-        is_heeded: What it sends by pubsub is read.
-        is_syncing: A sync with it runs.
-        score: None where none is kept.
-        queued_bytes: What waits to be pushed to it.
-        dropped: Messages for it that found no room.
-        rights: What it may, where it is a client.
+        is_pushing: Whether a push stream is open.
+        is_heeded: Whether what it sends by pubsub is read.
+        is_syncing: Whether a sync with it runs.
+        score: Its score; None if none is kept.
+        queued_bytes: Bytes that wait to be pushed to it.
+        dropped: Messages to it that were dropped for lack of room.
+        rights: The rights of a client.
     """
 
     peer: str
@@ -93,12 +93,12 @@ class Scene:
 
     Attributes:
         node: Its own peer id.
-        topic: The log's.
-        links: Who is connected, by peer id.
-        banned: Who is banned, with the reason.
-        refused: Of whom messages were refused, with the latest reason.
-        dials: What cannot be reached, by address or peer id, with the reason.
-        trouble: Why nothing can be stored at the moment; None while it can.
+        topic: The log's topic.
+        links: The connected peers, by peer id.
+        banned: Banned peers, with the reason.
+        refused: Peers with refused messages, with the latest reason.
+        dials: Addresses and peer ids that cannot be reached, with the reason.
+        trouble: Why nothing can be stored at the moment; None if it can.
     """
 
     node: str
@@ -111,7 +111,7 @@ class Scene:
 
 
 def scene_from(record: Mapping[str, Any], trouble: str | None = None) -> Scene:
-    """Read a scene out of what `GET peers` answers.
+    """Read a scene from the answer to `GET peers`.
 
     Raises:
         DecodeError: It is something else.
@@ -132,7 +132,7 @@ def scene_from(record: Mapping[str, Any], trouble: str | None = None) -> Scene:
 
 
 def link_from(record: Mapping[str, Any]) -> PeerLink:
-    """Read one peer of it; a server of an earlier version says less."""
+    """Read one of its peers; a server of an earlier version says less."""
     score, queue, counts = record.get("score"), record.get("queue", {}), record.get("counts", {})
     return PeerLink(
         str(record["peer"]),
@@ -172,14 +172,14 @@ CAUSES = (
 """All causes. Source: docs/glass.md, "Why"."""
 
 _VAGUE = ("here", "never-heard", "not-grafted", "partition")
-"""What one side alone may say for want of what the other knows."""
+"""Causes that one side gives only because it does not know what the other knows."""
 _QUEUED_BYTES_MUCH = 2**20
 _STEPS_MAX = 50
 _NAMED_MAX = 5
 
 
 class _Ground(NamedTuple):
-    """A cause, with its sentence, and when it came about."""
+    """A cause, with its sentence and the time of its beginning."""
 
     cause: str
     text: str
@@ -188,7 +188,7 @@ class _Ground(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Why, of one entry at one server.
+    """The answer about one entry at one server.
 
     Attributes:
         entry: Its id.
@@ -197,9 +197,9 @@ class Answer:
         cause: One of `CAUSES`.
         text: One plain sentence, and what to do.
         peer: The peer that was asked about; None for any.
-        since: Unix time at which it came about, where that is known.
+        since: Unix time of its beginning, if that is known.
         details: The figures behind it.
-        way: Facts about the entry, the oldest first: how it came, or how far.
+        way: Facts about the entry, the oldest first: how it came, or how far it got.
     """
 
     entry: str
@@ -229,7 +229,7 @@ class Answer:
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Answer:
-        """Read what `record` returned.
+        """Read the result of `record`.
 
         Raises:
             DecodeError: It is something else.
@@ -244,14 +244,14 @@ class Answer:
 
 
 def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, peer: str | None = None) -> Answer:
-    """Explain where an entry is, or why not.
+    """Explain how an entry came here, or why it is not here.
 
     Args:
         entry: Its id.
-        holding: What the log says of it.
-        facts: About it, the oldest first; none where none are kept.
+        holding: What the log says about it.
+        facts: Facts about it, the oldest first; empty if none are kept.
         scene: The server and its peers.
-        peer: Who should have brought it, or, if it is here, who should have got it; None for anybody.
+        peer: The peer that should have brought it or, if it is here, should have got it; None for any.
     """
     details: dict[str, Any] = {"peers": len(scene.links)}
     if holding.is_stored:
@@ -283,10 +283,10 @@ def with_view_of_peer(here: Answer, there: Answer | None, towards: Answer | None
     """Complete the answer of a server with that of a peer.
 
     Args:
-        here: Of the server, about the entry and the peer.
-        there: Of the peer, about the entry; None if it does not tell.
-        towards: Of the peer, about the entry and that server; None if it does not know that server.
-        topics: Of the server's log and of the peer's.
+        here: The server's answer about the entry and the peer.
+        there: The peer's answer about the entry; None if it gives none.
+        towards: The peer's answer about the entry and that server; None if it does not know that server.
+        topics: The topics of the server's log and of the peer's.
     """
     if topics[0] != topics[1]:
         text = f"the logs have different topics, {topics[0]} and {topics[1]}, and exchange nothing; point both sides at logs of one topic"
@@ -307,7 +307,7 @@ def with_view_of_peer(here: Answer, there: Answer | None, towards: Answer | None
 
 
 def _of_lack(here: Answer, there: Answer, towards: Answer | None) -> Answer:
-    """Judge over an entry that is here: whoever lacks it knows best what became of it there."""
+    """Judge an entry that is here: the peer that lacks it knows best what happened to it there."""
     if there.state == "present":
         if there.cause == "set-aside" and here.cause != "set-aside":
             return replace(here, cause=there.cause, text=f"both have it; the other peer says: {there.text}", since=there.since)
@@ -356,7 +356,7 @@ def _waiting(missing: Sequence[str], since: float | None = None, reason: str | N
 
 
 def _judged(holding: Holding, facts: Sequence[Fact], scene: Scene) -> _Ground | None:
-    """What became of it when it came, or would now; None if it did not come."""
+    """What happened to it when it came, or would happen now; None if it did not come."""
     last = next((fact for fact in reversed(facts) if fact.kind in ("verdict", "waiting")), None)
     if last is not None and last.kind == "verdict" and (last.rule is not None or last.type == "reject"):
         return _verdict(last, scene)
@@ -428,7 +428,7 @@ def _from(peer: str, facts: Sequence[Fact], scene: Scene) -> _Ground:
 
 
 def _barrier(peer: str, scene: Scene) -> _Ground | None:
-    """What keeps us from having anything to do with a peer; None if nothing does."""
+    """What keeps us apart from a peer altogether; None if nothing does."""
     link = scene.links.get(peer)
     if peer in scene.banned:
         return _Ground("banned-sender", f"{peer} is banned: {scene.banned[peer]}; a ban ends after ten minutes")
@@ -453,7 +453,7 @@ def _barrier(peer: str, scene: Scene) -> _Ground | None:
 
 
 def _pubsub(link: PeerLink) -> _Ground | None:
-    """What keeps the router from taking from a peer of the mesh, or giving to it."""
+    """What keeps the router from taking messages from a mesh peer, or giving it some."""
     if link.kind != "mesh":
         return None
     if not link.is_heeded:

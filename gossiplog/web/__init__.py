@@ -1,4 +1,4 @@
-"""What a hub serves over plain HTTP, beside WebSocket and on its port: the reference's API, and our own additions to it."""
+"""What a hub serves over plain HTTP on the same port as WebSocket: the reference's API and our additions to it."""
 
 from .app import make_app, make_http
 

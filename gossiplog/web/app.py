@@ -33,7 +33,7 @@ __all__ = ["make_app", "make_http"]
 
 
 def make_http(hub: Hub, glass: GlassSettings = NO_GLASS) -> ServeHttp:
-    """Make what serves plain HTTP on a hub's port, and shows so much of the server."""
+    """Return what serves plain HTTP on a hub's port, and shows this much of the server."""
     return serve_app(make_app(hub, glass), hub)
 
 
@@ -42,7 +42,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
 
     Args:
         hub: The hub whose logs are served.
-        glass: What else is to be shown of it.
+        glass: What else the server shows of itself.
     """
 
     async def index(request: Request) -> Response:
@@ -57,7 +57,7 @@ def make_app(hub: Hub, glass: GlassSettings = NO_GLASS) -> Starlette:
     for topic, service in hub.services.items():
         paths = [f"/{topic}/api"] if len(hub.services) > 1 else ["/api", f"/{topic}/api"]
         guarded = [Middleware(Guard, health=service.health)]
-        # Of whatever has a limit there is one, by whichever path somebody comes.
+        # There is one object for everything with a limit, whatever path a request comes by.
         api = _api(service, hub, glass)
         routes += [Mount(path, routes=api, middleware=guarded) for path in paths]
     return Starlette(routes=routes, middleware=_cors(hub.admission.limits.origins), exception_handlers={405: _methods})
@@ -92,7 +92,7 @@ def _api(service: Service, hub: Hub, glass: GlassSettings) -> Sequence[BaseRoute
 
 
 async def _methods(request: Request, error: Exception) -> Response:
-    """Refuse a method; `OPTIONS`, which nothing serves, is answered with those that there are, as the reference does."""
+    """Refuse a method. `OPTIONS` is answered with the methods that there are, like the reference's answer."""
     assert isinstance(error, HTTPException)
     headers = error.headers or {}
     if request.method == "OPTIONS":
@@ -101,7 +101,7 @@ async def _methods(request: Request, error: Exception) -> Response:
 
 
 def _cors(origins: frozenset[str] | None) -> Sequence[Middleware]:
-    """Tell browsers which pages of other origins may read answers: those that are named, and nobody where none is."""
+    """Tell browsers which pages of other origins may read answers: those that are named, or none."""
     if origins is None:
         return []
     return [

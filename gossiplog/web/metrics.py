@@ -1,4 +1,4 @@
-"""Figures for Prometheus. They are read off at the moment when somebody asks; nothing is counted here that is not counted anyhow.
+"""Figures for Prometheus. They are read when somebody asks; this module counts nothing of its own.
 
 Source: docs/operations.md, "Metrics".
 """
@@ -31,16 +31,16 @@ from ..version import VERSION
 __all__ = ["MetricsPage"]
 
 _SHARE = 100
-"""Counting takes at most the hundredth part of the time."""
+"""Counting takes at most a hundredth of the time."""
 
 
 @dataclass(slots=True)
 class _Contents:
-    """What is in a log, as far as that was last read.
+    """What is in a log, as last read.
 
     Attributes:
         entries: The number of entries.
-        quarantined: How many are kept out of it.
+        quarantined: The number of entries in quarantine.
         heads: The number of heads.
         counted_at: When the first two were counted, by `trio.current_time`.
         took_s: How long that took.
@@ -57,7 +57,7 @@ class MetricsPage:
     """Serves `/metrics`.
 
     Args:
-        hub: Of which server.
+        hub: The server.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -69,7 +69,7 @@ class MetricsPage:
             collector(registry=self._registry)
 
     async def show(self, request: Request) -> Response:
-        """GET /metrics, as text or, for whoever asks for it, as OpenMetrics. With a store away too, of which it then tells."""
+        """GET /metrics, as text or, if the client asks for it, as OpenMetrics. Also answers, and reports it, while a store is away."""
         async with trio.open_nursery() as nursery:
             for topic, service in self._hub.services.items():
                 nursery.start_soon(self._read, self._contents.setdefault(topic, _Contents()), service)
@@ -87,7 +87,7 @@ class MetricsPage:
                     contents.entries, contents.quarantined = await service.log.run(_count())
                     contents.counted_at, contents.took_s = began, trio.current_time() - began
             except GossipLogError:
-                # The next look at its health will tell.
+                # The next check of its health will report it.
                 return
 
 
@@ -98,14 +98,14 @@ def _count() -> Plan[tuple[int, int]]:
 
 
 class _Figures(Collector):
-    """What `prometheus_client` asks for the figures of a server."""
+    """The collector that `prometheus_client` asks for a server's figures."""
 
     def __init__(self, hub: Hub, contents: dict[str, _Contents]) -> None:
         self._hub = hub
         self._contents = contents
 
     def collect(self) -> Iterator[Metric]:
-        """Read everything off."""
+        """Read all figures."""
         hub = self._hub
         yield InfoMetricFamily("gossiplog_build", "The version that runs.", value={"version": VERSION})
         yield GaugeMetricFamily("gossiplog_open_sockets", "Connections that are open.", value=hub.admission.open)

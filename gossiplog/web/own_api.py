@@ -1,4 +1,4 @@
-"""What we serve of a log beside the reference's API: heads, root, connections, and a stream of new entries.
+"""What we add to the reference's API of a log: heads, root, connections, and a stream of new entries.
 
 GET  heads           {"heads": […]}
 GET  root            {"level": …, "hash": "…"}: equal roots mean equal logs
@@ -35,22 +35,22 @@ from .http.streamed import Streamed, Write
 
 __all__ = ["Feed", "OwnApi"]
 
-# New entries as events: each is read and encoded once for all who follow, and whoever is slow reads on from the log itself.
+# New entries as events: each is read and encoded once for all followers, and a slow follower reads from the log itself.
 #
-# A follower is a place in the log and nothing else, so one that never reads costs what a connection costs. One that is still being sent
-# what the others have long had is dropped, and resumes where it was: an event's id is the entry's, which browsers send when they return.
+# A follower is only a place in the log, so one that never reads costs no more than its connection. A follower that has fallen far behind is
+# dropped and resumes where it was: an event's id is the entry's, which browsers send when they return.
 _KEPT_BYTES_MAX = 8 * 2**20
 _PAGE = 4
-"""Entries read at a time, and events kept however large they are."""
+"""Entries read at a time, and events always kept, whatever their size."""
 
 
 class Event(NamedTuple):
     """An entry as a server-sent event.
 
     Attributes:
-        before: The insertion number in front of it.
-        place: The place after it.
-        data: What goes out.
+        before: The insertion number before it.
+        place: The insertion number after it.
+        data: The bytes that are sent.
     """
 
     before: int
@@ -62,17 +62,17 @@ class Feed:
     """The events of one log.
 
     Args:
-        log: Open, and subscribed to by whoever asks for events.
+        log: The open log.
     """
 
     def __init__(self, log: Replica) -> None:
         self._log = log
         self._reading = trio.Lock()
-        # By the place in front of each, the newest last.
+        # By the place before each, the newest last.
         self._kept: OrderedDict[int, Event] = OrderedDict()
         self._kept_bytes = 0
         self._newest = 0
-        # Who is being sent an event that is kept, by the place in front of it.
+        # The followers that are being sent a kept event, by the place before it.
         self._sending: dict[int, set[trio.CancelScope]] = {}
 
     async def find(self, id: str) -> LogPlace | None:
@@ -85,13 +85,13 @@ class Feed:
         return None if leaf is None else LogPlace(leaf.seq, key=key)
 
     async def after(self, place: LogPlace) -> Event:
-        """Return the event after a place, waiting for it if need be.
+        """Return the event after a place; wait for it if necessary.
 
         Raises:
-            LogReplaced: Somebody else put another log in the place of this one.
+            LogReplaced: Somebody put another log in the place of this one.
         """
         if place.seq < self._newest and place.seq not in self._kept:
-            # Somebody who catches up must neither wait for what is new nor drive out what the others share.
+            # A follower that is catching up must not wait for new entries, nor drive out the events that the others share.
             return (await self._read(place, 1))[0]
         self._newest = max(self._newest, place.seq)
         async with self._reading:
@@ -122,7 +122,7 @@ class Feed:
         """Account for an event while it goes out to one follower.
 
         Raises:
-            ClosedError: The block was cancelled, for it took too long.
+            ClosedError: The block was cancelled because it took too long.
         """
         if self._kept.get(event.before) is not event:
             yield
@@ -151,7 +151,7 @@ class Feed:
 
 
 HEARTBEAT_S = 15.0
-"""A stream of events says something at least so often, or proxies would end it."""
+"""A stream of events sends something at least this often, or proxies would end it."""
 _RETRY_MS = 2_000
 
 
@@ -159,7 +159,7 @@ class OwnApi:
     """Serves one log.
 
     Args:
-        service: Its service.
+        service: The log's service.
     """
 
     def __init__(self, service: Service) -> None:
@@ -201,7 +201,7 @@ class OwnApi:
                     with trio.move_on_after(HEARTBEAT_S):
                         event = await self._feed.after(place)
                 except LogReplaced as error:
-                    # Who comes back with an id of the other log is told of the gap.
+                    # A follower that returns with an id of the other log is told of the gap.
                     raise ClosedError(str(error)) from None
                 if event is None:
                     await write(b":\n\n")

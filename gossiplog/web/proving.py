@@ -1,4 +1,4 @@
-"""How a did gets a token that lets it in: it asks for a challenge, signs it, and brings that.
+"""How the owner of a did gets a token: ask for a challenge, sign it, and post the signature.
 
 GET  challenge       {"challenge": "…", "topic": "…", "seconds": 60}
 POST token           {"did": "did:key:z6Mk…", "host": "hub.example.com", "challenge": "…", "signature": "…"} in hexadecimal
@@ -33,8 +33,8 @@ class ProvingApi:
     """Gives tokens for one log.
 
     Args:
-        topic: Its topic.
-        hub: Serves it, by its rules.
+        topic: The log's topic.
+        hub: The hub that serves it, with its rules.
     """
 
     def __init__(self, topic: str, hub: Hub) -> None:
@@ -54,7 +54,7 @@ class ProvingApi:
         self._check()
         async with reading(request, _BODY_BYTES_MAX) as body:
             proof = _read_proof(body)
-        # What counts as our name is the connection's own address, and what the operator says: never what a header says.
+        # Our names are the connection's own address and those that the operator gives; a header never counts.
         is_for_us = self._hub.goes_by(proof.host, request.scope["server"])
         answer = self._access.prove(self._topic, proof) if is_for_us else _not_ours(proof.host)
         if isinstance(answer, Refusal):
@@ -74,7 +74,8 @@ def _not_ours(host: str) -> Refusal:
 
 
 def _read_proof(body: bytes) -> Proof:
-    """Take a proof out of JSON, which has four strings and nothing else; no string may end a line of what is signed."""
+    """Read a proof from JSON, which has exactly four strings. None may contain a line break, because lines separate them in what is
+    signed."""
     try:
         found: Any = plain_json.decode(body)
         did, host, challenge, signature = (found.pop(name) for name in ("did", "host", "challenge", "signature"))

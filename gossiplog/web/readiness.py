@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether requests should be sent to it: `/livez` and `/readyz`, for whoever restarts and routes.
+"""Whether the process lives (`/livez`) and whether requests should be sent to it (`/readyz`), for supervisors and load balancers.
 
 Source: docs/operations.md, "Health".
 """
@@ -17,7 +17,7 @@ __all__ = ["show_alive", "show_ready"]
 
 
 async def show_alive(request: Request) -> Response:
-    """GET /livez: an answer is all there is to say. The store may be away, which a restart would not mend."""
+    """GET /livez: always answers. The store may be away, but a restart would not help with that."""
     return PlainTextResponse("alive\n")
 
 
@@ -39,7 +39,7 @@ async def show_ready(hub: Hub, request: Request) -> Response:
 
 
 async def _reason(service: Service) -> str | None:
-    # What exactly is wrong is in the server's log: it may name places that are nobody's business.
+    # The details are in the server's log only, because they may name private places.
     if await service.health.check() is not None:
         return "store away"
     if full := service.health.full():

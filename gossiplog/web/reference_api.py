@@ -45,25 +45,25 @@ from .http.streamed import Streamed, Write
 __all__ = ["BODY_BYTES_MAX", "ReferenceApi"]
 
 BODY_BYTES_MAX = 6 * 2**20
-"""An entry of 4 MiB, the most that goes over the network, as dag-json, in which bytes take a third more."""
+"""Room for an entry of 4 MiB, the most that goes over the network, as dag-json, where bytes take a third more."""
 _INLINE_BYTES_MAX = 16 * 1024
-"""A larger body is decoded in a thread, for the event loop would stand still for as long as that takes."""
+"""A larger body is decoded in a thread, so that the event loop does not stand still."""
 COUNTED_MAX = 100_000
 """Entries of a range that are counted; a count of all entries has no limit."""
 WALKED_MAX = 100_000
-"""Ancestors that are read and named for one answer: the reference keeps an index of them, we walk."""
+"""The most ancestors that are read and named for one answer. The reference has an index of them; we walk."""
 _WALKED = 256
 _NOT_TAKEN = frozenset({Rule.UNWELCOME, Rule.QUOTA})
 _CHUNK = 8
 _CHUNK_BYTES = 512 * 1024
-"""Entries read and written at a time, unless the last ones were large: then one by one."""
+"""Entries read and written at a time; one by one if the last ones were large."""
 
 
 class ReferenceApi:
     """Serves one log.
 
     Args:
-        service: Of the log.
+        service: The log's service.
         allowance: What clients may bring.
         admission: Who is let in.
     """
@@ -98,10 +98,11 @@ class ReferenceApi:
         return Response(entry_to_line(entry), media_type="application/json")
 
     async def ancestors(self, request: Request) -> Response:
-        """GET ancestors/<id>: empty for an entry that is not here, as of one with clock 1.
+        """GET ancestors/<id>: empty for an entry that is not here, and for one with clock 1.
 
-        Of a clock c these are 1, 2, 4, … below c, those above 0, in ascending order. The links of each are the ancestors with this clock or
-        a lower one that have a child among the others and the entry: a path from the entry down to anything that is as old meets one.
+        For an entry with clock c, the answer has the clocks c − 1, c − 2, c − 4, … above 0, in ascending order. The links of each are the
+        ancestors with at most this clock that have a child above it among the ancestors and the entry: every path from the entry to
+        something as old passes through one.
         """
         id = request.path_params["id"]
         if not is_id(id):
@@ -146,7 +147,7 @@ class ReferenceApi:
         group = self._group(address)
         (verdict,) = await self._service.intake.take_in("post", [(b"", value)], Bringer(self._allowance, group))
         if verdict.rule in _NOT_TAKEN and verdict.entry is not None and await self._log.has(verdict.entry.id):
-            # Whoever did not get our answer asks again, and would take a refusal for one of the entry.
+            # A client that did not get our answer asks again, and would take a refusal for a refusal of the entry.
             verdict = Verdict(Outcome.ACCEPT, entry=verdict.entry)
         self._note(verdict, address)
         if verdict.rule == Rule.STORAGE:
@@ -155,7 +156,7 @@ class ReferenceApi:
         if verdict.rule == Rule.UNWELCOME:
             raise HTTPException(403, f"{verdict.reason}")
         if verdict.rule == Rule.QUOTA and verdict.entry is not None:
-            # None if it might be taken by now.
+            # None if it might be accepted by now.
             wait = self._allowance.find_wait(verdict.entry, group, trio.current_time()) or Wait(verdict, 1)
             raise HTTPException(429, f"{wait.verdict.reason}", headers={"Retry-After": str(wait.seconds or 1)})
         if verdict.rule == Rule.SIGNATURE:
@@ -182,7 +183,7 @@ class ReferenceApi:
             if rows:
                 wanted = wanted._replace(**{"before" if is_reverse else "after": rows[-1][0]})
                 body = await self._to_lines(rows, separator)
-                # What waits to be sent is the answer alone.
+                # Only the answer waits to be sent.
                 del rows
                 await write(body)
                 separator = b","
@@ -202,7 +203,7 @@ class ReferenceApi:
         return b"".join(parts)
 
     async def _read_value(self, request: Request) -> bytes:
-        """Read a body and build the VALUE that it describes. What others need the memory for is let go at once."""
+        """Read a body and build the VALUE that it describes. The body's memory is released at once."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind not in _DECODERS:
             raise HTTPException(400, "the content type is application/json for dag-json, or application/cbor for dag-cbor")
@@ -218,7 +219,7 @@ class ReferenceApi:
         if isinstance(found, bytes):
             return found
         if is_large:
-            # Seconds of work for nothing: as dear as a forgery.
+            # Seconds of work for nothing cost as much as a forgery.
             self._forgeries.count(request.scope["client"][0])
         raise HTTPException(400, f"the body is no entry: {found}")
 
@@ -234,12 +235,12 @@ class ReferenceApi:
 
 
 def _with_branch(entry: Entry, branch: int) -> bytes:
-    """A line of dag-json with the branch, whose place among the sorted keys is the first."""
+    """Return a line of dag-json with the branch, which is the first of the sorted keys."""
     return b'{"branch":%d,' % branch + entry_to_line(entry)[1:]
 
 
 def _decode_body(kind: str, body: bytes) -> bytes | str:
-    """Return the VALUE, or why it is none. No error leaves this frame: with its traceback it would keep all that the body became until
+    """Return the VALUE, or why there is none. No error leaves this frame: its traceback would keep everything built from the body until
     the next full garbage collection, which nothing but many small objects brings about."""
     try:
         return _DECODERS[kind](body)

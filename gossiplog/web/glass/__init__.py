@@ -1,4 +1,4 @@
-"""What a server shows of itself to whoever watches it: its facts as they happen, and its peers."""
+"""What a server shows of itself to those who watch it: its facts as they happen, and its peers."""
 
 from .diagnosis import DiagnosisApi
 from .facts import FactsApi

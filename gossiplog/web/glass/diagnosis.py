@@ -1,4 +1,4 @@
-"""GET why, GET doctor: why an entry is not here, and what is wrong with the server. Both judge what is known already, and ask nobody else.
+"""GET why, GET doctor: why an entry is not here, and what is wrong with the server. Both judge what this server knows, and ask no other.
 
 Source: docs/glass.md, "Why" and "Doctor".
 """
@@ -41,7 +41,7 @@ class DiagnosisApi:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        # A doctor reads some of the log; many who ask at once wait for each other.
+        # The doctor reads a part of the log, so simultaneous requests wait for each other.
         self._examining = trio.Lock()
 
     async def why(self, request: Request) -> Response:

@@ -1,7 +1,8 @@
-"""GET facts: all that happens to a log, as server-sent events. A follower is a place in the ring, and costs no more than its connection.
+"""GET facts: everything that happens to a log, as server-sent events. A follower is only a place in the ring, and costs no more than its
+connection.
 
-`hello` comes first, then `facts`, each a JSON array with what happened within 50 ms, with the id from which a follower goes on that
-comes back; `gap` where something is lost that it wanted.
+`hello` comes first. Then come `facts`, each a JSON array of the facts within 50 ms, with an id from which a returning follower resumes; and
+`gap` if facts that it wanted are lost.
 
 Source: docs/glass.md, "Following".
 """
@@ -33,7 +34,7 @@ __all__ = ["GATHER_S", "HEARTBEAT_S", "PAST", "FactsApi", "hello_of", "observer_
 GATHER_S = 0.05
 HEARTBEAT_S = 15.0
 PAST = 5_000
-"""Facts of the past that a follower gets who does not say how many it wants."""
+"""The number of past facts for a follower that does not say how many it wants."""
 RETRY_MS = 1_000
 _ID = re.compile(r"([0-9a-f]{12})-([0-9]{1,15})")
 
@@ -55,7 +56,7 @@ class FactsApi:
 
 
 def hello_of(service: Service, board: Board) -> dict[str, Any]:
-    """Return what a follower is told first."""
+    """Return the first event of a follower."""
     return {
         "node": service.me,
         "topic": service.topic,
@@ -86,7 +87,7 @@ async def _write(board: Board, hello: Mapping[str, Any], past: int, last_id: str
         if known is not None and known[1] == board.boot and int(known[2]) < ring.next:
             seq = int(known[2]) + 1
         else:
-            # Of another run of this process: what happened between is not known.
+            # The id is of another run of this process; what happened in between is unknown.
             is_lost = True
     beginning = b"retry: %d\nevent: hello\ndata: %s\n\n" % (RETRY_MS, json.dumps(hello, separators=(",", ":")).encode())
     await write(beginning + (_gap(None) if is_lost else b""))
@@ -104,10 +105,10 @@ async def _write(board: Board, hello: Mapping[str, Any], past: int, last_id: str
 
 
 def observer_of(service: Service) -> Observer:
-    """Return what makes a log's facts.
+    """Return the source of a log's facts.
 
     Raises:
-        HTTPException: 404, nobody asked for any.
+        HTTPException: 404, no facts are kept.
     """
     if service.observer is None:
         raise HTTPException(404, "no facts are kept here: `gossiplog serve` keeps them with --dashboard or --facts FILE")

@@ -1,7 +1,7 @@
-"""A client of another server's `facts`: it reads them for ever, and goes on where it was when the connection is lost.
+"""A client of another server's `facts`: it reads them for ever, and resumes when the connection is lost.
 
-That server is as much a stranger as any client: what it says is bounded by bytes, read in time that is linear in them and in turns with
-everything else, and believed of itself alone. What breaks the rules ends the connection, which is made again after a while.
+That server is as much a stranger as any client. What it sends is bounded in bytes, read in linear time and in turns with everything else,
+and believed only about itself. A violation ends the connection, which is made again after a while.
 
 Source: docs/glass.md, "Following".
 """
@@ -31,7 +31,7 @@ __all__ = ["FollowedServer", "follow"]
 
 DIAL_S = 10.0
 SILENT_S = 40.0
-"""A server says something every 15 s."""
+"""A server sends something every 15 s."""
 EVENT_BYTES_MAX = 256 * 1024
 """A server gathers up to 64 KiB of facts in an event."""
 _NAME_CHARS_MAX = 256
@@ -43,18 +43,18 @@ RETRY_FIRST_S, RETRY_MOST_S = 0.25, 5.0
 
 @dataclass(slots=True)
 class FollowedServer:
-    """One server that is followed, as far as it is known.
+    """What is known of one followed server.
 
     Attributes:
         url: Its log's URL, as `gossiplog serve` prints it.
-        name: What people call it.
+        name: Its name for people.
         node: Its peer id; empty before it was reached.
-        topic: Its log's.
-        is_alive: It is connected now.
-        root: The last that it told, in hex.
-        entries: As many as it had then.
+        topic: Its log's topic.
+        is_alive: Whether it is connected now.
+        root: Its latest root, in hex.
+        entries: The number of its entries at that time.
         error: Why it is not connected.
-        skew_s: How far its clock was before ours when it was connected.
+        skew_s: How far its clock was ahead of ours when it was connected.
     """
 
     url: str
@@ -72,16 +72,16 @@ class FollowedServer:
 async def follow(
     followed: FollowedServer, on_fact: Callable[[Fact], None], *, tls: ssl.SSLContext | None = None, clock: Callable[[], float]
 ) -> None:
-    """Follow a server for ever; each of its facts comes once, in order. What it lost is a fact of the kind `fault`, type `gap`.
+    """Follow a server for ever; each of its facts comes once, in order. Lost ones give a fact of the kind `fault`, type `gap`.
 
     Args:
-        followed: Whom; kept up to date.
-        on_fact: Takes the facts, all of which are of the server and the topic that it named first.
+        followed: The server; kept up to date.
+        on_fact: Takes the facts. All of them are about the server and the topic that it named first.
         tls: Checks its certificate; the system's authorities unless given.
         clock: Unix time.
 
     Raises:
-        LocalProtocolError: The URL is none.
+        LocalProtocolError: It is not a URL.
     """
     where = parse_server_url(followed.url)
     backoff = Backoff(random.Random(), first_s=RETRY_FIRST_S, most_s=RETRY_MOST_S)
@@ -93,7 +93,7 @@ async def follow(
         except (OSError, ClosedError, RemoteProtocolError, DecodeError, trio.TooSlowError) as error:
             reason = str(error) or "it does not answer"
         except Exception as error:
-            # Of ours, and yet no reason to end with everything else that this process does.
+            # A bug of ours, but no reason to end everything else in this process.
             note("fault in following a server", level=logging.ERROR, error=error, server=where.url)
             reason = "a fault of ours in reading what it says"
         if followed.is_alive:
@@ -142,15 +142,15 @@ async def _read_answer(stream: TcpStream, parser: h11.Connection, reader: _Reade
 
 
 class _Events:
-    """Takes server-sent events apart, looking at each byte once however they are cut."""
+    """Parses server-sent events. Looks at each byte once, however they are cut."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        # So much of it has no end of an event, except that its last byte may be half of one.
+        # This much of it holds no end of an event, though its last byte may be half of one.
         self._looked = 0
 
     def feed(self, data: bytes | bytearray) -> Iterator[Mapping[bytes, bytes]]:
-        """Take what came; give the fields of each event that is whole.
+        """Take bytes; yield the fields of each complete event.
 
         Raises:
             DecodeError: An event is too long.
@@ -169,7 +169,7 @@ class _Events:
 
 
 class _Reader:
-    """Makes facts of events."""
+    """Makes facts from events."""
 
     def __init__(self, followed: FollowedServer, on_fact: Callable[[Fact], None], clock: Callable[[], float]) -> None:
         self.followed = followed
@@ -180,7 +180,7 @@ class _Reader:
         """Take one event.
 
         Raises:
-            DecodeError: It is none that a server of facts sends.
+            DecodeError: No server of facts sends such an event.
         """
         await trio.lowlevel.checkpoint()
         followed = self.followed

@@ -1,6 +1,6 @@
 """The facts of several servers in one stream: GET glass/facts, glass/nodes and glass/links.
 
-A server that is not told to watch others shows itself. What others tell is checked to be facts of theirs, and not believed any further.
+A server that watches no others shows itself. Facts of others are checked to be about themselves, and not believed beyond that.
 
 Source: docs/glass.md, "Several servers".
 """
@@ -32,14 +32,14 @@ _FACTS_A_TURN = 256
 
 
 class Gather:
-    """Merges facts, by topic, in the order in which they come here.
+    """Merges facts by topic, in the order in which they arrive.
 
     Args:
         urls: Servers to follow, each by its log's URL.
         tls: Checks their certificates; the system's authorities unless given.
 
     Attributes:
-        followed: Whom it follows.
+        followed: The servers that it follows.
     """
 
     def __init__(self, urls: tuple[str, ...] = (), tls: ssl.SSLContext | None = None) -> None:
@@ -64,22 +64,22 @@ class Gather:
         await follow(followed, self.add, tls=self._tls, clock=time.time)
 
     def add(self, fact: Fact) -> None:
-        """Take a fact; of a topic that nobody looks at it is forgotten."""
+        """Take a fact; if nobody watches its topic, it is dropped."""
         board = self._boards.get(fact.scenario)
         if board is not None:
             board.add(fact)
             self.peerings(fact.scenario).take(fact)
 
     def peerings(self, topic: str) -> Peerings:
-        """Return who is connected with whom among those who are followed."""
+        """Return which of the followed servers are connected with which."""
         return self._peerings.setdefault(topic, Peerings())
 
     def board(self, topic: str) -> Board:
-        """Return the facts of a topic, which are kept from the first call on."""
+        """Return the facts of a topic. They are kept from the first call on."""
         return self._boards.setdefault(topic, Board())
 
     def include(self, observer: Observer, topic: str) -> Board:
-        """Merge facts of our own as well, all that there are; return the topic's."""
+        """Merge all facts of our own as well; return the topic's facts."""
         board = self.board(topic)
         if observer not in self._own and self._nursery is not None:
             self._own.add(observer)
@@ -102,7 +102,7 @@ class GatherApi:
 
     Args:
         service: Its service.
-        gather: Follows others; None where nobody is to be followed.
+        gather: Follows other servers; None for none.
     """
 
     def __init__(self, service: Service, gather: Gather | None) -> None:
@@ -131,7 +131,7 @@ class GatherApi:
         check_parameters(request)
         if self._gather is None:
             return JSONResponse([])
-        # Whoever is followed may tell of tens of thousands.
+        # A followed server may send facts about tens of thousands of nodes.
         return await trio.to_thread.run_sync(JSONResponse, self._gather.peerings(self._service.topic).records())
 
 

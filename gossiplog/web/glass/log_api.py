@@ -52,12 +52,12 @@ def log_routes(service: Service, settings: GlassSettings, door: MakeDoor) -> lis
 
 @dataclass(frozen=True, slots=True)
 class GlassSettings:
-    """What is to be shown.
+    """What a server shows.
 
     Attributes:
         has_page: The page is served.
-        may_append: The page may append.
-        gather: Follows other servers, whose facts are shown as well; None for none.
+        may_append: Whether the page may append.
+        gather: Follows other servers, to show their facts as well; None for none.
     """
 
     has_page: bool = False
@@ -66,17 +66,17 @@ class GlassSettings:
 
 
 NO_GLASS = GlassSettings()
-"""Nothing but what can be asked for anyway."""
+"""Only what can be asked for anyway."""
 
 
 _KEPT_S = 0.5
 _HEADS_SHOWN = 32
 _COUNTED_MAX = 1_000
-"""Of what was set aside; the page then says "1,000 or more"."""
+"""The most entries set aside that are named; beyond it the page says "1,000 or more"."""
 
 
 class Overview:
-    """Serves what the page's first view shows of one log, read at most twice a second however many look.
+    """Serves the figures of the page's first view of one log, read at most twice a second however many watch.
 
     Args:
         service: Of the log.
@@ -133,7 +133,7 @@ _RECORDS_MAX = 1_000
 
 
 class AsideApi:
-    """Serves what applications set aside of one log, for the page to mark it.
+    """Serves the entries that applications set aside in one log, so that the page can mark them.
 
     Args:
         log: The open log.
@@ -153,7 +153,7 @@ _BODY_BYTES_MAX = 64 * 1024
 
 
 class Appending:
-    """Serves appends to one log, for whoever runs the server: signed by the log's own key.
+    """Serves appends to one log, signed by the log's own key, for the person who runs the server.
 
     Args:
         log: The open log.

@@ -29,19 +29,19 @@ __all__ = ["LogGraph", "excerpt", "read_number"]
 
 LIMIT_MAX = 2_048
 _HOP = 256
-"""Entries taken apart in one hop: about 4 ms of the database's thread."""
+"""Entries decoded in one hop: about 4 ms of the database's thread."""
 _EXCERPT_CHARACTERS = 160
 _EXCERPT_BYTES_MAX = 16 * 1024
 _NUMBER_DIGITS_MAX = 15
 _KEPT_MAX = 4
-"""Large answers that are kept for those who wait and ask the same, as many people do who open one page: 0.3 MB each."""
+"""Large answers kept for others who wait with the same request, as when many people open one page: 0.3 MB each."""
 _TELLING = ("text", "title", "name", "message", "body", "op", "type", "kind", "value")
-"""Fields that tell a reader what an entry is about; the earlier before the later."""
+"""Fields that tell a reader what an entry is about, in order of preference."""
 
 
 @dataclass(slots=True)
 class _Columns:
-    """What is answered, a list a column."""
+    """The answer: a list for each column."""
 
     seq: list[int] = field(default_factory=list)
     id: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class _Columns:
             self.text.append(excerpt(entry))
 
     def to_json(self, last: int, *, is_more: bool) -> bytes:
-        """About 3 ms for the most that there may be."""
+        """Takes about 3 ms for the largest answer."""
         record = {name: getattr(self, name) for name in self.__slots__ if name != "text" or self.text}
         record |= {"last": last, "more": is_more, "authors": list(self.authors)}
         return json.dumps(record, separators=(",", ":")).encode()
@@ -78,7 +78,7 @@ class LogGraph:
 
     def __init__(self, log: Replica) -> None:
         self._log = log
-        # One large answer at a time: before it is written, nobody but us can say what it holds.
+        # One large answer at a time: until it is written, its memory is not accounted for anywhere else.
         self._making = trio.Lock()
         self._kept: OrderedDict[tuple[int, int, int, int, bool], bytes] = OrderedDict()
         self._threads = trio.CapacityLimiter(1)
@@ -91,7 +91,7 @@ class LogGraph:
         _, last = await self._log.run(ask(ReadCount(counted=False)))
         until = min(last, read_number(request, "until", last))
         has_text = request.query_params.get("text") == "1"
-        # What a page asks for that follows the log is made at once, however many large ones wait.
+        # The small answers for a page that follows the log are made at once, however many large ones wait.
         if min(limit, until - after) <= _HOP:
             body = await self._make(after, until, last, limit, has_text=has_text)
         else:
@@ -100,7 +100,7 @@ class LogGraph:
         return Response(body, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     async def _make_or_find(self, after: int, until: int, last: int, limit: int, *, has_text: bool) -> bytes:
-        """Return what somebody got who asked the same while we waited for our turn."""
+        """Return the answer to the same request that was made while we waited for our turn."""
         asked = (after, until, last, limit, has_text)
         body = self._kept.get(asked)
         if body is None:
@@ -125,14 +125,14 @@ class LogGraph:
 
 
 def _read(after: int, limit: int) -> Plan[tuple[int, list[tuple[int, Entry]], dict[bytes, Leaf]]]:
-    """Read a few entries, and where they and their parents stand; return first the insertion number up to which they reach."""
+    """Read a few entries, and the places of these and their parents; the first value returned is the insertion number that they reach."""
     rows = yield from ask(ReadTail(after, limit))
     entries: list[tuple[int, Entry]] = []
     for seq, value in rows:
         try:
             entries.append((seq, Entry.stored(value)))
         except DecodeError:
-            # `fsck` tells of it.
+            # `fsck` reports it.
             continue
     keys = dict.fromkeys(key for _, entry in entries for key in (entry.key, *entry.parent_keys))
     leaves = yield from ask(ReadLeaves(list(keys)))
@@ -146,7 +146,8 @@ def _add(columns: _Columns, rows: Sequence[tuple[int, Entry]], leaves: dict[byte
 
 
 def excerpt(entry: Entry) -> str:
-    """Return the beginning of the payload as dag-json, its telling field first; of a large one its size, as decoding it would take long."""
+    """Return the beginning of the payload as dag-json, with its most telling field first. Of a large payload return the size, because
+    decoding it would take long."""
     size = len(entry.value) - entry.envelope.payload_at
     if size > _EXCERPT_BYTES_MAX:
         return f"({size:,} bytes)"
@@ -157,7 +158,7 @@ def excerpt(entry: Entry) -> str:
 
 
 def _telling_first(payload: Any) -> str:
-    """Write an object with the first of `_TELLING` that it has before the others, which dag-json puts in the order of their names."""
+    """Write an object with the first of its `_TELLING` fields in front; the others keep dag-json's order."""
     telling = next((name for name in _TELLING if payload.get(name) is not None), None) if isinstance(payload, dict) else None
     if telling is None:
         return dag_json.encode(payload).decode()

@@ -1,4 +1,4 @@
-"""The page's files, as they lie in the package: read once, kept by browsers until they change, under a policy that runs nothing else."""
+"""The page's files from the package: read once, cached by browsers until they change, under a policy that allows no other code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def page_routes() -> list[BaseRoute]:
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a browser asks for a page, and no program for JSON."""
+    """Whether a browser asks for a page, rather than a program for JSON."""
     return "text/html" in request.headers.get("accept", "")
 
 

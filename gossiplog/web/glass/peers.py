@@ -1,4 +1,4 @@
-"""GET peers: who is there, by which kind of peering, and how each of them stands.
+"""GET peers: the connected peers, the kind of peering, and the state of each.
 
 Source: docs/glass.md, "Peers".
 """
@@ -47,7 +47,7 @@ def peers_record(service: Service, contents: Mapping[str, Any] | None = None) ->
 
     Args:
         service: The service whose peers are shown.
-        contents: What to say of the log.
+        contents: What to say about the log.
     """
     router = service.state().router
     known = {peer.peer: peer for peer in router.peers}
@@ -79,7 +79,7 @@ def peers_record(service: Service, contents: Mapping[str, Any] | None = None) ->
 
 
 def peering_of(router: RouterState, topic: str, peer: str) -> str:
-    """Say which kind of peering there is with a peer: `full`, `metadata`, `fanout` or `none`."""
+    """Return the kind of peering with a peer: `full`, `metadata`, `fanout` or `none`."""
     for state in router.topics:
         if state.topic == topic:
             for kind, peers in (("full", state.full_message), ("fanout", state.fan_out), ("metadata", state.metadata_only)):

@@ -2,7 +2,7 @@
 
 GET search?text=&author=&id=&path=&value=&before=&limit=   {"found": [{"id", "seq", "clock", "author", "text"}, …], "next": id or null}
 
-An answer comes after a bounded part of the log; `next` is where to go on, and null at the end.
+Each answer covers a bounded part of the log; `next` is where to continue, and null at the end.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ __all__ = ["Search"]
 LIMIT_MAX = 200
 _PAGE = 256
 _ANSWER_S = 0.25
-"""Of reading and looking through, after which an answer is sent with what was found."""
+"""Seconds of searching, after which the answer is sent with what was found."""
 _TERM_CHARACTERS_MAX = 200
 _ABSENT = object()
 _Found: TypeAlias = tuple[bytes, dict[str, Any]]
-"""The key of an entry, and what is told of it."""
+"""The key of an entry, and what is reported of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What an entry has to have; None where anything will do."""
+    """What an entry must have; None where anything will do."""
 
     text: str | None
     author: str | None
@@ -51,7 +51,7 @@ class _Wanted:
     value: Any
 
     def matches(self, entry: Entry) -> bool:
-        """About 1 µs where the author decides, and up to 5 ms for each megabyte of payload otherwise."""
+        """Takes about 1 µs if the author decides, otherwise up to 5 ms per megabyte of payload."""
         if self.author is not None and self.author not in entry.author:
             return False
         if self.text is not None and not self._has_text(entry):
@@ -61,7 +61,7 @@ class _Wanted:
     def _has_text(self, entry: Entry) -> bool:
         assert self.text is not None
         word = self.text.lower()
-        # The payload's bytes have strings as they are, and letters stand nowhere else but in these three.
+        # The payload's bytes contain strings unchanged, and letters occur nowhere else but in these three.
         if word.isascii() and word.isalpha() and word not in "true false null" and word.encode() not in entry.payload_bytes.lower():
             return False
         return self.text.casefold() in dag_json.encode(entry.payload).decode().casefold()
@@ -132,7 +132,7 @@ class Search:
 def _look_through(
     page: Sequence[tuple[bytes, bytes]], matches: Callable[[Entry], bool], limit: int, until: float
 ) -> tuple[bytes | None, list[_Found]]:
-    """Return the key of the last entry that was looked at, and what is told of those that match, which does not keep the entries."""
+    """Return the key of the last entry examined, and what is reported of the matches; the entries themselves are not kept."""
     last: bytes | None = None
     found: list[_Found] = []
     for key, value in page:
@@ -149,7 +149,7 @@ def _look_through(
 
 
 def _read_value(text: str | None) -> Any:
-    """Read a value as JSON, or as a text where it is none."""
+    """Read a value as JSON, or else as text."""
     if text is None or text == "":
         return _ABSENT
     try:

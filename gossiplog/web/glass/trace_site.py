@@ -1,7 +1,7 @@
-"""What `gossiplog sim play` serves: the page with its simulator view alone, and the traces that it is to play.
+"""What `gossiplog sim play` serves: the page with only its simulator view, and the traces to play.
 
 GET /            the page; for programs {"topics": [], "views": ["simulator"], "traces": [{"name", "url"}, …]}
-GET /traces/N    a trace, as it lies in its file
+GET /traces/N    a trace, as it is in its file
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LINE_BYTES_MAX = 1 << 16
 
 
 def check_trace(path: Path) -> None:
-    """Look whether a file is a trace that the page can play.
+    """Check that a file is a trace that the page can play.
 
     Raises:
-        LocalProtocolError: It is none, or in another format.
+        LocalProtocolError: It is not a trace, or in another format.
         OSError: It cannot be read.
     """
     with path.open("rb") as file:
@@ -52,14 +52,14 @@ class TraceSite:
     """Serves traces and the page that plays them.
 
     Args:
-        traces: One or two files, each as `check_trace` wants it.
+        traces: One or two files that `check_trace` accepts.
     """
 
     def __init__(self, traces: Sequence[Path]) -> None:
         self._traces = tuple(traces)
 
     def make_http(self, hub: Hub) -> ServeHttp:
-        """Make what serves plain HTTP on our port."""
+        """Return what serves plain HTTP on our port."""
         routes = [Route("/", self.index), *page_routes(), Route("/traces/{number:int}", self.trace)]
         return serve_app(Starlette(routes=routes), hub)
 

@@ -1,3 +1,3 @@
-"""HTTP for every endpoint: connections as an ASGI application sees them, who is let in, what a request says, and what clients may hold."""
+"""HTTP for every endpoint: connections as an ASGI application sees them, who is let in, parsing of requests, and the memory of clients."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""Memory that clients may hold together, where each alone is within bounds: of too many, whoever has held some the longest gives way.
+"""A limit on the memory that clients hold together, where each alone is within bounds. Beyond it, the client that has held some the longest
+gives way.
 
-It is accounted for where answers are written (`asgi.py`) and where bodies are read (`requests.py`), and so whatever an endpoint
-answers or takes is.
+Memory is counted where answers are written (`asgi.py`) and where bodies are read (`requests.py`), so it is counted for every endpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Holder:
 
     Attributes:
         size: In bytes, beside what it shares.
-        shared: What others may hold as well.
+        shared: Bytes that others may hold as well.
     """
 
     __slots__ = ("_budget", "_scope", "shared", "size")
@@ -41,15 +41,15 @@ class Holder:
         self._scope = scope
 
     def take(self, size: int) -> None:
-        """Hold this many bytes from now on, more or fewer than before."""
+        """Set the number of bytes held from now on."""
         self._budget._take(self, size)
 
 
 class Budget:
-    """A number of bytes for all.
+    """A budget of bytes for all clients.
 
     Args:
-        bytes_max: How many. The only holder left may have more: what one may hold is limited where it is taken.
+        bytes_max: The budget. A single holder may exceed it, because what one may hold is limited elsewhere.
 
     Attributes:
         size: Bytes that are held.
@@ -58,9 +58,9 @@ class Budget:
     def __init__(self, bytes_max: int) -> None:
         self.size = 0
         self._bytes_max = bytes_max
-        # In the order in which they began to hold something.
+        # In the order in which they began to hold memory.
         self._holders: OrderedDict[Holder, None] = OrderedDict()
-        # By the identity of what is shared, by how many.
+        # By the identity of the shared bytes, the number of holders.
         self._sharers: dict[int, int] = {}
 
     @contextmanager
@@ -68,10 +68,10 @@ class Budget:
         """Hold memory for the length of a block.
 
         Args:
-            shared: What is held from the beginning; it counts once, however many hold it.
+            shared: Bytes held from the beginning; they count once, however many hold them.
 
-        Raises:
-            GaveWay: The block was cancelled, for others needed the memory.
+                Raises:
+                    GaveWay: The block was cancelled because others needed the memory.
         """
         with trio.CancelScope() as scope:
             holder = Holder(self, scope)
@@ -122,7 +122,7 @@ class Memory:
 
     Attributes:
         bodies: Bodies of requests that have begun to arrive.
-        answers: What waits to be sent.
+        answers: Answers that wait to be sent.
         decoding: One large body at a time, which takes twenty times its length.
     """
 

@@ -1,7 +1,7 @@
-"""What a request says after the `?`, and its body.
+"""The query of a request, and its body.
 
-A parameter that is unknown or cannot be read is refused by its name, with what was sent. A body is of a length that it names, comes at a
-pace, and stays within what all clients may hold together.
+An unknown or malformed parameter is refused by name, with its value. A body has a maximum length and a minimum rate, and counts towards the
+memory that all clients may hold together.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Range(NamedTuple):
 
 
 def shown(text: str) -> str:
-    """Quote what a client sent, not at length."""
+    """Quote what a client sent, shortened."""
     return json.dumps(text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…")
 
 
 def check_parameters(request: Request, *known: str) -> None:
-    """Refuse a parameter that nothing would come of."""
+    """Refuse a parameter that would have no effect."""
     for name in request.query_params:
         if name not in known:
             those = f"; there are {', '.join(known)}" if known else ""
@@ -63,7 +63,7 @@ def check_parameters(request: Request, *known: str) -> None:
 
 
 def without_parameters(endpoint: Endpoint) -> Endpoint:
-    """Refuse all parameters of an endpoint that takes none."""
+    """Refuse any parameter of an endpoint that takes none."""
 
     async def checked(request: Request) -> Response:
         check_parameters(request)
@@ -86,7 +86,7 @@ def read_range(request: Request) -> Range:
         except DecodeError:
             reason = f"{name} is an id, {ID_CHARS} characters of 0-9 and a-v, or the beginning of one, not {shown(bound)}"
             raise HTTPException(400, reason) from None
-        # All ids that begin with less than an id come after it.
+        # A prefix of an id stands for all ids that begin with it.
         is_whole = len(bound) == ID_CHARS
         if name in ("gt", "gte"):
             low = key if name == "gt" and is_whole else _key_before(key)
@@ -110,21 +110,21 @@ def read_limit(request: Request) -> int:
 
 
 BODY_PIECE_BYTES, BODY_PIECE_S = 64 * 1024, 5.0
-"""A body brings this many bytes in this many seconds, or ends within them."""
+"""A body must bring this many bytes in this many seconds, or end within them."""
 
 
 def memory_of(request: Request) -> Memory:
-    """Return what the server's clients hold."""
+    """Return the memory account of the server's clients."""
     memory: Memory = request.scope["state"]["memory"]
     return memory
 
 
 @asynccontextmanager
 async def reading(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
-    """Read a body, which counts as held for the length of a block.
+    """Read a body; its memory counts as held for the length of a block.
 
     Raises:
-        HTTPException: 413, it is too long; 408, it comes too slowly; 400, it is malformed or not whole; 503, others needed the memory,
+        HTTPException: 413, it is too long; 408, it comes too slowly; 400, it is malformed or not complete; 503, others needed the memory,
             before or within the block.
     """
     too_large = HTTPException(413, f"a body has at most {bytes_max} bytes")

@@ -1,4 +1,4 @@
-"""A response that is written while it is made, at the pace at which the client reads it."""
+"""A response that is written while it is made, as fast as the client reads it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 
 class Streamed(Response):
-    """A response whose body comes from a function; Starlette's own takes a generator, which nobody closes when the client goes away.
+    """A response with a body from a function. Starlette's own takes a generator, which nobody closes when the client goes away.
 
     Args:
-        produce: Writes the body piece by piece; ended by a write that fails, as the client has gone.
-        media_type: Of the body.
-        is_endless: The body has no end but the client's going, which is watched for.
+        produce: Writes the body piece by piece; a write fails once the client has gone.
+        media_type: The media type of the body.
+        is_endless: Whether the body ends only when the client goes, which is watched for.
     """
 
     def __init__(self, produce: Callable[[Write], Awaitable[None]], *, media_type: str, is_endless: bool = False) -> None:
@@ -44,7 +44,7 @@ class Streamed(Response):
 
     async def _produce_watched(self, write: Write, receive: Receive) -> None:
         async with open_service_nursery() as nursery:
-            # Not the nursery's own scope, which ends before what was raised within is raised again.
+            # Not the nursery's own scope, which ends before an exception from within it is raised again.
             with trio.CancelScope() as producing:
 
                 async def watch() -> None:
