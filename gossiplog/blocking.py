@@ -267,6 +267,7 @@ class GossipLog(LogFacade):
     subscribe = _block(_Log.subscribe, Subscription)
     listen = _block(_Log.listen, Hub)
     connect = _block(_Log.connect, HubLink)
+    keep_synced = _block(_Log.keep_synced, lambda thread, host, peer: peer)
     snapshot = _block(_Log.snapshot, Snapshot)
 
     @like(_Log.run)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
@@ -27,7 +28,7 @@ from .tasks.block import block
 if TYPE_CHECKING:
     import ssl
 
-    from .bucket import Exchanged, Published, Taken
+    from .bucket import BucketPeer, Exchanged, Published, Taken, WitnessPlace
     from .net.ground.admission import HubLimits
     from .net.hub.client import HubLink
     from .net.hub.server import Hub
@@ -156,6 +157,21 @@ async def clone(
         return await take(log, storage, on_progress=on_progress)
 
 
+def _witness_places(witnesses: Sequence[str]) -> Sequence[WitnessPlace]:
+    from .bucket import WitnessPlace
+
+    return [WitnessPlace.parse(witness) for witness in witnesses]
+
+
+async def _ask_witness(url: str, body: bytes) -> tuple[int, str, bytes]:
+    """Ask, without following where the answer points to."""
+    from .net.hub.asking import ask, parse_server_url
+
+    server = parse_server_url(url)
+    answer = await ask(server, server.target, body, answer_bytes_max=64 * 1024)
+    return answer.status, answer.first(b"content-type") or "", answer.body
+
+
 def _register(schemes: frozenset[str]) -> frozenset[str]:
     if "eip712" in schemes:
         # Without the extra its entries are ignored, and the verdict says so.
@@ -191,6 +207,7 @@ class GossipLog(Replica):
         *,
         signer: Signer | None = None,
         again: bool = False,
+        witnesses: Sequence[str] = (),
         on_progress: Callable[[int], None] | None = None,
     ) -> Published:
         """Publish new entries in the signer's own folder of a bucket; write nothing if there are none.
@@ -202,6 +219,7 @@ class GossipLog(Replica):
             place: A folder, which is created if necessary.
             signer: An Ed25519 signer instead of the log's own.
             again: Write everything once more, to replace lost or damaged files.
+            witnesses: Who is asked to cosign the checkpoint once it is published, within five seconds; each is `URL#VKEY`.
             on_progress: Called now and then with the number of published entries.
 
         Raises:
@@ -209,9 +227,13 @@ class GossipLog(Replica):
             LogBusy: Another process publishes there with this key.
             BucketError: The storage failed, or another log was published there with this key.
         """
-        from .bucket import open_storage, publish
+        from .bucket import cosign_published, open_storage, publish
 
-        return await publish(self, open_storage(place), self._choose_signer(signer), again=again, on_progress=on_progress)
+        storage, chosen, places = open_storage(place), self._choose_signer(signer), _witness_places(witnesses)
+        published = await publish(self, storage, chosen, again=again, on_progress=on_progress)
+        if places:
+            published.cosigned = await cosign_published(storage, chosen, places, _ask_witness)
+        return published
 
     @overload
     async def sync(self, other: Replica, *, source: Source | None = None) -> SyncResult: ...
@@ -276,6 +298,41 @@ class GossipLog(Replica):
         entry = await self.get(id)
         seq = (await self.run(ask(ReadLeaves([entry.key]))))[entry.key].seq
         return await prove(self, entry, place, guess=seq - 1)
+
+    @block("log.keep_synced")
+    async def keep_synced(
+        self,
+        place: str | os.PathLike[str],
+        *,
+        signer: Signer | None = None,
+        every_s: float = 5.0,
+        witnesses: Sequence[str] = (),
+    ) -> AsyncIterator[BucketPeer]:
+        """Keep exchanging with a bucket for the length of a block: new entries are published, and what others publish comes in.
+
+        Failures are logged and tried again, with growing pauses up to a minute. At the end of the block new entries are published, if that
+        takes at most two seconds. The value of the block tells how it stands.
+
+        Args:
+            place: The bucket: a folder, or a URL.
+            signer: An Ed25519 signer instead of the log's own.
+            every_s: How often to exchange, in seconds.
+            witnesses: Who is asked to cosign what is published: each is `URL#VKEY`, as `gossiplog witness` prints it.
+
+        Raises:
+            LocalProtocolError: There is no signer, or it is not of Ed25519; the place is no bucket, or a witness is malformed.
+            ReadOnlyLog: The log is open read-only.
+        """
+        from .bucket import keep_exchanging, open_storage
+        from .net.ground.journal import note
+
+        def tell(event: str, reason: str) -> None:
+            note(event, level=logging.WARNING, topic=self.topic, bucket=storage.url, reason=reason)
+
+        self._check_writable()
+        storage, chosen, places = open_storage(place), self._choose_signer(signer), _witness_places(witnesses)
+        async with keep_exchanging(self, storage, chosen, every_s=every_s, witnesses=places, ask=_ask_witness, tell=tell) as peer:
+            yield peer
 
     @block("log.listen")
     async def listen(

@@ -3,23 +3,33 @@
 Source: docs/spec/bucket.md.
 """
 
+from .cosigning import Cosigned, WitnessPlace, cosign_published
 from .evidence import prove, read_checkpoints
 from .exchange import Exchanged, exchange
+from .peer import BucketPeer, keep_exchanging, peers_of
 from .publish import Published, publish
 from .storage import Storage, is_bucket, open_storage
 from .take import Fault, Taken, TakenFrom, find_topic, take
+from .witness import Cosigner
 
 __all__ = [
+    "BucketPeer",
+    "Cosigned",
+    "Cosigner",
     "Exchanged",
     "Fault",
     "Published",
     "Storage",
     "Taken",
     "TakenFrom",
+    "WitnessPlace",
+    "cosign_published",
     "exchange",
     "find_topic",
     "is_bucket",
+    "keep_exchanging",
     "open_storage",
+    "peers_of",
     "prove",
     "publish",
     "read_checkpoints",

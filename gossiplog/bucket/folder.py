@@ -15,7 +15,7 @@ import trio
 
 from ..errors import BucketError, LogBusy
 
-__all__ = ["Folder", "read_plain"]
+__all__ = ["Folder", "lock_file", "read_plain", "replace_file"]
 
 T = TypeVar("T")
 
@@ -32,7 +32,10 @@ class Folder:
     Attributes:
         root: The folder.
         only: The one publisher that is read; None for all that are there.
+        has_locks: True.
     """
+
+    has_locks = True
 
     def __init__(self, root: Path, only: str | None = None) -> None:
         self.root = root
@@ -168,19 +171,48 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _lock(folder: Path) -> int:
+def replace_file(path: Path, data: bytes, *, is_durable: bool = True) -> None:
+    """Put a file in the place of another, as a whole; its folder is made if necessary.
+
+    Raises:
+        OSError: It cannot be written; what was there stays.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("xb") as file:
+            file.write(data)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+        if is_durable:
+            _sync(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def lock_file(path: Path) -> int | None:
+    """Lock a file, which is made if necessary, until its descriptor is closed or the process ends; None if another process has it."""
     import fcntl
 
-    drafts = folder / _DRAFTS
-    drafts.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | _CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | _NONBLOCK, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | _NONBLOCK, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except OSError:
         os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _lock(folder: Path) -> int:
+    drafts = folder / _DRAFTS
+    drafts.mkdir(parents=True, exist_ok=True)
+    descriptor = lock_file(folder / _LOCK)
+    if descriptor is None:
         raise LogBusy(
             f"another process publishes into {folder}", hint="one process publishes with a key in a place; wait for it, or end it"
-        ) from error
+        )
     # Whatever has another name is none of ours, wherever a link may have led.
     for draft in drafts.iterdir():
         if _DRAFT.fullmatch(draft.name):

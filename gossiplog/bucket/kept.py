@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from ..entry.message_id import decode_id, encode_id
 from ..errors import BucketError, DecodeError
 from ..tlog import Checkpoint, Origin, parse_checkpoint
-from .folder import read_plain
+from .folder import read_plain, replace_file
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
@@ -129,6 +129,13 @@ class Kept:
         self._write(name, note)
         return [self._place(_note_name(checkpoint.origin)), self._place(name)]
 
+    def owner(self) -> bytes:
+        """Return what says, in storage without locks, that this log writes there: 32 hexadecimal digits, drawn once."""
+        owner = self._read("owner")
+        if owner is None:
+            self._write("owner", owner := secrets.token_hex(16).encode())
+        return owner
+
     def signed(self, publisher: str) -> Signed | None:
         """Return what a publisher has signed for this log, None if that is nothing."""
 
@@ -199,19 +206,10 @@ class Kept:
         if self.folder is None:
             self._files[name] = data
             return
-        draft = self.folder / f".{name}.{secrets.token_hex(4)}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with draft.open("xb") as file:
-                file.write(data)
-                if is_durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            draft.replace(self.folder / name)
+            replace_file(self.folder / name, data, is_durable=is_durable)
         except OSError as error:
             raise BucketError(f"{self._place(name)}: {error.strerror}", hint="what was seen and signed is kept beside the log") from error
-        finally:
-            draft.unlink(missing_ok=True)
 
 
 _OF_MEMORY: WeakKeyDictionary[Replica, Kept] = WeakKeyDictionary()

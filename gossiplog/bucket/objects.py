@@ -20,6 +20,7 @@ __all__ = ["Objects"]
 
 T = TypeVar("T")
 
+_THREADS = 32
 _TIMEOUT = timedelta(seconds=60)
 _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=120)}
 
@@ -30,13 +31,17 @@ class Objects:
     Attributes:
         url: As it was given; it has no secrets.
         only: The one publisher that is read, where the URL names it.
+        has_locks: False.
     """
+
+    has_locks = False
 
     def __init__(self, url: str, only: str | None) -> None:
         self.url = url
         self.only = only
         self._is_http = url.startswith(("http://", "https://"))
         self._store = _open(url, is_http=self._is_http)
+        self._threads = trio.CapacityLimiter(_THREADS)
 
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """See `Storage`."""
@@ -123,7 +128,8 @@ class Objects:
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:
         try:
-            return await trio.to_thread.run_sync(function)
+            # Threads of its own, and left alone when nobody waits: a store that hangs keeps neither its caller nor others from theirs.
+            return await trio.to_thread.run_sync(function, abandon_on_cancel=True, limiter=self._threads)
         except BucketError:
             raise
         except Exception as error:  # obstore raises a class of its own for each store's faults, and ValueError for URLs and options

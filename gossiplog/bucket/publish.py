@@ -28,7 +28,7 @@ from ..plan import Plan, ask
 from ..tasks.ordered import map_ordered
 from ..tlog import Checkpoint, Growth, Origin, Tiles, parse_checkpoint, publisher_of, signed_checkpoint
 from ..tlog.growth import Edge, partial_folders
-from ..tlog.note import CHECKPOINT_BYTES_MAX
+from ..tlog.note import CHECKPOINT_BYTES_MAX, unsigned
 from ..tlog.segment import SEGMENT_WIDTH, segment_path
 from ..tree.node import Node, ReadRoot
 from .kept import Kept, Signed, Step
@@ -37,6 +37,7 @@ from .storage import Storage, read_whole
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
+    from .cosigning import Cosigned
 
 __all__ = ["Published", "publish"]
 
@@ -44,6 +45,7 @@ _PAGE = 1_000
 _STEP_ENTRIES = 65_536
 _STEP_BYTES = 32 * 1024 * 1024
 _AT_ONCE = 16
+_OWNER_BYTES_MAX = 256
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class Published:
         objects: Objects that were written.
         written_bytes: And how large they were together.
         checkpoint: The signed note, as it is there.
+        cosigned: What the witnesses that were asked after that have answered.
     """
 
     origin: str = ""
@@ -65,6 +68,7 @@ class Published:
     objects: int = 0
     written_bytes: int = 0
     checkpoint: bytes = b""
+    cosigned: Cosigned | None = None
 
 
 async def publish(
@@ -91,8 +95,11 @@ async def publish(
         BucketError: The storage failed, or another log was published there with this key.
         LocalProtocolError: The signer is none of Ed25519.
     """
+    publisher = _Publisher(log, storage, signer, on_progress)
+    if not again and await publisher.is_idle():
+        return publisher.done
     async with storage.lock(publisher_of(signer)):
-        return await _Publisher(log, storage, signer, on_progress).run(again=again)
+        return await publisher.run(again=again)
 
 
 class _Publisher:
@@ -110,7 +117,7 @@ class _Publisher:
         self._on_progress = on_progress
         self._publisher = publisher_of(signer)
         self._kept = Kept.beside(log)
-        self._done = Published()
+        self.done = Published()
         self._head: bytes | None = None
         self._growth = Growth()
         self._place = LogPlace(0)
@@ -120,34 +127,52 @@ class _Publisher:
         self._cleaned = 0
 
     async def run(self, *, again: bool) -> Published:
+        # It may have changed before the lock was had.
         self._head = await read_whole(self._storage, f"{self._publisher}/head", CHECKPOINT_BYTES_MAX)
         log_name = (await self._log.run(ask(ReadPlace(0)))).generation
         self._signed = self._kept.signed(self._publisher) or Signed(log_name, ())
-        if not again and await self._is_idle():
-            return self._done
         head = self._read_head()
         if again or not await self._resume():
             await self._begin(head)
+        await self._claim(again=again)
         self._signed = replace(self._signed, log=log_name)
         shown = head.size if head is not None and head.origin == self._origin else 0
         while await self._step():
-            self._done.size, self._done.added = self._growth.size, self._growth.size - shown
+            self.done.size, self.done.added = self._growth.size, self._growth.size - shown
             if self._on_progress is not None:
-                self._on_progress(self._done.size)
-        self._done.origin = str(self._origin)
+                self._on_progress(self.done.size)
+        self.done.origin = str(self._origin)
         await trio.to_thread.run_sync(self._kept.keep_place, self._storage.url)
-        return self._done
+        return self.done
 
-    async def _is_idle(self) -> bool:
+    async def is_idle(self) -> bool:
         """Whether the storage has what was signed last, and the log nothing new: then nothing more is read."""
-        if not self._signed.steps or self._signed.steps[-1].note != self._head:
+        signed = self._signed = self._kept.signed(self._publisher) or self._signed
+        head = await read_whole(self._storage, f"{self._publisher}/head", CHECKPOINT_BYTES_MAX) if signed.steps else None
+        if head is None or unsigned(signed.steps[-1].note) != unsigned(head):
             return False
-        step = self._signed.steps[-1]
+        step = signed.steps[-1]
         if await self._log.run(ask(ReadTail(step.seq, 1))) or not await self._is_at(step):
             return False
         checkpoint = step.checkpoint
-        self._done.origin, self._done.size, self._done.checkpoint = str(checkpoint.origin), checkpoint.size, step.note
+        self.done.origin, self.done.size, self.done.checkpoint = str(checkpoint.origin), checkpoint.size, head
         return True
+
+    async def _claim(self, *, again: bool) -> None:
+        """Be the only log that writes below the publisher's folder; where a lock sees to that, nothing is to be done."""
+        if self._storage.has_locks:
+            return
+        path, owner = f"{self._publisher}/owner", self._kept.owner()
+        found = await read_whole(self._storage, path, _OWNER_BYTES_MAX)
+        is_ours = any(self._head is not None and unsigned(step.note) == unsigned(self._head) for step in self._signed.steps)
+        if found == owner:
+            return
+        if (found is None or again or is_ours) and await self._storage.swap(path, owner, found):
+            # Where a storage knows no conditions, the one that comes last has it.
+            found = await read_whole(self._storage, path, _OWNER_BYTES_MAX)
+        if found != owner:
+            hint = "publish each log with a key of its own (--key); or take the place over with --again"
+            raise BucketError(f"another log writes to {self._storage.url}/{self._publisher}", hint=hint)
 
     async def _is_at(self, step: Step) -> bool:
         """Whether the log still has what it had when this was signed."""
@@ -160,7 +185,8 @@ class _Publisher:
     async def _resume(self) -> bool:
         """Go on from the checkpoint in the storage, if it is one of ours and what it needs is there."""
         steps = self._signed.steps
-        at = next((at for at, step in enumerate(steps) if step.note == self._head), None)
+        shown = b"" if self._head is None else unsigned(self._head)
+        at = next((at for at, step in enumerate(steps) if unsigned(step.note) == shown), None)
         if at is None or not await self._is_at(steps[at]):
             return False
         step, checkpoint = steps[at], steps[at].checkpoint
@@ -169,7 +195,7 @@ class _Publisher:
         except (DecodeError, BucketError):
             # Something is lost or damaged there: it is written anew.
             return False
-        self._origin, self._place, self._done.checkpoint = checkpoint.origin, LogPlace(step.seq, None, step.key), step.note
+        self._origin, self._place, self.done.checkpoint = checkpoint.origin, LogPlace(step.seq, None, step.key), self._head or b""
         self._due = steps[-1].note if at < len(steps) - 1 else None
         self._cleaned = steps[at - 1].checkpoint.size if at else 0
         return True
@@ -188,7 +214,7 @@ class _Publisher:
         """Begin with the first entry: in the same generation if the log still gives what was signed, else in a new one."""
         signed = {step.note: step.checkpoint for step in self._signed.steps}
         bound = dict([*signed.items()][-1:])
-        is_foreign = head is not None and self._head not in signed
+        is_foreign = self._head is not None and unsigned(self._head) not in map(unsigned, signed)
         if head is not None and self._head is not None and is_foreign:
             bound[self._head] = head
         generation = max((each.origin.generation for each in bound.values()), default=1)
@@ -205,7 +231,7 @@ class _Publisher:
     def _begin_generation(self) -> None:
         self._origin = replace(self._origin, generation=self._origin.generation + 1)
         self._growth, self._place, self._due, self._cleaned = Growth(), LogPlace(0), None, 0
-        self._signed, self._done.checkpoint = replace(self._signed, steps=()), b""
+        self._signed, self.done.checkpoint = replace(self._signed, steps=()), b""
 
     def _read_head(self) -> Checkpoint | None:
         if self._head is None:
@@ -260,7 +286,7 @@ class _Publisher:
                 # Entries were taken out of the log since.
                 self._begin_generation()
             return True
-        if self._growth.size == before and self._done.checkpoint:
+        if self._growth.size == before and self.done.checkpoint:
             return False
         checkpoint = Checkpoint(self._origin, self._growth.size, self._growth.root, log_root)
         await self._show((await trio.to_thread.run_sync(signed_checkpoint, checkpoint, self._signer)).to_bytes(), before)
@@ -281,7 +307,7 @@ class _Publisher:
         await self._storage.flush()
         if not await self._storage.swap(f"{self._publisher}/head", note, self._head):
             raise BucketError(f"{self._storage.url}/{self._publisher}/head was changed by another publisher", hint="run it again")
-        self._head = self._done.checkpoint = note
+        self._head = self.done.checkpoint = note
         await self._clean(before)
 
     async def _clean(self, before: int) -> None:
@@ -305,8 +331,8 @@ class _Publisher:
         async with map_ordered(write, objects, ahead=_AT_ONCE) as written:
             async for _ in written:
                 pass
-        self._done.objects += len(objects)
-        self._done.written_bytes += sum(len(data) for _, data in objects)
+        self.done.objects += len(objects)
+        self.done.written_bytes += sum(len(data) for _, data in objects)
 
 
 def _page(seq: int, limit: int) -> Plan[tuple[list[tuple[int, bytes]], Node | None]]:

@@ -33,6 +33,11 @@ class Storage(Protocol):
         """The one publisher that is read, where the user named it; None for all that are there."""
         ...
 
+    @property
+    def has_locks(self) -> bool:
+        """Whether `lock` keeps others out; otherwise a log says in an object that it is the one which writes."""
+        ...
+
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
         """Read a part of an object, up to its end, from an offset that is within it.
 

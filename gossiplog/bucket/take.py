@@ -25,7 +25,7 @@ from ..tasks.nursery import open_service_nursery
 from ..tlog import Checkpoint, Tiles
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import leaf_hash, root_of
-from ..tlog.note import is_publisher
+from ..tlog.note import is_publisher, unsigned
 from ..tlog.segment import SEGMENT_WIDTH
 from ..tlog.tiles import TILE_WIDTH
 from .kept import Kept, TakenState
@@ -289,7 +289,7 @@ class _Taker:
     async def _is_ours(self, note: bytes) -> bool:
         """Whether this log has published this checkpoint itself, and still has what is in it."""
         signed = self._kept.signed(self._publisher)
-        step = None if signed is None else next((step for step in signed.steps if step.note == note), None)
+        step = None if signed is None else next((step for step in signed.steps if unsigned(step.note) == unsigned(note)), None)
         if step is None or step.key is None:
             return step is not None
         leaves = await self._log.run(ask(ReadLeaves([step.key])))

@@ -42,6 +42,7 @@ COMMANDS = {
     "checkpoint": "net.bucket:checkpoint",
     "prove": "net.bucket:prove",
     "check": "net.bucket:check",
+    "witness": "net.witness:witness",
     "serve": "net.serve:serve",
     "peers": "net.peers:peers",
     "why": "net.why:why",

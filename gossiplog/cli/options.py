@@ -33,6 +33,7 @@ __all__ = [
     "read_identity",
     "read_token",
     "token_option",
+    "witness_option",
 ]
 
 
@@ -139,6 +140,15 @@ key_option = click.option(
     metavar="NAME",
     shell_complete=complete_key,
     help="The key of the keyring to sign with; needed only when there are several.",
+)
+
+
+witness_option = click.option(
+    "--witness",
+    "witnesses",
+    metavar="URL#VKEY",
+    multiple=True,
+    help="Ask this witness to cosign what is published, as `gossiplog witness` names it; repeatable.",
 )
 
 

@@ -29,12 +29,15 @@ __all__ = [
     "NoteSignature",
     "Origin",
     "VerifierKey",
+    "cosign",
     "cosigned",
     "decode_base64",
     "encode_base64",
     "parse_checkpoint",
     "publisher_of",
     "signed_checkpoint",
+    "tree_head",
+    "unsigned",
 ]
 
 CHECKPOINT_BYTES_MAX = 64 * 1024
@@ -240,17 +243,34 @@ class Checkpoint:
         Raises:
             DecodeError: It is no checkpoint of ours.
         """
-        lines = text.removesuffix("\n").split("\n")
-        if len(lines) < 3 or not all(lines):
-            raise DecodeError("a checkpoint of fewer than three lines, or with an empty one")
-        if not _NUMBER.fullmatch(lines[1]) or int(lines[1]) >= 1 << 53:
-            raise DecodeError(f"{lines[1][:40]!r} is no size of a tree")
-        root = decode_base64(lines[2])
-        if len(root) != HASH_BYTES:
-            raise DecodeError(f"a root of {len(root)} bytes, expected {HASH_BYTES}")
-        found = next(filter(None, map(_ROOT_LINE.fullmatch, lines[3:])), None)
+        origin, size, root = tree_head(text)
+        if size >= 1 << 53:
+            raise DecodeError(f"{size} is no size of a tree")
+        found = next(filter(None, map(_ROOT_LINE.fullmatch, text.split("\n")[3:])), None)
         log_root = None if found is None else Node(int(found[1]), None, bytes.fromhex(found[2]))
-        return cls(Origin.parse(lines[0]), int(lines[1]), root, log_root)
+        return cls(Origin.parse(origin), size, root, log_root)
+
+
+def tree_head(text: str) -> tuple[str, int, bytes]:
+    """Read the origin, the size and the root of anybody's checkpoint; lines after these are passed over.
+
+    Raises:
+        DecodeError: It is no checkpoint.
+    """
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) < 3 or not all(lines):
+        raise DecodeError("a checkpoint of fewer than three lines, or with an empty one")
+    if not _NUMBER.fullmatch(lines[1]) or int(lines[1]) >= 1 << 63:
+        raise DecodeError(f"{lines[1][:40]!r} is no size of a tree")
+    root = decode_base64(lines[2])
+    if len(root) != HASH_BYTES:
+        raise DecodeError(f"a root of {len(root)} bytes, expected {HASH_BYTES}")
+    return lines[0], int(lines[1]), root
+
+
+def unsigned(note: bytes) -> bytes:
+    """Return a note's text: cosignatures may come to a checkpoint, which says the same with each of them."""
+    return note.rpartition(b"\n\n")[0]
 
 
 def parse_checkpoint(data: bytes) -> tuple[Note, Checkpoint]:
@@ -297,6 +317,11 @@ def publisher_of(signer: Signer) -> str:
 def is_publisher(name: str) -> bool:
     """Whether a folder's name is that of a publisher."""
     return _PUBLISHER.fullmatch(name) is not None
+
+
+def cosign(text: str, key: VerifierKey, signer: Signer, time: int) -> NoteSignature:
+    """Sign a checkpoint's text as a witness with this key, which is the signer's, at a time in Unix seconds."""
+    return NoteSignature(key.name, key.key_id, time.to_bytes(_TIME_BYTES) + signer.sign(cosigned(text, time)))
 
 
 def cosigned(text: str, time: int) -> bytes:

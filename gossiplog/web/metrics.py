@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..bucket import peers_of
 from ..errors import GossipLogError
 from ..log.requests import ReadCount, ReadQuarantineCount
 from ..net.hub.server import Hub
@@ -114,7 +115,7 @@ class _Figures(Collector):
         )
         services = hub.services.items()
         yield from _log_figures({topic: (service, self._contents.get(topic)) for topic, service in services})
-        for service_figures in (_entry_figures, _peer_figures, _queue_figures, _mesh_figures):
+        for service_figures in (_entry_figures, _peer_figures, _queue_figures, _mesh_figures, _bucket_figures):
             yield from service_figures(dict(services))
 
 
@@ -200,6 +201,30 @@ def _queue_figures(services: dict[str, Service]) -> Iterator[Metric]:
         length.add_metric([topic, "verify"], service.waiting)
         length.add_metric([topic, "commit"], service.log.writer.waiting)
     yield from (queued, length)
+
+
+def _bucket_figures(services: dict[str, Service]) -> Iterator[Metric]:
+    labels = ["topic", "bucket"]
+    up = GaugeMetricFamily("gossiplog_bucket_up", "1 if the last exchange with the bucket did not fail.", labels=labels)
+    exchanged = GaugeMetricFamily(
+        "gossiplog_bucket_exchanged_timestamp_seconds", "When the last exchange was done; 0 before.", labels=labels
+    )
+    published = GaugeMetricFamily("gossiplog_bucket_published_entries", "Entries that the newest checkpoint covers.", labels=labels)
+    witnesses = GaugeMetricFamily("gossiplog_bucket_witnesses", "Witnesses that have cosigned it.", labels=labels)
+    faults = GaugeMetricFamily("gossiplog_bucket_faults", "What the last exchange found wrong there.", labels=labels)
+    taken = CounterMetricFamily("gossiplog_bucket_taken", "Entries that came from the bucket.", labels=labels)
+    failures = CounterMetricFamily("gossiplog_bucket_failures", "Exchanges that failed.", labels=labels)
+    for topic, service in services.items():
+        for peer in peers_of(service.log):
+            here = [topic, peer.url]
+            up.add_metric(here, peer.error is None)
+            exchanged.add_metric(here, peer.exchanged_at)
+            published.add_metric(here, peer.published)
+            witnesses.add_metric(here, len(peer.witnesses))
+            faults.add_metric(here, len(peer.faults))
+            taken.add_metric(here, peer.taken)
+            failures.add_metric(here, peer.failures)
+    yield from (up, exchanged, published, witnesses, faults, taken, failures)
 
 
 def _mesh_figures(services: dict[str, Service]) -> Iterator[Metric]:

@@ -13,13 +13,15 @@ from log_support import SIGNERS, TOPIC, make
 from native_support import build_tlog
 
 import gossiplog
+from gossiplog.bucket import Cosigner
 from gossiplog.entry import Ed25519Signer, Entry
 from gossiplog.errors import DecodeError
-from gossiplog.tlog import Checkpoint, Origin, Proof, VerifierKey, check_proof, parse_checkpoint, publisher_of
+from gossiplog.tlog import Checkpoint, Note, Origin, Proof, VerifierKey, check_proof, parse_checkpoint, publisher_of
 from gossiplog.tlog.growth import leaf_of
-from gossiplog.tlog.merkle import EMPTY_ROOT
+from gossiplog.tlog.merkle import EMPTY_ROOT, consistency_ranges, leaf_hash, root_of
 from gossiplog.tlog.note import COSIGNATURE
 from gossiplog.tlog.proof import Policy
+from gossiplog.tlog.witness import AddCheckpoint, WitnessRefusal
 
 pytestmark = pytest.mark.slow
 
@@ -143,3 +145,47 @@ async def test_we_accept_the_cosignature_of_a_witness_in_go(go: Go, tmp_path: Pa
         check_proof(parsed, policy)
     (tmp_path / "x.tlog-proof").write_bytes(Proof(parsed.value, parsed.index, parsed.hashes, bytes.fromhex(said)).to_bytes())
     assert go.ask("proof", KEY, leaf_of(entry).hex(), tmp_path / "x.tlog-proof")[0], "a line of another key changes nothing"
+
+
+async def test_go_accepts_our_cosignatures_and_refuses_what_is_damaged_as_we_do(go: Go, tmp_path: Path) -> None:
+    await published(tmp_path / "bucket", 700)
+    note = (tmp_path / "bucket" / OURS / "head").read_bytes()
+    (tmp_path / "state").mkdir()
+    witness = Cosigner(tmp_path / "state", "witness.example/w1", WITNESS, publishers={OURS})
+    line = await witness.add(AddCheckpoint(0, [], note).to_bytes())
+    cosigned, path = note + line.encode(), tmp_path / "cosigned"
+    path.write_bytes(cosigned)
+    accepted, said = go.ask("cosigned", witness.key, path)
+    assert accepted, said
+    assert int(said) == Note.parse(cosigned).verify(witness.key)
+    # The text and the witness's line: the line of the log is nothing to a verifier of the witness.
+    text, random = cosigned.index(b"\n\n"), Random(3)
+    places = [*range(text), *range(len(note), len(cosigned))]
+    for _ in range(DAMAGES):
+        damaged = bytearray(cosigned)
+        damaged[random.choice(places)] ^= 1 << random.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            is_ours = Note.parse(bytes(damaged)).verify(witness.key) is not None
+        except DecodeError:
+            is_ours = False
+        assert not is_ours, bytes(damaged)
+        accepted, said = go.ask("cosigned", witness.key, path)
+        assert not accepted or decoded(b"\nindex " + damaged[len(note) :]) == decoded(b"\nindex " + line.encode()), bytes(damaged)
+
+
+async def test_our_witness_signs_for_a_log_in_go_of_any_origin(go: Go, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    key = VerifierKey("example.com/behind-the-sofa", 1, SIGNERS[0].public_key)
+    witness = Cosigner(tmp_path / "state", "witness.example/w1", WITNESS, logs=[key])
+    skey, leaves = secret(SIGNERS[0], bytes([1]) * 32, key.name), [leaf_hash(bytes([n])) for n in range(30)]
+    for old, size in ((0, 7), (7, 7), (7, 30)):
+        accepted, said = go.ask("sign", skey, key.name, size, root_of(leaves[:size]).hex())
+        assert accepted, said
+        proof = [root_of(leaves[start:end]) for start, end in consistency_ranges(old, size)] if old else []
+        line = await witness.add(AddCheckpoint(old, proof, bytes.fromhex(said)).to_bytes())
+        (tmp_path / "cosigned").write_bytes(bytes.fromhex(said) + line.encode())
+        assert go.ask("cosigned", witness.key, tmp_path / "cosigned")[0]
+    accepted, said = go.ask("sign", skey, key.name, 30, root_of(leaves[1:]).hex())
+    with pytest.raises(WitnessRefusal, match="another tree"):
+        await witness.add(AddCheckpoint(30, [], bytes.fromhex(said)).to_bytes())

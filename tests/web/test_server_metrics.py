@@ -22,6 +22,7 @@ CONTRACT = {
     "build entries heads root_changed_timestamp_seconds events verdicts quarantined_entries commit_duration_seconds sync_duration_seconds",
     "stream_bytes connections streams mesh_degree mesh_scores queue_length queued_bytes dropped bans store_errors store_up disk_full",
     "open_sockets half_open_sockets caught_up set_aside",
+    "bucket_up bucket_exchanged_timestamp_seconds bucket_published_entries bucket_taken bucket_failures bucket_faults bucket_witnesses",
 }
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -14,7 +14,7 @@ from ...archive import entry_to_line
 from ...errors import DecodeError
 from ..entries import payload_text
 from ..exits import ExitCode, Failure
-from ..options import DURABILITIES, Location, id_argument, key_option, log_argument, output_options
+from ..options import DURABILITIES, Location, id_argument, key_option, log_argument, output_options, witness_option
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
 from ..session import opened, resolve, run
@@ -35,8 +35,11 @@ _place_argument = click.argument("place", metavar="URL")
 @key_option
 @click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Publish new entries at this interval, until Ctrl-C.")
 @click.option("--again", is_flag=True, help="Write everything once more, to replace lost or damaged files.")
+@witness_option
 @output_options()
-def publish(log: Location, place: str, key_name: str | None, every: float | None, again: bool, out: Output) -> None:
+def publish(
+    log: Location, place: str, key_name: str | None, every: float | None, again: bool, witnesses: tuple[str, ...], out: Output
+) -> None:
     """Publish a log in a bucket.
 
     URL is a folder, which others read directly or through any web server. In it each publisher has its own folder, named by its did.
@@ -60,7 +63,7 @@ def publish(log: Location, place: str, key_name: str | None, every: float | None
         async with opened(log) as opened_log:
             while True:
                 with Progress("publishing", await opened_log.count(), is_shown=not out.is_strict) as progress:
-                    published = await opened_log.publish(place, signer=signer, again=is_again, on_progress=progress.at)
+                    published = await opened_log.publish(place, signer=signer, again=is_again, witnesses=witnesses, on_progress=progress.at)
                 if every is None or published.objects:
                     _report_published(published, out)
                 if every is None:
@@ -249,11 +252,18 @@ def _report_published(published: Published, out: Output) -> None:
         "objects": published.objects,
         "bytes": published.written_bytes,
     }
+    cosigned = published.cosigned
+    if cosigned is not None:
+        record |= {"witnesses": cosigned.names, "refusals": cosigned.refusals}
     shown = [
         ("published", f"{counted(published.added, 'new entry', 'new entries')}, {published.size:,} in all"),
         ("written", f"{counted(published.objects, 'object', 'objects')}, {published.written_bytes:,} bytes"),
         ("publisher", f"did:key:{published.origin.split('/')[1]}"),
     ]
+    if cosigned is not None:
+        shown.append(("cosigned by", ", ".join(map(clean, cosigned.names)) or "no witness"))
+        for name, reason in cosigned.refusals.items():
+            out.note(clean(f"{name} has not cosigned: {reason}"))
     out.fields(record, shown)
 
 

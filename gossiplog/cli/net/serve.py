@@ -21,7 +21,18 @@ from ...pubsub.params import MESH_PARAMS
 from ..configured import ConfiguredCommand, config_option, read_config, source_of
 from ..exits import ExitCode, Failure
 from ..journal import LOG_FORMATS, write_journal
-from ..options import DURABILITIES, LOG, Location, client_tls, complete_key, output_options, read_identity, read_token, token_option
+from ..options import (
+    DURABILITIES,
+    LOG,
+    Location,
+    client_tls,
+    complete_key,
+    output_options,
+    read_identity,
+    read_token,
+    token_option,
+    witness_option,
+)
 from ..output import Output, counted
 from ..session import load_application, load_authorize, run
 from .sync import hub_url
@@ -86,7 +97,7 @@ def glass_options(command: Callable[..., R]) -> Callable[..., R]:
             "key_name",
             metavar="NAME",
             shell_complete=complete_key,
-            help="The keyring's key: signs the page's appends, and lets us in at hubs of --connect that know its did.",
+            help="The keyring's key: signs the page's appends and --publish's checkpoints, and lets us in at hubs.",
         ),
         click.option("--dashboard-watch", metavar="URL", multiple=True, help="Show this server on the page as well; repeatable."),
         click.option("--facts", metavar="FILE", type=click.Path(dir_okay=False), help="Append all facts to this file, as JSON lines."),
@@ -140,6 +151,36 @@ def mesh_options(command: Callable[..., R]) -> Callable[..., R]:
             callback=_print_params,
             help="Print a router's parameters with their defaults, as a file for --mesh-params.",
         ),
+    )
+    decorated: Callable[..., R] = run
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated
+
+
+def bucket_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options; the command gets them as `bucket`: URLs, seconds, witnesses."""
+
+    @functools.wraps(command)
+    def run(*args: Any, publish: tuple[str, ...], publish_every: float, witnesses: tuple[str, ...], **options: Any) -> R:
+        return command(*args, bucket=(publish, publish_every, witnesses), **options)
+
+    options = (
+        click.option(
+            "--publish",
+            metavar="URL",
+            multiple=True,
+            help="Publish in this bucket, and take what others publish; repeatable. Signed by --key.",
+        ),
+        click.option(
+            "--publish-every",
+            type=click.FloatRange(min=0.1),
+            default=5.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How often buckets are looked at.",
+        ),
+        witness_option,
     )
     decorated: Callable[..., R] = run
     for option in reversed(options):
@@ -209,6 +250,7 @@ def _print_params(context: click.Context, option: click.Parameter, router: str |
 @token_option
 @mesh_options
 @glass_options
+@bucket_options
 @click.option("--no-api", is_flag=True, help="Serve only WebSocket, no HTTP.")
 @click.option("--durability", type=click.Choice(DURABILITIES), default="full", show_default=True, help="What a received entry survives.")
 @click.option("-v", "--verbose", "is_verbose", is_flag=True, help="Log everything, such as each attempt to connect and each lost stream.")
@@ -241,6 +283,7 @@ def serve(
     check: bool,
     mesh: MeshOptions,
     glass: GlassOptions,
+    bucket: tuple[tuple[str, ...], float, tuple[str, ...]],
     out: Output,
 ) -> int:
     """Put logs on the network, until Ctrl-C.
@@ -255,6 +298,9 @@ def serve(
     Every option may also stand in a TOML file (--config, or GOSSIPLOG_CONFIG) by its long name, or in the environment (--per-address as
     GOSSIPLOG_PER_ADDRESS); the command line takes precedence over the environment, and that over the file. At SIGHUP the server reads the
     file's logs and the rules of --access again.
+
+    With --publish each log also exchanges entries with a bucket: new ones are published there within seconds, and what others publish
+    comes in. A bucket that fails is tried again, and nothing else waits for it.
 
     A single log is served at any path, several each at /TOPIC. Ctrl-C ends the server cleanly: it stores what it has received, and sends
     what waits.
@@ -271,7 +317,7 @@ def serve(
     from ...net.ground.admission import HubLimits
     from ...net.ground.journal import note
     from .memory import give_back, keep_together
-    from .serving import ServePlan, Serving, check_plan
+    from .serving import BucketOptions, ServePlan, Serving, check_plan
 
     if is_verbose and out.is_quiet:
         raise click.UsageError("either --quiet or --verbose")
@@ -281,6 +327,9 @@ def serve(
         if hub_url(hub) is None:
             raise click.UsageError(f"--connect {hub}: a hub has a URL, ws://HOST:PORT or wss://…")
     token = read_token(token_file)
+    places, every_s, witnesses = bucket
+    if len(logs) > 1 and any("{topic}" not in place for place in places):
+        raise click.UsageError("--publish: several logs have a place each, with {topic} in the URL")
     plan = ServePlan(
         logs=logs,
         listens=addresses or (() if hubs or mesh.is_wanted else ("127.0.0.1:8080",)),
@@ -303,10 +352,11 @@ def serve(
         authorize=load_authorize(authorize) if authorize else None,
         glass=glass,
         dial_from=mesh.dial_from,
+        bucket=BucketOptions.read(places, glass.key_name, every_s, witnesses),
     )
     if no_api and plan.limits.access.names_dids:
         raise click.UsageError("--access names dids, which prove themselves over HTTP: not with --no-api")
-    glass.check(has_api=plan.has_api and bool(plan.listens), has_hubs=bool(hubs))
+    glass.check(has_api=plan.has_api and bool(plan.listens), signs=bool(hubs or places))
     context = click.get_current_context()
     if check:
         return run(partial(check_plan, context, plan, mesh, out))

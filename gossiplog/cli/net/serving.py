@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...pubsub.params import EpisubParams, GossipsubParams
     from ...web.glass import GlassSettings
 
-__all__ = ["GlassOptions", "MeshOptions", "ServePlan", "Serving", "check_plan"]
+__all__ = ["BucketOptions", "GlassOptions", "MeshOptions", "ServePlan", "Serving", "check_plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class GlassOptions:
     facts_file: str | None = None
     key_name: str | None = None
 
-    def check(self, *, has_api: bool, has_hubs: bool) -> None:
+    def check(self, *, has_api: bool, signs: bool) -> None:
         """Say what does not fit together.
 
         Raises:
@@ -61,8 +61,8 @@ class GlassOptions:
         for option, is_given in (("--dashboard-append", self.may_append), ("--dashboard-watch", bool(self.watched))):
             if is_given and not self.dashboard:
                 raise click.UsageError(f"{option} needs --dashboard")
-        if self.key_name is not None and not (self.may_append or has_hubs):
-            raise click.UsageError("--key needs --dashboard-append or --connect: nothing else is signed here")
+        if self.key_name is not None and not (self.may_append or signs):
+            raise click.UsageError("--key needs --dashboard-append, --connect or --publish: nothing else is signed here")
         self.signer()
         for url in self.watched:
             try:
@@ -173,6 +173,53 @@ class MeshOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class BucketOptions:
+    """What the command line says of the buckets that logs are published in.
+
+    Attributes:
+        urls: With `{topic}` for a log's topic.
+        signer: Signs checkpoints.
+        every_s: How often they are looked at.
+        witnesses: Who is asked to cosign, as `URL#VKEY`.
+    """
+
+    urls: tuple[str, ...]
+    signer: Signer
+    every_s: float
+    witnesses: tuple[str, ...]
+
+    @classmethod
+    def read(cls, urls: tuple[str, ...], key_name: str | None, every_s: float, witnesses: tuple[str, ...]) -> BucketOptions | None:
+        """Read all of it; None if nothing is to be published.
+
+        Raises:
+            GossipLogError: It cannot be used.
+        """
+        from ...bucket import open_storage
+        from ...bucket.cosigning import WitnessPlace
+        from ...keyring import Keyring
+        from ...tlog import publisher_of
+
+        if not urls:
+            if witnesses:
+                raise click.UsageError("--witness needs --publish")
+            return None
+        for url in urls:
+            open_storage(url)
+        for witness in witnesses:
+            WitnessPlace.parse(witness)
+        signer = Keyring.from_environment().choose(key_name)
+        publisher_of(signer)
+        return cls(urls, signer, every_s, witnesses)
+
+    async def exchange(self, stack: AsyncExitStack, log: GossipLog) -> None:
+        """Keep a log in exchange with all of them, for as long as the stack is open."""
+        for url in self.urls:
+            place = url.replace("{topic}", quote(log.topic, safe=""))
+            await stack.enter_async_context(log.keep_synced(place, signer=self.signer, every_s=self.every_s, witnesses=self.witnesses))
+
+
+@dataclass(frozen=True, slots=True)
 class ServePlan:
     """What is to be served, and how.
 
@@ -191,6 +238,7 @@ class ServePlan:
         authorize: The access rule of the logs.
         glass: What is to be seen of it all.
         dial_from: Which of this machine's addresses to dial hubs from; None lets the system choose.
+        bucket: What is published, and where.
     """
 
     logs: tuple[Location, ...]
@@ -207,6 +255,7 @@ class ServePlan:
     authorize: Any = None
     glass: GlassOptions = field(default_factory=GlassOptions)
     dial_from: str | None = None
+    bucket: BucketOptions | None = None
 
 
 class Serving:
@@ -296,6 +345,8 @@ class Serving:
                 task_status.started(log)
                 await self._begun.wait()
                 async with AsyncExitStack() as stack:
+                    if plan.bucket is not None:
+                        await plan.bucket.exchange(stack, log)
                     await self._connect(stack, log)
                     await end.wait()
                 for hub in self._hubs:

@@ -4,6 +4,7 @@
 //	folder VKEY PUBLISHER/GENERATION      the checkpoint, each leaf of the bundles through the tiles, and some proofs of consistency
 //	proof VKEY LEAF FILE                  a tlog-proof of a leaf, in hexadecimal
 //	sign SKEY ORIGIN SIZE ROOT            a checkpoint, signed; answered in hexadecimal
+//	cosigned VKEY FILE                    a note with a witness's cosignature
 //	cosign SKEY FILE                      a checkpoint's file, cosigned; answered in hexadecimal
 package main
 
@@ -208,6 +209,23 @@ func cosign(skey, file string) (string, error) {
 	return hex.EncodeToString(append(append(append(text, "\n\n"...), signatures...), line...)), nil
 }
 
+func cosigned(vkey, file string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	verifier, err := fnote.NewVerifierForCosignatureV1(vkey)
+	if err != nil {
+		return "", err
+	}
+	opened, err := note.Open(data, note.VerifierList(verifier))
+	if err != nil {
+		return "", err
+	}
+	at, err := fnote.CoSigV1Timestamp(opened.Sigs[0])
+	return fmt.Sprint(at.Unix()), err
+}
+
 func answer(words []string) (string, error) {
 	switch {
 	case len(words) == 3 && words[0] == "folder":
@@ -216,6 +234,8 @@ func answer(words []string) (string, error) {
 		return checkProof(words[1], words[2], words[3])
 	case len(words) == 5 && words[0] == "sign":
 		return sign(words[1], words[2], words[3], words[4])
+	case len(words) == 3 && words[0] == "cosigned":
+		return cosigned(words[1], words[2])
 	case len(words) == 3 && words[0] == "cosign":
 		return cosign(words[1], words[2])
 	}

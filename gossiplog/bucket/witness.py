@@ -1,0 +1,138 @@
+"""A witness's memory on disk: for each log the last checkpoint that it signed, and nothing is answered before that is there.
+
+A state that was lost or put back lets a witness sign what contradicts what it signed before; so it is made on purpose, and locked.
+
+Source: C2SP tlog-witness; docs/spec/bucket.md, "Witnesses".
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import trio
+
+from ..entry.signing import Signer
+from ..errors import BucketError, DecodeError, LogBusy
+from ..tlog.note import CHECKPOINT_BYTES_MAX, COSIGNATURE, Note, Origin, VerifierKey, cosign, publisher_of, tree_head
+from ..tlog.witness import AddCheckpoint, WitnessRefusal, judge
+from .folder import lock_file, read_plain, replace_file
+
+__all__ = ["Cosigner"]
+
+_ORIGINS_MAX = 100_000
+
+
+class Cosigner:
+    """Signs checkpoints.
+
+    Args:
+        folder: Its state: for each log the note that it signed last, with its own line. Another process must not use it.
+        name: Its name in signature lines, without spaces and plus signs.
+        signer: Its Ed25519 signer, which should sign nothing else.
+        logs: The keys of logs that it signs for, of whatever origins.
+        publishers: The names of publishers for all of whose logs it signs; None for every publisher of this format.
+
+    Attributes:
+        key: What its cosignatures are verified with.
+        signed: How many checkpoints it has signed.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, signer: Signer, *, logs: Collection[VerifierKey] = (), publishers: Collection[str] | None = ()
+    ) -> None:
+        # A publisher's name holds its key, which spares a second way of reading a did.
+        self.key = VerifierKey(name, COSIGNATURE, Origin("-", publisher_of(signer), 1).key.public_key)
+        self.signed = 0
+        self._folder = folder
+        self._signer = signer
+        self._logs = {key.name: key for key in logs}
+        self._publishers = publishers
+        self._turn = trio.Lock()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only process that uses the folder, which is made if necessary.
+
+        Raises:
+            LogBusy: Another one does.
+            BucketError: The folder cannot be used.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            descriptor = lock_file(self._folder / "lock")
+            for draft in self._folder.glob(".*.note.*"):
+                draft.unlink(missing_ok=True)
+        except OSError as error:
+            raise BucketError(f"{error.filename or self._folder}: {error.strerror}") from error
+        if descriptor is None:
+            raise LogBusy(f"another process is a witness with {self._folder}", hint="each witness has a folder and a key of its own")
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    async def add(self, data: bytes) -> str:
+        """Answer a request: sign, and return the signature line. One request at a time is judged.
+
+        Raises:
+            WitnessRefusal: It may not be signed.
+            BucketError: The state cannot be read or written; nothing was signed.
+        """
+        try:
+            request = AddCheckpoint.parse(data)
+        except DecodeError as error:
+            raise WitnessRefusal(400, str(error)) from None
+        async with self._turn:
+            # To its end, once begun: what is kept and what was answered must be the same.
+            return await trio.to_thread.run_sync(self._add, request)
+
+    def _add(self, request: AddCheckpoint) -> str:
+        note = judge(request, self._key_of, self._last_of)
+        origin = tree_head(note.text)[0]
+        last = self._last_of(origin)
+        if last is None and sum(1 for _ in self._folder.glob("*.note")) >= _ORIGINS_MAX:
+            raise WitnessRefusal(403, f"this witness knows {_ORIGINS_MAX:,} logs, and takes no more")
+        # A clock that went back would deny what was signed before.
+        before = 0 if last is None else last.verify(self.key) or 0
+        line = cosign(note.text, self.key, self._signer, max(int(time.time()), before))
+        self._keep(origin, Note(note.text, (*note.signatures, line)))
+        self.signed += 1
+        return str(line)
+
+    def _key_of(self, origin: str) -> VerifierKey | None:
+        if (key := self._logs.get(origin)) is not None:
+            return key
+        try:
+            found = Origin.parse(origin)
+            return found.key if self._publishers is None or found.publisher in self._publishers else None
+        except DecodeError:
+            return None
+
+    def _last_of(self, origin: str) -> Note | None:
+        path = self._path(origin)
+        try:
+            found = read_plain(path, 0, CHECKPOINT_BYTES_MAX + 1)
+            if found is None:
+                return None
+            note = Note.parse(found[0])
+            if tree_head(note.text)[0] != origin or note.verify(self.key) is None:
+                raise DecodeError("it is of another log, or of another witness")
+        except (OSError, DecodeError) as error:
+            # To sign as if there were nothing could contradict what was signed.
+            raise BucketError(f"{path} cannot be used: {error}", hint="put back what was there; nothing is signed for this log") from error
+        return note
+
+    def _keep(self, origin: str, note: Note) -> None:
+        path = self._path(origin)
+        try:
+            replace_file(path, note.to_bytes())
+        except OSError as error:
+            raise BucketError(f"{path}: {error.strerror}") from error
+
+    def _path(self, origin: str) -> Path:
+        return self._folder / f"{sha256(origin.encode()).hexdigest()}.note"

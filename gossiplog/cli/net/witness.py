@@ -1,0 +1,94 @@
+"""`witness`: cosign checkpoints of logs that only grow, over HTTP."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import click
+
+from ...errors import DecodeError
+from ..exits import ExitCode
+from ..journal import write_journal
+from ..options import key_option, output_options
+from ..output import Output
+from ..session import run
+
+__all__ = ["witness"]
+
+
+@click.command()
+@click.argument("folder", metavar="FOLDER", type=click.Path(file_okay=False))
+@click.option("--name", required=True, help="The witness's name in its signatures: a URL without its scheme, witness.example.com/w1.")
+@key_option
+@click.option("--log", "logs", metavar="VKEY", multiple=True, help="Sign for the log with this key, of any program; repeatable.")
+@click.option("--publisher", "publishers", metavar="DID", multiple=True, help="Sign for all logs that this did publishes; repeatable.")
+@click.option("--anybody", is_flag=True, help="Sign for all publishers of logs of this format.")
+@click.option("--listen", default="127.0.0.1:8090", show_default=True, metavar="HOST:PORT", help="Where to serve HTTP.")
+@click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name under which it answers, beside addresses; repeatable.")
+@output_options(quiet="Log only problems.")
+def witness(
+    folder: str,
+    name: str,
+    key_name: str | None,
+    logs: tuple[str, ...],
+    publishers: tuple[str, ...],
+    anybody: bool,
+    listen: str,
+    hosts: tuple[str, ...],
+    out: Output,
+) -> int:
+    """Cosign checkpoints of published logs, until Ctrl-C.
+
+    A witness signs, with the time, a checkpoint that extends the last one of the same log that it signed, and never another. What it has
+    signed is kept in FOLDER, durably, before it answers. Never put back an older state of FOLDER, and give the witness a key of its own.
+
+    It speaks C2SP's tlog-witness, so it serves other programs' logs too. A server in front of it speaks TLS.
+
+    \b
+    Examples
+      gossiplog witness /var/lib/witness --name witness.example.com/w1 --publisher did:key:z6Mk…
+      gossiplog publish app.db /srv/www/app --witness http://127.0.0.1:8090#witness.example.com/w1+…
+    """
+    from ...bucket import Cosigner
+    from ...keyring import Keyring
+    from ...net.ground.admission import HubLimits
+    from ...net.hub.server import listen as serve
+    from ...tlog.note import ED25519, VerifierKey, is_publisher
+    from ...web.witness_api import make_witness_http
+
+    if not (logs or publishers or anybody):
+        raise click.UsageError("nobody to sign for: name logs by --log VKEY or --publisher DID, or say --anybody")
+    try:
+        keys = [VerifierKey.parse(text) for text in logs]
+    except DecodeError as error:
+        raise click.UsageError(f"--log: {error}") from None
+    if any(key.kind != ED25519 for key in keys):
+        raise click.UsageError("--log: that is the key of a witness")
+    names = [did.removeprefix("did:key:") for did in publishers]
+    for did, publisher in zip(publishers, names, strict=True):
+        if not is_publisher(publisher):
+            raise click.UsageError(f"--publisher {did}: publishers are Ed25519 keys, did:key:z6Mk…")
+    if not name or "+" in name or any(char.isspace() or not char.isprintable() for char in name):
+        raise click.UsageError("--name: a name has no spaces and no plus signs")
+    signer = Keyring.from_environment().choose(key_name)
+    found = Cosigner(Path(folder), name, signer, logs=keys, publishers=None if anybody else names)
+    write_journal("text", is_quiet=out.is_quiet, is_verbose=False)
+
+    async def task() -> int:
+        import trio
+
+        limits = HubLimits(hosts=frozenset(hosts))
+        with found.locked():
+            async with serve([], listen, limits=limits, make_http=partial(make_witness_http, found)) as hub:
+                urls = [f"http://{host if ':' not in host else f'[{host}]'}:{port}" for host, port in hub.addresses]
+                record = {"witness": name, "key": str(found.key), "urls": urls}
+                out.fields(record, [("key", str(found.key)), *(("--witness", f"{url}#{found.key}") for url in urls)])
+                out.flush()
+                with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                    async for _ in signals:
+                        break
+        return ExitCode.DONE
+
+    return run(task)

@@ -1,0 +1,112 @@
+"""What a witness is asked, what it answers, and when it signs: only a checkpoint that extends the last one that it signed.
+
+Source: C2SP tlog-witness and tlog-cosignature; docs/spec/bucket.md, "Witnesses".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..errors import DecodeError
+from .merkle import EMPTY_ROOT, HASH_BYTES, PROOF_HASHES_MAX, is_consistent
+from .note import CHECKPOINT_BYTES_MAX, Note, VerifierKey, decode_base64, encode_base64, tree_head
+
+__all__ = ["SIZE_TYPE", "WITNESS_REQUEST_BYTES_MAX", "AddCheckpoint", "WitnessRefusal", "judge"]
+
+SIZE_TYPE = "text/x.tlog.size"
+"""The media type of an answer that says which size the witness signed last."""
+WITNESS_REQUEST_BYTES_MAX = CHECKPOINT_BYTES_MAX + 64 * 64
+
+
+class WitnessRefusal(Exception):
+    """Why a witness does not sign.
+
+    Attributes:
+        status: Of HTTP: 400, 403, 404, 409 or 422.
+        size: Of the tree that it signed last, where that is the answer; else None.
+    """
+
+    def __init__(self, status: int, reason: str, size: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.size = size
+
+
+@dataclass(frozen=True, slots=True)
+class AddCheckpoint:
+    """A request to sign.
+
+    Attributes:
+        old: The size that the witness is believed to have signed last.
+        proof: Hashes that prove that the tree of this size is the beginning of the checkpoint's.
+        checkpoint: A signed note.
+    """
+
+    old: int
+    proof: Sequence[bytes]
+    checkpoint: bytes
+
+    def to_bytes(self) -> bytes:
+        """Write it out."""
+        return "\n".join([f"old {self.old}", *map(encode_base64, self.proof), "", ""]).encode() + self.checkpoint
+
+    @classmethod
+    def parse(cls, data: bytes) -> AddCheckpoint:
+        """Read one.
+
+        Raises:
+            DecodeError: It is none.
+        """
+        head, blank, checkpoint = data.partition(b"\n\n")
+        lines = head.decode("ascii", "replace").split("\n")
+        old = lines[0].removeprefix("old ")
+        if not blank or old == lines[0] or not (old.isascii() and old.isdecimal()) or len(old) > 19 or str(int(old)) != old:
+            raise DecodeError(f"{lines[0][:80]!r} is no line with the old size")
+        hashes = [decode_base64(line) for line in lines[1:]]
+        if len(hashes) > PROOF_HASHES_MAX or any(len(each) != HASH_BYTES for each in hashes):
+            raise DecodeError("a proof of more than 63 hashes, or of other lengths than 32 bytes")
+        return cls(int(old), hashes, checkpoint)
+
+
+def judge(request: AddCheckpoint, key_of: Callable[[str], VerifierKey | None], last_of: Callable[[str], Note | None]) -> Note:
+    """Return the checkpoint that may be signed, with its log's signature and no other.
+
+    Whoever signs has to keep it, durably and before anybody is answered, and may judge nothing else in between.
+
+    Args:
+        request: What is asked.
+        key_of: The key of the log with an origin; None if the witness does not know it.
+        last_of: The last checkpoint of it that was signed; None before the first.
+
+    Raises:
+        WitnessRefusal: It may not.
+    """
+    try:
+        note = Note.parse(request.checkpoint)
+        origin, size, root = tree_head(note.text)
+    except DecodeError as error:
+        raise WitnessRefusal(400, str(error)) from None
+    if size == 0 and root != EMPTY_ROOT:
+        raise WitnessRefusal(400, "no entries have another root")
+    key = key_of(origin)
+    if key is None:
+        raise WitnessRefusal(404, "this witness does not know the log")
+    try:
+        is_signed = note.verify(key) is not None
+    except DecodeError:
+        is_signed = False
+    if not is_signed:
+        raise WitnessRefusal(403, "the log's key has not signed this")
+    if request.old > size:
+        raise WitnessRefusal(400, f"the old size {request.old} is beyond the checkpoint's, {size}")
+    last = last_of(origin)
+    _, last_size, last_root = tree_head(last.text) if last is not None else (origin, 0, b"")
+    if request.old != last_size:
+        raise WitnessRefusal(409, f"{last_size} entries were signed last", last_size)
+    if last is not None and last_size == size and last_root != root:
+        raise WitnessRefusal(409, f"another tree of {size} entries was signed before")
+    if not (is_consistent(request.old, last_root, size, root, request.proof) if request.old else not request.proof):
+        raise WitnessRefusal(422, "the proof does not show that the tree has only grown")
+    own = [line for line in note.signatures if (line.name, line.key_id) == (key.name, key.key_id)]
+    return Note(note.text, tuple(own[:1]))
