@@ -15,7 +15,7 @@ const operations = {
 			if (typeof payload?.add === "number") state.set("sum", ((await state.get("sum")) ?? 0) + payload.add)
 			state.set("last", id)
 		}
-		const log = await open(topic, { signer: await signerFromSeed(unhex(seed)), apply })
+		const log = await open(topic, { storage: "memory", signer: await signerFromSeed(unhex(seed)), apply })
 		logs.set(name, log)
 		heard.set(name, [])
 		log.subscribe((entries) => heard.get(name).push(...entries.map(({ id }) => id)))

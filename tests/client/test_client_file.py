@@ -19,7 +19,7 @@ CLIENT = Path(__file__).parents[2] / "gossiplog" / "web" / "client"
 BYTES_MAX = 90_000
 TRY = """
 const { open, signerFromSeed } = await import(process.argv[1])
-const log = await open("t.example", { signer: await signerFromSeed(new Uint8Array(32)) })
+const log = await open("t.example", { storage: "memory", signer: await signerFromSeed(new Uint8Array(32)) })
 const { id } = await log.append({ text: "hello" })
 console.log(id, (await log.get(id)).payload.text)
 """

@@ -20,20 +20,38 @@ pytestmark = [
 TOPIC = "client.example.com"
 
 
+OPENS = """(async () => {
+    window.client = await import("/client.js")
+    const signer = await client.signerFromSeed(new Uint8Array(32).fill(NUMBER))
+    const apply = async ({ payload }, state) => state.set("sum", ((await state.get("sum")) ?? 0) + (payload?.add ?? 0))
+    window.log = await client.open("TOPIC", { apply, ...OPTIONS, signer })
+    window.heard = []
+    log.subscribe((entries) => heard.push(...entries.map(({ id }) => id)))
+})()"""
+FILL = """(async () => {
+    window.stored = []
+    for (let n = 0; n < 1000; n++) {
+        try {
+            stored.push((await log.append({ n, text: "x".repeat(50_000) })).id)
+        } catch (error) {
+            return `${error.name}: ${error.message}`
+        }
+    }
+})()"""
+IDS = "(async () => { const ids = []; for await (const { id } of log.iterate()) ids.push(id); return ids })()"
+
+
 async def open_tab(browser: Browser, port: int, number: int, **options: Any) -> Tab:
-    """A tab of the hub's origin, with the client as `client`, and a log of its own as `log`."""
+    """A tab of the hub's origin, with the client as `client`, and a log as `log`, by default one of its own in IndexedDB."""
     tab = await browser.open(f"http://127.0.0.1:{port}/livez")
-    await tab.wait("location.pathname === '/livez'")
-    await tab.run(
-        f"""(async () => {{
-            window.client = await import("/client.js")
-            const signer = await client.signerFromSeed(new Uint8Array(32).fill({number}))
-            window.log = await client.open("{TOPIC}", {{ ...{json.dumps(options)}, signer }})
-            window.heard = []
-            log.subscribe((entries) => heard.push(...entries.map(({{ id }}) => id)))
-        }})()"""
-    )
+    await open_log(tab, number, **{"name": f"log {number}", **options})
     return tab
+
+
+async def open_log(tab: Tab, number: int, **options: Any) -> None:
+    await tab.wait("location.pathname === '/livez' && document.readyState === 'complete'")
+    script = OPENS.replace("NUMBER", str(number)).replace("TOPIC", TOPIC).replace("OPTIONS", json.dumps(options))
+    await tab.run(script)
 
 
 async def connect(tab: Tab, url: str) -> None:
@@ -46,9 +64,7 @@ async def append(tab: Tab, payload: Any) -> str:
 
 
 async def ids(tab: Tab) -> list[str]:
-    found: list[str] = await tab.run(
-        "(async () => { const ids = []; for await (const { id } of log.iterate()) ids.push(id); return ids })()"
-    )
+    found: list[str] = await tab.run(IDS)
     return found
 
 
@@ -56,13 +72,18 @@ async def ids_of(log: GossipLog) -> list[str]:
     return [entry.id async for entry in log.iterate()]
 
 
-async def test_two_tabs_with_logs_in_memory_and_python_see_each_other(tmp_path: Path) -> None:
+async def has_all(tab: Tab, log: GossipLog) -> bool:
+    return await ids(tab) == await ids_of(log)
+
+
+@pytest.mark.parametrize("storage", ["memory", "indexeddb"])
+async def test_two_tabs_and_python_see_each_other(storage: str, tmp_path: Path) -> None:
     async with memory_log(1, TOPIC) as log, served(log) as hub, browsing(tmp_path) as browser:
         await log.append_many({"n": n} for n in range(30))
-        tabs = [await open_tab(browser, hub.port, number) for number in (2, 3)]
+        tabs = [await open_tab(browser, hub.port, number, storage=storage) for number in (2, 3)]
         for tab in tabs:
             await connect(tab, hub.urls[0])
-            assert await ids(tab) == await ids_of(log)
+            assert await has_all(tab, log)
         id = await append(tabs[0], {"text": "grüß dich 🌍"})
         await tabs[0].run("link.settled()")
         assert (await log.get(id)).message.payload == {"text": "grüß dich 🌍"}
@@ -70,4 +91,97 @@ async def test_two_tabs_with_logs_in_memory_and_python_see_each_other(tmp_path: 
         id = (await log.append({"from": "python"})).id
         for tab in tabs:
             await tab.wait(f"heard.includes('{id}')")
-            assert await ids(tab) == await ids_of(log)
+            assert await has_all(tab, log)
+
+
+async def test_a_reload_keeps_everything_and_a_hub_that_was_away_gets_what_it_missed(tmp_path: Path) -> None:
+    async with memory_log(1, TOPIC) as log, browsing(tmp_path) as browser:
+        async with served(log) as hub:
+            port, url = hub.port, hub.urls[0]
+            await log.append_many({"add": n} for n in range(50))
+            tab = await open_tab(browser, port, 2)
+            await connect(tab, url)
+        await tab.wait("!link.isConnected")
+        offline = [await append(tab, {"add": 1_000}) for _ in range(3)]
+        await log.append({"add": 10_000})
+        async with served(log, f"127.0.0.1:{port}"):
+            await tab.run("link.settled()")
+            assert await has_all(tab, log)
+            assert set(offline) <= set(await ids_of(log))
+            await tab.command("Page.reload")
+            await tab.wait("window.log === undefined")
+            await open_log(tab, 2, name="log 2")
+            assert await has_all(tab, log)
+            assert await tab.run("log.state.get('sum')") == sum(range(50)) + 13_000
+            assert await tab.run("log.count()") == await log.count() == 54
+            await connect(tab, url)
+            id = (await log.append({"add": 1})).id
+            await tab.wait(f"heard.includes('{id}')")
+
+
+async def test_tabs_on_one_store_have_one_connection_and_each_takes_over(tmp_path: Path) -> None:
+    async with memory_log(1, TOPIC) as log, served(log) as hub, browsing(tmp_path) as browser:
+        await log.append_many({"n": n} for n in range(20))
+        tabs = [await open_tab(browser, hub.port, number, name="shared") for number in (2, 3, 4)]
+        for tab in tabs:
+            await connect(tab, hub.urls[0])
+            assert await has_all(tab, log)
+        assert len(hub.links()) == 1
+        await tabs[2].wait("link.isConnected")
+        # All three write at once: what is in the store is one chain, as only one tab appends at a time.
+        for tab in tabs:
+            await tab.run("void (window.written = Promise.all(Array.from({ length: 20 }, (_, n) => log.append({ add: n }))))")
+        for tab in tabs:
+            await tab.run("written.then(() => link.settled())")
+        assert await log.count() == 80
+        assert len(await log.heads()) == 1
+        for tab in tabs:
+            assert await has_all(tab, log)
+            await tab.wait("heard.length === 60 || heard.length === 80")
+            assert await tab.run("log.state.get('sum')") == 3 * sum(range(20))
+        # The tab with the connection closes.
+        await tabs[0].command("Page.close")
+        id = await append(tabs[1], {"after": "the first tab"})
+        await tabs[1].run("link.settled()")
+        assert (await log.get(id)).message.payload == {"after": "the first tab"}
+        await tabs[2].wait(f"heard.includes('{id}')")
+        assert await tabs[2].run("link.settled().then(() => link.isConnected)")
+
+
+async def test_a_full_store_refuses_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    async with memory_log(1, TOPIC) as log, served(log) as hub, browsing(tmp_path) as browser:
+        tab = await open_tab(browser, hub.port, 2)
+        origin = f"http://127.0.0.1:{hub.port}"
+        await tab.command("Storage.overrideQuotaForOrigin", origin=origin, quotaSize=2_000_000)
+        refused = await tab.run(FILL)
+        assert refused == "StorageError: the browser's storage is full"
+        kept = await ids(tab)
+        assert await tab.run("stored") == kept
+        await log.append_many({"text": "y" * 10_000, "n": n} for n in range(50))
+        await tab.run(f"void (window.link = log.connect({json.dumps(hub.urls[0])}))")
+        await tab.wait("link.error?.includes('storage is full')")
+        await tab.command("Storage.overrideQuotaForOrigin", origin=origin)
+        await tab.run("link.settled()")
+        assert await has_all(tab, log)
+        assert await log.count() == 50 + len(kept)
+
+
+async def test_private_windows_have_a_log_and_no_key_can_be_read(tmp_path: Path) -> None:
+    async with memory_log(1, TOPIC) as log, served(log) as hub, browsing(tmp_path) as browser:
+        context = (await browser.call("Target.createBrowserContext", {}))["browserContextId"]
+        url = f"http://127.0.0.1:{hub.port}/livez"
+        target = await browser.call("Target.createTarget", {"url": url, "browserContextId": context})
+        tab = Tab(browser, (await browser.call("Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}))["sessionId"])
+        await open_log(tab, 2)
+        await connect(tab, hub.urls[0])
+        await append(tab, {"private": True})
+        await tab.run("link.settled()")
+        assert await has_all(tab, log)
+        dids = await tab.run(
+            "Promise.all([client.keptSigner(), client.keptSigner(), client.keptSigner('other')]).then((all) => all.map(({ did }) => did))"
+        )
+        assert dids[0] == dids[1] != dids[2]
+        exported = (
+            "client.keptSigner().then(({ pair }) => crypto.subtle.exportKey('pkcs8', pair.privateKey)).then(() => 'read', () => 'refused')"
+        )
+        assert await tab.run(exported) == "refused"

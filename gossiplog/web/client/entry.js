@@ -75,7 +75,7 @@ export class Entry {
 
 /** @param {number} clock @param {Uint8Array} value */
 function keyOf(clock, value) {
-	return concat([encodeClock(clock), sha256(value)]).subarray(0, KEY_BYTES)
+	return concat([encodeClock(clock), sha256(value)]).slice(0, KEY_BYTES)
 }
 
 /** The key of an id, 20 bytes. @param {string} id */

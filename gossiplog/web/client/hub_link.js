@@ -11,7 +11,7 @@ import { Muxer } from "./muxer.js"
 import { Reconciliation, Unreconciled, putAside } from "./reconcile.js"
 import { Sketch } from "./sketch.js"
 
-/** @typedef {import("./reconcile.js").Source & { topic: string, since: (seq: number, limit: number) => Promise<import("./insertion.js").Row[]> }} LogView */
+/** @typedef {import("./reconcile.js").Source & { topic: string, keysSince: (seq: number, limit: number) => Promise<Uint8Array[]>, tell: (told: import("./tabs.js").Told) => void, alone: <T>(what: string, act: () => Promise<T>, signal: AbortSignal) => Promise<T> }} LogView */
 /** What the hub does not take. @typedef {{ rule: string, reason: string, ids: string[] }} Refused */
 
 const RETRY_FIRST_S = 0.5
@@ -36,13 +36,15 @@ export class HubLink {
 		this.target = withToken(url, token)
 		/** Whether the connection stands. */
 		this.isConnected = false
-		/** Why it does not; null while it does, and before the first attempt. @type {string | null} */
+		/** Why it does not, or why a session came to nothing; null while all is well. @type {string | null} */
 		this.error = null
 		/** What the hub does not take of ours. @type {Refused[]} */
 		this.refused = []
 		/** Called when any of these has changed. @type {(() => void) | null} */
 		this.onchange = null
-		this.isClosed = false
+		this.closing = new AbortController()
+		/** Whether this tab has the connection, or would have it. */
+		this.leads = false
 		this.sketch = new Sketch()
 		this.sketchSeq = 0
 		/** @type {Map<string, number>} */
@@ -57,7 +59,7 @@ export class HubLink {
 		this.isDoubtful = false
 		/** Heads of the hub's that we lack. @type {Map<string, Uint8Array>} */
 		this.lacking = new Map()
-		/** @type {{ resolve: () => void, reject: (error: Error) => void }[]} */
+		/** @type {{ id: string, resolve: () => void, reject: (error: Error) => void }[]} */
 		this.settling = []
 		/** @type {Channel | null} */
 		this.pushes = null
@@ -67,24 +69,42 @@ export class HubLink {
 		this.sleepers = new Set()
 	}
 
+	get isClosed() {
+		return this.closing.signal.aborted
+	}
+
 	/** Wait until the hub has everything that the log has now, and the log what the hub had when it was asked. Without an end while there is no connection. @returns {Promise<void>} */
 	settled() {
 		if (this.isClosed) return Promise.reject(new ClosedError("the link is closed"))
 		return new Promise((resolve, reject) => {
-			this.settling.push({ resolve, reject })
-			this.want()
+			const id = crypto.randomUUID()
+			this.settling.push({ id, resolve, reject })
+			if (this.leads) this.want()
+			else this.log.tell({ url: this.url, settle: id })
 		})
 	}
 
 	/** End it. */
 	close() {
-		this.isClosed = true
+		this.closing.abort(new ClosedError("the link was closed"))
 		this.socket?.close()
 		this.wake()
 	}
 
-	/** Connect, and connect again, until it is closed. */
+	/** Connect, and connect again, until it is closed; once no other tab does. */
 	async run() {
+		this.log.tell({ url: this.url, asks: true })
+		try {
+			await this.log.alone(`link ${this.url}`, () => this.#lead(), this.closing.signal)
+		} catch (error) {
+			if (!this.isClosed) this.error = inWords(error)
+		}
+		for (const { reject } of this.settling.splice(0)) reject(new ClosedError("the link was closed"))
+	}
+
+	async #lead() {
+		this.leads = true
+		this.log.tell({ url: this.url, leads: true })
 		let pause = RETRY_FIRST_S
 		while (!this.isClosed) {
 			const began = Date.now()
@@ -99,11 +119,29 @@ export class HubLink {
 			await this.#sleep(pause * (1 + Math.random() / 4))
 			pause = Math.min(2 * pause, RETRY_MOST_S)
 		}
-		for (const { reject } of this.settling.splice(0)) reject(new ClosedError("the link was closed"))
+	}
+
+	/** What another tab tells of this hub. @param {import("./tabs.js").Told} told */
+	onTold({ leads, asks, settle, settled, status }) {
+		if (this.leads) {
+			if (asks) this.#tellChanged()
+			if (settle !== undefined) this.settled().then(() => this.log.tell({ url: this.url, settled: settle }), () => {})
+			return
+		}
+		if (leads) for (const { id } of this.settling) this.log.tell({ url: this.url, settle: id })
+		if (settled !== undefined) {
+			for (const { id, resolve } of this.settling) if (id === settled) resolve()
+			this.settling = this.settling.filter(({ id }) => id !== settled)
+		}
+		if (status !== undefined) {
+			Object.assign(this, status)
+			this.onchange?.()
+		}
 	}
 
 	/** The log has entries that did not come by this link. @param {import("./entry.js").Entry[]} entries */
 	onStored(entries) {
+		if (!this.leads) return
 		if (!this.isLevel || this.pushes === null || entries.length > PUSHED_AT_ONCE) return this.want()
 		for (const { key, value } of entries) this.pushes.send(insertEvent(key, value)).catch(() => this.want())
 	}
@@ -113,11 +151,21 @@ export class HubLink {
 		this.wake()
 	}
 
+	/** End all pauses. */
 	wake() {
 		for (const wake of [...this.sleepers]) wake()
 	}
 
+	/** @param {string | null} error */
+	#setError(error) {
+		if (error === this.error) return
+		this.error = error
+		this.#tellChanged()
+	}
+
 	#tellChanged() {
+		const { isConnected, error, refused } = this
+		this.log.tell({ url: this.url, status: { isConnected, error, refused } })
 		this.onchange?.()
 	}
 
@@ -247,6 +295,7 @@ export class HubLink {
 				this.isLevel = true
 				for (const { resolve } of settling) resolve()
 				pause = RETRY_FIRST_S
+				this.#setError(null)
 			} catch (error) {
 				this.settling.push(...settling)
 				if (error instanceof NotSpoken || error instanceof ProtocolError || error instanceof DecodeError) throw error
@@ -254,6 +303,7 @@ export class HubLink {
 				this.isDoubtful ||= error instanceof Unreconciled && error.isLarge
 				this.isWanted = true
 				if (error instanceof Unreconciled && error.isLarge) continue
+				this.#setError(inWords(error))
 				await this.#sleep(pause)
 				pause = Math.min(2 * pause, RETRY_MOST_S)
 			}
@@ -290,10 +340,10 @@ export class HubLink {
 	/** Have the sketch hold all that the log holds. */
 	async #catchUp() {
 		for (;;) {
-			const rows = await this.log.since(this.sketchSeq, 1_000)
-			if (!rows.length) return
-			for (const { key } of rows) this.sketch.add(key)
-			this.sketchSeq = rows[rows.length - 1].seq
+			const keys = await this.log.keysSince(this.sketchSeq, 2_000)
+			if (!keys.length) return
+			for (const key of keys) this.sketch.add(key)
+			this.sketchSeq += keys.length
 		}
 	}
 

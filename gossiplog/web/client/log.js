@@ -4,7 +4,9 @@ import { compare } from "./bytes.js"
 import { Entry, checkTopic, idOfKey, keyOfId, signEntry, validate } from "./entry.js"
 import { ClosedError, GossipLogError } from "./errors.js"
 import { HubLink } from "./hub_link.js"
+import { IndexedDbStore } from "./indexeddb_store.js"
 import { MemoryStore } from "./memory_store.js"
+import { OneTab, Tabs } from "./tabs.js"
 
 /** @typedef {import("./insertion.js").Stored} Stored */
 /** @typedef {import("./reconcile.js").Verdict} Verdict */
@@ -18,43 +20,52 @@ const READ_AT_ONCE = 256
 /**
  * Open a log.
  * @param {string} topic Its name.
- * @param {{ signer?: AnySigner, storage?: "indexeddb" | "memory", apply?: import("./insertion.js").Apply }} [options]
+ * @param {{ signer?: AnySigner, storage?: "indexeddb" | "memory", name?: string, apply?: import("./insertion.js").Apply }} [options]
  */
-export async function open(topic, { signer, storage = "memory", apply } = {}) {
+export async function open(topic, { signer, storage = "indexeddb", name = topic, apply } = {}) {
 	checkTopic(topic)
-	if (storage !== "memory") throw new GossipLogError(`storage ${JSON.stringify(storage)}, expected "memory"`)
-	return new Log(topic, signer, new MemoryStore(), apply)
+	if (globalThis.crypto?.subtle === undefined) throw new GossipLogError("no WebCrypto: pages need https://, or localhost")
+	if (storage !== "memory" && storage !== "indexeddb") throw new GossipLogError(`storage ${JSON.stringify(storage)}, expected "indexeddb" or "memory"`)
+	const store = storage === "memory" ? new MemoryStore() : await IndexedDbStore.open(`gossiplog/${name}`)
+	return new Log(topic, signer, store, await store.lastSeq(), apply, storage === "memory" ? null : `gossiplog/${name}`)
 }
 
 export class Log {
 	#store
 	#apply
+	#tabs
 	/** @type {Set<(entries: Entry[]) => void>} */
 	#listeners = new Set()
 	/** @type {Set<HubLink>} */
 	#links = new Set()
-	/** Appends and the telling run one after the other. @type {Promise<unknown>} */
-	#turn = Promise.resolve()
+	/** The insertion number up to which listeners and links were told. */
+	#told
+	/** What runs now, so that closing waits for it. @type {Set<Promise<unknown>>} */
+	#running = new Set()
 	#isClosed = false
 
-	/** @param {string} topic @param {AnySigner | undefined} signer @param {MemoryStore} store @param {import("./insertion.js").Apply | undefined} apply */
-	constructor(topic, signer, store, apply) {
+	/** @param {string} topic @param {AnySigner | undefined} signer @param {MemoryStore | IndexedDbStore} store @param {number} seq @param {import("./insertion.js").Apply | undefined} apply @param {string | null} shared The name under which other tabs have it too. */
+	constructor(topic, signer, store, seq, apply, shared) {
 		this.topic = topic
 		this.signer = signer
 		this.#store = store
+		this.#told = seq
 		this.#apply = apply
+		this.#tabs = shared === null ? new OneTab() : new Tabs(shared, (told) => this.#onTold(told))
 	}
 
 	/** Sign a payload, and put it on top of everything the log holds. It is stored when this returns. @param {any} payload @returns {Promise<Entry>} */
 	append(payload) {
-		return this.#inTurn(async () => {
-			if (this.signer === undefined) throw new GossipLogError("the log was opened without a signer")
-			const parents = (await this.#store.heads()).slice(0, APPENDED_PARENTS_MAX)
-			const entry = await signEntry(this.signer, this.topic, parents, payload)
-			const { stored } = await this.#store.insert([entry], this.#apply)
-			this.#tell(stored, null)
-			return entry
-		})
+		return this.#run(() =>
+			this.#tabs.alone("append", async () => {
+				if (this.signer === undefined) throw new GossipLogError("the log was opened without a signer")
+				const parents = (await this.#store.heads()).slice(0, APPENDED_PARENTS_MAX)
+				const entry = await signEntry(this.signer, this.topic, parents, payload)
+				const { stored } = await this.#store.insert([entry], this.#apply, true)
+				this.#onStored(stored, null)
+				return entry
+			}),
+		)
 	}
 
 	/** @param {string} id @returns {Promise<Entry | undefined>} */
@@ -110,7 +121,7 @@ export class Log {
 		}
 	}
 
-	/** Keep the log connected to a hub, until the link is closed. @param {string} url `ws://…` or `wss://…`. @param {{ token?: string }} [options] */
+	/** Keep the log connected to a hub, until the link is closed. Of several tabs one has the connection. @param {string} url `ws://…` or `wss://…`. @param {{ token?: string }} [options] */
 	connect(url, { token } = {}) {
 		this.#check()
 		/** @type {HubLink} */
@@ -120,12 +131,13 @@ export class Log {
 		return link
 	}
 
-	/** Close it, and its links. */
+	/** Close it, and its links. What was begun is finished. */
 	async close() {
 		if (this.#isClosed) return
 		this.#isClosed = true
 		for (const link of this.#links) link.close()
-		await this.#turn
+		await Promise.allSettled(this.#running)
+		this.#tabs.close()
 		this.#store.close()
 	}
 
@@ -134,11 +146,15 @@ export class Log {
 	}
 
 	/** @template T @param {() => Promise<T>} act @returns {Promise<T>} */
-	#inTurn(act) {
+	async #run(act) {
 		this.#check()
-		const done = this.#turn.then(act)
-		this.#turn = done.catch(() => {})
-		return done
+		const done = act()
+		this.#running.add(done)
+		try {
+			return await done
+		} finally {
+			this.#running.delete(done)
+		}
 	}
 
 	/** What a link may do with the log. @param {() => HubLink} link */
@@ -148,12 +164,23 @@ export class Log {
 			topic: this.topic,
 			values: store.values.bind(store),
 			known: store.known.bind(store),
-			since: store.since.bind(store),
+			keysSince: store.keysSince.bind(store),
 			/** @param {Uint8Array | null} after @param {number} count */
 			page: (after, count) => store.range(after, null, false, count),
 			/** @param {Uint8Array[]} values */
-			take: (values) => this.#take(values, link()),
+			take: (values) => this.#run(() => this.#take(values, link())),
+			/** @param {import("./tabs.js").Told} told */
+			tell: (told) => this.#tabs.tell(told),
+			/** @template T @param {string} what @param {() => Promise<T>} act @param {AbortSignal} signal */
+			alone: (what, act, signal) => this.#tabs.alone(what, act, signal),
 		}
+	}
+
+	/** Another tab tells something. @param {import("./tabs.js").Told} told */
+	#onTold(told) {
+		if (this.#isClosed) return
+		if (told.stored !== undefined) this.#run(() => this.#catchUp()).catch(reportError)
+		for (const link of this.#links) if (link.url === told.url) link.onTold(told)
 	}
 
 	/** Validate what a hub sent, and insert what is good. @param {Uint8Array[]} values @param {HubLink} from @returns {Promise<Verdict[]>} */
@@ -163,21 +190,39 @@ export class Log {
 		const good = verdicts.filter(({ outcome }) => outcome === "accept")
 		const entries = good.map(({ entry }) => /** @type {Entry} */ (entry))
 		entries.sort((one, other) => compare(one.key, other.key))
-		const { fates, stored } = await this.#store.insert(entries, this.#apply)
+		const { fates, stored } = await this.#store.insert(entries, this.#apply, false)
 		const fateOf = new Map(entries.map((entry, index) => [entry, fates[index]]))
 		for (const verdict of good) {
 			const fate = fateOf.get(/** @type {Entry} */ (verdict.entry))
 			verdict.isNew = fate === "new"
 			if (fate === "orphan") Object.assign(verdict, { outcome: "ignore", rule: "parents", reason: "its parents are not here" })
 		}
-		this.#tell(stored, from)
+		this.#onStored(stored, from)
 		return verdicts
 	}
 
-	/** Tell of what was stored. @param {Stored[]} stored @param {HubLink | null} from */
-	#tell(stored, from) {
+	/** Tell of what this tab has stored; where another one has stored something before it, of that as well. @param {Stored[]} stored @param {HubLink | null} from */
+	#onStored(stored, from) {
 		if (!stored.length) return
-		const entries = stored.map(({ entry }) => entry)
+		const last = stored[stored.length - 1].seq
+		this.#tabs.tell({ stored: last })
+		if (stored[0].seq === this.#told + 1) this.#tell(last, stored.map(({ entry }) => entry), from)
+		else if (last > this.#told) this.#run(() => this.#catchUp()).catch(reportError)
+	}
+
+	/** Tell of what other tabs have stored. */
+	async #catchUp() {
+		for (;;) {
+			const rows = await this.#store.since(this.#told, READ_AT_ONCE)
+			const news = rows.filter(({ seq }) => seq > this.#told)
+			if (!news.length) return
+			this.#tell(news[news.length - 1].seq, news.map(({ value }) => Entry.stored(value)), null)
+		}
+	}
+
+	/** @param {number} seq Of the last one. @param {Entry[]} entries @param {HubLink | null} from */
+	#tell(seq, entries, from) {
+		this.#told = seq
 		for (const link of this.#links) if (link !== from) link.onStored(entries)
 		for (const listener of this.#listeners) {
 			try {

@@ -50,6 +50,11 @@ export class MemoryStore {
 		return this.#rows.slice(seq, seq + limit)
 	}
 
+	/** Their keys alone. @param {number} seq @param {number} limit */
+	async keysSince(seq, limit) {
+		return (await this.since(seq, limit)).map(({ key }) => key)
+	}
+
 	/** In the order of keys, between two of them. @param {Uint8Array | null} after @param {Uint8Array | null} before @param {boolean} reverse @param {number} limit */
 	async range(after, before, reverse, limit) {
 		if (this.#sorted.length < this.#rows.length) this.#sorted = [...this.#rows].sort((one, other) => compare(one.key, other.key))

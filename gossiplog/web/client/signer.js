@@ -3,6 +3,7 @@
 import { didOf } from "./entry.js"
 import { view } from "./ed25519.js"
 import { GossipLogError, inWords } from "./errors.js"
+import { answered, openDatabase } from "./indexeddb_store.js"
 
 /** PKCS #8 before an Ed25519 seed. */
 const PKCS8 = Uint8Array.of(0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20)
@@ -26,6 +27,20 @@ export class Signer {
 /** Make a new key, whose private half cannot be read. @param {{ codec?: "dag-cbor" | "dag-json" }} [options] */
 export async function generateSigner({ codec = "dag-cbor" } = {}) {
 	return signerOf(await supported(() => crypto.subtle.generateKey("Ed25519", false, ["sign", "verify"])), codec)
+}
+
+/** The key that this browser keeps under a name, made when it is first asked for. No script can read it, and it leaves with the page's data. @param {string} [name] */
+export async function keptSigner(name = "default") {
+	const made = await generateSigner()
+	const database = await openDatabase("gossiplog-keys", 1, (database) => database.createObjectStore("keys"))
+	try {
+		const keys = database.transaction("keys", "readwrite").objectStore("keys")
+		const kept = await answered(keys.get(name))
+		if (kept === undefined) await answered(keys.put(made.pair, name))
+		return kept === undefined ? made : signerOf(kept, "dag-cbor")
+	} finally {
+		database.close()
+	}
 }
 
 /** The key of a seed of 32 bytes, which is the whole secret. @param {Uint8Array} seed @param {{ codec?: "dag-cbor" | "dag-json" }} [options] */
