@@ -13,6 +13,7 @@ from gossiplog.sim.measure.report import compare_table, mean_rows
 from gossiplog.sim.routing.run import run_row
 from gossiplog.sim.scenario import LinkSpec, PublishSpec, Scenario
 
+from . import drafts
 from .sim_record import parse, write
 
 UPLINK_BYTES_S = 1.25e6
@@ -30,6 +31,7 @@ ROUTERS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 def main() -> None:
     seeds = parse(__doc__, seeds=5).seeds
+    drafts.register()
     rows: list[dict[str, Any]] = []
     tables = []
     for publish, said in ((SMALL, "256 bytes, no limits"), (LARGE, "60,000 bytes, uplinks of 10 Mbit/s")):

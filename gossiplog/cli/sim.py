@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..pubsub.registry import ROUTERS
-from ..sim.experiments.registry import SIM_ROUTERS
 from . import session
 from .exits import ExitCode
 from .options import output_options
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "sim"]
 
-router_option = click.option("--router", type=click.Choice(SIM_ROUTERS), help="A router other than the scenario's.")
+router_option = click.option("--router", type=click.Choice(ROUTERS), help="A router other than the scenario's.")
 nodes_option = click.option("--nodes", type=click.IntRange(2), help="A number of nodes other than the scenario's.")
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a key, such as publish.messages=50; repeatable."
@@ -125,9 +124,7 @@ def run(
 
 @sim.command()
 @click.argument("scenario")
-@click.option(
-    "--router", "routers", type=click.Choice(SIM_ROUTERS), multiple=True, help="Only these; repeatable. All but drafts by default."
-)
+@click.option("--router", "routers", type=click.Choice(ROUTERS), multiple=True, help="Only these; repeatable. All by default.")
 @click.option("--seeds", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Runs of each router; figures are means.")
 @nodes_option
 @set_option

@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import LocalProtocolError
-from .experiments.registry import sim_routers
+from ..pubsub.registry import router_names
 
 __all__ = [
     "FAULTS",
@@ -382,7 +382,7 @@ class Scenario:
     Attributes:
         name: Shown, and part of file names.
         about: What it shows, in a sentence or two.
-        router: One of `sim_routers`.
+        router: One of `router_names`.
         nodes: Honest nodes.
         start_spread_s: Nodes start within this many seconds, uniformly.
         clock_drift: Each node's clock runs faster or slower by up to this share.
@@ -415,7 +415,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         need(self.name != "" and len(self.name) <= 64, "name", self.name, "1 to 64 characters")
-        known = sim_routers()
+        known = router_names()
         need(self.router in known, "router", self.router, f"one of {', '.join(known)}")
         need(2 <= self.nodes <= NODES_MAX, "nodes", self.nodes, f"2 to {NODES_MAX}")
         need(0 <= self.start_spread_s <= self.publish.start_s, "start_spread_s", self.start_spread_s, "0 to publish.start_s")

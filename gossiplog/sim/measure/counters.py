@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...pubsub.rpc import Control, Message, OverlayMessage, Rpc
-from ..experiments.messages import DraftControl
 from .metrics import Metrics
-from .sizes import rpc_bytes
+from .sizes import UnwiredControl, rpc_bytes
 from .trace import Recorder
 
 __all__ = ["Counters"]
@@ -153,9 +152,8 @@ def _control_parts(control: Control) -> list[tuple[str, int, int]]:
         parts.append(("unchoke", len(control.unchoke), len(control.unchoke)))
     if control.extensions is not None:
         parts.append(("extensions", 1, control.extensions.test + control.extensions.partial))
-    if isinstance(control, DraftControl):
-        drafts = {kind: len(getattr(control, kind)) for kind in ("preamble", "imreceiving", "iannounce", "ineed")}
-        parts.extend((kind, count, count) for kind, count in drafts.items() if count)
+    if isinstance(control, UnwiredControl):
+        parts.extend((kind, count, count) for kind, count in control.further_parts())
     return parts
 
 

@@ -7,7 +7,8 @@ Source: docs/spec/pubsub.md, "Protobuf"; the wire format's field sizes from prot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ...pubsub.rpc import (
     Control,
@@ -25,9 +26,8 @@ from ...pubsub.rpc import (
     TreeIHave,
     WalkJoin,
 )
-from ..experiments.messages import DraftControl
 
-__all__ = ["rpc_bytes"]
+__all__ = ["UnwiredControl", "field_bytes", "number_bytes", "rpc_bytes"]
 
 PEER_ID_BYTES = 38
 EXTENSION_TAG_BYTES = 4
@@ -36,26 +36,39 @@ KIND_BYTES = 2
 """An overlay message's kind with its tag."""
 
 
+@dataclass(slots=True)
+class UnwiredControl(Control):
+    """Control with what an experiment adds and no codec knows: it says itself what that weighs. Derive from it, and treat it as frozen."""
+
+    def further_bytes(self) -> int:
+        """Count the bytes that the additions would take, their tags included."""
+        raise NotImplementedError
+
+    def further_parts(self) -> Iterator[tuple[str, int]]:
+        """Name each addition that is there, for the counters, with how many ids it has."""
+        raise NotImplementedError
+
+
 def rpc_bytes(rpc: Rpc) -> int:
     """Count the bytes of one frame, its length prefix included. O(parts)."""
     size = 0
     for message in rpc.messages:
-        size += _field(_message(message))
+        size += field_bytes(_message(message))
     for subscription in rpc.subscriptions:
         partial = 2 * (subscription.requests_partial + subscription.supports_partial)
-        size += _field(2 + _field(len(subscription.topic)) + partial)
+        size += field_bytes(2 + field_bytes(len(subscription.topic)) + partial)
     if rpc.control is not None:
-        size += _field(_control(rpc.control))
+        size += field_bytes(_control(rpc.control))
     if rpc.overlay or rpc.hops or (rpc.control is not None and (rpc.control.choke or rpc.control.unchoke)):
-        size += _field(_extension(rpc)) - 1 + EXTENSION_TAG_BYTES
+        size += field_bytes(_extension(rpc)) - 1 + EXTENSION_TAG_BYTES
     if rpc.is_test:
-        size += _field(0) - 1 + EXTENSION_TAG_BYTES
+        size += field_bytes(0) - 1 + EXTENSION_TAG_BYTES
     if rpc.partial is not None:
-        size += _field(_partial(rpc.partial))
-    return _field(size) - 1  # a prefix and no tag
+        size += field_bytes(_partial(rpc.partial))
+    return field_bytes(size) - 1  # a prefix and no tag
 
 
-def _field(length: int) -> int:
+def field_bytes(length: int) -> int:
     """A length-delimited field: one byte of tag, the length as a varint, the content."""
     size, rest = 2 + length, length >> 7
     while rest:
@@ -70,16 +83,16 @@ def _ids(ids: Sequence[bytes]) -> int:
 
 
 def _message(message: Message) -> int:
-    size = _field(len(message.data)) + _field(len(message.topic))
+    size = field_bytes(len(message.data)) + field_bytes(len(message.topic))
     if message.origin is not None:
-        size += _field(PEER_ID_BYTES)
+        size += field_bytes(PEER_ID_BYTES)
     for part in (message.seqno, message.signature, message.key):
         if part is not None:
-            size += _field(len(part))
+            size += field_bytes(len(part))
     return size
 
 
-def _number(value: int) -> int:
+def number_bytes(value: int) -> int:
     """A varint field; one that is 0 is left out."""
     if not value:
         return 0
@@ -93,49 +106,45 @@ def _number(value: int) -> int:
 def _control(control: Control) -> int:
     size = 0
     for ihave in control.ihave:
-        size += _field(_field(len(ihave.topic)) + _ids(ihave.ids))
+        size += field_bytes(field_bytes(len(ihave.topic)) + _ids(ihave.ids))
     for ids in (control.iwant, control.idontwant):
         if ids:
-            size += _field(_ids(ids))
+            size += field_bytes(_ids(ids))
     for topic in control.graft:
-        size += _field(_field(len(topic)))
+        size += field_bytes(field_bytes(len(topic)))
     for prune in control.prune:
-        peers = sum(_field(_field(PEER_ID_BYTES) + (0 if peer.record is None else _field(len(peer.record)))) for peer in prune.peers)
-        backoff = 0 if prune.backoff_s is None else max(2, _number(prune.backoff_s))
-        size += _field(_field(len(prune.topic)) + peers + backoff)
+        peers = sum(
+            field_bytes(field_bytes(PEER_ID_BYTES) + (0 if peer.record is None else field_bytes(len(peer.record)))) for peer in prune.peers
+        )
+        backoff = 0 if prune.backoff_s is None else max(2, number_bytes(prune.backoff_s))
+        size += field_bytes(field_bytes(len(prune.topic)) + peers + backoff)
     if control.extensions is not None:
-        size += _field(2 * control.extensions.partial + (1 + EXTENSION_TAG_BYTES) * control.extensions.test)
-    return size + _draft(control) if isinstance(control, DraftControl) else size
-
-
-def _draft(control: DraftControl) -> int:
-    size = sum(_field(_field(len(topic)) + _field(len(each)) + _number(length)) for topic, each, length in control.preamble)
-    size += sum(_field(_field(len(each)) + _number(length)) for each, length in control.imreceiving)
-    return size + sum(_field(_field(len(each))) for each in (*control.iannounce, *control.ineed))
+        size += field_bytes(2 * control.extensions.partial + (1 + EXTENSION_TAG_BYTES) * control.extensions.test)
+    return size + control.further_bytes() if isinstance(control, UnwiredControl) else size
 
 
 def _partial(partial: Partial) -> int:
-    size = _field(len(partial.topic)) + (_field(len(partial.group)) if partial.group else 0)
-    return size + sum(_field(len(part)) for part in (partial.parts, partial.metadata) if part is not None)
+    size = field_bytes(len(partial.topic)) + (field_bytes(len(partial.group)) if partial.group else 0)
+    return size + sum(field_bytes(len(part)) for part in (partial.parts, partial.metadata) if part is not None)
 
 
 def _extension(rpc: Rpc) -> int:
-    size = _number(rpc.hops) + sum(_field(_overlay(part)) for part in rpc.overlay)
+    size = number_bytes(rpc.hops) + sum(field_bytes(_overlay(part)) for part in rpc.overlay)
     if rpc.control is not None:
-        size += sum(_field(len(topic)) for topic in (*rpc.control.choke, *rpc.control.unchoke))
+        size += sum(field_bytes(len(topic)) for topic in (*rpc.control.choke, *rpc.control.unchoke))
     return size
 
 
 def _overlay(part: OverlayMessage) -> int:
-    size = KIND_BYTES + _field(len(part.topic))
+    size = KIND_BYTES + field_bytes(len(part.topic))
     if isinstance(part, WalkJoin | ForwardJoin | Leaving | Shuffle):
-        size += _field(PEER_ID_BYTES) + _number(part.ttl)
+        size += field_bytes(PEER_ID_BYTES) + number_bytes(part.ttl)
     if isinstance(part, Nodes | Neighbor | Shuffle | ShuffleReply):
-        size += len(part.peers) * _field(PEER_ID_BYTES)
+        size += len(part.peers) * field_bytes(PEER_ID_BYTES)
     if isinstance(part, Neighbor):
-        size += _number(part.kind) + _number(part.is_random) + _number(part.random_links)
+        size += number_bytes(part.kind) + number_bytes(part.is_random) + number_bytes(part.random_links)
     if isinstance(part, TreeIHave):
-        size += sum(_field(_field(len(each)) + _number(hops)) for each, hops in part.summary)
+        size += sum(field_bytes(field_bytes(len(each)) + number_bytes(hops)) for each, hops in part.summary)
     if isinstance(part, TreeGraft):
         size += _ids(part.ids)
     return size

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...errors import LocalProtocolError
 from ...pubsub.params import MESH_PARAMS
+from ...pubsub.registry import default_params, make_router
 from ...pubsub.router import Router, RouterState
 from ...pubsub.tables import overlaid
-from ..experiments.registry import default_params, make_router
 from ..link import HeavyTail, Latency, Regional, Uniform
 from ..measure.counters import Counters
 from ..measure.metrics import Metrics, RunResult
@@ -34,7 +34,7 @@ def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) 
     """Give a function that makes one router from its generator of random numbers.
 
     Args:
-        name: One of `sim_routers`.
+        name: One of `router_names`.
         table: Parameters by their names; what is left out has the router's default, or, with `base = "mesh"`, the value that
             `gossiplog serve` runs with.
         is_validating: Whether messages are to be validated; overrides the table.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...pubsub.params import GossipsubParams, require
+from gossiplog.pubsub.params import GossipsubParams, require
 
 __all__ = ["LazyParams", "PreambleParams"]
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from ...pubsub.actions import SendRpc, SetTimer
-from ...pubsub.peers import Peer, choose
-from ...pubsub.routers.gossipsub import Gossipsub
-from ...pubsub.rpc import Control, IHave, Message, Rpc
-from ...pubsub.types import MessageId, PeerId, TimerToken, Topic
+from gossiplog.pubsub.actions import SendRpc, SetTimer
+from gossiplog.pubsub.peers import Peer, choose
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.pubsub.rpc import Control, IHave, Message, Rpc
+from gossiplog.pubsub.types import MessageId, PeerId, TimerToken, Topic
+
 from .messages import DraftControl
 from .params import PreambleParams
 

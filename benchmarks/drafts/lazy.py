@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from ...pubsub.actions import SendRpc, SetTimer
-from ...pubsub.peers import Peer
-from ...pubsub.routers.gossipsub import Gossipsub
-from ...pubsub.rpc import Control, Message, Rpc
-from ...pubsub.types import MessageId, PeerId, TimerToken
+from gossiplog.pubsub.actions import SendRpc, SetTimer
+from gossiplog.pubsub.peers import Peer
+from gossiplog.pubsub.routers.gossipsub import Gossipsub
+from gossiplog.pubsub.rpc import Control, Message, Rpc
+from gossiplog.pubsub.types import MessageId, PeerId, TimerToken
+
 from .messages import DraftControl
 from .params import LazyParams
 
