@@ -68,9 +68,11 @@ def signer(number: int) -> Ed25519Signer:
 
 
 @asynccontextmanager
-async def hub_process(path: Path) -> AsyncIterator[HubProcess]:
-    """Serve the log at a path."""
+async def hub_process(path: Path, server: str = "serve") -> AsyncIterator[HubProcess]:
+    """Serve the log at a path, by `gossiplog serve` or in an application under `uvicorn`."""
     command = [sys.executable, "-m", "gossiplog", "serve", str(path), "--listen", "127.0.0.1:0", "--json", "-q"]
+    if server == "uvicorn":
+        command = [sys.executable, "-m", "benchmarks.hub_mounted", str(path)]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     said = json.loads(await process.stdout.receive_some())
@@ -176,11 +178,24 @@ async def crowd(options: Options) -> list[Figure]:
     return await _crowd(options, "crowd", options.clients, 1, options.seconds)
 
 
-async def _crowd(options: Options, name: str, clients: int, deaf: int, seconds: int) -> list[Figure]:
+async def mounted(options: Options) -> list[Figure]:
+    """What a delivery costs an application of uvicorn's with `gossiplog.asgi`, over what it costs `serve`, in turns."""
+    ratios, figures = [], []
+    for turn in range(options.repetitions):
+        cost = {}
+        for server in ("serve", "uvicorn"):
+            figures = await _crowd(options, f"mounted-{server}-{turn}", 10, 0, min(options.seconds, 20), server)
+            cost[server] = figures[0].samples[0]
+        ratios.append(cost["uvicorn"] / cost["serve"])
+    what = "10 clients: CPU for each delivery of gossiplog.asgi under uvicorn, over that of serve, in turns"
+    return [Figure("mounted.cpu", what, "×", ratios, Goal(1.5)), replace(figures[1], name="mounted.undelivered")]
+
+
+async def _crowd(options: Options, name: str, clients: int, deaf: int, seconds: int, server: str = "serve") -> list[Figure]:
     path = await make_log(options.folder / f"{name}.db", 10)
     count = options.rate * seconds
     async with (
-        hub_process(path) as hub,
+        hub_process(path, server) as hub,
         gossiplog.open(options.folder / f"{name}-a.db", topic=TOPIC, signer=signer(2)) as log,
         log.connect(hub.url),
     ):
@@ -271,6 +286,7 @@ BENCHMARKS: dict[str, Callable[[Options], Awaitable[list[Figure]]]] = {
     "latency": latency,
     "fan-out": fan_out,
     "crowd": crowd,
+    "mounted": mounted,
 }
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .codec.cid import Link
     from .gossip_log import GossipLog, clone, open
     from .log.application import Application
+    from .mounting import asgi
     from .store.base import Durability
     from .sync import SyncResult
 
@@ -33,6 +34,7 @@ __all__ = [
     "SyncResult",
     "Verdict",
     "__version__",
+    "asgi",
     "clone",
     "open",
     "tree",
@@ -46,6 +48,7 @@ _LAZY = {
     "GossipLog": ".gossip_log",
     "Link": ".codec.cid",
     "SyncResult": ".sync",
+    "asgi": ".mounting",
     "clone": ".gossip_log",
     "open": ".gossip_log",
 }

@@ -30,7 +30,9 @@ FLOORS = (
     "bucket net sim",
     "web",
     "gossip_log",
-    "__init__ portal spark testnet",
+    "portal",
+    "mounting",
+    "__init__ spark testnet",
     "aio blocking cli",
     "__main__",
 )

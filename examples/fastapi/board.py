@@ -15,6 +15,8 @@ from pydantic import BaseModel, Field, ValidationError
 import gossiplog
 from gossiplog import aio
 
+TOPIC = "board.example.com"
+
 
 class Operation(BaseModel):
     """What changes a board."""
@@ -25,7 +27,7 @@ class Operation(BaseModel):
 
 
 def make_app(path: Path, hub: str | None = None) -> FastAPI:
-    """Make the application on the log at a path, connected to another board's hub if there is one."""
+    """Make the application on the log at a path, connected to another board if there is one. Others connect to it at /log."""
     logs: list[aio.GossipLog] = []
 
     @asynccontextmanager
@@ -35,11 +37,10 @@ def make_app(path: Path, hub: str | None = None) -> FastAPI:
             gossiplog.Ed25519Signer.generate().save(key)
         async with AsyncExitStack() as stack:
             signer = gossiplog.Ed25519Signer.load(key)
-            log = await stack.enter_async_context(aio.open(path, topic="board.example.com", signer=signer))
-            served = await stack.enter_async_context(log.listen("127.0.0.1:0"))
+            log = await stack.enter_async_context(aio.open(path, topic=TOPIC, signer=signer))
+            app.mount("/log", gossiplog.asgi(log))
             if hub is not None:
                 await stack.enter_async_context(log.connect(hub))
-            print(f"another board: python board.py --log other.db --port 8001 --connect {served.urls[0]}", flush=True)
             logs.append(log)
             yield
 
@@ -77,8 +78,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--log", type=Path, default=Path("board.db"))
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--connect", metavar="URL", help="the hub of another board")
+    parser.add_argument("--connect", metavar="URL", help="another board, as ws://HOST:PORT/log/" + TOPIC)
     options = parser.parse_args()
+    print(f"another board: python board.py --log other.db --port 8001 --connect ws://127.0.0.1:{options.port}/log/{TOPIC}", flush=True)
     uvicorn.run(make_app(options.log, options.connect), port=options.port, timeout_graceful_shutdown=1)
 
 

@@ -25,11 +25,16 @@ INSTALL_DEADLINE_S = 900.0
 NOTES = "[...document.querySelectorAll('article:not([hidden]) textarea')].map((area) => area.value).join('|')"
 
 
+def log_of(url: str) -> str:
+    """Where the log of a board is mounted."""
+    return url.replace("http://", "ws://") + "/log/board.example.com"
+
+
 async def test_two_browsers_edit_one_board_by_two_servers(tmp_path: Path) -> None:
     with (
         trio.fail_after(DEADLINE_S),
-        running_page(BOARD, tmp_path, "a") as (url, hub),
-        running_page(BOARD, tmp_path, "b", "--connect", hub) as (other_url, _),
+        running_page(BOARD, tmp_path, "a") as (url, _),
+        running_page(BOARD, tmp_path, "b", "--connect", log_of(url)) as (other_url, _),
     ):
         async with open_browser(tmp_path / "profile") as browser:
             here, there = await browser.open(url), await browser.open(other_url)
@@ -55,7 +60,7 @@ async def test_two_browsers_edit_one_board_by_two_servers(tmp_path: Path) -> Non
 
 
 async def test_nothing_that_a_stranger_writes_stops_it_or_hides_a_note(tmp_path: Path) -> None:
-    with trio.fail_after(DEADLINE_S), running_page(BOARD, tmp_path, "a") as (url, hub), stranger(hub, "board.example.com") as log:
+    with trio.fail_after(DEADLINE_S), running_page(BOARD, tmp_path, "a") as (url, _), stranger(log_of(url), "board.example.com") as log:
         async with open_browser(tmp_path / "profile") as browser:
             tab = await browser.open(url)
             await tab.wait("document.getElementById('state')?.textContent === 'connected'")

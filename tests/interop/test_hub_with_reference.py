@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 from interop_support import Reference, chain, portable_payloads, root_of, run_reference
+from mounted_support import MOUNTED_TOPIC, serving_mounted
 from network_support import eventually, fetch, free_port
 
 import gossiplog
@@ -45,7 +46,7 @@ async def our_log(number: int = 7, location: str | Path = ":memory:") -> AsyncIt
 
 
 async def open_theirs(node: Reference, log: str, number: int, **options: Any) -> None:
-    await node.ask("open", log=log, topic=TOPIC, seed=bytes([number]).hex() * 32, **options)
+    await node.ask("open", log=log, seed=bytes([number]).hex() * 32, **{"topic": TOPIC, **options})
 
 
 async def append_theirs(node: Reference, log: str, payloads: list[Any]) -> None:
@@ -99,6 +100,22 @@ async def test_our_hub_brings_reference_clients_together(node: Reference) -> Non
             for name in ("a", "b"):
                 await node.ask("appended", log=name)
             await converge(ours, node, "a", "b", count=300)
+
+
+async def test_an_applications_own_server_brings_reference_clients_together(node: Reference, tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with serving_mounted(path) as address:
+        async with gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=Ed25519Signer.from_seed(bytes([7]) * 32)) as ours:
+            url = f"ws://{address}/log/{MOUNTED_TOPIC}"
+            for number, name in enumerate("ab"):
+                await open_theirs(node, name, number, topic=MOUNTED_TOPIC)
+                await append_theirs(node, name, [{"apart": name, "n": n} for n in range(60)])
+                await node.ask("connect", log=name, url=url)
+            async with ours.connect(url):
+                await converge(ours, node, "a", "b", count=120)
+                await node.ask("appendSlowly", log="a", count=20, ms=5)
+                await node.ask("appended", log="a")
+                await converge(ours, node, "a", "b", count=140)
 
 
 async def test_append_of_a_reference_client_is_pushed_to_another_through_our_hub(node: Reference) -> None:

@@ -1,0 +1,129 @@
+"""`gossiplog.asgi`: logs as a part of an application that an ASGI server runs.
+
+    app = FastAPI()
+    app.mount("/log", gossiplog.asgi(log))
+
+Source: docs/asgi.md
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeAlias
+
+import sniffio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .errors import ClosedError, LocalProtocolError
+from .net import HubLimits
+from .portal import LogFacade, inner_of
+from .portal.asgi_bridge import serve_across
+from .replica.log import Replica
+from .web.glass import GlassSettings
+from .web.mounted import Known, Mounted, known_from, refuse_as_closed
+
+__all__ = ["Who", "asgi"]
+
+Who: TypeAlias = "Callable[[Scope], Collection[str] | Awaitable[Collection[str] | None] | None]"
+"""Says from an ASGI scope what a caller may: see `asgi`."""
+
+
+def asgi(
+    log: Replica | LogFacade, *logs: Replica | LogFacade, limits: HubLimits | None = None, who: Who | None = None, page: bool = False
+) -> ASGIApp:
+    """Make an ASGI application that serves open logs: WebSocket clients, the HTTP API, its events, and the page if asked for.
+
+    It is what `log.listen` serves, below wherever it is mounted. It begins with the first request and ends with the log's own block, and
+    has no lifespan of its own. The application may read and append to the log in its own handlers.
+
+    Args:
+        log: A log that is open: from `gossiplog.aio` under a server of asyncio's, from `gossiplog.open` under one of trio's.
+        logs: Further ones, of other topics, each below its topic.
+        limits: How many connections are let in, from which pages, and what clients may. The pages of the application's own origin
+            always may connect; others are named in `origins`.
+        who: Decides in the server's event loop what a caller may, from the ASGI scope with its cookies and headers: it returns rights
+            (a collection of `connect`, `pull`, `push`, `post`, `watch`), or a did, which has the rights that `limits` give to that, or
+            None for nobody who is let in. Without it `limits` decide by token, as everywhere.
+        page: Serve the page that shows the log, its peers and its syncs.
+
+    Raises:
+        LocalProtocolError: Two logs have one topic, or some are of `gossiplog.aio` and some are not.
+    """
+    every = (log, *logs)
+    facades = [each for each in every if isinstance(each, LogFacade)]
+    inner = [inner_of(each) if isinstance(each, LogFacade) else each for each in every]
+    for each in inner:
+        if not isinstance(each, Replica):
+            raise LocalProtocolError(f"{each!r} is no open log", hint="pass what `async with gossiplog.aio.open(…) as log` gives")
+    topics = [each.topic for each in inner]
+    if len(set(topics)) < len(topics):
+        raise LocalProtocolError("two of these logs have one topic", hint="serve each topic once")
+    if facades and len(facades) < len(every):
+        raise LocalProtocolError("some of these logs are of gossiplog.aio, and some are not", hint="open all in one way")
+    mounted = Mounted(inner, limits or HubLimits(), GlassSettings(has_page=page))
+    return _Application(mounted, who, facades[0] if facades else None)
+
+
+class _Application:
+    """Serves each connection where the logs are: in this task of trio's, or in the thread that has trio."""
+
+    def __init__(self, mounted: Mounted, who: Who | None, facade: LogFacade | None) -> None:
+        self._mounted = mounted
+        self._who = who
+        self._facade = facade
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of an ASGI server."""
+        if scope["type"] == "lifespan":
+            await _answer_lifespan(receive, send)
+            return
+        if scope["type"] not in ("http", "websocket"):
+            raise LocalProtocolError(f"there is no ASGI connection of type {scope['type']!r} here")
+        self._check_loop()
+        if scope["type"] == "websocket":
+            # The server's word that one is asked for, before which nothing may be sent.
+            await receive()
+        known = await self._ask(scope)
+        if self._facade is None:
+            await self._mounted.serve(scope, receive, send, known)
+            return
+
+        has_begun = False
+
+        async def forward(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        async def serve(receive: Receive, send: Send) -> None:
+            await self._mounted.serve(scope, receive, send, known)
+
+        try:
+            await serve_across(self._facade, serve, receive, forward)
+        except ClosedError:
+            # What has begun ends here, which the server tells the client.
+            if not has_begun:
+                await refuse_as_closed(scope, receive, send)
+
+    async def _ask(self, scope: Scope) -> Known:
+        if self._who is None:
+            return None
+        answer = self._who(scope)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return known_from(answer)
+
+    def _check_loop(self) -> None:
+        here = sniffio.current_async_library()
+        if here != ("trio" if self._facade is None else "asyncio"):
+            hint = "open it with gossiplog.aio.open" if here == "asyncio" else "open it with gossiplog.open"
+            raise LocalProtocolError(f"the server runs on {here}, and the log was opened for something else", hint=hint)
+
+
+async def _answer_lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

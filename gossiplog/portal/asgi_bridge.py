@@ -1,0 +1,219 @@
+"""One ASGI connection between a task of asyncio, where its server is, and one of trio, where the log is.
+
+Each way has a queue of bounded size. Whoever fills one waits until the other side has taken something, so a client that does not read
+holds up its own connection and nothing else. A side is woken once for all that was put there meanwhile, for crossing costs more than a
+message does.
+
+Each number and flag is written by one thread, but for the flags that say who sleeps: whoever is about to sleep sets its own, looks once
+more, and sleeps; whoever has something for it clears the flag and wakes it. So no wake is lost, and one too many does no harm.
+
+Source: the ASGI specification, "HTTP & WebSocket".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import trio
+
+from ..errors import ClosedError
+from .surface import Facade, call_of
+from .thread import TrioThread
+
+__all__ = ["serve_across"]
+
+Message: TypeAlias = MutableMapping[str, Any]
+_WINDOW_BYTES = 256 * 1024
+"""What may be under way each way, and one message beyond it."""
+_MESSAGE_BYTES = 64
+"""What one costs beside its contents."""
+_GONE: Message = {"type": "http.disconnect"}
+_GOODBYES = ("http.disconnect", "websocket.disconnect")
+
+
+async def serve_across(
+    facade: Facade[Any],
+    serve: Callable[[Callable[[], Awaitable[Message]], Sender], Awaitable[None]],
+    receive: Callable[[], Awaitable[Message]],
+    send: Callable[[Message], Awaitable[None]],
+) -> None:
+    """Have a connection of asyncio's served in trio, and wait until it is.
+
+    Args:
+        facade: Of what serves it, and ends the service with itself.
+        serve: Serves it, in trio, by the `receive` and `send` that it is given.
+        receive: Of the ASGI connection, in asyncio.
+        send: Of the ASGI connection, in asyncio.
+    """
+    bridge = _Bridge(facade._thread, asyncio.get_running_loop())
+    reading = asyncio.create_task(bridge.read(receive))
+    writing = asyncio.create_task(bridge.write(send))
+    try:
+        await call_of(facade, partial(serve, bridge.receive, Sender(bridge))).wait_in_asyncio()
+        bridge.finish()
+        await writing
+    finally:
+        for task in (reading, writing):
+            task.cancel()
+        await asyncio.gather(reading, writing, return_exceptions=True)
+
+
+class Sender:
+    """The ASGI `send` of the side in trio."""
+
+    __slots__ = ("_bridge",)
+
+    def __init__(self, bridge: _Bridge) -> None:
+        self._bridge = bridge
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message, after waiting for room.
+
+        Raises:
+            ClosedError: The connection is broken.
+        """
+        self._bridge.check()
+        while not self.now(message):
+            await self._bridge.wait_for_room()
+            self._bridge.check()
+
+    def now(self, message: Message) -> bool:
+        """Send a message if there is room for it now. Raises nothing."""
+        return self._bridge.put_out(message)
+
+
+class _Bridge:
+    """Both queues, and who waits at them."""
+
+    def __init__(self, thread: TrioThread, loop: asyncio.AbstractEventLoop) -> None:
+        self._thread = thread
+        self._loop = loop
+        # In: what asyncio received, bytes that it ever put there, bytes that trio ever took.
+        self._inbox: deque[Message] = deque()
+        self._put_in = self._taken = 0
+        self._room_in = asyncio.Event()
+        self._is_reader_asleep = False
+        self._arrived = trio.lowlevel.ParkingLot()
+        self._is_receiver_asleep = False
+        # Out: what trio sends, bytes that it ever put there, bytes that asyncio ever wrote.
+        self._outbox: deque[Message] = deque()
+        self._put = self._written = 0
+        self._due = asyncio.Event()
+        self._is_writer_asleep = False
+        self._room_out = trio.lowlevel.ParkingLot()
+        self._is_sender_asleep = False
+        self._is_finished = False
+        self._is_broken = False
+
+    # In asyncio.
+
+    async def read(self, receive: Callable[[], Awaitable[Message]]) -> None:
+        """Receive until the client has gone."""
+        is_over = False
+        while not is_over:
+            try:
+                message = await receive()
+            except Exception:
+                self._put_inbox(_GONE)
+                raise
+            is_over = message["type"] in _GOODBYES
+            self._put_inbox(message)
+            while self._put_in - self._taken > _WINDOW_BYTES:
+                self._room_in.clear()
+                self._is_reader_asleep = True
+                if self._put_in - self._taken > _WINDOW_BYTES:
+                    await self._room_in.wait()
+
+    def _put_inbox(self, message: Message) -> None:
+        self._put_in += _size(message)
+        self._inbox.append(message)
+        if self._is_receiver_asleep:
+            self._is_receiver_asleep = False
+            self._thread.hand_over(self._arrived.unpark_all)
+
+    async def write(self, send: Callable[[Message], Awaitable[None]]) -> None:
+        """Send until all is sent after `finish`."""
+        while True:
+            while self._outbox:
+                message = self._outbox.popleft()
+                try:
+                    await send(message)
+                except BaseException as error:
+                    self._is_broken = True
+                    self._wake_sender()
+                    if isinstance(error, OSError):
+                        # So the specification has servers say that the client has gone.
+                        return
+                    raise
+                self._written += _size(message)
+                if self._put - self._written <= _WINDOW_BYTES:
+                    self._wake_sender()
+            if self._is_finished:
+                return
+            self._due.clear()
+            self._is_writer_asleep = True
+            if not self._outbox and not self._is_finished:
+                await self._due.wait()
+
+    def _wake_sender(self) -> None:
+        if self._is_sender_asleep:
+            self._is_sender_asleep = False
+            self._thread.hand_over(self._room_out.unpark_all)
+
+    def finish(self) -> None:
+        """Say that nothing more will be put out."""
+        self._is_finished = True
+        self._due.set()
+
+    # In trio.
+
+    async def receive(self) -> Message:
+        """Return the next message; the last one again and again."""
+        while not self._inbox:
+            self._is_receiver_asleep = True
+            if not self._inbox:
+                await self._arrived.park()
+        if self._inbox[0]["type"] in _GOODBYES:
+            return self._inbox[0]
+        message = self._inbox.popleft()
+        self._taken += _size(message)
+        if self._is_reader_asleep and self._put_in - self._taken <= _WINDOW_BYTES:
+            self._is_reader_asleep = False
+            self._call_in_asyncio(self._room_in.set)
+        return message
+
+    def put_out(self, message: Message) -> bool:
+        """Put a message out if there is room for it, or if nobody will ever read it."""
+        if self._put - self._written > _WINDOW_BYTES and not self._is_broken:
+            return False
+        self._put += _size(message)
+        self._outbox.append(message)
+        if self._is_writer_asleep:
+            self._is_writer_asleep = False
+            self._call_in_asyncio(self._due.set)
+        return True
+
+    async def wait_for_room(self) -> None:
+        """Wait until something was written, or never will be."""
+        self._is_sender_asleep = True
+        if self._put - self._written > _WINDOW_BYTES and not self._is_broken:
+            await self._room_out.park()
+
+    def check(self) -> None:
+        """Raise ClosedError if what is put out is written no more."""
+        if self._is_broken:
+            raise ClosedError("the client has gone")
+
+    def _call_in_asyncio(self, function: Callable[[], object]) -> None:
+        # A loop that was closed has no task that waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function)
+
+
+def _size(message: Message) -> int:
+    return _MESSAGE_BYTES + len(message.get("body") or message.get("bytes") or message.get("text") or b"")

@@ -1,0 +1,284 @@
+"""Logs as a part of somebody else's ASGI application: what `serve` does for the connections that it accepted, done for those that another
+server accepted.
+
+It opens nothing that listens. The hub begins with the first request, and ends with the log that was named first.
+
+Source: docs/asgi.md; the ASGI specification, "HTTP & WebSocket".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import trio
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import ClosedError, LocalProtocolError
+from ..net.ground.access import ALL, Caller, Rights
+from ..net.ground.admission import HubLimits, Place, Refused, client_address
+from ..net.ground.journal import note
+from ..net.ground.proof import Refusal
+from ..net.hub.http_names import Names
+from ..net.hub.server import WS_CLOSE_CODE, Hub, open_hub
+from ..net.service.registry import observed
+from ..net.transport.http_head import HttpRequest, find_token, take_token
+from ..replica.log import Replica
+from .app import make_app
+from .glass import GlassSettings
+from .http.asgi import SEND_S
+from .http.asgi_websocket import open_websocket
+from .http.client_memory import Memory
+from .http.doors import AWAY, RETRY_S
+
+__all__ = ["Known", "Mounted", "known_from", "refuse_as_closed"]
+
+Known: TypeAlias = "Rights | Refusal | str | None"
+"""What an application says of a caller: rights, a refusal, a did that it knows the caller by; None if it leaves that to the limits."""
+_LOOPBACK = "127.0.0.1"
+"""Whoever comes by a Unix socket comes from this machine."""
+_PIECE_BYTES, _OWN_BYTES = 65_536, 4_096
+_NOT_FOUND, _BUSY = 404, 503
+
+
+def known_from(answer: Collection[str] | None) -> Rights | Refusal | str:
+    """Return what the answer of an application's function about a caller means: rights, a did, or None for nobody that it lets in.
+
+    Raises:
+        LocalProtocolError: It is none of these.
+    """
+    if answer is None:
+        return Refusal(401, "this application does not let you in")
+    if isinstance(answer, str):
+        if answer.startswith("did:"):
+            return answer
+        raise LocalProtocolError(f"{answer!r} is neither a did nor a collection of rights", hint=f"rights are {', '.join(sorted(ALL))}")
+    rights = Rights(answer)
+    if unknown := rights - ALL:
+        raise LocalProtocolError(f"there is no right {min(unknown)!r}; there are {', '.join(sorted(ALL))}")
+    return rights
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """One request or WebSocket, as the ASGI server hands it over.
+
+    Attributes:
+        request: What it says before its body.
+        path: Below where the logs are mounted.
+    """
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    request: HttpRequest
+    path: str
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Say why it is not served."""
+        answer = PlainTextResponse(refusal.reason + "\n", refusal.status)
+        if refusal.status == 401:
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        if refusal.status == _BUSY:
+            answer.headers["Retry-After"] = str(RETRY_S)
+        if not self.request.is_upgrade:
+            await answer(self.scope, self.receive, self.send)
+        elif self.request.first(b"origin") is not None:
+            # A page is told nothing of errors of HTTP.
+            await self.send({"type": "websocket.accept", "subprotocol": self.request.subprotocol})
+            await self.send({"type": "websocket.close", "code": WS_CLOSE_CODE + refusal.status, "reason": refusal.reason})
+        elif "websocket.http.response" in self.scope.get("extensions", {}):
+            await answer(self.scope, self.receive, self.send)
+        else:
+            await self.send({"type": "websocket.close", "code": WS_CLOSE_CODE + refusal.status, "reason": refusal.reason})
+
+
+class Mounted:
+    """An ASGI application in trio that serves open logs.
+
+    Args:
+        logs: Open, of different topics.
+        limits: Who is let in. `half_open_max`, `handshake_s` and `head_bytes_max` are the ASGI server's business.
+        glass: What is shown of the server.
+    """
+
+    def __init__(self, logs: Sequence[Replica], limits: HubLimits, glass: GlassSettings) -> None:
+        self._logs = logs
+        self._limits = limits
+        self._glass = glass
+        self._memory = Memory()
+        self._opening = trio.Lock()
+        self._hub: Hub | None = None
+        self._app: ASGIApp
+        # What is under way, each in a task of the server's.
+        self._scopes: set[trio.CancelScope] = set()
+        self._ended = trio.lowlevel.ParkingLot()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, known: Known) -> None:
+        """Serve one request or WebSocket until it is over.
+
+        Args:
+            scope: Of the ASGI connection.
+            receive: Of the ASGI connection; that a WebSocket is asked for was received already.
+            send: Of the ASGI connection.
+            known: Who asks.
+        """
+        visit = _visit(scope, receive, send)
+        remote, port = scope.get("client") or (_LOOPBACK, 0)
+        client = client_address(remote, visit.request.forwarded, self._limits.proxies)
+        try:
+            hub = await self._opened()
+            with hub.admission.connection(client) as place, self._until_closed():
+                refusal = hub.names.refusal(visit.request, "", is_proxied=False)
+                if refusal is not None:
+                    origin = visit.request.first(b"origin")
+                    note("request refused", address=client, host=visit.request.host, origin=origin, reason=refusal[1])
+                    await visit.refuse(Refusal(*refusal))
+                elif visit.request.is_upgrade:
+                    await self._serve_websocket(hub, visit, known, client, port, place)
+                else:
+                    await self._serve_http(visit, known, client)
+        except Refused as error:
+            level = logging.DEBUG if error.is_repeated else logging.INFO
+            note("connection refused", level=level, address=client, reason=str(error))
+            await visit.refuse(Refusal(_BUSY, str(error)))
+
+    async def _serve_websocket(self, hub: Hub, visit: _Visit, known: Known, client: str, port: int, place: Place) -> None:
+        service = hub.service_at(visit.path)
+        if service is None:
+            there = ", ".join(f"/{quote(topic)}" for topic in hub.services)
+            await visit.refuse(Refusal(_NOT_FOUND, f"no log {visit.path}; there are {there}"))
+            return
+        rights = Caller(self._limits.access, visit.request.token, known).entering(service.topic)
+        if isinstance(rights, Refusal):
+            note("client refused", address=client, topic=service.topic, reason=rights.reason)
+            await visit.refuse(rights)
+            return
+        websocket = await open_websocket(visit.receive, visit.send, visit.request.subprotocol)
+        await hub.serve_client(websocket, service, rights, client, port, place)
+
+    async def _serve_http(self, visit: _Visit, known: Known, client: str) -> None:
+        caller = Caller(self._limits.access, visit.request.token, known)
+        query = visit.request.target.partition("?")[2].encode("latin-1")
+        host, port = visit.scope.get("server") or ("", 0)
+        inner = {name: visit.scope[name] for name in _KEPT if name in visit.scope} | {
+            "query_string": query,
+            "client": (client, 0),
+            "server": (host, port or 0),
+            "state": {"caller": caller, "memory": self._memory},
+            "extensions": {},
+        }
+        has_begun = False
+
+        async def send(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await self._send(visit.send, message)
+
+        try:
+            await self._app(inner, visit.receive, send)
+        except ClosedError as error:
+            note("request not answered", level=logging.WARNING, path=visit.path, reason=str(error))
+            if not has_begun:
+                await visit.refuse(Refusal(_BUSY, AWAY))
+
+    async def _send(self, send: Send, message: Message) -> None:
+        """Send a part of an answer, in pieces for each of which the client has 20 s, and which count as held meanwhile.
+
+        Raises:
+            ClosedError: The client does not read, or others needed the memory.
+        """
+        if message["type"] == "http.response.start":
+            await send({**message, "headers": [*message.get("headers", ()), (b"x-content-type-options", b"nosniff")]})
+            return
+        body, is_more = message.get("body") or b"", message.get("more_body", False)
+        if len(body) <= _OWN_BYTES:
+            await _send_in_time(send, {"type": "http.response.body", "body": body, "more_body": is_more})
+            return
+        with self._memory.answers.hold(body):
+            for at in range(0, len(body), _PIECE_BYTES):
+                piece = body[at : at + _PIECE_BYTES]
+                is_last = at + _PIECE_BYTES >= len(body)
+                await _send_in_time(send, {"type": "http.response.body", "body": piece, "more_body": is_more or not is_last})
+
+    async def _opened(self) -> Hub:
+        """Return the hub, which the first request opens.
+
+        Raises:
+            Refused: The log is closed.
+        """
+        async with self._opening:
+            tasks = self._logs[0].tasks
+            if tasks.cancel_scope.cancel_called:
+                raise Refused(_CLOSED.reason)
+            if self._hub is None:
+                await tasks.start(self._hold)
+            assert self._hub is not None
+            return self._hub
+
+    async def _hold(self, task_status: trio.TaskStatus[None]) -> None:
+        names = Names(self._limits, None, is_mounted=True)
+        async with AsyncExitStack() as stack:
+            if self._glass.has_page:
+                for log in self._logs:
+                    stack.enter_context(observed(log))
+            hub, nursery = await stack.enter_async_context(open_hub(self._logs, self._limits, names))
+            self._hub, self._app = hub, make_app(hub, self._glass)
+            nursery.start_soon(self._end_visits)
+            task_status.started()
+            await trio.sleep_forever()
+
+    @contextmanager
+    def _until_closed(self) -> Iterator[None]:
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                yield
+            finally:
+                self._scopes.discard(scope)
+                self._ended.unpark_all()
+
+    async def _end_visits(self) -> None:
+        """End what is under way when the hub ends, after what waited for clients went out."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            for scope in self._scopes:
+                scope.cancel()
+            with trio.CancelScope(shield=True):
+                while self._scopes:
+                    await self._ended.park()
+
+
+async def refuse_as_closed(scope: Scope, receive: Receive, send: Send) -> None:
+    """Say that the log is closed, in whichever event loop."""
+    await _visit(scope, receive, send).refuse(_CLOSED)
+
+
+_CLOSED = Refusal(_BUSY, "the log is closed")
+_KEPT = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "root_path", "headers")
+"""Of a scope. What the application around put there is none of ours."""
+
+
+def _visit(scope: Scope, receive: Receive, send: Send) -> _Visit:
+    headers = tuple((bytes(name).lower(), bytes(value)) for name, value in scope["headers"])
+    root, path = scope.get("root_path", ""), scope["path"]
+    below = path[len(root) :] if root and path.startswith(root) else path
+    target, token = take_token(f"{below}?{scope.get('query_string', b'').decode('latin-1')}".removesuffix("?"))
+    host = next((value.decode("latin-1") for name, value in headers if name in (b"host", b":authority")), None)
+    found = find_token(headers)
+    is_upgrade = scope["type"] == "websocket"
+    request = HttpRequest(target, host, headers, is_upgrade=is_upgrade, token=token if found is None else found)
+    return _Visit(scope, receive, send, request, below or "/")
+
+
+async def _send_in_time(send: Send, message: Any) -> None:
+    with trio.move_on_after(SEND_S) as timing:
+        await send(message)
+    if timing.cancelled_caught:
+        raise ClosedError("the client does not read")

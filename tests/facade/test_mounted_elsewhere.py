@@ -1,0 +1,111 @@
+"""`gossiplog.asgi` in a server's own process: three servers, four workers on one log of Postgres, and the page below /log."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+import trio
+from chromium import CHROMIUM
+from mounted_support import MOUNTED_TOPIC, SERVERS, serving_mounted
+from network_support import free_port, signer, until_count, until_equal
+from page_support import SIDEWAYS, browsing, opened, resize
+from postgres_support import PostgresServer
+
+import gossiplog
+from gossiplog import GossipLog
+
+pytestmark = pytest.mark.slow
+DEADLINE_S = 180.0
+
+
+async def own(address: str, payload: object) -> int:
+    """Have a handler of the application append; return the process that did."""
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(f"http://{address}/own", json=payload)
+    process: int = answer.json()["process"]
+    return process
+
+
+@pytest.mark.parametrize("server", SERVERS)
+async def test_two_clients_meet_in_an_application_of_any_server(server: str, tmp_path: Path) -> None:
+    with trio.fail_after(DEADLINE_S), serving_mounted(tmp_path / "app.db", server) as address:
+        url = f"ws://{address}/log/{MOUNTED_TOPIC}"
+        async with (
+            gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(2)) as one,
+            gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(3)) as other,
+            one.connect(url) as link,
+            other.connect(url),
+        ):
+            await link.wait_connected()
+            for number in range(20):
+                await one.append({"n": number, "text": "x" * 3_000 * number})
+            await own(address, "by a handler")
+            await until_count(one, 21)
+            await until_equal(one, other)
+            root = await one.root()
+    async with gossiplog.open(tmp_path / "app.db", read_only=True) as log:
+        assert await log.root() == root
+
+
+async def test_four_workers_on_one_log_of_postgres_are_one_room(postgres: PostgresServer) -> None:
+    url = postgres.new_log()
+    async with gossiplog.open(url, topic=MOUNTED_TOPIC, signer=signer(9)) as log:
+        await log.append("there before")
+    with trio.fail_after(DEADLINE_S), serving_mounted(url, "uvicorn", "--workers", "4") as address:
+        async with AsyncExitStack() as stack:
+            clients: list[GossipLog] = []
+            for number in range(8):
+                client = await stack.enter_async_context(gossiplog.open(":memory:", topic=MOUNTED_TOPIC, signer=signer(number + 2)))
+                link = await stack.enter_async_context(client.connect(f"ws://{address}/log/{MOUNTED_TOPIC}"))
+                await link.wait_connected()
+                clients.append(client)
+            for number, client in enumerate(clients * 3):
+                await client.append(number)
+            processes = {await own(address, ["own", number]) for number in range(20)}
+            for client in clients:
+                await until_count(client, 1 + 24 + 20)
+            await until_equal(*clients)
+            # One connection after the other goes to whichever worker is free, so a single one would be a wonder.
+            assert len(processes) > 1
+    async with gossiplog.open(url, read_only=True) as log:
+        assert await log.count() == 45
+
+
+async def test_the_guides_application_runs_as_it_is_written(tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "asgi.md"
+    program, port = guide.read_text().partition("```python\n")[2].partition("```")[0], free_port()
+    (tmp_path / "app.py").write_text(program.replace("8000", str(port)))
+    topic, url = "notes.example.com", f"127.0.0.1:{port}/log/notes.example.com"
+    with trio.fail_after(DEADLINE_S):
+        async with trio.open_nursery() as nursery, gossiplog.open(":memory:", topic=topic, signer=signer(2)) as log:
+            process: trio.Process = await nursery.start(partial(trio.run_process, [sys.executable, "app.py"], cwd=tmp_path, stderr=-3))
+            async with log.connect(f"ws://{url}") as link, httpx.AsyncClient() as http:
+                await link.wait_connected()
+                entry = (await http.post(f"http://127.0.0.1:{port}/notes", params={"text": "milk"})).json()
+                await until_count(log, 1)
+                assert (await log.get(entry)).message.payload == {"text": "milk"}
+            process.send_signal(signal.SIGINT)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: `apt-get install chromium`")
+async def test_the_page_works_below_a_path(tmp_path: Path) -> None:
+    with serving_mounted(tmp_path / "app.db") as address:
+        await own(address, "by a handler")
+        async with browsing(tmp_path) as browser:
+            tab = await opened(browser, f"http://{address}/log/")
+            await tab.wait("document.body.innerText.includes('1') && document.body.innerText.includes('test.example.com')")
+            for view in ("overview", "network", "log"):
+                await tab.run(f"location.hash = '#/{view}'")
+                await tab.wait(f"document.querySelector('#view').className === 'view-{view}'")
+                for width in (390, 1280):
+                    await resize(tab, width)
+                    assert await tab.run(SIDEWAYS) <= 0
+            assert "no live facts" not in await tab.run("document.body.innerText")
+            assert await tab.run("window.faults") == []
+            await tab.save_picture(tmp_path / "page.png")
