@@ -1,4 +1,4 @@
-"""Both ways with a bucket: what others have published comes in, and then what is new here goes out."""
+"""Both directions with a bucket: take what others have published, then publish what is new here."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["Exchanged", "exchange"]
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What an exchange with a bucket came to.
+    """The result of an exchange with a bucket.
 
     Attributes:
         taken: What was taken from each publisher.
-        published: What was published; None if there is no signer.
+        published: What was published; None without a signer.
     """
 
     taken: Taken
@@ -33,6 +33,6 @@ class Exchanged:
 async def exchange(
     log: Replica, storage: Storage, signer: Signer | None, *, on_progress: Callable[[int, int], None] | None = None
 ) -> Exchanged:
-    """Take, and then publish. Raises as `take` and `publish`."""
+    """Take, then publish. Raises as `take` and `publish`."""
     taken = await take(log, storage, on_progress=on_progress)
     return Exchanged(taken, None if signer is None else await publish(log, storage, signer))

@@ -1,4 +1,4 @@
-"""A bucket in a plain folder: of this machine, of a share, or one that another program copies to and fro."""
+"""A bucket in a plain folder: on this machine, on a network share, or in a folder that another program copies."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 
 
 class Folder:
-    """Objects as files. A file is written beside, in `<publisher>/drafts`, and gets its name when it is whole.
+    """Objects as files. A file is first written in `<publisher>/drafts`, and renamed when it is whole.
 
     Attributes:
         root: The folder.
-        only: The one publisher that is read; None for all that are there.
+        only: The one publisher that is read; None for all.
         has_locks: True.
     """
 
@@ -48,7 +48,7 @@ class Folder:
         return str(self.root)
 
     async def read(self, path: str, offset: int, length: int) -> tuple[bytes, int] | None:
-        """See `Storage`. Only plain files are read: a pipe or a device is none of ours."""
+        """See `Storage`. Only plain files are read, not pipes or devices."""
         return await _in_thread(self.root / path, lambda: read_plain(self.root / path, offset, length))
 
     async def write(self, path: str, data: bytes) -> None:
@@ -56,12 +56,12 @@ class Folder:
         await _in_thread(self.root / path, lambda: self._write(path, data))
 
     async def flush(self) -> None:
-        """See `Storage`: each file is flushed, and each folder that has a new name in it."""
+        """See `Storage`: flushes each file, and each folder with a new name in it."""
         written, self._written = self._written, set()
         await _in_thread(self.root, lambda: _flush(self.root, written))
 
     async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
-        """See `Storage`. The lock keeps others out between the look and the write."""
+        """See `Storage`. The lock keeps others out between the check and the write."""
 
         def replace() -> bool:
             found = read_plain(self.root / path, 0, len(data) + len(expected or b"") + 1)
@@ -87,7 +87,7 @@ class Folder:
         return await _in_thread(self.root / path, look)
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """See `Storage`; a folder that is empty then goes too."""
+        """See `Storage`. A folder that becomes empty is removed too."""
 
         def unlink() -> None:
             for path in paths:
@@ -99,7 +99,7 @@ class Folder:
 
     @asynccontextmanager
     async def lock(self, publisher: str) -> AsyncIterator[None]:
-        """See `Storage`. The kernel gives the lock back when the process ends; drafts that a killed one left are removed."""
+        """See `Storage`. The kernel releases the lock when the process ends; drafts left by a killed process are removed."""
         descriptor = await _in_thread(self.root / publisher, lambda: _lock(self.root / publisher))
         try:
             yield
@@ -131,10 +131,10 @@ async def _in_thread(path: Path, function: Callable[[], T]) -> T:
 
 
 def read_plain(path: Path, offset: int, length: int) -> tuple[bytes, int] | None:
-    """Read a part of a plain file, and how many bytes it has; None if there is none.
+    """Read a part of a plain file, and return the file's size too; None if there is none.
 
     Raises:
-        BucketError: It is a pipe, a device or a folder, which nobody waits for.
+        BucketError: It is a pipe, a device or a folder.
         OSError: It cannot be read.
     """
     try:
@@ -213,7 +213,7 @@ def _lock(folder: Path) -> int:
         raise LogBusy(
             f"another process publishes into {folder}", hint="one process publishes with a key in a place; wait for it, or end it"
         )
-    # Whatever has another name is none of ours, wherever a link may have led.
+    # A file with another name is not ours, wherever a link may lead.
     for draft in drafts.iterdir():
         if _DRAFT.fullmatch(draft.name):
             draft.unlink()

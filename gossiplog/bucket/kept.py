@@ -1,7 +1,7 @@
-"""What is remembered beside a log of the buckets that it has to do with: checkpoints that were seen and signed, and how far it has got.
+"""What is kept beside a log about its buckets: checkpoints that were seen and signed, and how far each place was read.
 
-A checkpoint that a publisher once signed binds it for good; so each one that was verified here is kept, under its publisher and
-generation, and a later one that does not extend it is kept beside it as evidence. Files are small, and replaced as a whole.
+A signed checkpoint binds its publisher for good. So each verified one is kept, under its publisher and generation; if a later one does not
+extend it, that is kept beside it as evidence. Files are small and replaced as a whole.
 
 Source: docs/spec/bucket.md, "Beside the log".
 """
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _STEPS_MAX = 16
 _KEPT_BYTES_MAX = 16 * 1024 * 1024
-"""Of one file: what is kept of 10,000 publishers has at most 5 MB, 16 checkpoints 2."""
+"""The largest file: for 10,000 publishers at most 5 MB are kept, for 16 checkpoints 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Step:
 
     Attributes:
         note: Its bytes.
-        seq: The insertion number of the last entry in it; 0 of an empty tree.
+        seq: The insertion number of its last entry; 0 for an empty tree.
         key: That entry's key, or None.
     """
 
@@ -51,7 +51,7 @@ class Step:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What it says."""
+        """The parsed checkpoint."""
         return parse_checkpoint(self.note)[1]
 
 
@@ -60,7 +60,7 @@ class Signed:
     """What a key has signed for this log.
 
     Attributes:
-        log: The log's own name, which `ReadPlace` calls its generation.
+        log: The log's identity, which `ReadPlace` calls its generation.
         steps: The last 16 checkpoints, all of one generation, the latest at the end.
     """
 
@@ -73,10 +73,10 @@ class TakenState:
     """How far a publisher's log was taken from one place.
 
     Attributes:
-        origin: Of the checkpoint.
+        origin: The checkpoint's origin.
         size: Its size.
         root: Its root.
-        taken: Everything up to this leaf was dealt with.
+        taken: Everything before this leaf is done.
     """
 
     origin: str
@@ -86,7 +86,7 @@ class TakenState:
 
 
 class Kept:
-    """The files beside one log. In memory alone where the log is.
+    """The files beside one log. For a log in memory, they are in memory too.
 
     Attributes:
         folder: `LOG-buckets`; None for a log in memory.
@@ -98,7 +98,7 @@ class Kept:
 
     @classmethod
     def beside(cls, log: Replica) -> Kept:
-        """Return what is kept beside a log; of one on a server, below XDG_STATE_HOME, or else `~/.local/state`."""
+        """Return what is kept beside a log; for one in PostgreSQL, below XDG_STATE_HOME, by default `~/.local/state`."""
         location = log.location
         if location == ":memory:":
             return _OF_MEMORY.setdefault(log, cls(None))
@@ -120,11 +120,11 @@ class Kept:
             ) from None
 
     def keep_seen(self, checkpoint: Checkpoint, note: bytes) -> None:
-        """Remember a checkpoint of which it was verified that it extends the one before."""
+        """Keep a checkpoint after verifying that it extends the previous one."""
         self._write(_note_name(checkpoint.origin), note)
 
     def keep_evidence(self, checkpoint: Checkpoint, note: bytes) -> list[str]:
-        """Keep a checkpoint that contradicts the one that was seen; return where both lie."""
+        """Keep a checkpoint that contradicts the one seen before; return the paths of both."""
         name = _note_name(checkpoint.origin).replace(".note", f".{_short(note)}.note")
         self._write(name, note)
         return [self._place(_note_name(checkpoint.origin)), self._place(name)]
@@ -137,7 +137,7 @@ class Kept:
         return owner
 
     def signed(self, publisher: str) -> Signed | None:
-        """Return what a publisher has signed for this log, None if that is nothing."""
+        """Return what a publisher has signed for this log; None if nothing."""
 
         def parse(record: dict[str, Any]) -> Signed:
             steps = [Step(each["note"].encode(), each["seq"], each["id"] and decode_id(each["id"])) for each in record["steps"]]
@@ -146,14 +146,14 @@ class Kept:
         return self._read_json(f"signed-{publisher}.json", parse)
 
     def keep_signed(self, publisher: str, signed: Signed) -> None:
-        """Remember what was signed, before anybody else can see it."""
+        """Keep what was signed, before anybody else can see it."""
         steps = [
             {"note": step.note.decode(), "seq": step.seq, "id": step.key and encode_id(step.key)} for step in signed.steps[-_STEPS_MAX:]
         ]
         self._write(f"signed-{publisher}.json", json.dumps({"log": signed.log, "steps": steps}).encode())
 
     def taken(self, url: str) -> dict[str, TakenState]:
-        """Return how far the log has got with each publisher at one place."""
+        """Return how far each publisher's log was taken from one place."""
 
         def parse(record: dict[str, Any]) -> dict[str, TakenState]:
             return {
@@ -164,7 +164,7 @@ class Kept:
         return self._read_json(_taken_name(url), parse) or {}
 
     def keep_taken(self, url: str, taken: dict[str, TakenState]) -> None:
-        """Remember that; what is lost of it is only read again."""
+        """Keep how far; if it is lost, entries are only read again."""
         publishers = {
             name: {"origin": each.origin, "size": each.size, "root": each.root.hex(), "taken": each.taken} for name, each in taken.items()
         }
@@ -172,7 +172,7 @@ class Kept:
         self._write(_taken_name(url), record.encode(), is_durable=False)
 
     def keep_place(self, url: str) -> None:
-        """Remember a place that was published to."""
+        """Keep the name of a place that was published to."""
         if self._read_json(_taken_name(url), dict) is None:
             self.keep_taken(url, {})
 
@@ -213,7 +213,7 @@ class Kept:
 
 
 _OF_MEMORY: WeakKeyDictionary[Replica, Kept] = WeakKeyDictionary()
-"""A log in memory remembers as long as it is open."""
+"""For a log in memory, this is kept as long as it is open."""
 
 
 def _note_name(origin: Origin) -> str:

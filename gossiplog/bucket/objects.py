@@ -1,6 +1,6 @@
 """A bucket in object storage, or behind any web server for those who only read: s3://, gs://, az://, http:// and https://, by `obstore`.
 
-What a store needs to let us in, it takes from the environment, as its own tools do: AWS_ACCESS_KEY_ID, AWS_ENDPOINT, and so on.
+Credentials come from the environment, as with the store's own tools: AWS_ACCESS_KEY_ID, AWS_ENDPOINT, and so on.
 
 Source: https://developmentseed.org/obstore/latest/getting-started.
 """
@@ -26,11 +26,11 @@ _RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=120)}
 
 
 class Objects:
-    """Objects in a store. Nobody is kept out by a lock: `head` is put on the condition that it is what it was, where the store can do that.
+    """Objects in a store. There is no lock: `head` is put on the condition that it has not changed, if the store supports conditions.
 
     Attributes:
-        url: As it was given; it has no secrets.
-        only: The one publisher that is read, where the URL names it.
+        url: The URL as given; it has no secrets.
+        only: The one publisher that is read, if the URL names it.
         has_locks: False.
     """
 
@@ -75,7 +75,7 @@ class Objects:
         await trio.lowlevel.checkpoint()
 
     async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
-        """See `Storage`. Where a store knows no conditions, it is written without."""
+        """See `Storage`. If a store supports no conditions, the object is written without one."""
         import obstore
         from obstore import exceptions
 
@@ -101,7 +101,7 @@ class Objects:
         return await self._call(path, put)
 
     async def list(self, path: str) -> tuple[list[str], list[str]]:
-        """See `Storage`. A web server lists nothing: there the URL has to name the publisher."""
+        """See `Storage`. A web server lists nothing, so its URL has to name the publisher."""
         import obstore
 
         if self._is_http:
@@ -123,7 +123,7 @@ class Objects:
 
     @asynccontextmanager
     async def lock(self, publisher: str) -> AsyncIterator[None]:
-        """See `Storage`: nobody is kept out, and whoever comes second at `head` is told."""
+        """See `Storage`: nobody is kept out, but the second to write `head` gets an error."""
         yield
 
     async def _call(self, path: str, function: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""What publishing and taking ask of a storage, and which one a URL names."""
+"""What publishing and taking need of a storage, and which storage a URL names."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SCHEMES = frozenset({"file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss",
 
 
 class Storage(Protocol):
-    """Named objects below a prefix. Paths are relative to it, with slashes; what an object holds is only ever replaced as a whole.
+    """Named objects below a prefix. Paths are relative to it, with slashes. An object is only replaced as a whole.
 
-    Every method raises BucketError, with the object's path, where the storage fails.
+    Each method raises BucketError, with the object's path, if the storage fails.
     """
 
     @property
     def url(self) -> str:
-        """Where it is, as messages name it, without secrets."""
+        """Its location for messages, without secrets."""
         ...
 
     @property
     def only(self) -> str | None:
-        """The one publisher that is read, where the user named it; None for all that are there."""
+        """The one publisher that is read, if the user named one; None for all."""
         ...
 
     @property
@@ -47,30 +47,30 @@ class Storage(Protocol):
         ...
 
     async def write(self, path: str, data: bytes) -> None:
-        """Write an object; whoever reads sees all of it or what was there before."""
+        """Write an object; readers see all of it or the old one."""
         ...
 
     async def flush(self) -> None:
-        """Return when all that was written survives a loss of power."""
+        """Return once everything written survives a loss of power."""
         ...
 
     async def swap(self, path: str, data: bytes, expected: bytes | None) -> bool:
-        """Write an object if it still holds `expected`, None for: if there is none; say whether it did."""
+        """Write an object if it still holds `expected` (None: if it does not exist); return whether it did."""
         ...
 
     async def list(self, path: str) -> tuple[list[str], list[str]]:
-        """Return the names of the folders and of the objects directly below a path, ascending; none where there is no such path."""
+        """Return the names of the folders and of the objects directly below a path, ascending; empty if there is no such path."""
         ...
 
     async def remove(self, paths: Sequence[str]) -> None:
-        """Remove objects; one that is not there is passed over."""
+        """Remove objects; missing ones are ignored."""
         ...
 
     def lock(self, publisher: str) -> AbstractAsyncContextManager[None]:
-        """Be the only one, of those who ask for it, to write below a publisher's folder for the length of a block.
+        """Hold the exclusive right to write below a publisher's folder for the length of a block, among those that ask for it.
 
         Raises:
-            LogBusy: Another process is.
+            LogBusy: Another process holds it.
         """
         ...
 
@@ -91,7 +91,7 @@ async def read_whole(storage: Storage, path: str, bytes_max: int) -> bytes | Non
 
 
 def is_bucket(place: str | os.PathLike[str]) -> bool:
-    """Whether a place that a user named is a bucket, by its scheme or because a folder is there, rather than a log or a hub."""
+    """Whether a place is a bucket rather than a log or a hub: by its scheme, a slash at its end, or a folder there."""
     text = os.fspath(place)
     if "://" not in text:
         return text.endswith(os.sep) or Path(text).is_dir()
@@ -100,10 +100,10 @@ def is_bucket(place: str | os.PathLike[str]) -> bool:
 
 
 def open_storage(place: str | os.PathLike[str]) -> Storage:
-    """Return the storage that a path or a URL names; nothing is read or made yet.
+    """Return the storage that a path or a URL names; nothing is read or created yet.
 
     Raises:
-        LocalProtocolError: The URL is none that is understood, or a file lies at the path.
+        LocalProtocolError: The URL is not supported, or a file is at the path.
     """
     from .folder import Folder
 

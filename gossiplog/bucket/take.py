@@ -1,4 +1,4 @@
-"""Taking what others have published: each publisher's log is read on from where it was left.
+"""Taking what others have published: each publisher's log is read from where the last call stopped.
 
 Every byte is proved before it is used. The checkpoint is signed by the publisher; it extends the one that was seen before; tiles are of
 its root, leaves of the tiles, VALUEs of the leaves; and each entry is then verified and inserted as any entry from a stranger. Whatever
@@ -46,12 +46,12 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that is not as it should be, and kept nothing else from being taken.
+    """Something wrong, which did not prevent taking the rest.
 
     Attributes:
         kind: `missing`, `damaged`, `unreadable` where the storage fails; `rolled-back` to an earlier checkpoint, `forked` from one; `topic`
             of another log.
-        reason: What it is, with the object's name, or both sizes.
+        reason: The details, with the object's name, or both sizes.
         evidence: Files beside the log with the two signed notes, of a fork or a rollback.
     """
 
@@ -66,14 +66,14 @@ class TakenFrom:
 
     Attributes:
         publisher: Its did.
-        size: Entries in its checkpoint; 0 where none could be read.
+        size: Entries in its checkpoint; 0 if none could be read.
         entries: Entries that are new here.
-        known: Entries that were here.
-        rejected: Entries that are not valid.
-        left_out: Entries that are not taken here, by this log's own rules or for a missing ancestor.
+        known: Entries that were already here.
+        rejected: Invalid entries.
+        left_out: Entries refused by this log's own rules, or for a missing ancestor.
         refused: The first 100 of both: id and reason.
-        faults: At most 100.
-        is_complete: Whether all that its checkpoint covers was dealt with.
+        faults: What is wrong, at most 100.
+        is_complete: Whether everything that its checkpoint covers is done.
     """
 
     publisher: str
@@ -92,7 +92,7 @@ class Taken:
     """What was taken from a bucket.
 
     Attributes:
-        publishers: One for each, in the order of their names.
+        publishers: The results by publisher, in the order of their names.
     """
 
     publishers: list[TakenFrom] = field(default_factory=list)
@@ -109,17 +109,17 @@ class Taken:
 
 
 async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, int], None] | None = None) -> Taken:
-    """Take what all publishers of a bucket have that was not dealt with before. A poll that finds nothing costs one small read a publisher.
+    """Take everything new from all publishers of a bucket. A poll that finds nothing costs one small read per publisher.
 
-    Memory is that of a few segments. A cancelled call keeps what it has inserted, and the next goes on near there.
+    Memory is bounded by a few segments. A cancelled call keeps what it has inserted, and the next one continues near there.
 
     Args:
-        log: Open for writing.
+        log: A log open for writing.
         storage: The storage to read from.
-        on_progress: Called now and then with the number of leaves that were dealt with, and how many there are as far as is known.
+        on_progress: Called now and then with the number of finished leaves, and the number of all leaves as far as known.
 
     Raises:
-        BucketError: The bucket cannot be listed, or what is kept beside the log is damaged.
+        BucketError: The bucket cannot be listed, or a file kept beside the log is damaged.
         StoreError: The log could not be written to.
     """
     kept = Kept.beside(log)
@@ -158,7 +158,7 @@ async def find_topic(storage: Storage) -> str:
     """Return the topic of the logs in a bucket.
 
     Raises:
-        LocalProtocolError: There is nothing there, or there are logs of several topics.
+        LocalProtocolError: Nothing is published there, or logs of several topics are.
     """
     topics: set[str] = set()
     error: DecodeError | BucketError | None = None

@@ -23,7 +23,7 @@ def leaf_of(entry: Entry) -> bytes:
 
 
 class Edge:
-    """A tree's right edge, which is all that its root follows from.
+    """A tree's right edge, from which its root follows.
 
     Attributes:
         size: The number of leaves.
@@ -44,7 +44,7 @@ class Edge:
             self.push(leaf_hash(leaf_of(Entry.stored(value))))
 
     def push(self, hash: bytes) -> list[tuple[Tile, bytes]]:
-        """Add a leaf's hash at the end; return the tiles that are full by that, from level 0 up, with their bytes."""
+        """Add a leaf's hash at the end; return the tiles that this makes full, from level 0 up, with their bytes."""
         self.size += 1
         level, full = 0, list[tuple[Tile, bytes]]()
         while True:
@@ -59,13 +59,13 @@ class Edge:
             level, hash = level + 1, root_of(hashes)
 
     def tiles(self) -> list[tuple[Tile, bytes]]:
-        """Return the tiles that are not full, from level 0 up."""
+        """Return the partial tiles, from level 0 up."""
         numbers = [(self.size >> 8 * level) // TILE_WIDTH for level in range(len(self._levels))]
         return [(Tile(level, numbers[level], len(hashes)), b"".join(hashes)) for level, hashes in enumerate(self._levels) if hashes]
 
 
 class Growth(Edge):
-    """What a publisher knows of its tree: the right edge, the leaves of the last bundle, and the segment that is not full yet.
+    """What a publisher keeps of its tree: the right edge, the leaves of the last bundle, and the segment that is not full yet.
 
     Attributes:
         size: The number of leaves.
@@ -79,7 +79,7 @@ class Growth(Edge):
 
     @classmethod
     def resume(cls, size: int, edge: Sequence[tuple[int, list[bytes]]], tail: Sequence[bytes]) -> Growth:
-        """Go on from a tree that was published.
+        """Continue from a published tree.
 
         Args:
             size: Its number of leaves.
@@ -87,7 +87,7 @@ class Growth(Edge):
             tail: The VALUEs after the last full segment.
 
         Raises:
-            DecodeError: The VALUEs are not those of the tree.
+            DecodeError: The VALUEs do not belong to the tree.
         """
         growth = cls()
         growth.size = size
@@ -115,12 +115,12 @@ class Growth(Edge):
                 self._segment = SegmentWriter()
 
     def full(self) -> list[tuple[str, bytes]]:
-        """Return what became full since the last call, as paths and bytes; whatever the tree grows to, it stays as it is."""
+        """Return the objects that became full since the last call, as paths and bytes; they never change again."""
         objects, self._objects = self._objects, []
         return objects
 
     def partial(self) -> list[tuple[str, bytes]]:
-        """Return what is not full, under paths that name how much is in it, as a checkpoint of this size needs it."""
+        """Return the partial objects that a checkpoint of this size needs, under paths that name their widths."""
         objects = [(tile.path, data) for tile, data in self.tiles()]
         if self._leaves:
             objects.append((tile_path("entries", self.size // TILE_WIDTH, len(self._leaves)), self._bundle()))
@@ -133,9 +133,9 @@ class Growth(Edge):
 
 
 def partial_folders(old: int, new: int) -> list[str]:
-    """Return the folders of partial objects that nobody needs any more once a tree of size `old` has grown to `new`.
+    """Return the folders of partial objects that are no longer needed once a tree of size `old` has grown to `new`.
 
-    What was partial and is full now: readers of the older checkpoint take the full one.
+    Their objects are full now, and readers of the older checkpoint take the full ones.
     """
     folders = []
     level = 0

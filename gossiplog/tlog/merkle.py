@@ -1,7 +1,7 @@
 """The tree of RFC 6962 over SHA-256: hashes, roots, and both kinds of proofs.
 
-A proof is a list of subtrees' roots. Which subtrees these are follows from sizes alone, so `inclusion_ranges` and `consistency_ranges` name
-them as ranges of leaves, and whoever has the hashes, in a list or in tiles, looks them up.
+A proof is a list of roots of subtrees. Sizes alone determine which subtrees, so `inclusion_ranges` and `consistency_ranges` name them as
+ranges of leaves. The caller looks up their hashes, in a list or in tiles.
 
 Source: RFC 6962, 2.1; the checks are those of RFC 9162, 2.1.3.2 and 2.1.4.2.
 """
@@ -41,7 +41,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def root_of(hashes: Sequence[bytes]) -> bytes:
-    """Return the root above hashes that stand side by side; only the last may be that of an incomplete subtree. O(n)."""
+    """Return the root above neighbouring hashes; only the last may be that of an incomplete subtree. O(n)."""
     if not hashes:
         return EMPTY_ROOT
     layer = list(hashes)
@@ -55,7 +55,7 @@ def inclusion_ranges(index: int, size: int) -> list[tuple[int, int]]:
     """Return the ranges of leaves whose roots prove that a leaf is in the tree, from the leaf's sibling up.
 
     Args:
-        index: The leaf's, from 0, less than `size`.
+        index: The leaf's index, from 0, less than `size`.
         size: The tree's number of leaves.
     """
     low, high, ranges = 0, size, list[tuple[int, int]]()
@@ -74,7 +74,7 @@ def consistency_ranges(old: int, new: int) -> list[tuple[int, int]]:
     """Return the ranges of leaves whose roots prove that the tree of size `old` is the beginning of that of size `new`.
 
     Args:
-        old: From 1 to `new`; the proof for two equal sizes is empty.
+        old: The earlier size, from 1 to `new`; the proof for two equal sizes is empty.
         new: The later size.
     """
     low, high, is_whole, ranges = 0, new, True, list[tuple[int, int]]()

@@ -1,7 +1,7 @@
-"""Signed notes, the checkpoints that are written as such, and cosignatures of witnesses.
+"""Signed notes, checkpoints, which are written as notes, and cosignatures of witnesses.
 
-Nothing in a note may be believed before a signature on it was verified; a publisher's key is in the note's first line, its origin, so
-that a checkpoint proves itself once it is known whose it should be.
+Believe nothing in a note before a signature on it is verified. A publisher's key is in the note's first line, its origin. So a checkpoint
+proves itself to anyone who knows which publisher to expect.
 
 Source: C2SP signed-note, tlog-checkpoint, tlog-cosignature; docs/spec/bucket.md, "Checkpoint".
 """
@@ -42,7 +42,7 @@ __all__ = [
 
 CHECKPOINT_BYTES_MAX = 64 * 1024
 ED25519, COSIGNATURE = 0x01, 0x04
-"""The types of signatures that are verified here: a log's own, and a witness's, which has a time."""
+"""The types of signatures that are verified here: a log's own, and a witness's, which contains a time."""
 _SIGNATURES_MAX = 64
 _KEY_ID_BYTES = 4
 _TIME_BYTES = 8
@@ -54,10 +54,10 @@ _PUBLISHER = re.compile(r"z6Mk[1-9A-HJ-NP-Za-km-z]{44}")
 
 @dataclass(frozen=True, slots=True)
 class VerifierKey:
-    """A public key under the name that signs with it; as text, a vkey.
+    """A public key with the name of its signer; as text, a vkey.
 
     Attributes:
-        name: Without spaces and plus signs.
+        name: A name without spaces and plus signs.
         kind: 1 for Ed25519 signatures of a log, 4 for cosignatures, which are Ed25519 with a time.
         public_key: 32 bytes.
     """
@@ -68,7 +68,7 @@ class VerifierKey:
 
     @property
     def key_id(self) -> bytes:
-        """The 4 bytes by which signature lines name the key."""
+        """The 4 bytes that name the key in signature lines."""
         return sha256(self.name.encode() + b"\n" + bytes([self.kind]) + self.public_key).digest()[:_KEY_ID_BYTES]
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class VerifierKey:
         """Read a vkey.
 
         Raises:
-            DecodeError: It is none, or of another kind.
+            DecodeError: It is not a vkey, or of another kind.
         """
         name, _, rest = text.partition("+")
         key_id, _, encoded = rest.partition("+")
@@ -97,9 +97,9 @@ class NoteSignature:
     """One signature line.
 
     Attributes:
-        name: Of the key.
+        name: The key's name.
         key_id: 4 bytes.
-        data: What the key made of the text; of a cosignature 8 bytes of time come first.
+        data: The signature of the text; in a cosignature 8 bytes of time come first.
     """
 
     name: str
@@ -112,11 +112,11 @@ class NoteSignature:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A note taken apart, of which nothing is verified.
+    """A parsed note; nothing in it is verified.
 
     Attributes:
-        text: With the newline at its end.
-        signatures: As many as there are lines, 64 at most.
+        text: The text, with the newline at its end.
+        signatures: One for each signature line, 64 at most.
     """
 
     text: str
@@ -124,7 +124,7 @@ class Note:
 
     @classmethod
     def parse(cls, data: bytes) -> Note:
-        """Take a note apart.
+        """Parse a note.
 
         Raises:
             DecodeError: It is malformed, or longer than 64 KiB.
@@ -149,17 +149,17 @@ class Note:
         return cls(f"{text}\n", tuple(signatures))
 
     def to_bytes(self) -> bytes:
-        """Write it out."""
+        """Return the note's bytes."""
         return (self.text + "\n" + "".join(map(str, self.signatures))).encode()
 
     def verify(self, key: VerifierKey) -> int | None:
         """Verify the key's signature on the text.
 
         Returns:
-            The time of a cosignature, in Unix seconds; 0 where signatures of the key have none. None if the key has not signed.
+            The time of a cosignature, in Unix seconds; 0 for a signature without a time. None if the key has not signed.
 
         Raises:
-            DecodeError: A line names the key, and its signature does not verify.
+            DecodeError: A line names the key, but its signature does not verify.
         """
         time = None
         for line in self.signatures:
@@ -176,12 +176,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Whose tree a checkpoint is of, its first line: `<topic>/<publisher>/<generation>`, which is its key's name too.
+    """A checkpoint's first line, `<topic>/<publisher>/<generation>`: it names the tree, and the key that signs.
 
     Attributes:
-        topic: The log's.
-        publisher: Its did without `did:key:`, 48 characters: it holds the Ed25519 key that signs.
-        generation: From 1; a higher one when the publisher could not go on with the one before.
+        topic: The log's topic.
+        publisher: The publisher's did without `did:key:`, 48 characters: it holds the Ed25519 key that signs.
+        generation: From 1; a higher one when the publisher could not continue the one before.
     """
 
     topic: str
@@ -196,7 +196,7 @@ class Origin:
         """Read a first line.
 
         Raises:
-            DecodeError: It has not this form.
+            DecodeError: It does not have this form.
         """
         topic, _, rest = text.partition("/")
         publisher, _, number = rest.partition("/")
@@ -216,13 +216,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a publisher says of its tree.
+    """A publisher's statement about its tree.
 
     Attributes:
-        origin: Whose tree it is.
+        origin: The publisher and generation of the tree.
         size: Its number of leaves.
         root: Its root, 32 bytes.
-        log_root: The root of the publisher's log, if it had just these entries when it was signed; an extension line.
+        log_root: The root of the publisher's log, if the log had exactly these entries at the time; an extension line.
     """
 
     origin: Origin
@@ -231,17 +231,17 @@ class Checkpoint:
     log_root: Node | None = None
 
     def to_text(self) -> str:
-        """Write the note's text."""
+        """Return the note's text."""
         root = self.log_root
         more = "" if root is None else f"gossiplog-root {root.level} {root.hash.hex()}\n"
         return f"{self.origin}\n{self.size}\n{encode_base64(self.root)}\n{more}"
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Read a note's text; extension lines of others are passed over.
+        """Parse a note's text; unknown extension lines are ignored.
 
         Raises:
-            DecodeError: It is no checkpoint of ours.
+            DecodeError: It is not a checkpoint of ours.
         """
         origin, size, root = tree_head(text)
         if size >= 1 << 53:
@@ -274,10 +274,10 @@ def unsigned(note: bytes) -> bytes:
 
 
 def parse_checkpoint(data: bytes) -> tuple[Note, Checkpoint]:
-    """Take a checkpoint apart and verify its publisher's signature; whose it is, the caller compares.
+    """Parse a checkpoint and verify its publisher's signature. The caller checks that it is the expected publisher.
 
     Raises:
-        DecodeError: It is malformed, or the publisher that its origin names has not signed it.
+        DecodeError: It is malformed, or not signed by the publisher that its origin names.
     """
     note = Note.parse(data)
     checkpoint = Checkpoint.parse(note.text)
@@ -290,7 +290,7 @@ def signed_checkpoint(checkpoint: Checkpoint, signer: Signer) -> Note:
     """Sign a checkpoint.
 
     Args:
-        checkpoint: Of the signer's own tree.
+        checkpoint: A checkpoint of the signer's own tree.
         signer: An Ed25519 signer.
 
     Raises:
@@ -303,10 +303,10 @@ def signed_checkpoint(checkpoint: Checkpoint, signer: Signer) -> Note:
 
 
 def publisher_of(signer: Signer) -> str:
-    """Return the name of the folder that a signer publishes in: its did without `did:key:`.
+    """Return the name of a signer's folder: its did without `did:key:`.
 
     Raises:
-        LocalProtocolError: It is no Ed25519 signer.
+        LocalProtocolError: It is not an Ed25519 signer.
     """
     publisher = signer.did.removeprefix("did:key:")
     if not _PUBLISHER.fullmatch(publisher):
@@ -315,7 +315,7 @@ def publisher_of(signer: Signer) -> str:
 
 
 def is_publisher(name: str) -> bool:
-    """Whether a folder's name is that of a publisher."""
+    """Whether a folder's name is a publisher's."""
     return _PUBLISHER.fullmatch(name) is not None
 
 
@@ -330,15 +330,15 @@ def cosigned(text: str, time: int) -> bytes:
 
 
 def encode_base64(data: bytes) -> str:
-    """Encode as RFC 4648, section 4, has it, with padding."""
+    """Encode as in RFC 4648, section 4, with padding."""
     return base64.b64encode(data).decode()
 
 
 def decode_base64(text: str) -> bytes:
-    """Decode the one base64 text that stands for some bytes.
+    """Decode canonical base64.
 
     Raises:
-        DecodeError: It is not in base64, or not the text that `encode_base64` writes.
+        DecodeError: It is not base64, or not what `encode_base64` writes.
     """
     try:
         data = base64.b64decode(text, validate=True)

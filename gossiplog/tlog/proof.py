@@ -1,4 +1,4 @@
-"""Proofs that one entry is in a publisher's log, as files of their own, and the policies by which they are judged.
+"""Proofs that one entry is in a publisher's log, as files, and the policies by which they are judged.
 
 Source: C2SP tlog-proof and tlog-policy; docs/spec/bucket.md, "Proofs".
 """
@@ -25,13 +25,13 @@ _POLICY_LINES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A proof taken apart, of which nothing is verified.
+    """A parsed proof; nothing in it is verified.
 
     Attributes:
         value: VALUE, the extra data.
         index: The leaf's place in the tree, from 0.
-        hashes: From the leaf's sibling up.
-        checkpoint: As its publisher wrote it, cosignatures included.
+        hashes: The proof's hashes, from the leaf's sibling up.
+        checkpoint: The publisher's note, cosignatures included.
     """
 
     value: bytes
@@ -40,16 +40,16 @@ class Proof:
     checkpoint: bytes
 
     def to_bytes(self) -> bytes:
-        """Write the file, whose name ends in `.tlog-proof`."""
+        """Return the bytes of a `.tlog-proof` file."""
         lines = [_HEADER, f"extra {encode_base64(self.value)}", f"index {self.index}", *map(encode_base64, self.hashes), "", ""]
         return "\n".join(lines).encode() + self.checkpoint
 
     @classmethod
     def parse(cls, data: bytes) -> Proof:
-        """Take a file apart.
+        """Parse a file.
 
         Raises:
-            DecodeError: It is no proof, or one without VALUE.
+            DecodeError: It is not a proof, or lacks the VALUE.
         """
         if len(data) > PROOF_BYTES_MAX:
             raise DecodeError(f"a proof of {len(data):,} bytes, at most {PROOF_BYTES_MAX:,} are allowed")
@@ -73,13 +73,13 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a proof that was checked shows.
+    """What a checked proof shows.
 
     Attributes:
-        entry: The entry; its own signature was verified as well.
+        entry: The entry; its own signature is verified as well.
         index: Its place in the publisher's log, from 0.
-        checkpoint: Whose log that is, and its size when it was signed.
-        witnesses: The names under which the policy knows those that have cosigned, each with its time in Unix seconds.
+        checkpoint: The publisher, and the size of the log when it was signed.
+        witnesses: The witnesses that cosigned, by their names in the policy, each with its time in Unix seconds.
     """
 
     entry: Entry
@@ -90,13 +90,13 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Whose logs are taken, and who has to have seen them.
+    """Which logs are accepted, and which witnesses must have seen them.
 
     Attributes:
-        logs: The keys of publishers that are accepted; none accepts any publisher.
-        witnesses: By the names that the policy gives them.
-        groups: For each group how many of its members there must be, and who they are: witnesses, or groups before it.
-        quorum: A witness or a group; `none` for nobody.
+        logs: The keys of accepted publishers; if empty, any publisher is accepted.
+        witnesses: The witnesses' keys, by their names in the policy.
+        groups: For each group the number of members that must have cosigned, and the members: witnesses or earlier groups.
+        quorum: A witness or a group; `none` for no witness.
     """
 
     logs: frozenset[VerifierKey]
@@ -185,9 +185,9 @@ def check_proof(proof: Proof, policy: Policy | None = None, *, schemes: frozense
     """Check everything that a proof says; takes half a millisecond, and no log.
 
     Args:
-        proof: As it was read.
-        policy: Whose logs are accepted, and which witnesses must have cosigned. None: any publisher, and no witness.
-        schemes: The signature schemes that the entry may have been signed with.
+        proof: The parsed proof.
+        policy: The accepted logs, and the witnesses that must have cosigned. None: any publisher, and no witness.
+        schemes: The signature schemes that the entry may be signed with.
 
     Raises:
         DecodeError: The entry, the checkpoint's signature, the hashes or a cosignature is wrong; or the policy is not met.

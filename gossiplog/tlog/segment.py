@@ -5,8 +5,8 @@
     for each frame: bytes of the stream ‖ VALUEs ‖ bytes of what it holds        3 × uint32
     frames ‖ VALUEs ‖ "GLVALUE1"                                 2 × uint32, 8 bytes
 
-A frame holds, for each VALUE, its length (uint32) and its bytes. All numbers are big-endian. It ends at a multiple of 256 leaves, or
-before that with the VALUE by which it reaches 1 MiB; so it never holds more than 5 MiB.
+A frame holds each VALUE's length (uint32) and bytes. All numbers are big-endian. A frame ends at a multiple of 256 leaves, or earlier with
+the VALUE that brings it to 1 MiB; so it never holds more than 5 MiB.
 
 Source: docs/spec/bucket.md, "Segments".
 """
@@ -32,18 +32,18 @@ _TRAILER = struct.Struct(">II8s")
 _LENGTH = struct.Struct(">I")
 _LEVEL = 6
 INDEX_BYTES_MAX = SEGMENT_WIDTH * _ENTRY.size + _TRAILER.size
-"""No index is longer, so that a reader who takes so much of an object's end has all of it."""
+"""The longest index: a reader that takes this much of an object's end has all of it."""
 
 
 class Frame(NamedTuple):
-    """Where a frame lies in a segment, and what it holds.
+    """A frame's position in a segment, and its contents.
 
     Attributes:
-        offset: Of its first byte in the segment.
-        length: In bytes, as it lies there.
+        offset: The offset of its first byte in the segment.
+        length: Its compressed length in bytes.
         first: The number of its first VALUE in the segment, from 0.
         held: How many VALUEs it holds, 1 to 256.
-        size: In bytes, uncompressed.
+        size: Its length in bytes, uncompressed.
     """
 
     offset: int
@@ -72,7 +72,7 @@ class SegmentWriter:
         self._size = 0
 
     def add(self, value: bytes) -> None:
-        """Add the next VALUE; with the last one of a frame it is compressed, 7 µs for each VALUE of 280 bytes."""
+        """Add the next VALUE. The last VALUE of a frame compresses the frame: 7 µs for each VALUE of 280 bytes."""
         self._open += (_LENGTH.pack(len(value)), value)
         self._size += _LENGTH.size + len(value)
         self.count += 1
@@ -81,7 +81,7 @@ class SegmentWriter:
             self._open, self._size = [], 0
 
     def to_bytes(self) -> bytes:
-        """Write the segment out as it is; it may grow after that."""
+        """Return the segment's bytes as it is now; it may grow after that."""
         frames = [*self._frames, *([self._frame()] if self._open else [])]
         index = [_ENTRY.pack(len(stream), count, size) for stream, count, size in frames]
         return b"".join([_MAGIC, *(stream for stream, _, _ in frames), *index, _TRAILER.pack(len(frames), self.count, _MAGIC)])
@@ -95,11 +95,11 @@ def parse_index(end: bytes, size: int, count: int) -> list[Frame]:
 
     Args:
         end: The segment's last bytes, `INDEX_BYTES_MAX` of them or all there are.
-        size: The segment's bytes in all.
+        size: The segment's size in bytes.
         count: How many VALUEs it must have.
 
     Raises:
-        DecodeError: It is no segment, or of another number of VALUEs; or its frames break the rules above.
+        DecodeError: It is not a segment, has another number of VALUEs, or its frames break the rules above.
     """
     if len(end) < _TRAILER.size:
         raise DecodeError(f"{size:,} bytes are no segment")
@@ -125,7 +125,7 @@ def unpack(data: bytes, frame: Frame) -> list[bytes]:
     """Return the VALUEs of a frame. Memory is bounded by what its index says, whatever the bytes are.
 
     Raises:
-        DecodeError: The bytes are not such a frame.
+        DecodeError: The bytes are not the frame that the index describes.
     """
     stream = zlib.decompressobj()
     try:

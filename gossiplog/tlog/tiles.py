@@ -1,7 +1,7 @@
-"""A tree in tiles of 256 hashes, and reading from it nothing that its root does not vouch for.
+"""A tree in tiles of 256 hashes, and reading only what its root proves.
 
-Reading is a generator that yields the tiles that it needs, many at once, and is sent their bytes. Whatever it returns is proved by the
-tree's size and root; bytes that are not raise DecodeError, which names the tile.
+Reading is a generator that yields the tiles that it needs, many at once, and is sent their bytes. Everything it returns is proved by the
+tree's size and root. Other bytes raise DecodeError, which names the tile.
 
 Source: C2SP tlog-tiles; docs/spec/bucket.md, "Tiles".
 """
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 TILE_WIDTH = 256
 _KEPT_MAX = 4_096
-"""Full tiles remembered, 8 KiB each; one that is wanted again is read again."""
+"""The most full tiles kept in memory, 8 KiB each; others are read again when they are needed."""
 
 
 class Tile(NamedTuple):
@@ -38,7 +38,7 @@ class Tile(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it lies below its tree's prefix."""
+        """Its path below the tree's prefix."""
         return tile_path(str(self.level), self.number, self.width)
 
 
@@ -46,7 +46,7 @@ Reading: TypeAlias = Generator[list[Tile], Mapping[Tile, bytes], T]
 
 
 def index_path(index: int) -> str:
-    """Return a number as tiles' paths have it: 1234067 is `x001/x234/067`."""
+    """Return a number as written in paths of tiles: 1234067 is `x001/x234/067`."""
     text = f"{index:03d}"
     text = text.zfill(-(-len(text) // 3) * 3)
     parts = [text[at : at + 3] for at in range(0, len(text), 3)]
@@ -59,13 +59,13 @@ def tile_path(kind: str, index: int, width: int) -> str:
     Args:
         kind: The level, or `entries`.
         index: N.
-        width: How much is in it, 256 when it is full.
+        width: The number of items in it, 256 if it is full.
     """
     return f"tile/{kind}/{index_path(index)}" + (f".p/{width}" if width < TILE_WIDTH else "")
 
 
 def edge_tiles(size: int) -> list[Tile]:
-    """Return the partial tiles of a tree, one a level at most, from level 0 up; the root follows from them alone."""
+    """Return the partial tiles of a tree, at most one per level, from level 0 up; the root follows from them alone."""
     tiles = []
     level = 0
     while count := size >> 8 * level:
@@ -85,11 +85,11 @@ def edge_root(edge: Iterable[tuple[int, list[bytes]]]) -> bytes:
 
 
 class Tiles:
-    """The tiles of one tree, as far as they were read and proved.
+    """The tiles of one tree that were read and proved.
 
     Attributes:
         size: The tree's number of leaves.
-        root: Its root, 32 bytes, which somebody trusted has signed.
+        root: Its root, 32 bytes, signed by a trusted key.
     """
 
     def __init__(self, size: int, root: bytes) -> None:
@@ -102,7 +102,7 @@ class Tiles:
         """Read the tree's right edge and check it against the root.
 
         Raises:
-            DecodeError: The tiles are not those of the root; or one has not its size.
+            DecodeError: The tiles do not give the root, or one does not have its size.
         """
         tiles = edge_tiles(self.size)
         found = (yield tiles) if tiles else {}
@@ -123,7 +123,7 @@ class Tiles:
         return Tile(level, index, width)
 
     def read(self, wanted: Iterable[tuple[int, int]]) -> Reading[None]:
-        """Read tiles, named by level and index, and whatever proves them, each once; all tiles of a level at once.
+        """Read tiles, named by level and index, and the tiles that prove them, each once; all tiles of a level at once.
 
         Raises:
             DecodeError: As `open`.
@@ -142,7 +142,7 @@ class Tiles:
                 self._full[tile[:2]] = found[tile]
 
     def hashes(self, level: int, index: int, count: int) -> Reading[list[bytes]]:
-        """Return hashes that lie in one tile: at level 0 those of leaves, at level 1 each that of 256 leaves."""
+        """Return hashes from one tile: at level 0 the hash of one leaf each, at level 1 of 256 leaves each."""
         yield from self.read([(level, index // TILE_WIDTH)])
         return [self._hash(level, index + at) for at in range(count)]
 
@@ -160,7 +160,7 @@ class Tiles:
         return root
 
     def forget(self) -> None:
-        """Let go of full tiles, if there are many."""
+        """Drop full tiles, if there are many."""
         if len(self._full) > _KEPT_MAX:
             self._full.clear()
 
@@ -171,7 +171,7 @@ class Tiles:
     def _has(self, place: tuple[int, int]) -> bool:
         if place in self._full or place in self._edge:
             return True
-        # What is beyond the tree ends in an error, and not in a search for what proves it.
+        # A tile beyond the tree is an error; do not search for tiles that prove it.
         self.tile(*place)
         return False
 

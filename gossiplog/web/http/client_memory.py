@@ -70,8 +70,8 @@ class Budget:
         Args:
             shared: Bytes held from the beginning; they count once, however many hold them.
 
-                Raises:
-                    GaveWay: The block was cancelled because others needed the memory.
+        Raises:
+            GaveWay: The block was cancelled because others needed the memory.
         """
         with trio.CancelScope() as scope:
             holder = Holder(self, scope)
