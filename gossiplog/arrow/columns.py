@@ -90,13 +90,13 @@ class SourceRow(NamedTuple):
 
 class Page(NamedTuple):
     """Rows by column, in the order of `SourceRow`; a column None is all null, but that the place of a row with a `seq` is `seq
-    <number>`."""
+    <number>`, after the text that stands for `places` if there is one."""
 
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     seqs: Sequence[int | None] | None = None
     branches: Sequence[int | None] | None = None
-    places: Sequence[str | None] | None = None
+    places: Sequence[str | None] | str | None = None
     faults: Sequence[str | None] | None = None
     sources: Sequence[bytes | None] | None = None
 
@@ -109,9 +109,9 @@ class Page(NamedTuple):
 
     def all_places(self) -> Sequence[str | None]:
         """Return where each row is."""
-        if self.places is not None:
+        if self.places is not None and not isinstance(self.places, str):
             return self.places
-        return [None] * len(self.keys) if self.seqs is None else [f"seq {seq}" for seq in self.seqs]
+        return [None] * len(self.keys) if self.seqs is None else [f"{self.places or ''}seq {seq}" for seq in self.seqs]
 
 
 def paged(rows: Iterable[SourceRow]) -> Iterator[Page]:
@@ -226,10 +226,10 @@ def _parents(taken: _Taken) -> pa.Array:
 
 def _places(taken: _Taken) -> pa.Array:
     page = taken.page
-    if page.places is not None or page.seqs is None:
+    if not isinstance(page.places, str | None) or page.seqs is None:
         return pa.array(page.all_places(), pa.string())
     # As `all_places`, a tenth of a microsecond each.
-    return pc.binary_join_element_wise("seq", pa.array(page.seqs, pa.int64()).cast(pa.string()), " ")
+    return pc.binary_join_element_wise(f"{page.places or ''}seq", pa.array(page.seqs, pa.int64()).cast(pa.string()), " ")
 
 
 def _payloads(taken: _Taken) -> pa.Array:

@@ -133,7 +133,7 @@ class Objects:
         except BucketError:
             raise
         except Exception as error:  # obstore raises a class of its own for each store's faults, and ValueError for URLs and options
-            reason = str(error).split("\n\nDebug source")[0].strip()
+            reason = " ".join(str(error).partition("\n\nDebug source")[0].split())
             raise BucketError(f"{self.url}/{path}: {reason[:400]}") from error
 
 

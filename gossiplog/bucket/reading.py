@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -117,12 +118,17 @@ async def read_tile(storage: Storage, prefix: str, tile: Tile) -> bytes:
 async def read_bundle(storage: Storage, prefix: str, size: int, number: int) -> bytes | None:
     """Read a bundle of a tree of this size, `BUNDLED_BYTES` a leaf, perhaps with later leaves; None if it is not there.
 
-    Nothing has proved it yet.
+    Where the tree has been rolled back, a shorter one is read. Nothing has proved it yet.
     """
+    full = f"{prefix}/{tile_path('entries', number, TILE_WIDTH)}"
     for width in dict.fromkeys([min(TILE_WIDTH, size - number * TILE_WIDTH), TILE_WIDTH]):
-        data = await read_whole(storage, f"{prefix}/{tile_path('entries', number, width)}", TILE_WIDTH * BUNDLED_BYTES)
+        data = await read_whole(storage, full if width == TILE_WIDTH else f"{full}.p/{width}", TILE_WIDTH * BUNDLED_BYTES)
         if data is not None:
             return data
+    with suppress(BucketError):
+        shorter = max((name for name in (await storage.list(f"{full}.p"))[1] if name.isdecimal()), key=int, default=None)
+        if shorter is not None:
+            return await read_whole(storage, f"{full}.p/{shorter}", TILE_WIDTH * BUNDLED_BYTES)
     return None
 
 

@@ -35,7 +35,7 @@ from .storage import Storage
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["Fault", "Taken", "TakenFrom", "find_topic", "publishers_of", "take"]
+__all__ = ["Fault", "Taken", "TakenFrom", "find_topic", "kind_of", "publishers_of", "take"]
 
 _ATTEMPTS = 3
 _PUBLISHERS_MAX = 10_000
@@ -221,7 +221,7 @@ class _Taker:
                     self._report.is_complete = True
                 break
             except (DecodeError, BucketError) as error:
-                self._fault(_kind(error), str(error))
+                self._fault(kind_of(error), str(error))
                 break
             if note == last:
                 break
@@ -262,7 +262,7 @@ class _Taker:
                 # What was taken last may have been of another tree, if there are two.
                 goes_on = state.root == await drive(self._storage, prefix, tiles.root_at(state.size))
         except (DecodeError, BucketError) as error:
-            self._fault(_kind(error), str(error))
+            self._fault(kind_of(error), str(error))
             return
         start = state.taken if goes_on and state is not None else 0
         state = self._states[self._publisher] = TakenState(origin, checkpoint.size, checkpoint.root, start)
@@ -337,7 +337,7 @@ class _Taker:
                                 await send.send(_Batch(waiting, end))
                                 waiting, size = [], 0
                 except (DecodeError, BucketError) as error:
-                    await send.send(_Batch(waiting, max(base, start), (_kind(error), str(error))))
+                    await send.send(_Batch(waiting, max(base, start), (kind_of(error), str(error))))
                 else:
                     await send.send(_Batch(waiting, end, is_last=True))
                 tiles.forget()
@@ -383,7 +383,8 @@ class _Taker:
             self._report.faults.append(Fault(kind, reason, tuple(evidence)))
 
 
-def _kind(error: Exception) -> str:
+def kind_of(error: Exception) -> str:
+    """Return the kind of fault that an error of reading is, see `Fault`."""
     return "missing" if isinstance(error, MissingObject) else "unreadable" if isinstance(error, BucketError) else "damaged"
 
 

@@ -18,6 +18,7 @@ _OURS = re.compile(r"^(?:[\w.]*: )*gossiplog\.errors\.(\w+): (.+)$", re.MULTILIN
 
 _NO_CLASS = re.compile(r"(?<=Class )[\w.$]+FileSystem(?= not found)|(?<=No FileSystem for scheme )\S+")
 _LINE_MAX = 500
+_TOLD = errors.StoreError | errors.LocalProtocolError | errors.DecodeError | errors.BucketError
 
 
 @contextlib.contextmanager
@@ -54,6 +55,8 @@ def _of_spark(text: str) -> errors.GossipLogError:
 def _told_by(error: Exception) -> errors.GossipLogError | None:
     for name, message in reversed(_OURS.findall(str(error))):
         kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, errors.StoreError | errors.LocalProtocolError | errors.DecodeError):
+        if isinstance(kind, type) and issubclass(
+            kind, errors.StoreError | errors.LocalProtocolError | errors.DecodeError | errors.BucketError
+        ):
             return kind(message.strip())
     return None

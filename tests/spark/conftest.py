@@ -55,7 +55,10 @@ WORKERS_IMPORT = [
     "pyspark.sql.streaming.python_streaming_source_runner",
     *[f"pyspark.sql.worker.{name}" for name in ("create_data_source", "plan_data_source_read", "lookup_data_sources")],
     *[f"pyspark.sql.worker.{name}" for name in ("write_into_data_source", "commit_data_source_write")],
-    *[f"gossiplog.spark.{name}" for name in ("source.stream", "source.writing", "source.store_scan", "source.archive_scan")],
+    *[
+        f"gossiplog.spark.{name}"
+        for name in ("source.stream", "source.writing", "source.store_scan", "source.archive_scan", "source.bucket_scan")
+    ],
     *[f"gossiplog.spark.{name}" for name in ("tables.state", "tables.tree", "tables.verify", "tables.sweep", "jobs.follow")],
     "gossiplog.store.sqlite.store",
 ]

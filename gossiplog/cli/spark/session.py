@@ -95,6 +95,8 @@ def spark_options(command: Callable[..., R]) -> Callable[..., R]:
             for name in ("location", "a", "b", "known"):
                 _check_is_readable(options.get(name), may_be_table=True)
         _check_is_readable(options.get("log"), may_be_table=False)
+        for name in ("location", "a", "b", "known", "log") if remote is None else ():
+            _check_bucket(options.get(name), (options.get("options") or {}).get("topic"))
         return command(*args, start=lambda: opened_session(master, remote, memory, settings), **options)
 
     decorated = click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of Spark; repeatable.")(run)
@@ -113,10 +115,19 @@ def _check_is_there(location: str | None) -> None:
 
 
 def _check_is_readable(location: str | None, *, may_be_table: bool) -> None:
-    from ...spark.source.locations import check_local, check_readable, is_remote
+    from ...spark.source.locations import check_local, check_readable, is_bucket, is_remote
 
+    if click.get_current_context().command.name != "import" and location is not None and is_bucket(location):
+        return
     if location is not None and is_remote(location):
         check_readable(location) if may_be_table else check_local(location, "a log in a file")
+
+
+def _check_bucket(location: str | None, topic: str | None) -> None:
+    from ...spark.source.locations import check_bucket
+
+    if location is not None:
+        check_bucket(location, topic)
 
 
 def _check_out(job: str | None, where: str | None) -> None:

@@ -44,8 +44,8 @@ CLOCKS_A_FOLDER = 1_000_000
 _COUNTED = {"entries": "count_if(fault is null)", "failed": "count(fault)", "first_seq": "min(seq)", "last_seq": "max(seq)"}
 
 
-def last_place(spark: SparkSession, out: str) -> LogPlace:
-    """Return the place in the log up to which an export holds it; number 0 if there is none.
+def last_place(spark: SparkSession, out: str) -> Any:
+    """Return the place in the log or the bucket up to which an export holds it; number 0 if there is none.
 
     Raises:
         DecodeError: What says so is damaged.
@@ -97,7 +97,7 @@ def add_run(
     columns: Sequence[str] = EXPORT_COLUMNS,
     clocks_a_folder: int = CLOCKS_A_FOLDER,
     since: int = 0,
-    place: LogPlace | None = None,
+    place: Any = None,
 ) -> dict[str, Any]:
     """Write entries as the next run of an export. A row that holds no entry goes to the quarantine.
 
@@ -107,7 +107,7 @@ def add_run(
         columns: What the table of entries has.
         clocks_a_folder: How many clocks a folder spans.
         since: The insertion number that the export has got to.
-        place: Where in a log the entries end; None for files, and where it is not known.
+        place: Where in a log or a bucket the entries end; None for files, and where it is not known.
 
     Returns:
         `run` (None if there was nothing new), `entries`, `failed`, `first_seq` and `last_seq`.

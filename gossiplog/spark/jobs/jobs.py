@@ -15,7 +15,7 @@ from ...entry.schemes import accepted_schemes
 from ...errors import LocalProtocolError
 from ...plan import Plan, ask
 from ...store.postgres.url import is_postgres_url, without_secrets
-from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_remote
+from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_bucket, is_remote
 from ..source.reading import is_table, read_entries, read_work
 from ..tables.columns import SAMPLE_ROWS, with_fields
 from .results import Report, published
@@ -85,7 +85,8 @@ def verify_job(
     with job.publishing("verify", location) as (report, draft):
         job.note(f"verifying {_shown(location)}")
         present = None if known is None else job.read(known, ("key",))
-        judged = read_work(job.spark, JUDGE, location, topic, value_bytes_max, sorted(accepted_schemes()), options=job.options)
+        options = {**(job.options or {}), **({"prove": "true"} if is_bucket(location) else {})}
+        judged = read_work(job.spark, JUDGE, location, topic, value_bytes_max, sorted(accepted_schemes()), options=options)
         verdicts = settle(judged, known=present, staging=draft)
         if draft is not None:
             job.note("writing verdicts")
@@ -169,27 +170,31 @@ def export_job(
         clocks_a_folder: See `add_run`.
         schema: The fields of payloads that get columns, as in `with_fields`; `infer` for those of a sample.
     """
-    from ..source.run_plan import is_log
+    from ..source.places import follower_of, resumed
     from ..source.scan import selection_of
-    from ..source.store_scan import SEQ_END, check_place_of, place_of
     from .export import CLOCKS_A_FOLDER, EXPORT_COLUMNS, add_run, all_rows, fields_of, last_place
 
     assert job.out is not None
     check_export_place(job.out, job.spark)
     report = Report("export", [_shown(location)])
-    begin, end, options = last_place(job.spark, job.out), None, {**(job.options or {})}
-    if is_log(location):
-        check_place_of(location, None, begin)
-        end = place_of(location, None, selection_of(options).seq_max or SEQ_END)
-        options |= {"minSeq": str(begin.seq + 1), "maxSeq": str(end.seq)}
+    options = {**(job.options or {})}
+    follower, end = follower_of(location, options.get("topic")), None
+    begin, few, faults = last_place(job.spark, job.out), options, dict[str, str]()
+    if follower is not None:
+        begin = resumed(follower, begin)
+        latest, seq_max = follower.latest(begin), selection_of(options).seq_max
+        end = follower.within(begin, latest, None, None if seq_max is None else max(0, seq_max - begin.seq))
+        options = {name: value for name, value in options.items() if name not in ("minSeq", "maxSeq")}
+        few = options | follower.options(begin, follower.within(begin, end, None, SAMPLE_ROWS))
+        options |= follower.options(begin, end)
+        faults = follower.faults(latest)
     job.note(f"exporting {_shown(location)}" + (f" from insertion number {begin.seq + 1:,} on" if begin.seq else ""))
     report.results = {"since": begin.seq, "run": None, "entries": 0, "failed": 0}
     if end is None or end.seq > begin.seq:
         since = 0 if end is None else begin.seq
-        # Not by a limit in Spark alone, which ends a Python process that still reads.
-        few = options if end is None else options | {"maxSeq": str(min(end.seq, begin.seq + SAMPLE_ROWS))}
         # What is made of another export has its fields, unless others are asked for.
         kin = location if is_table(location) and schema is None else None
+        # The sample is not limited in Spark alone, which ends a Python process that still reads.
         fields = fields_of(job.spark, job.out if begin.seq else kin, schema, lambda: read_entries(job.spark, location, ("payload",), few))
         table = tuple(columns or EXPORT_COLUMNS)
         names = dict.fromkeys([*table, "key", "topic", "clock", "seq", "place", "fault", "source", *(["payload"] if fields else [])])
@@ -201,6 +206,9 @@ def export_job(
             entries, table = with_fields(entries, fields), (*table, "fields")
         added = add_run(entries, job.out, columns=table, clocks_a_folder=clocks_a_folder or CLOCKS_A_FOLDER, since=since, place=end)
         report.results |= {**added, "fields": None if fields is None else fields.simpleString()}
+    if faults:
+        report.results["failed"] += len(faults)
+        report.results["not read on"] = [{"publisher": name, "fault": fault} for name, fault in sorted(faults.items())]
     report.tables = {"entries": "one folder a run, by topic and range of clocks", "quarantine": "rows that hold no entry, with the reason"}
     report.finish()
     if report.results["run"] is not None:
@@ -342,7 +350,16 @@ def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node |
         _, last = yield from ask(ReadCount(counted=False))
         return (yield from ask(ReadRoot())), last
 
-    if not is_log(location) or not {"partitions", "topic"}.issuperset(options or {}):
+    if not {"partitions", "topic"}.issuperset(options or {}):
+        return None, options
+    if is_bucket(location):
+        from ...bucket.scan import BucketPlace
+        from ..source.bucket_scan import BucketFollower
+
+        follower, nothing = BucketFollower(location, (options or {}).get("topic")), BucketPlace()
+        end = follower.latest(nothing)
+        return end.log_root, {**(options or {}), **follower.options(nothing, end)}
+    if not is_log(location):
         return None, options
     with opened_store(location) as run:
         root, last = run(read())

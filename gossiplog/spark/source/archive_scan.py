@@ -27,10 +27,11 @@ from ...entry.envelope import parse_envelope
 from ...entry.message_id import decode_id, message_key
 from ...entry.rules import VALUE_BYTES_LIMIT
 from ...errors import DecodeError, LocalProtocolError
-from .scan import Part, Selection
+from .scan import PARTS_MAX, FaultPart, Part, Selection
 
 __all__ = ["ArchiveScan", "archive_files"]
 
+_PART_BYTES = 16 * 1024 * 1024
 _PART_BYTES_MIN = 1024 * 1024
 """Smaller parts of a file are not worth a task."""
 _SOURCE_BYTES_MAX = 64 * 1024
@@ -50,14 +51,6 @@ class FilePart(Part):
         self.is_compressed = is_compressed
 
 
-class FaultPart(Part):
-    """What the planning found wrong with a file: `(place, fault)`."""
-
-    def __init__(self, faults: list[tuple[str, str]]) -> None:
-        super().__init__()
-        self.faults = faults
-
-
 class ArchiveScan:
     """A file of entries, a folder of such files, or a pattern like `exports/*.jsonl`.
 
@@ -72,10 +65,11 @@ class ArchiveScan:
         self._selection = selection
         self._expanded_bytes_max = expanded_bytes_max
 
-    def parts(self, count: int) -> list[Part]:
-        """Cut the files into about `count` parts in all; of a CAR file the lengths of all blocks are read."""
+    def parts(self, count: int | None) -> list[Part]:
+        """Cut the files into about `count` parts in all, of 16 MiB for None; of a CAR file the lengths of all blocks are read."""
         files = archive_files(self._location)
         total = sum(file.stat().st_size for file in files) or 1
+        count = min(PARTS_MAX, 1 + total // _PART_BYTES) if count is None else count
         parts: list[Part] = []
         for file in files:
             share = max(1, round(count * file.stat().st_size / total))
@@ -84,12 +78,9 @@ class ArchiveScan:
 
     def read(self, part: Part) -> Iterator[Page]:
         """Yield a part's rows in the file's order; a line or block that is no entry is a row with a fault."""
-        return paged(self._wanted_rows(part))
+        return part.pages() if isinstance(part, FaultPart) else paged(self._wanted_rows(part))
 
     def _wanted_rows(self, part: Part) -> Iterator[SourceRow]:
-        if isinstance(part, FaultPart):
-            yield from (SourceRow(None, None, place=place, fault=fault) for place, fault in part.faults)
-            return
         assert isinstance(part, FilePart), part
         name = Path(part.path).name
         for row in self._rows(part):

@@ -7,21 +7,74 @@ from typing import TYPE_CHECKING
 
 from ...errors import LocalProtocolError
 from ...store.postgres.url import without_secrets
+from ...tlog.note import is_publisher
 from .run_plan import is_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["NEW_FOLDER", "check_export_place", "check_local", "check_new", "check_readable", "exists", "is_remote", "local_path"]
+__all__ = [
+    "NEW_FOLDER",
+    "check_bucket",
+    "check_export_place",
+    "check_local",
+    "check_new",
+    "check_readable",
+    "exists",
+    "is_bucket",
+    "is_export",
+    "is_remote",
+    "local_path",
+]
 
 NEW_FOLDER = "give the name of a folder that does not exist yet"
 _OF_OTHERS = ("report.json", "report", "checkpoint")
+_BUCKETS = frozenset({"s3", "gs", "az", "azure", "http", "https"})
+"""Schemes of URLs at which we read ourselves; what Spark reads and writes has others, as s3a and abfss."""
 _FILES = (".db", ".sqlite", ".sqlite3", ".jsonl", ".car", ".hex", ".gz")
 
 
 def is_remote(location: str) -> bool:
     """Say whether a location is a URL of a file system that this process cannot open files in."""
     return "://" in location and not location.startswith("file://") and not is_url(location)
+
+
+def is_bucket(location: str) -> bool:
+    """Say whether a location is a log in a bucket: by a URL's scheme, or because there are publishers in a folder, or it is one's."""
+    scheme, sign, _ = location.partition("://")
+    last = location.rstrip("/").rpartition("/")[2]
+    if sign and scheme != "file":
+        return scheme in _BUCKETS and not location.endswith(".parquet") and (scheme not in ("http", "https") or is_publisher(last))
+    folder = Path(location.removeprefix("file://"))
+    return folder.is_dir() and (is_publisher(last) or any(is_publisher(each.name) for each in folder.iterdir()))
+
+
+def is_export(url: str) -> bool:
+    """Say whether there is an export where a bucket may be: Spark can have file systems at such URLs too."""
+    import trio
+
+    from ...bucket import open_storage
+
+    storage = open_storage(url)
+    if not is_remote(url) or storage.only is not None:
+        return False
+    folders, _ = trio.run(storage.list, "")
+    return "entries" in folders and not any(map(is_publisher, folders))
+
+
+def check_bucket(location: str, topic: str | None) -> None:
+    """Read the checkpoints of a bucket, in order to know of what is wrong with it before Spark is started.
+
+    Raises:
+        GossipLogError: See `look`.
+    """
+    import trio
+
+    from ...bucket import open_storage
+    from ...bucket.scan import look
+
+    if is_bucket(location) and not is_export(location):
+        trio.run(look, open_storage(location), topic)
 
 
 def local_path(location: str) -> Path:

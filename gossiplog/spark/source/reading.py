@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...arrow.columns import DEFAULT_COLUMNS
 from ...errors import DecodeError, LocalProtocolError
-from ...log.place import LogPlace
 from ..tables.columns import with_columns
-from .locations import check_readable, exists, is_remote, local_path
+from .locations import check_readable, exists, is_bucket, is_export, is_remote, local_path
+from .places import place_of
 from .run_plan import is_log, is_url
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def read_entries(
     return reader.option("url", location).load() if is_url(location) and is_log(location) else reader.load(location)
 
 
-def finished_runs(spark: SparkSession, out: str) -> dict[str, LogPlace]:
+def finished_runs(spark: SparkSession, out: str) -> dict[str, Any]:
     """Return the runs of an export, and the place in the log that each ends at; a run that is not listed was not finished.
 
     Raises:
@@ -56,7 +56,7 @@ def finished_runs(spark: SparkSession, out: str) -> dict[str, LogPlace]:
     places = f"{out}/places"
     if not exists(spark, places):
         return {}
-    found: dict[str, LogPlace] = {}
+    found: dict[str, Any] = {}
     if is_remote(out):
         texts = [row["value"] for row in spark.read.text(places).collect()]
     else:
@@ -66,7 +66,7 @@ def finished_runs(spark: SparkSession, out: str) -> dict[str, LogPlace]:
             record = json.loads(text)
             if not _RUN.fullmatch(record["run"]):
                 raise DecodeError(f"{record['run']!r:.80} is no run")
-            found[record["run"]] = LogPlace.from_json(record)
+            found[record["run"]] = place_of(record)
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError, DecodeError) as error:
             raise DecodeError(f"{places} is damaged: {error}") from error
     return found
@@ -95,6 +95,8 @@ def is_table(location: str) -> bool:
     """Say whether a location holds Parquet tables, by its name or by what a local folder has in it."""
     if location.endswith(".parquet"):
         return True
+    if is_bucket(location):
+        return is_export(location)
     if "://" in location and not location.startswith("file://"):
         # A folder of a remote file system; what a database's URL names is no folder.
         return not is_url(location)

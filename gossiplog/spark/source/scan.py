@@ -6,26 +6,52 @@ A misspelt option is an error: Spark passes on whatever it is given.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
-from ...arrow.columns import Page
+from ...arrow.columns import Page, SourceRow, paged
 from ...codec.clock import CLOCK_MAX, encode_clock
 from ...entry.message_id import decode_id
 from ...errors import DecodeError, LocalProtocolError
 
-__all__ = ["LOAD_OPTIONS", "STREAM_OPTIONS", "WRITE_OPTIONS", "Part", "Scan", "Selection", "check_options", "selection_of"]
+__all__ = [
+    "LOAD_OPTIONS",
+    "PARTS_MAX",
+    "STREAM_OPTIONS",
+    "WRITE_OPTIONS",
+    "FaultPart",
+    "Follower",
+    "Part",
+    "Scan",
+    "Selection",
+    "check_options",
+    "selection_of",
+]
 
+PARTS_MAX = 10_000
 _PLACE = frozenset({"path", "url"})
-LOAD_OPTIONS = _PLACE | {"columns", "partitions", "topic", "minClock", "maxClock", "from", "to", "ids", "minSeq", "maxSeq", "maxBytes"}
+LOAD_OPTIONS = _PLACE | {
+    "columns",
+    "partitions",
+    "topic",
+    "minClock",
+    "maxClock",
+    "from",
+    "to",
+    "ids",
+    "minSeq",
+    "maxSeq",
+    "maxBytes",
+    "prove",
+}
 STREAM_OPTIONS = _PLACE | {"columns", "partitions", "topic", "startSeq", "maxRowsPerBatch"}
 WRITE_OPTIONS = _PLACE | {"topic", "durability", "schemes", "staging", "quarantine", "counts"}
 
-_INTERNAL = frozenset({"work", "workwith", "paths"})
-"""What `read_work` alone gives, and what Spark itself adds for `load([…])`."""
+_INTERNAL = frozenset({"work", "workwith", "since", "until", "paths"})
+"""What `read_work` and an export alone give, and what Spark itself adds for `load([…])`."""
 
 
 class Part(InputPartition):
@@ -35,15 +61,61 @@ class Part(InputPartition):
         super().__init__(None)
 
 
+class FaultPart(Part):
+    """What the planning found wrong: `(place, fault)`."""
+
+    def __init__(self, faults: Iterable[tuple[str, str]]) -> None:
+        super().__init__()
+        self.faults = list(faults)
+
+    def pages(self) -> Iterator[Page]:
+        """Yield a row for each."""
+        yield from paged(SourceRow(None, None, place=place, fault=fault) for place, fault in self.faults)
+
+
 class Scan(Protocol):
     """One place that entries can be read from."""
 
-    def parts(self, count: int) -> list[Part]:
-        """Cut the place into about `count` parts, in key order where it has one; runs on the driver and reads no values."""
+    def parts(self, count: int | None) -> list[Part]:
+        """Cut the place into about `count` parts, None for as many as are usual, in key order where it has one; runs on the driver and
+        reads no values."""
         ...
 
     def read(self, part: Part) -> Iterator[Page]:
         """Yield a part's rows; runs on an executor. Rows that hold no entry come too."""
+        ...
+
+
+class Follower(Protocol):
+    """One place that entries can be followed in. `Any` stands for a place in it, a `LogPlace` or a `BucketPlace`."""
+
+    def begin(self, seq: int) -> Any:
+        """Return the place before an insertion number."""
+        ...
+
+    def latest(self, since: Any) -> Any:
+        """Return the place at the end, after a look whether what was read up to an earlier place is still so."""
+        ...
+
+    def within(self, since: Any, latest: Any, target: Any = None, rows_max: int | None = None) -> Any:
+        """Return the place that is as far as the latest, but not beyond a target, nor by more rows from an earlier one; that one if there
+        is nothing new."""
+        ...
+
+    def parts(self, since: Any, until: Any, count: int | None) -> Sequence[Part]:
+        """Cut what lies between two places into parts; runs on the driver."""
+        ...
+
+    def read(self, part: Part) -> Iterator[Page]:
+        """Yield a part's rows; runs on an executor."""
+        ...
+
+    def options(self, since: Any, until: Any) -> dict[str, str]:
+        """Return the options of a load that reads what lies between two places, and no rows for faults of the latter."""
+        ...
+
+    def faults(self, place: Any) -> dict[str, str]:
+        """Return who is not read on from a place, and why."""
         ...
 
 

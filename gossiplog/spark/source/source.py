@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ...archive.source import EXPANDED_BYTES_MAX
 from ...arrow.columns import DEFAULT_COLUMNS, to_batches
 from ...errors import LocalProtocolError
 from ..tables.columns import COLUMNS, schema_of
-from .locations import is_remote
-from .run_plan import is_log, last_seq
-from .scan import LOAD_OPTIONS, STREAM_OPTIONS, WRITE_OPTIONS, Part, Scan, check_options, selection_of
+from .locations import is_bucket, is_remote
+from .places import follower_of, scan_of
+from .scan import LOAD_OPTIONS, PARTS_MAX, STREAM_OPTIONS, WRITE_OPTIONS, Part, Scan, check_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,20 +25,18 @@ if TYPE_CHECKING:
 
 __all__ = ["GossipLogSource", "register"]
 
-_ENTRIES_A_PART = 50_000
-_BYTES_A_PART = 16 * 1024 * 1024
-_PARTS_MAX = 10_000
 _VIEW = "say CREATE TEMPORARY VIEW v USING gossiplog OPTIONS (path '…')"
 
 
 class GossipLogSource(DataSource):
     """`spark.read.format("gossiplog").load(path)`.
 
-    Options of a load: `path` (a SQLite file; a .jsonl, .car or .hex file, either with .gz; a folder of those, or a pattern) or `url` (a
-    database); `columns`, a comma-separated choice of `COLUMNS` where no `.schema(…)` is given; `partitions`; `topic`, `minClock`,
-    `maxClock`, `from`, `to` (ids, the first excluded), `ids`, `minSeq`, `maxSeq`; `maxBytes`, what a compressed file may grow to; `work`
-    and `workWith`, for `read_work` alone. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write:
-    `path` or `url`, `topic` to create a log, `durability`, `schemes`, `staging`, `quarantine`, `counts`. Any other is an error.
+    Options of a load: `path` (a SQLite file; a .jsonl, .car or .hex file, either with .gz; a folder of those, or a pattern; a bucket's
+    folder or s3://, gs://, az://, https://) or `url` (a database); `columns`, a comma-separated choice of `COLUMNS` where no `.schema(…)`
+    is given; `partitions`; `topic`, `minClock`, `maxClock`, `from`, `to` (ids, the first excluded), `ids`, `minSeq`, `maxSeq`; `maxBytes`,
+    what a compressed file may grow to; `prove`, whether a bucket's entries are compared with its checkpoints; `work`, `workWith`, `since`
+    and `until`, for our jobs alone. Of a stream: `path` or `url`, `topic`, `startSeq`, `maxRowsPerBatch`, `partitions`. Of a write: `path`
+    or `url`, `topic` to create a log, `durability`, `schemes`, `staging`, `quarantine`, `counts`. Any other is an error.
 
     It has no `pushFilters` on purpose: in Spark 4.3.0 a filter that was pushed sticks to the DataFrame, and later queries on it answer
     wrong.
@@ -75,9 +72,10 @@ class GossipLogSource(DataSource):
 
         check_options(self.options, STREAM_OPTIONS, "a stream")
         location = location_of(self.options)
-        if not is_log(location):
+        follower = follower_of(location, self.options.get("topic"))
+        if follower is None:
             raise LocalProtocolError(f"{location} is not a log, and only logs can be followed")
-        return StreamReader(location, self.options, _names(schema))
+        return StreamReader(follower, self.options, _names(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a table into a log."""
@@ -88,7 +86,10 @@ class GossipLogSource(DataSource):
             raise LocalProtocolError(
                 "a log cannot be overwritten", hint='use .mode("append"): entries that are there already are passed over'
             )
-        return LogWriter(location_of(self.options), self.options, schema.fieldNames())
+        location = location_of(self.options)
+        if is_bucket(location):
+            raise LocalProtocolError(f"{location} is a bucket, and only `gossiplog publish` writes there")
+        return LogWriter(location, self.options, schema.fieldNames())
 
 
 def register(spark: SparkSession) -> None:
@@ -105,7 +106,7 @@ def location_of(options: Mapping[str, str]) -> str:
     found = [options[name] for name in ("path", "url") if options.get(name)]
     if len(found) != 1:
         raise LocalProtocolError(f"give either a path or the option url; in SQL, {_VIEW}")
-    if is_remote(found[0]):
+    if is_remote(found[0]) and not is_bucket(found[0]):
         raise LocalProtocolError(f"a log or a file of entries has a path, but {found[0]} is a URL")
     return found[0]
 
@@ -139,9 +140,9 @@ class _BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Cut the place that the options name into parts."""
         count = self._options.get("partitions")
-        if count is not None and (not count.isdigit() or not 1 <= int(count) <= _PARTS_MAX):
-            raise LocalProtocolError(f"option partitions: {count!r}, expected 1 to {_PARTS_MAX}")
-        return list(self._scan().parts(int(count) if count is not None else self._usual_parts()))
+        if count is not None and (not count.isdigit() or not 1 <= int(count) <= PARTS_MAX):
+            raise LocalProtocolError(f"option partitions: {count!r}, expected 1 to {PARTS_MAX}")
+        return list(self._scan().parts(None if count is None else int(count)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's rows as record batches."""
@@ -151,24 +152,7 @@ class _BatchReader(DataSourceReader):
         yield from to_batches(self._scan().read(partition), self._names)
 
     def _scan(self) -> Scan:
-        location = location_of(self._options)
-        selection = selection_of(self._options)
-        if is_log(location):
-            from .store_scan import StoreScan
-
-            return StoreScan(location, selection)
-        from .archive_scan import ArchiveScan
-
-        return ArchiveScan(location, selection, int(self._options.get("maxBytes", EXPANDED_BYTES_MAX)))
-
-    def _usual_parts(self) -> int:
-        location = location_of(self._options)
-        if is_log(location):
-            rows = last_seq(location) - selection_of(self._options).seq_min
-            return min(_PARTS_MAX, 1 + max(0, rows) // _ENTRIES_A_PART)
-        from .archive_scan import archive_files
-
-        return min(_PARTS_MAX, 1 + sum(file.stat().st_size for file in archive_files(location)) // _BYTES_A_PART)
+        return scan_of(location_of(self._options), self._options)
 
 
 class _WorkReader(_BatchReader):

@@ -23,12 +23,14 @@ from ...plan import Plan, ask
 from ...store.postgres.url import without_secrets
 from ...tree.node import ReadRoot
 from .run_plan import PlanRunner, is_url, opened_store
-from .scan import Part, Selection
+from .scan import PARTS_MAX, Part, Selection
 
-__all__ = ["KeyRange", "SeqRange", "StoreScan", "check_place_of", "cut_evenly", "place_of", "read_tail"]
+__all__ = ["KeyRange", "LogFollower", "SeqRange", "StoreScan", "cut_evenly"]
 
 _FIRST_PAGE = 64
 """Nobody knows how large the values are, so pages begin small."""
+_ENTRIES_A_PART = 50_000
+_ROWS_A_PART = 20_000
 _NODES_A_PART = 8
 """Parts are cut at nodes of a level that has at least so many for each, so that they come out about even."""
 
@@ -69,13 +71,14 @@ class StoreScan:
         self._location = location
         self._selection = selection
 
-    def parts(self, count: int) -> list[Part]:
-        """Cut the log into about `count` key ranges, or what is new in it by insertion number."""
+    def parts(self, count: int | None) -> list[Part]:
+        """Cut the log into about `count` key ranges, of 50,000 entries for None, or what is new in it by insertion number."""
         with opened_store(self._location, self._selection.topic) as run:
             until = run(ask(ReadCount(counted=False)))[1]
             selection = self._selection
             if selection.seq_max is None or selection.seq_max > until:
                 selection = replace(selection, seq_max=until)
+            count = min(PARTS_MAX, 1 + max(0, until - selection.seq_min) // _ENTRIES_A_PART) if count is None else count
             if selection.keys is not None:
                 return [KeyRange(selection)]
             if selection.seq_min > 1:
@@ -115,30 +118,63 @@ class StoreScan:
                 limit = min(BATCH_ROWS, 2 * limit, 1 + BATCH_BYTES * len(leaves) // (1 + sum(map(_size, values))))
 
 
-SEQ_END = (1 << 63) - 1
+_SEQ_END = (1 << 63) - 1
 
 
-def place_of(location: str, topic: str | None, seq: int = SEQ_END) -> LogPlace:
-    """Return a log's place with this insertion number, or its last one."""
-    with opened_store(location, topic) as run:
-        return run(find_place(seq))
+class LogFollower:
+    """See `Follower`: a log by insertion number.
 
-
-def check_place_of(location: str, topic: str | None, place: LogPlace) -> None:
-    """Check that what was followed up to a place is still what the log has.
-
-    Raises:
-        LogReplaced: It is not; see `check_place`.
+    Args:
+        location: A path or a URL.
+        topic: What the log's topic must be; None for whatever it is.
     """
-    with opened_store(location, topic) as run:
-        run(check_place(place, without_secrets(location) if is_url(location) else location))
 
+    def __init__(self, location: str, topic: str | None = None) -> None:
+        self._location = location
+        self._topic = topic
 
-def read_tail(location: str, part: SeqRange) -> Iterator[Page]:
-    """Yield the rows of a range of insertion numbers, in that order; keys are computed, as nothing else is looked up."""
-    with opened_store(location) as run:
-        for leaves, values in _read_seqs(run, part):
-            yield _page_of(leaves, values)._replace(keys=[None] * len(leaves), branches=None)
+    def begin(self, seq: int) -> LogPlace:
+        """See `Follower`: before this insertion number, or the end of a log that has not got so far."""
+        return self._place(seq - 1)
+
+    def latest(self, since: LogPlace) -> LogPlace:
+        """See `Follower`.
+
+        Raises:
+            LogReplaced: The log is not the one that was read up to `since`.
+        """
+        with opened_store(self._location, self._topic) as run:
+            run(check_place(since, without_secrets(self._location) if is_url(self._location) else self._location))
+        return self._place(_SEQ_END)
+
+    def within(self, since: LogPlace, latest: LogPlace, target: LogPlace | None = None, rows_max: int | None = None) -> LogPlace:
+        """See `Follower`."""
+        bounds = [latest.seq, *([] if target is None else [target.seq]), *([] if rows_max is None else [since.seq + rows_max])]
+        until = latest if min(bounds) == latest.seq else self._place(min(bounds))
+        return until if until.seq > since.seq else since
+
+    def parts(self, since: LogPlace, until: LogPlace, count: int | None) -> list[SeqRange]:
+        """See `Follower`."""
+        return cut_evenly(since.seq, until.seq, count or 1 + max(0, until.seq - since.seq) // _ROWS_A_PART)
+
+    def read(self, part: Part) -> Iterator[Page]:
+        """See `Follower`; keys are computed, as nothing else is looked up."""
+        assert isinstance(part, SeqRange), part
+        with opened_store(self._location) as run:
+            for leaves, values in _read_seqs(run, part):
+                yield _page_of(leaves, values)._replace(keys=[None] * len(leaves), branches=None)
+
+    def options(self, since: LogPlace, until: LogPlace) -> dict[str, str]:
+        """See `Follower`."""
+        return {"minSeq": str(since.seq + 1), "maxSeq": str(until.seq)}
+
+    def faults(self, place: LogPlace) -> dict[str, str]:
+        """See `Follower`; there are none, since what is wrong with a log is an error."""
+        return {}
+
+    def _place(self, seq: int) -> LogPlace:
+        with opened_store(self._location, self._topic) as run:
+            return run(find_place(seq))
 
 
 def _read_seqs(run: PlanRunner, part: SeqRange) -> Iterator[tuple[list[LeafRow], list[Any]]]:

@@ -1,7 +1,6 @@
-"""A log as a stream: micro-batches by insertion number.
+"""A log, or what a bucket's publishers write, as a stream: micro-batches in the order of insertion.
 
-Insertion numbers are what can be resumed from: an entry that arrives late sorts before others that were read long ago, but is inserted
-after them.
+That order is what can be resumed from: an entry that arrives late sorts before others that were read long ago, but is inserted after them.
 """
 
 from __future__ import annotations
@@ -14,38 +13,36 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from ...arrow.columns import to_batches
 from ...errors import LocalProtocolError
-from ...log.place import LogPlace
-from .store_scan import SeqRange, check_place_of, cut_evenly, place_of, read_tail
+from .places import place_of, resumed
+from .scan import Follower, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["StreamReader"]
 
-_ROWS_A_PART = 20_000
-
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are places, `{"seq": N, "generation": …, "id": …}`: everything up to and including insertion number N has been read.
+    """Offsets are places, a `LogPlace` or a `BucketPlace` as JSON: everything up to there has been read.
 
     Args:
-        location: A log.
-        options: `topic`; `startSeq`, the first number to read; `maxRowsPerBatch`; `partitions` of a batch.
+        follower: What reads the log or the bucket.
+        options: `startSeq`, the first number to read of a log; `maxRowsPerBatch`; `partitions` of a batch.
         names: The columns.
     """
 
-    def __init__(self, location: str, options: Mapping[str, str], names: Sequence[str]) -> None:
-        self._location = location
+    def __init__(self, follower: Follower, options: Mapping[str, str], names: Sequence[str]) -> None:
+        self._follower = follower
         self._names = list(names)
-        self._topic = options.get("topic")
         self._start = _number(options, "startSeq", 1)
         self._rows_max = _number(options, "maxRowsPerBatch", 0)
         self._parts = _number(options, "partitions", 0)
-        self._target: LogPlace | None = None
+        self._target: Any = None
+        self._latest: Any = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Begin before `startSeq`, or at the end of a log that has not got so far."""
-        return place_of(self._location, self._topic, self._start - 1).to_json()
+        return self._json(self._follower.begin(self._start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Take `maxRowsPerBatch` a batch, everything without it."""
@@ -57,33 +54,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             LogReplaced: The log is not the one that was read up to `start`.
         """
-        begin = LogPlace.from_json(start)
-        check_place_of(self._location, self._topic, begin)
-        until = self._last()
-        if isinstance(limit, ReadMaxRows) and until.seq > begin.seq + limit.max_rows:
-            until = place_of(self._location, self._topic, begin.seq + limit.max_rows)
-        return until.to_json() if until.seq > begin.seq else start
+        begin = self._place(start)
+        self._latest = self._follower.latest(begin)
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        until = self._follower.within(begin, self._latest, self._target, rows_max)
+        return start if until == begin else self._json(until)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the end of the log, for the query's progress."""
-        return self._last().to_json()
+        """Return the end of the log as far as was seen, for the query's progress."""
+        return self._json(self._latest or self._follower.latest(self._follower.begin(1)))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take what is there now for all there is."""
-        self._target = place_of(self._location, self._topic)
+        self._target = self._follower.latest(self._follower.begin(1))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Cut a batch into even ranges."""
-        after, until = start["seq"], end["seq"]
-        return list(cut_evenly(after, until, self._parts or 1 + max(0, until - after) // _ROWS_A_PART))
+        return list(self._follower.parts(self._place(start), self._place(end), self._parts or None))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a range's rows as record batches."""
-        assert isinstance(partition, SeqRange), partition
-        yield from to_batches(read_tail(self._location, partition), self._names)
+        assert isinstance(partition, Part), partition
+        yield from to_batches(self._follower.read(partition), self._names)
 
-    def _last(self) -> LogPlace:
-        return place_of(self._location, self._topic) if self._target is None else self._target
+    def _place(self, offset: dict[str, Any]) -> Any:
+        return resumed(self._follower, place_of(offset))
+
+    def _json(self, place: Any) -> dict[str, Any]:
+        found: dict[str, Any] = place.to_json()
+        return found
 
 
 def _number(options: Mapping[str, str], name: str, default: int) -> int:

@@ -1,0 +1,439 @@
+"""Reading a bucket without a log: how far its publishers are, what of that is to be read, and the entries, in any process.
+
+`look` and `extents` plan, and read checkpoints alone. An extent says all that a process needs in order to read its leaves, so many
+processes read at once, and nothing passes through the one that planned.
+
+Publishers of one log have the same entries. Each is read once: of leaves that stand in several trees, the one in the largest tree. For
+that, bundles of leaves are compared, with an entry's SHA-256 beside its key. A plain scan believes the publishers that these bundles, and
+the segments, are those of their checkpoints; one that proves believes nobody.
+
+Source: docs/spec/bucket.md, "Reading".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import compress, count, pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import trio
+
+from ..entry.message import Entry
+from ..errors import BucketError, DecodeError, LocalProtocolError
+from ..tasks.ordered import map_ordered
+from ..tlog import Checkpoint, Tiles
+from ..tlog.growth import leaf_of
+from ..tlog.merkle import leaf_hash, root_of
+from ..tlog.note import decode_base64, encode_base64
+from ..tlog.segment import SEGMENT_WIDTH, Frame, unpack
+from ..tlog.tiles import TILE_WIDTH
+from ..tree.node import Node
+from .reading import BUNDLED_BYTES, MissingObject, OpenSegment, drive, frame_bytes, open_segment, read_bundle, read_head
+from .storage import Storage
+from .take import kind_of, publishers_of
+
+__all__ = ["BucketPlace", "Extent", "Leaves", "TreeRead", "extents", "look", "read_extent"]
+
+_SEGMENTS = 12
+_SEGMENTS_COMPARED = 64
+"""Of an extent that has to be compared with other trees, whose leaves are read for each: 30 MB of leaves in memory."""
+_AHEAD = 16
+
+
+class TreeRead(NamedTuple):
+    """How far a publisher's tree was read.
+
+    Attributes:
+        read: Its first leaves, so many.
+        size: Of the tree, by the checkpoint that was seen last.
+        root: That one's.
+        log_root: The root of the publisher's log, if it had just these entries: level, and hash in hexadecimal.
+    """
+
+    read: int
+    size: int
+    root: bytes
+    log_root: tuple[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """A place in what a bucket's publishers have written, to go on from.
+
+    Attributes:
+        topic: The log's; None before anything was seen.
+        trees: How far each is read, by `<publisher>/<generation>`.
+        faults: What is wrong with a publisher, by its name: `<kind>: <reason>`, see `Fault`.
+    """
+
+    topic: str | None = None
+    trees: Mapping[str, TreeRead] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def seq(self) -> int:
+        """How many leaves were read in all."""
+        return sum(tree.read for tree in self.trees.values())
+
+    @property
+    def log_root(self) -> Node | None:
+        """The root of the log, if all publishers have the same, and no others are known to."""
+        roots = {tree.log_root for tree in self.trees.values()}
+        found = roots.pop() if len(roots) == 1 else None
+        return None if found is None else Node(found[0], None, bytes.fromhex(found[1]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        trees = {name: [tree.read, tree.size, encode_base64(tree.root), tree.log_root] for name, tree in sorted(self.trees.items())}
+        return {"topic": self.topic, "trees": trees, "faults": dict(sorted(self.faults.items()))}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> BucketPlace:
+        """Read what `to_json` returned.
+
+        Raises:
+            DecodeError: It is something else.
+        """
+        try:
+            trees = {}
+            for name, (read, size, root, log_root) in record["trees"].items():
+                trees[name] = TreeRead(read, size, decode_base64(root), None if log_root is None else (log_root[0], log_root[1]))
+            return cls(record["topic"], trees, dict(record["faults"]))
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
+            raise DecodeError(f"{dict(record)!r:.200} is no place in a bucket: {error}") from None
+
+    def within(self, since: BucketPlace, target: BucketPlace | None = None, rows_max: int | None = None) -> BucketPlace:
+        """Return this place, but read no further than a target, and at most so many leaves more than an earlier place.
+
+        A tree of which nothing more is read is as it was in the earlier place; if that is so of all, and of the faults, the result is equal
+        to the earlier place.
+        """
+        trees = dict(since.trees)
+        for name, tree in sorted(self.trees.items()):
+            before = since.trees[name].read if name in since.trees else 0
+            end = tree.read
+            if target is not None:
+                end = min(end, target.trees[name].read if name in target.trees else 0)
+            if rows_max is not None:
+                end = min(end, before + rows_max)
+                rows_max -= max(0, end - before)
+            if end > before:
+                trees[name] = tree._replace(read=end)
+        return replace(self, trees=trees)
+
+
+class Extent(NamedTuple):
+    """Leaves of a tree that one process reads.
+
+    Attributes:
+        tree: `<publisher>/<generation>`.
+        size: Of the tree.
+        root: Of the tree.
+        low: The first leaf, from 0.
+        high: The leaf after the last.
+        others: Trees of which the leaves are left out: name, size, first leaf and the one after the last.
+    """
+
+    tree: str
+    size: int
+    root: bytes
+    low: int
+    high: int
+    others: tuple[tuple[str, int, int, int], ...] = ()
+
+
+class Leaves(NamedTuple):
+    """Leaves that were read.
+
+    Attributes:
+        numbers: Their numbers in the tree, from 0.
+        values: Their VALUEs; what stands there instead, if there is a fault.
+        keys: Their keys, where they had to be computed.
+        fault: Why they are no entries of this tree.
+    """
+
+    numbers: Sequence[int]
+    values: Sequence[bytes]
+    keys: Sequence[bytes] | None = None
+    fault: str | None = None
+
+
+async def look(storage: Storage, topic: str | None = None, since: BucketPlace | None = None) -> BucketPlace:
+    """Return how far the publishers of a bucket are; one small read each, and some tiles of those that have grown since an earlier place.
+
+    A publisher that contradicts the earlier place is named in `faults`, and is not read on.
+
+    Args:
+        storage: The bucket.
+        topic: The log's; None for the one that there is, others being faults.
+        since: The earlier place.
+
+    Raises:
+        LocalProtocolError: Nothing is published there, or not of this topic, or logs of several topics.
+        BucketError: The bucket cannot be listed, or no publisher's checkpoint can be read.
+        DecodeError: The only publishers there have no valid checkpoint.
+    """
+    since = since or BucketPlace()
+    known = {tree.partition("/")[0] for tree in since.trees}
+    names = sorted({*await publishers_of(storage), *known})
+    heads: dict[str, Checkpoint] = {}
+    faults: dict[str, str] = {}
+    errors: list[BucketError | DecodeError] = []
+
+    async def head_of(name: str) -> None:
+        try:
+            heads[name] = await _continued(storage, name, since)
+        except (DecodeError, BucketError) as error:
+            if name in known or not isinstance(error, MissingObject):
+                # An error's kind is what it is called here, unless the error names one.
+                faults[name] = str(error) if isinstance(error, _Contradiction) else f"{kind_of(error)}: {error}"
+                errors.append(error)
+
+    async with map_ordered(head_of, names, ahead=_AHEAD) as results:
+        for _ in names:
+            await anext(results)
+    topics = sorted({head.origin.topic for head in heads.values()})
+    wanted = topic or since.topic or (topics[0] if len(topics) == 1 else None)
+    if wanted is None and topics:
+        raise LocalProtocolError(f"{storage.url} has logs of several topics: {', '.join(topics)}", hint="say which one: topic")
+    if not known and wanted not in topics:
+        if errors:
+            raise errors[0]
+        there = f"has {', '.join(topics)}, not {wanted}" if topics else "has nothing that was published"
+        raise LocalProtocolError(f"{storage.url} {there}", hint="`gossiplog publish LOG URL` publishes a log")
+    trees = dict(since.trees)
+    for name, head in heads.items():
+        if head.origin.topic == wanted:
+            root = None if head.log_root is None else (head.log_root.level, head.log_root.hash.hex())
+            trees[f"{name}/{head.origin.generation}"] = TreeRead(head.size, head.size, head.root, root)
+        elif topic is None:
+            faults[name] = f"topic: {head.origin} is of another topic than {wanted}"
+    # A fault that is there still is not told anew, though it may read otherwise.
+    same = {name: fault for name, fault in since.faults.items() if name in faults and _kind(fault) == _kind(faults[name])}
+    return BucketPlace(wanted, trees, faults | same)
+
+
+class _Contradiction(DecodeError):
+    """A checkpoint is not of the tree that was seen before."""
+
+
+def _kind(fault: str) -> str:
+    return fault.partition(":")[0]
+
+
+async def _continued(storage: Storage, name: str, since: BucketPlace) -> Checkpoint:
+    """Read a publisher's checkpoint, and see that it goes on from what was seen before."""
+    head = (await read_head(storage, name))[1]
+    generations = [int(tree.partition("/")[2]) for tree in since.trees if tree.startswith(f"{name}/")]
+    if not generations:
+        return head
+    before = since.trees[f"{name}/{max(generations)}"]
+    origin, seen = head.origin, f"{before.size:,} entries of generation {max(generations)}"
+    if (origin.generation, head.size) < (max(generations), before.size):
+        raise _Contradiction(f"rolled-back: {storage.url} went back to {head.size:,} entries in {origin}, after {seen}")
+    if origin.generation == max(generations) and head.root != before.root:
+        tiles = Tiles(head.size, head.root)
+        await drive(storage, f"{name}/{origin.generation}", tiles.open())
+        if await drive(storage, f"{name}/{origin.generation}", tiles.root_at(before.size)) != before.root:
+            both = f"{head.size:,} and {before.size:,} entries"
+            raise _Contradiction(f"forked: {origin} has signed two logs that contradict each other, of {both}")
+    return head
+
+
+def extents(begin: BucketPlace, end: BucketPlace, count: int | None = None, *, low: int = 0, high: int | None = None) -> list[Extent]:
+    """Cut what lies between two places into parts of whole segments, about 50,000 leaves each.
+
+    Args:
+        begin: What was read.
+        end: What is to be read.
+        count: About how many parts; None for as many as are usual.
+        low: Only leaves from this number on, in each tree.
+        high: Only leaves before this number.
+    """
+    found: list[Extent] = []
+    done = {name: (name, tree.size, low, tree.read) for name, tree in begin.trees.items() if tree.read > low}
+    whole = set[tuple[int, str]]()
+    order = sorted(end.trees.items(), key=lambda item: (-item[1].read, item[0]))
+    bounds = {}
+    for name, tree in order:
+        read = begin.trees[name].read if name in begin.trees else 0
+        bounds[name] = max(low, read), min(tree.read, tree.read if high is None else high)
+    rows = sum(max(0, last - first) for first, last in bounds.values())
+    for name, tree in order:
+        first, last = bounds[name]
+        others = tuple(other for other in done.values() if other[0] != name)
+        # Two logs with the same root have the same entries.
+        if first < last and tree.log_root not in whole:
+            segments = _SEGMENTS_COMPARED if others else _SEGMENTS
+            step = SEGMENT_WIDTH * (segments if count is None else max(1, round(rows / count / SEGMENT_WIDTH)))
+            cuts = [first, *range(first // step * step + step, last, step), last]
+            found += [Extent(name, tree.size, tree.root, *cut, others) for cut in pairwise(cuts)]
+        if last > low:
+            done[name] = name, tree.size, low, max(first, last)
+        if tree.log_root is not None and (low, high, tree.read) == (0, None, tree.size):
+            whole.add(tree.log_root)
+    return found
+
+
+def read_extent(storage: Storage, extent: Extent, *, proves: bool = False) -> Iterator[Leaves]:
+    """Yield an extent's leaves, in their order, some 256 at once; the next segment is read meanwhile, in a thread.
+
+    What is missing or damaged comes as a leaf with a fault, and the rest goes on.
+
+    Args:
+        storage: The bucket.
+        extent: What to read.
+        proves: Read every leaf, and prove VALUEs by the tree, and the tree by the checkpoint. About 5 µs an entry.
+
+    Raises:
+        BucketError: The storage fails.
+    """
+    return _ExtentReader(storage, extent, Tiles(extent.size, extent.root) if proves else None).read()
+
+
+_Opened: TypeAlias = tuple[OpenSegment, list[list[bytes]]]
+
+
+class _ExtentReader:
+    def __init__(self, storage: Storage, extent: Extent, tiles: Tiles | None) -> None:
+        self._storage = storage
+        self._extent = extent
+        self._tiles = tiles
+        self._hidden: set[int] = set()
+        self._run: Callable[..., Future[Any]]
+
+    def read(self) -> Iterator[Leaves]:
+        extent, tiles = self._extent, self._tiles
+        with ThreadPoolExecutor(1) as pool:
+            # Whatever waits for the storage does so there, one after the other.
+            self._run = lambda function, *given: pool.submit(trio.run, function, *given)
+            if extent.others:
+                self._hidden, missing = self._run(_shared, self._storage, extent).result()
+                for fault in missing:
+                    yield Leaves((extent.low,), (b"",), None, fault)
+            if tiles is not None:
+                try:
+                    self._run(drive, self._storage, extent.tree, tiles.open()).result()
+                except (DecodeError, MissingObject) as error:
+                    yield Leaves((extent.low,), (b"",), None, str(error))
+                    return
+            waiting: deque[tuple[int, Future[_Opened]]] = deque()
+            for number in range(extent.low // SEGMENT_WIDTH, -(-extent.high // SEGMENT_WIDTH)):
+                base = number * SEGMENT_WIDTH
+                inside = range(max(base, extent.low), min(base + SEGMENT_WIDTH, extent.high))
+                if tiles is None and self._hidden and self._hidden.issuperset(inside):
+                    continue
+                waiting.append((base, self._run(self._open, number)))
+                if len(waiting) > 1:
+                    yield from self._segment(*waiting.popleft())
+            while waiting:
+                yield from self._segment(*waiting.popleft())
+
+    async def _open(self, number: int) -> _Opened:
+        """Open a segment, and have the hashes ready that prove it: of 256 leaves one, else one of each leaf."""
+        storage, extent, base, tiles = self._storage, self._extent, number * SEGMENT_WIDTH, self._tiles
+        segment = await open_segment(storage, extent.tree, number, min(SEGMENT_WIDTH, extent.size - base))
+        if tiles is None:
+            return segment, [[]] * len(segment.frames)
+        tiles.forget()
+        wanted = []
+        for frame in segment.frames:
+            at = base + frame.first
+            count = min(frame.held, extent.size - at)
+            wanted.append((1, at // TILE_WIDTH, 1) if count == TILE_WIDTH else (0, at, count))
+        await drive(storage, extent.tree, tiles.read({(level, index // TILE_WIDTH) for level, index, _ in wanted}))
+        return segment, [await drive(storage, extent.tree, tiles.hashes(*each)) for each in wanted]
+
+    def _segment(self, base: int, opened: Future[_Opened]) -> Iterator[Leaves]:
+        extent = self._extent
+        try:
+            segment, hashes = opened.result()
+        except (DecodeError, MissingObject) as error:
+            yield Leaves((max(base, extent.low),), (b"",), None, str(error))
+            return
+        for frame, expected in zip(segment.frames, hashes, strict=True):
+            at = base + frame.first
+            inside = range(max(at, extent.low), min(at + frame.held, extent.high))
+            if not inside or (self._tiles is None and self._hidden.issuperset(inside)):
+                continue
+            try:
+                yield from self._frame(segment, frame, at, expected)
+            except DecodeError as error:
+                yield Leaves((inside[0],), (b"",), None, f"{self._storage.url}/{segment.path}: {error}")
+
+    def _frame(self, segment: OpenSegment, frame: Frame, at: int, expected: Sequence[bytes]) -> Iterator[Leaves]:
+        extent, hidden = self._extent, self._hidden
+        stop = frame.offset + frame.length
+        data = segment.start[frame.offset : stop]
+        if stop > len(segment.start):
+            data = self._run(frame_bytes, self._storage, segment, frame).result()
+        values = unpack(data, frame)[: extent.size - at]
+        keys, wrong = (None, set[int]()) if self._tiles is None else self._prove(self._tiles, at, values, expected)
+        numbers = range(at, at + len(values))
+        for each in wrong:
+            yield Leaves((each,), (values[each - at],), None, "this is not the VALUE that the publisher's tree has here")
+        if not wrong and not hidden and extent.low <= at and numbers.stop <= extent.high:
+            yield Leaves(numbers, values, keys)
+            return
+        wanted = [extent.low <= each < extent.high and each not in hidden and each not in wrong for each in numbers]
+        yield Leaves(list(compress(numbers, wanted)), list(compress(values, wanted)), keys and list(compress(keys, wanted)))
+
+    def _prove(self, tiles: Tiles, at: int, values: Sequence[bytes], expected: Sequence[bytes]) -> tuple[list[bytes], set[int]]:
+        """Return the keys of a frame's VALUEs, and the numbers of those that the tree has not."""
+        keys, hashes = [], []
+        for value in values:
+            try:
+                entry = Entry.stored(value)
+            except DecodeError:
+                keys.append(b"")
+                hashes.append(b"")
+            else:
+                keys.append(entry.key)
+                hashes.append(leaf_hash(leaf_of(entry)))
+        if len(values) == TILE_WIDTH:
+            if root_of(hashes) == expected[0]:
+                return keys, set()
+            expected = self._run(drive, self._storage, self._extent.tree, tiles.hashes(0, at, TILE_WIDTH)).result()
+        return keys, {number for number, *pair in zip(count(at), hashes, expected, strict=False) if pair[0] != pair[1]}
+
+
+async def _shared(storage: Storage, extent: Extent) -> tuple[set[int], list[str]]:
+    """Return the numbers of an extent's leaves that other trees have as well, or that stand in the extent before; and what was missing."""
+    mine: dict[bytes, int] = {}
+    hidden: set[int] = set()
+    missing: list[str] = []
+    async with aclosing(_bundles(storage, extent.tree, extent.size, extent.low, extent.high, missing)) as bundles:
+        async for first, leaves in bundles:
+            for number, leaf in enumerate(leaves, first):
+                if mine.setdefault(leaf, number) != number:
+                    hidden.add(number)
+    for name, size, low, high in extent.others:
+        # The newest first: what is new in one place is new in others.
+        async with aclosing(_bundles(storage, name, size, low, high, missing, step=-1)) as bundles:
+            async for _, leaves in bundles:
+                hidden.update(mine.pop(leaf) for leaf in mine.keys() & leaves)
+                if not mine:
+                    return hidden, missing
+    return hidden, missing
+
+
+async def _bundles(
+    storage: Storage, tree: str, size: int, low: int, high: int, missing: list[str], *, step: int = 1
+) -> AsyncGenerator[tuple[int, list[bytes]], None]:
+    """Yield leaves, 52 bytes each, by bundle, with the number of the first; note where there are too few."""
+    numbers = range(low // TILE_WIDTH, -(-high // TILE_WIDTH))[::step]
+    async with map_ordered(partial(read_bundle, storage, tree, size), numbers, ahead=_AHEAD) as bundles:
+        for number in numbers:
+            data, base = await anext(bundles) or b"", number * TILE_WIDTH
+            first, end = max(low, base) - base, min(high, base + TILE_WIDTH) - base
+            if (found := len(data) // BUNDLED_BYTES) < end:
+                missing.append(
+                    f"{storage.url}/{tree}: leaves {base + found:,} to {base + end - 1:,} are missing; what has them too may come again"
+                )
+            places = range(first * BUNDLED_BYTES + 2, min(end, found) * BUNDLED_BYTES, BUNDLED_BYTES)
+            yield base + first, [data[at : at + BUNDLED_BYTES - 2] for at in places]

@@ -1,0 +1,112 @@
+"""A bucket as a table: Arrow's record batches, for DuckDB, Polars, pandas and whatever else reads them. Needs the extra `arrow`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import trio
+
+from ..arrow.columns import BATCH_BYTES, BATCH_ROWS, Page, arrow_schema, to_batches
+from ..arrow.export import EXPORT_COLUMNS
+from ..entry.message import Entry
+from ..errors import DecodeError
+from .scan import BucketPlace, Extent, Leaves, extents, look, read_extent
+from .storage import Storage, open_storage
+
+__all__ = ["bucket_to_arrow", "fault_pages", "read_pages"]
+
+
+def bucket_to_arrow(
+    place: str | os.PathLike[str],
+    columns: Sequence[str] = EXPORT_COLUMNS,
+    *,
+    topic: str | None = None,
+    proves: bool = False,
+) -> pa.RecordBatchReader:
+    """Read what all publishers of a bucket have, each entry once, in the order in which they got it; a batch at a time is in memory.
+
+    The columns are those of `to_arrow`; `seq` is an entry's number in its publisher's log, from 1, and `branch` is null. A row for what is
+    missing or damaged has a `fault`, and a `place`.
+
+    Args:
+        place: A path or URL.
+        columns: Which, in this order.
+        topic: The log's, if logs of several topics are published there.
+        proves: Compare every VALUE with the publisher's checkpoint, about 5 µs an entry. Without it the publisher is believed. Entries'
+            own signatures are not verified.
+
+    Raises:
+        LocalProtocolError: There is no such column, or no such log.
+        BucketError: The storage failed, here or while batches are read.
+        DecodeError: No checkpoint there is valid.
+    """
+    schema, storage = arrow_schema(columns), open_storage(place)
+    end = trio.run(look, storage, topic)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from to_batches(fault_pages(end.faults.items()), columns)
+        for extent in extents(BucketPlace(), end):
+            yield from to_batches(read_pages(storage, extent, proves=proves), columns)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def read_pages(storage: Storage, extent: Extent, *, proves: bool = False, has_key: Callable[[bytes], bool] | None = None) -> Iterator[Page]:
+    """Yield an extent's rows; see `read_extent`.
+
+    Args:
+        storage: The bucket.
+        extent: What to read.
+        proves: See `read_extent`.
+        has_key: Says of a key whether the entry is wanted; None for all.
+    """
+    waiting: list[Leaves] = []
+    rows = size = 0
+    for leaves in read_extent(storage, extent, proves=proves):
+        if leaves.fault is not None:
+            sources = [value or None for value in leaves.values]
+            places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
+            nothing = [None] * len(places)
+            yield Page(nothing, nothing, None, None, places, [leaves.fault] * len(places), sources)
+            continue
+        if has_key is not None:
+            leaves = _wanted(leaves, has_key)
+        waiting.append(leaves)
+        rows, size = rows + len(leaves.values), size + sum(map(len, leaves.values))
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield _page(extent, waiting)
+            waiting, rows, size = [], 0, 0
+    if rows:
+        yield _page(extent, waiting)
+
+
+def fault_pages(faults: Iterable[tuple[str, str]]) -> Iterator[Page]:
+    """Yield a row for each fault: where it is, and what."""
+    found = list(faults)
+    if found:
+        nothing = [None] * len(found)
+        yield Page(nothing, nothing, None, None, [place for place, _ in found], [fault for _, fault in found])
+
+
+def _page(extent: Extent, found: list[Leaves]) -> Page:
+    values = [value for leaves in found for value in leaves.values]
+    keys: list[bytes | None] = []
+    for leaves in found:
+        keys += leaves.keys or [None] * len(leaves.values)
+    return Page(keys, values, [number + 1 for leaves in found for number in leaves.numbers], None, f"{extent.tree} ")
+
+
+def _wanted(leaves: Leaves, has_key: Callable[[bytes], bool]) -> Leaves:
+    keys = leaves.keys or [_key(value) for value in leaves.values]
+    rows = [row for row in zip(leaves.numbers, leaves.values, keys, strict=True) if has_key(row[2])]
+    numbers, values, keys = zip(*rows, strict=True) if rows else ((), (), ())
+    return Leaves(numbers, values, keys)
+
+
+def _key(value: bytes) -> bytes:
+    try:
+        return Entry.stored(value).key
+    except DecodeError:
+        return b""

@@ -1,0 +1,91 @@
+"""What stands at a location, and what reads it: a log in its store, a log in a bucket, or files of entries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...archive.source import EXPANDED_BYTES_MAX
+from ...errors import LocalProtocolError
+from ...log.place import LogPlace
+from .locations import is_bucket
+from .run_plan import is_log
+from .scan import Follower, Scan, selection_of
+
+if TYPE_CHECKING:
+    from ...bucket.scan import BucketPlace
+
+__all__ = ["follower_of", "place_of", "resumed", "scan_of"]
+
+
+def scan_of(location: str, options: Mapping[str, str]) -> Scan:
+    """Return what reads a location, with the options of a load.
+
+    Raises:
+        LocalProtocolError: An option makes no sense, or not there.
+    """
+    selection = selection_of(options)
+    if is_bucket(location):
+        from .bucket_scan import BucketScan
+
+        since, until = (_place(options.get(name)) for name in ("since", "until"))
+        return BucketScan(location, selection, proves=_is_true(options, "prove"), since=since, until=until)
+    if _is_true(options, "prove"):
+        raise LocalProtocolError(f"option prove: {location} is no bucket, and has nothing that could prove it")
+    if is_log(location):
+        from .store_scan import StoreScan
+
+        return StoreScan(location, selection)
+    from .archive_scan import ArchiveScan
+
+    return ArchiveScan(location, selection, int(options.get("maxBytes", EXPANDED_BYTES_MAX)))
+
+
+def follower_of(location: str, topic: str | None = None) -> Follower | None:
+    """Return what follows a location; None for what cannot be followed, as it does not grow in order."""
+    if is_bucket(location):
+        from .bucket_scan import BucketFollower
+
+        return BucketFollower(location, topic)
+    if is_log(location):
+        from .store_scan import LogFollower
+
+        return LogFollower(location, topic)
+    return None
+
+
+def place_of(record: Mapping[str, Any]) -> LogPlace | BucketPlace:
+    """Read what a place's `to_json` returned.
+
+    Raises:
+        DecodeError: It is something else.
+    """
+    if "trees" not in record:
+        return LogPlace.from_json(record)
+    from ...bucket.scan import BucketPlace
+
+    return BucketPlace.from_json(record)
+
+
+def resumed(follower: Follower, place: LogPlace | BucketPlace) -> Any:
+    """Return a place that was noted, as one that can be gone on from.
+
+    Raises:
+        LocalProtocolError: It is a place in a log, and this is a bucket; or the other way round.
+    """
+    begin = follower.begin(1)
+    if place.seq == 0 or isinstance(place, type(begin)):
+        return begin if place.seq == 0 and not isinstance(place, type(begin)) else place
+    raise LocalProtocolError("a log was read before, and now a bucket; or the other way round", hint="begin in another folder")
+
+
+def _place(text: str | None) -> Any:
+    return None if text is None else place_of(json.loads(text))
+
+
+def _is_true(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise LocalProtocolError(f"option {name}: {text!r}, expected true or false")
+    return text == "true"
