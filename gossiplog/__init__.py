@@ -11,6 +11,7 @@ from .errors import GossipLogError, Reject
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from .access import Policy
     from .codec.cid import Link
     from .gossip_log import GossipLog, clone, open
     from .log.application import Application
@@ -28,6 +29,7 @@ __all__ = [
     "Link",
     "Message",
     "Outcome",
+    "Policy",
     "Reject",
     "Signature",
     "Signer",
@@ -47,6 +49,7 @@ _LAZY = {
     "Durability": ".store.base",
     "GossipLog": ".gossip_log",
     "Link": ".codec.cid",
+    "Policy": ".access",
     "SyncResult": ".sync",
     "asgi": ".mounting",
     "clone": ".gossip_log",

@@ -253,6 +253,14 @@ class GossipLog(LogFacade):
     ancestors = _pages(_Log.ancestors)
     to_arrow = _pages(_Log.to_arrow)
 
+    members = _call(_Log.members)
+    policy = _call(_Log.policy)
+    standing = _call(_Log.standing)
+    grant = _call(_Log.grant)
+    revoke = _call(_Log.revoke)
+    leave = _call(_Log.leave)
+    admit = _call(_Log.admit)
+
     quarantine = _pages(_Log.quarantine)
     retrying = _pages(_Log.retrying)
     retry_quarantine = _call(_Log.retry_quarantine)

@@ -8,20 +8,25 @@ import functools
 import inspect
 import logging
 import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
 
 import trio
 
+from .access import Policy, has_policy
 from .entry.rules import VALUE_BYTES_DEFAULT, VALUE_BYTES_LIMIT
 from .entry.schemes import accepted_schemes
 from .entry.signing import Signer
-from .errors import LocalProtocolError
+from .errors import LocalProtocolError, LogNotFound
 from .log.access import AccessRule, Authorize
 from .log.application import Application, Apply, is_coroutine_function
+from .log.membership import Membership
 from .log.requests import ReadLeaves
 from .plan import ask
 from .replica.log import Replica
+from .replica.members import read_policy
 from .store import Durability, open_store
 from .tasks.block import block
 
@@ -71,6 +76,7 @@ async def open(
     app: Application | Sequence[Application] | None = None,
     apply: Apply | None = None,
     authorize: Authorize | None = None,
+    policy: Policy | None = None,
     durability: Durability | str = Durability.FULL,
     read_only: bool = False,
     create: bool = True,
@@ -92,6 +98,8 @@ async def open(
         authorize: The access rule, `(message, did, past) -> bool`, or without `past`, which answers questions about the message's
             ancestors. It must be a plain function that depends only on its arguments; it is called in the database's thread. Refused
             entries and their descendants are not stored; a refused append of ours raises NotAuthorised.
+        policy: Who founds a log whose own entries decide who may write (docs/spec/access.md). `topic` is then the name that the log's
+            topic begins with; a log that is there already must have these founders. To join one, give its whole topic and no policy.
         durability: `full`, `normal` or `off`: which failures an acknowledged append survives (docs/durability.md).
         read_only: Write nothing. Another process may write at the same time.
         create: Create a log where there is none.
@@ -113,6 +121,8 @@ async def open(
     schemes = _register(accepted_schemes() if schemes is None else schemes)
     applications = [*([app] if isinstance(app, Application) else app or ()), *([Application("app", 1, apply)] if apply else ())]
     rule = _access_rule(authorize) if authorize else None
+    if policy is not None:
+        policy, topic = await _find_policy(location, topic, policy, durability=level)
     async with open_store(location, topic=topic, create=create and topic is not None, read_only=read_only, durability=level) as store:
         log = GossipLog(
             store,
@@ -124,6 +134,8 @@ async def open(
             on_rebuild=on_rebuild,
         )
         async with log.running():
+            if policy is not None and not read_only:
+                await log.insert(policy.entry(log.topic).value)
             yield log
 
 
@@ -170,6 +182,24 @@ async def _ask_witness(url: str, body: bytes) -> tuple[int, str, bytes]:
     server = parse_server_url(url)
     answer = await ask(server, server.target, body, answer_bytes_max=64 * 1024)
     return answer.status, answer.first(b"content-type") or "", answer.body
+
+
+async def _find_policy(location: str | os.PathLike[str], name: str | None, policy: Policy, *, durability: Durability) -> tuple[Policy, str]:
+    """Return a policy with its salt, and the topic that follows: those of a log that is there already, or else with a new salt."""
+    if name is None:
+        raise LocalProtocolError("a policy without a name for the log", hint="open(…, topic='team.example.com', policy=…)")
+    found: Policy | None = None
+    with contextlib.suppress(LogNotFound):
+        if location != ":memory:" and not policy.salt:
+            async with open_store(location, topic=None, create=False, read_only=True, durability=durability) as store:
+                if has_policy(store.topic):
+                    found = await store.read(read_policy(Membership()))
+    if found is not None and (found.founders, found.k) != (policy.founders, policy.k):
+        raise LocalProtocolError(f"{location} has other founders or another k", hint="open it without `policy`")
+    policy = found or policy
+    if not policy.salt:
+        policy = replace(policy, salt=secrets.token_bytes(16))
+    return policy, policy.topic(name)
 
 
 def _register(schemes: frozenset[str]) -> frozenset[str]:

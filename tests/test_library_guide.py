@@ -20,6 +20,7 @@ def test_guides_have_their_programs() -> None:
     assert [param.id for param in PROGRAMS] == [
         "library-0",
         "library-1",
+        "library-2",
         "asyncio-0",
         "asyncio-1",
         "asyncio-2",

@@ -228,19 +228,17 @@ class Members:
 
     def against(self, nodes: Iterable[MemberNode]) -> list[ControlEntry]:
         """Return the revocations that touch what is signed under one of these nodes and not kept, whether or not they count."""
-        found = {
-            each.index: each
-            for node in nodes
-            for name in node.path
-            if (targeted := self._targeted.get(name)) is not None
-            for each in (*targeted.leavings, *targeted.others)
-            if _reaches(each, node.path)
-        }
+        found: dict[int, ControlEntry] = {}
+        for node in nodes:
+            for name in node.path:
+                if name in self._targeted:
+                    targeted = self._targeted[name]
+                    found.update((each.index, each) for each in (*targeted.leavings, *targeted.others) if _reaches(each, node.path))
         return list(found.values())
 
-    def admissions_of(self, id: str) -> list[ControlEntry]:
-        """Return the admissions that name a data entry."""
-        return self._admitted.get(id, [])
+    def dids_below(self, revocation: ControlEntry) -> set[str]:
+        """Return who holds a node that a revocation touches. O(nodes)."""
+        return {node.did for node in self.nodes.values() if _reaches(revocation, node.path)}
 
     # Change
 
@@ -267,6 +265,25 @@ class Members:
                 for id in ids:
                     self._admitted.setdefault(id, []).append(control)
         return control
+
+    def take_back(self) -> None:
+        """Undo the last `add`: the transaction that it was part of came to nothing."""
+        control = self.controls.pop()
+        del self.by_key[control.key]
+        match control.said:
+            case Grant(did):
+                del self.nodes[control.id], self._granted[control.id]
+                self._by_did[did].pop()
+            case Revoke(name):
+                self.revocations -= 1
+                targeted = self._targeted[name]
+                (targeted.leavings if control.is_leaving else targeted.others).pop()
+            case Admit(ids):
+                for id in ids:
+                    self._admitted[id].pop()
+        # What is remembered may speak of its number, which another one gets.
+        self._known.clear()
+        self._holdings.clear()
 
     # Private
 

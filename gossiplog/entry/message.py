@@ -13,6 +13,7 @@ from ..codec.base32hex import encode_base32hex
 from .envelope import Envelope, parse_envelope
 from .message_id import clock_of, message_key
 from .rules import VALUE_BYTES_LIMIT
+from .standing import Standing
 
 if TYPE_CHECKING:
     from ..codec.cid import Link
@@ -65,11 +66,12 @@ class Entry:
         value: VALUE, byte for byte.
     """
 
-    __slots__ = ("_envelope", "_message", "key", "value")
+    __slots__ = ("_envelope", "_message", "_standing", "key", "value")
     key: bytes
     value: bytes
     _envelope: Envelope
     _message: Message
+    _standing: Standing
 
     def __init__(self, key: bytes, value: bytes) -> None:
         self.key = key
@@ -161,6 +163,16 @@ class Entry:
     def author(self) -> str:
         """The did that signed the entry."""
         return self.envelope.did
+
+    @property
+    def standing(self) -> Standing | None:
+        """What membership says of it, where an application's `apply` gets it in a log with a policy; None anywhere else."""
+        return getattr(self, "_standing", None)
+
+    def with_standing(self, standing: Standing) -> Entry:
+        """Return the entry itself, with what membership says of it."""
+        self._standing = standing
+        return self
 
     @property
     def payload_bytes(self) -> bytes:

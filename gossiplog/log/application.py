@@ -39,6 +39,8 @@ class Application:
         apply: See `Apply`. A plain function runs in the database's thread without a hop for each statement.
         reset: See `Reset`. None: what is there stays, and all entries are applied upon it.
         order_free: Entries may be applied in any order, later than their descendants too: trying one again then takes no rebuild.
+        undo: Takes back what `apply` did with entries that became void since, in a log with members; it gets them as `apply` does, highest
+            ids first. None: the tables are built anew instead.
 
     Raises:
         LocalProtocolError: The name or the version is not as it should be.
@@ -49,13 +51,14 @@ class Application:
     apply: Apply
     reset: Reset | None = None
     order_free: bool = False
+    undo: Apply | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
             raise LocalProtocolError(f"application {self.name!r}", hint="name it with 1 to 64 characters of a-z, 0-9, _ and -")
         if type(self.version) is not int or not 1 <= self.version < 1 << 31:
             raise LocalProtocolError(f"version {self.version!r} of application {self.name}, expected a whole number from 1 on")
-        for function in (self.apply, self.reset):
+        for function in (self.apply, self.reset, self.undo):
             if function is not None and not callable(function):
                 raise LocalProtocolError(f"application {self.name} has {function!r}, expected a function")
 

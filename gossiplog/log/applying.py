@@ -35,6 +35,7 @@ __all__ = [
     "Batch",
     "Failure",
     "OwnFailure",
+    "Shown",
     "apply_entries",
     "catch_up",
     "expire_tables",
@@ -89,6 +90,8 @@ class OwnFailure(Exception):
 
 Applying: TypeAlias = Callable[[Application, Batch, Mapping[bytes, Entry]], Request[Exception | None]]
 """Makes the request that has an application's `apply` called as one attempt: undone where it raises, and the answer what it raised."""
+Shown: TypeAlias = Callable[[Sequence[Entry]], Plan[Sequence[Entry]]]
+"""Which of some stored entries an application gets to see."""
 
 
 def isolate(entries: Sequence[Entry]) -> Generator[Batch, Exception | None, list[Failure]]:
@@ -168,7 +171,13 @@ _REASON_CHARS = 1_000
 
 
 def catch_up(
-    application: Application, behind: int, end: int | None, applying: Applying, now: float, new: Mapping[bytes, Entry]
+    application: Application,
+    behind: int,
+    end: int | None,
+    applying: Applying,
+    now: float,
+    new: Mapping[bytes, Entry],
+    shown: Shown,
 ) -> Plan[tuple[int | None, list[Failure]]]:
     """Apply a page of the entries that were stored without the application, and note how far that brought it.
 
@@ -177,13 +186,15 @@ def catch_up(
         behind: An insertion number.
         end: The insertion number to go up to, below all that this transaction writes; None for all there are.
         applying, now, new: As `apply_entries`.
+        shown: What it gets of the log.
 
     Returns:
         Where it is now, None if nothing is missing; and what was set aside.
     """
     rows = yield from ask(ReadTail(behind, PAGE))
     entries = [Entry.stored(value) for seq, value in rows if end is None or seq <= end]
-    failures = (yield from apply_entries(application, entries, applying, now, new)) if entries else []
+    seen = yield from shown(entries)
+    failures = (yield from apply_entries(application, seen, applying, now, new)) if seen else []
     is_done = len(entries) < len(rows) or not rows
     place = None if is_done else rows[-1][0]
     yield from ask(WriteApplication(Applied(application.name, application.version, place)))
@@ -214,10 +225,15 @@ def find_applied(name: str) -> Plan[Applied | None]:
     return next((applied for applied in (yield from ask(ReadApplications())) if applied.name == name), None)
 
 
-def expire_tables() -> Plan[None]:
-    """Have the tables of all applications built anew: entries were taken out that they were made of."""
+def expire_tables(running: Mapping[str, int] | None = None) -> Plan[None]:
+    """Have the tables of applications built anew: entries were taken out that they were made of, or count no longer.
+
+    Args:
+        running: The versions by name of applications that see to it themselves; none by default.
+    """
     for applied in (yield from ask(ReadApplications())):
-        yield from ask(WriteApplication(Applied(applied.name, 0, None)))
+        if (running or {}).get(applied.name) != applied.version:
+            yield from ask(WriteApplication(Applied(applied.name, 0, None)))
 
 
 def read_set_aside(application: str) -> Plan[list[SetAside]]:
@@ -240,7 +256,7 @@ def has_applied_children(keys: Collection[bytes]) -> Plan[bool]:
     return False
 
 
-def retry(application: Application, keys: Sequence[bytes], applying: Applying, now: float) -> Plan[list[Failure]]:
+def retry(application: Application, keys: Sequence[bytes], applying: Applying, now: float, shown: Shown) -> Plan[list[Failure]]:
     """Apply entries that were set aside, and that nothing that was applied comes after."""
     yield from ask(WriteSetAside(application.name, [], keys))
     failures: list[Failure] = []
@@ -252,6 +268,6 @@ def retry(application: Application, keys: Sequence[bytes], applying: Applying, n
             entries = [Entry(key, values[key]) for key in part if key in values]
             if not entries:
                 break
-            failures += yield from apply_entries(application, entries, applying, now, {})
+            failures += yield from apply_entries(application, (yield from shown(entries)), applying, now, {})
             part = [key for key in part if key not in values]
     return failures

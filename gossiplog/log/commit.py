@@ -21,6 +21,7 @@ from ..plan import Call, Plan, ask
 from ..tree.node import Node, leaf_hash
 from ..tree.writer import update
 from .access import AccessRule, Void
+from .membership import Changed, Membership
 from .past import Past
 from .requests import (
     Aside,
@@ -86,6 +87,7 @@ class Committed:
         owners: For each new key the index of the piece of work it came from.
         last: The last insertion number before.
         siblings_max: The widest node of the tree that was touched.
+        changed: What came of it for members, in a log that has any.
     """
 
     entries: list[tuple[int, Entry]] = field(default_factory=list)
@@ -93,6 +95,7 @@ class Committed:
     owners: dict[bytes, int] = field(default_factory=dict)
     last: int = 0
     siblings_max: int = 0
+    changed: Changed = field(default_factory=Changed)
 
 
 def commit(
@@ -102,6 +105,7 @@ def commit(
     now: float,
     rule: AccessRule | None = None,
     void: Void | None = None,
+    membership: Membership | None = None,
     failed: Mapping[int, Exception] | None = None,
     value_bytes_max: int = VALUE_BYTES_DEFAULT,
 ) -> Plan[Committed]:
@@ -112,11 +116,12 @@ def commit(
         topic: The log's.
         now: Unix time in seconds, for the quarantine's records.
         rule: The access rule; None allows everything.
-        void: What the rule refused before; what it refuses now is added.
+        void: What was refused before; what is refused now is added.
+        membership: Of a log with a policy. It is asked before the rule.
         failed: Pieces of work that `apply` raised about on an earlier attempt at this batch, by index; their outcome is the error.
         value_bytes_max: How large a VALUE of ours may be.
     """
-    batch = _Batch(topic, now, rule, Void() if void is None else void, value_bytes_max)
+    batch = _Batch(topic, now, rule, Void() if void is None else void, value_bytes_max, membership)
     yield from batch.read(work)
     for index, piece in enumerate(work):
         error = (failed or {}).get(index)
@@ -130,15 +135,16 @@ def commit(
     return batch.committed
 
 
-def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float) -> Plan[list[Verdict]]:
+def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float, membership: Membership | None = None) -> Plan[list[Verdict]]:
     """Bring back entries that a repair took out, each with the `seq` that it had; return a verdict for each.
 
     Args:
         rows: `(seq, entry)` in order of seq, each valid.
         topic: The log's.
         now: Unix time in seconds, for the quarantine's records.
+        membership: Of a log with a policy, which is built anew.
     """
-    batch = _Batch(topic, now, None, Void(), VALUE_BYTES_DEFAULT)
+    batch = _Batch(topic, now, None, Void(), VALUE_BYTES_DEFAULT, membership)
     yield from batch.read([InsertEntries([entry for _, entry in rows])])
     verdicts = []
     for seq, entry in rows:
@@ -150,8 +156,12 @@ def restore(rows: Sequence[tuple[int, Entry]], *, topic: str, now: float) -> Pla
 class _Batch:
     """One transaction in the making: what was read, and what has been added since."""
 
-    def __init__(self, topic: str, now: float, rule: AccessRule | None, void: Void, value_bytes_max: int) -> None:
+    def __init__(
+        self, topic: str, now: float, rule: AccessRule | None, void: Void, value_bytes_max: int, membership: Membership | None
+    ) -> None:
         self.committed = Committed()
+        self._membership = membership
+        self._has_rules = rule is not None or membership is not None
         self._topic = topic
         self._now = now
         self._rule = rule
@@ -200,6 +210,8 @@ class _Batch:
         for key, leaf in self._leaves.items():
             if self._tips.get(leaf.branch, 0) < clock_of(key):
                 raise DamagedLog(f"entry {encode_id(key)} is not on the branch {leaf.branch} that it is said to be on")
+        if self._membership is not None:
+            yield from self._membership.refresh()
         _, last = yield from ask(ReadCount(counted=False))
         self.committed.last = last
         self._next_seq = last + 1
@@ -208,13 +220,14 @@ class _Batch:
         """Sign payloads one upon the other, and add them."""
         entries: list[tuple[Entry, int, list[bytes]]] = []
         heads = self._heads()
+        mark = 0 if self._membership is None else self._membership.mark()
         try:
             for payload in piece.payloads:
                 parents = heads[:HEADS_MERGED_MAX]
                 clock = next_clock(parents)
                 entry = sign_entry(piece.signer, self._topic, clock, parents, payload, value_bytes_max=self._value_bytes_max)
-                if self._rule is not None:
-                    answer = yield from self._ask_rule(entry)
+                if self._has_rules:
+                    answer = yield from self._ask_rules(entry)
                     if answer is not True:
                         cause = answer if isinstance(answer, Exception) else None
                         raise NotAuthorised(self._refusal(entry, answer)) from cause
@@ -225,6 +238,8 @@ class _Batch:
         except StoreError:
             raise
         except GossipLogError as error:
+            if self._membership is not None:
+                self._membership.back_to(mark)
             self.committed.outcomes.append(error)
             return
         for entry, clock, merged in entries:
@@ -258,6 +273,8 @@ class _Batch:
         tree = yield from update(sorted([Node(0, row.key, row.hash) for row in self._rows]))
         self.committed.siblings_max = tree.siblings_max
         yield from ask(WriteEntries(self._rows, self._links, list(self._new_heads), list(self._merged), tree))
+        if self._membership is not None:
+            self.committed.changed = yield from self._membership.finish({entry.key: entry for _, entry in self.committed.entries})
 
     def _heads(self) -> list[bytes]:
         if self._merged:
@@ -272,7 +289,7 @@ class _Batch:
         if record is not None and not is_retry and record.stays_out:
             return Verdict(Outcome.IGNORE, Rule.QUARANTINED, record.reason, entry)
         missing = [parent for parent in entry.parent_keys if parent not in self._leaves]
-        if self._rule is not None:
+        if self._has_rules:
             reason = yield from self._find_refusal(entry, missing)
             if reason is not None:
                 return Verdict(Outcome.IGNORE, Rule.ACCESS, reason, entry)
@@ -304,7 +321,7 @@ class _Batch:
             return reason
         if missing:
             return None
-        answer = yield from self._ask_rule(entry)
+        answer = yield from self._ask_rules(entry)
         if answer is True:
             self._new[key] = entry
             return None
@@ -313,11 +330,29 @@ class _Batch:
         self._void.news.append((entry, reason))
         return reason
 
-    def _refusal(self, entry: Entry, answer: bool | Exception) -> str:
+    def _refusal(self, entry: Entry, answer: bool | str | Exception) -> str:
+        if isinstance(answer, str):
+            return answer
         # A rule that fails on an entry refuses it: one that somebody made for the purpose must not keep back all others.
         if isinstance(answer, Exception) and self._rule is not None:
             return f"the access rule {self._rule.name} raised {type(answer).__name__}: {answer}"
         return f"{entry.author} is not authorised"
+
+    def _ask_rules(self, entry: Entry) -> Plan[bool | str | Exception]:
+        """Ask whether an entry belongs, and then the application's rule; what is wrong, where it is not that the rule says no."""
+        membership = self._membership
+        if membership is None:
+            return (yield from self._ask_rule(entry))
+        mark = membership.mark()
+        belongs = membership.judge(entry, self._leaves)
+        if belongs is False:
+            belongs = (yield from membership.judge_control(entry, self._new)) or True
+        if belongs is not True or self._rule is None:
+            return belongs
+        answer = yield from self._ask_rule(entry)
+        if answer is not True:
+            membership.back_to(mark)
+        return answer
 
     def _ask_rule(self, entry: Entry) -> Plan[bool | Exception]:
         rule = self._rule
@@ -353,6 +388,8 @@ class _Batch:
                 del self._new_heads[parent_key]
             else:
                 self._merged[parent_key] = None
+        if self._membership is not None:
+            self._membership.note(key, branch, clock)
         self._new_heads[key] = None
         self._leaves[key] = Leaf(seq, branch)
         self._rows.append(Row(seq, key, entry.value, leaf_hash(key, entry.value), branch, clock))

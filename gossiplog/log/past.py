@@ -13,7 +13,7 @@ from ..plan import Plan, ask
 from .ancestry import AncestorQuery
 from .requests import ReadValues
 
-__all__ = ["Past", "find_entry", "is_ancestor"]
+__all__ = ["Past", "find_entry", "is_ancestor", "is_behind"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def is_ancestor(ancestor: bytes, descendant: bytes, new: Mapping[bytes, Entry]) 
     ancestors of an entry are here before it, and of anything else the answer is no, whether it is here yet or not.
     """
     if descendant in new:
-        return (yield from _is_behind(ancestor, new[descendant].parent_keys, new))
+        return (yield from is_behind(ancestor, new[descendant].parent_keys, new))
     if ancestor in new:
         # Nothing that is stored has a new entry before it.
         return False
@@ -47,7 +47,7 @@ def _is_stored_ancestor(ancestor: bytes, descendant: bytes) -> Plan[bool]:
         return False
 
 
-def _is_behind(ancestor: bytes, parents: Iterable[bytes], new: Mapping[bytes, Entry]) -> Plan[bool]:
+def is_behind(ancestor: bytes, parents: Iterable[bytes], new: Mapping[bytes, Entry]) -> Plan[bool]:
     """Say whether the entry is one of these, or an ancestor of one of these."""
     stored: set[bytes] = set()
     seen = set(parents)
@@ -102,7 +102,7 @@ class Past:
         """Return the entry with this id if it is an ancestor of the message."""
         key = decode_id(id)
         entry: Entry | None = self._run(find_entry(key, self._new))
-        return entry if entry is not None and self._run(_is_behind(key, self._parents, self._new)) else None
+        return entry if entry is not None and self._run(is_behind(key, self._parents, self._new)) else None
 
     def ancestors(self) -> Iterator[Entry]:
         """Iterate over the message's ancestors, highest ids first, as far as it is iterated: a read each."""

@@ -23,6 +23,7 @@ __all__ = [
     "BranchLink",
     "KeptSketch",
     "Leaf",
+    "MemberRow",
     "Place",
     "Position",
     "Quarantined",
@@ -35,6 +36,7 @@ __all__ = [
     "ReadLinksDown",
     "ReadLinksTo",
     "ReadLinksUp",
+    "ReadMembers",
     "ReadPage",
     "ReadPlace",
     "ReadPositions",
@@ -45,12 +47,16 @@ __all__ = [
     "ReadSketch",
     "ReadSuccessor",
     "ReadTail",
+    "ReadTouched",
+    "ReadTouchedBy",
     "ReadValues",
+    "ReadVoid",
     "Row",
     "SetAside",
     "WriteApplication",
     "WriteCursor",
     "WriteEntries",
+    "WriteMembers",
     "WriteQuarantine",
     "WriteSetAside",
     "WriteSketch",
@@ -193,6 +199,25 @@ class KeptSketch(NamedTuple):
 
     seq: int
     symbols: bytes
+
+
+class MemberRow(NamedTuple):
+    """A place where the view of a log's members changes along a branch: a control entry, or data that merges such branches.
+
+    Attributes:
+        n: 1 for the policy's entry, and so on in the order of insertion.
+        key: 20 bytes.
+        branch, clock: Its position.
+        view: Of a control entry, what was before it; of data, what is before its children too. As `encode_view` writes it.
+        kept: What a revocation keeps, as a view; empty for other control entries, None for data.
+    """
+
+    n: int
+    key: bytes
+    branch: int
+    clock: int
+    view: bytes
+    kept: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,3 +441,49 @@ class WriteSetAside(Request[None]):
     application: str
     add: Sequence[SetAside]
     remove: Sequence[bytes] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMembers(Request[list[MemberRow]]):
+    """What is stored of the members' views after row `after`, in order; at most `limit` rows."""
+
+    after: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTouched(Request[dict[bytes, list[int]]]):
+    """For each of these keys the numbers of the revocations that touch it, ascending; keys that none does are missing."""
+
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTouchedBy(Request[list[bytes]]):
+    """The keys of data that a revocation with one of these numbers touches."""
+
+    controls: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadVoid(Request[set[bytes]]):
+    """Which of these keys are void data."""
+
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMembers(Request[None]):
+    """Add to what is stored of members, and change what is void.
+
+    Attributes:
+        rows: In order of `n`.
+        touched: Pairs of the key of data and the number of a revocation.
+        void: Keys of data that is void now.
+        counting: Keys of data that was void, and counts again.
+    """
+
+    rows: Sequence[MemberRow]
+    touched: Sequence[tuple[bytes, int]]
+    void: Sequence[bytes]
+    counting: Sequence[bytes]

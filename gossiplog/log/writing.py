@@ -36,8 +36,9 @@ from ..entry.validation import Verdict
 from ..errors import ClosedError, CommitError, ConnectionLost, Reject, Rejected, StoreError
 from ..plan import Plan, ask
 from .access import AccessRule, Void
-from .applying import OwnFailure, leave_behind
+from .applying import OwnFailure, expire_tables, leave_behind
 from .commit import AppendPayloads, Committed, InsertEntries, commit
+from .membership import Membership
 from .requests import Applied, WriteCursor
 
 __all__ = [
@@ -303,13 +304,21 @@ class Writing:
 
 
 def write_group(
-    write: Write, *, topic: str, now: float, rule: AccessRule | None, void: Void, value_bytes_max: int, versions: Mapping[str, int]
+    write: Write,
+    *,
+    topic: str,
+    now: float,
+    rule: AccessRule | None,
+    void: Void,
+    value_bytes_max: int,
+    versions: Mapping[str, int],
+    membership: Membership | None = None,
 ) -> Plan[tuple[Committed, dict[str, Applied]]]:
     """Do everything that a group's transaction does before applications see it: the log's rows, cursors, and who has been left behind.
 
     Args:
         write: What is to be committed.
-        topic, now, rule, void, value_bytes_max: As `commit`.
+        topic, now, rule, void, value_bytes_max, membership: As `commit`.
         versions: Of the applications that are run, by name; the others miss what this brings.
 
     Returns:
@@ -318,13 +327,24 @@ def write_group(
     committed = Committed()
     if works := write.works:
         committed = yield from commit(
-            works, topic=topic, now=now, rule=rule, void=void, failed=write.failed, value_bytes_max=value_bytes_max
+            works,
+            topic=topic,
+            now=now,
+            rule=rule,
+            void=void,
+            membership=membership,
+            failed=write.failed,
+            value_bytes_max=value_bytes_max,
         )
     for piece in write.pieces:
         if isinstance(piece.work, WriteCursor):
             yield from ask(piece.work)
     # Nothing is asked that is remembered.
-    return committed, (yield from leave_behind(versions, committed.last)) if committed.entries else {}
+    known = (yield from leave_behind(versions, committed.last)) if committed.entries else {}
+    if committed.changed.lost or committed.changed.regained:
+        # What others' tables were made of has changed.
+        yield from expire_tables(versions)
+    return committed, known
 
 
 def _explain(error: Exception) -> Exception:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -31,7 +31,8 @@ from ..log.applying import (
     retry,
 )
 from ..log.commit import Committed
-from ..log.requests import Applied, ReadPage, WriteApplication, WriteSetAside
+from ..log.membership import Membership
+from ..log.requests import Applied, ReadPage, ReadValues, WriteApplication, WriteSetAside
 from ..plan import Call, Plan, Request, ask
 from .tx import SyncTx, Tx
 
@@ -94,6 +95,7 @@ class Applications:
 
     Args:
         applications: In the order in which they are called.
+        membership: Of a log with a policy: applications get what counts, and control entries never.
 
     Attributes:
         on_missed: Told of each entry that is set aside: the application, the entry, why.
@@ -102,13 +104,14 @@ class Applications:
         versions: Of each, by name.
     """
 
-    def __init__(self, applications: Sequence[Application]) -> None:
+    def __init__(self, applications: Sequence[Application], membership: Membership | None = None) -> None:
         names = [application.name for application in applications]
         if len(names) != len(set(names)):
             raise LocalProtocolError(f"two applications have the same name: {', '.join(names)}")
         self.counts: Counter[tuple[str, str]] = Counter()
         self.on_missed: list[Callable[[str, Entry, str], None]] = []
         self.is_async = any(is_coroutine_function(application.apply) for application in applications)
+        self._membership = membership
         self._all = {application.name: application for application in applications}
         self.versions = {application.name: application.version for application in applications}
 
@@ -141,21 +144,63 @@ class Applications:
         entries = [entry for _, entry in committed.entries]
         new = {entry.key: entry for entry in entries}
         missed: Missed = []
-        for application in self._all.values() if entries else ():
+        changed = committed.changed
+        if self._membership is not None:
+            entries = yield from self._membership.counting(entries, changed.hidden)
+        lost = (yield from self._read(sorted(changed.lost, reverse=True))) if changed.lost else []
+        regained = (yield from self._read(sorted(changed.regained))) if changed.regained else []
+        for application in self._all.values() if entries or lost or regained else ():
             applied = known.get(application.name)
             if applied is None:
                 # Another process has built the tables for another version since, and follows.
                 continue
             at = applied.behind
             while at is not None:
-                at, failures = yield from catch_up(application, at, committed.last, self._applying, time.time(), new)
+                at, failures = yield from catch_up(application, at, committed.last, self._applying, time.time(), new, self._shown_now)
                 missed += [(application.name, failure) for failure in failures]
+            is_behind = applied.behind is not None
+            if (lost and (application.undo is None or is_behind)) or (regained and (not application.order_free or is_behind)):
+                # From here on the tables are out of date, whatever happens; they are built anew after the commit.
+                yield from ask(WriteApplication(Applied(application.name, 0, None)))
+            else:
+                if lost and application.undo is not None:
+                    yield from self._undo(application, replace(application, apply=application.undo), lost, new)
+                if regained:
+                    failures = yield from apply_entries(application, regained, self._applying, time.time(), new)
+                    missed += [(application.name, failure) for failure in failures]
             failures = yield from apply_entries(application, entries, self._applying, time.time(), new)
             refused = {committed.owners[failure.entry.key]: failure.error for failure in reversed(failures)}
             if any(index in own for index in refused):
                 raise OwnFailure({index: error for index, error in refused.items() if index in own})
             missed += [(application.name, failure) for failure in failures]
         return missed
+
+    def _undo(self, application: Application, undoing: Application, lost: Sequence[Entry], new: Mapping[bytes, Entry]) -> Plan[None]:
+        """Have an application take back entries; build its tables anew where that raises, or one of them had been set aside."""
+        aside = {record.key for record in (yield from read_set_aside(application.name))}
+        applied = [entry for entry in lost if entry.key not in aside]
+        error = (yield from ask(self._applying(undoing, Batch(applied), new))) if applied else None
+        yield from ask(WriteSetAside(application.name, [], [entry.key for entry in lost if entry.key in aside]))
+        if error is not None:
+            logger.warning("application %s could not undo: %s; its tables are built anew", application.name, _describe(error))
+            yield from ask(WriteApplication(Applied(application.name, 0, None)))
+
+    def _read(self, keys: Sequence[bytes]) -> Plan[list[Entry]]:
+        values: dict[bytes, bytes] = {}
+        while left := [key for key in keys if key not in values]:
+            values |= yield from ask(ReadValues(left))
+        return [Entry(key, values[key]) for key in keys]
+
+    def _shown_now(self, entries: Sequence[Entry]) -> Plan[Sequence[Entry]]:
+        """The same within the transaction of a commit, whose state the membership has already."""
+        return entries if self._membership is None else (yield from self._membership.counting(entries))
+
+    def _shown(self, entries: Sequence[Entry]) -> Plan[Sequence[Entry]]:
+        """Which stored entries an application gets."""
+        if self._membership is None or not entries:
+            return entries
+        yield from self._membership.refresh()
+        return (yield from self._membership.counting(entries))
 
     def note(self, missed: Missed) -> None:
         """Count what was set aside, and tell of it, with what the application's own code was doing."""
@@ -217,7 +262,7 @@ class Applications:
         applied = yield from find_applied(application.name)
         if applied is None or applied.version != application.version or applied.behind is None:
             return []
-        _, failures = yield from catch_up(application, applied.behind, None, self._applying, time.time(), {})
+        _, failures = yield from catch_up(application, applied.behind, None, self._applying, time.time(), {}, self._shown)
         return [(application.name, failure) for failure in failures]
 
     async def rebuild(self, store: Store, application: Application, on_progress: Callable[[int], None] | None = None) -> Rebuilt:
@@ -244,7 +289,7 @@ class Applications:
         if not page:
             return after, 0, []
         entries = [Entry(key, value) for key, value in page]
-        failures = yield from apply_entries(application, entries, self._applying, time.time(), {})
+        failures = yield from apply_entries(application, (yield from self._shown(entries)), self._applying, time.time(), {})
         return page[-1][0], len(page), failures
 
     async def retry(self, store: Store, application: Application) -> Rebuilt:
@@ -252,7 +297,7 @@ class Applications:
         async with store.transaction() as transaction:
             keys = [record.key for record in await transaction.run(read_set_aside(application.name))]
             if application.order_free or not await transaction.run(has_applied_children(set(keys))):
-                failures = await self.run(transaction, retry(application, keys, self._applying, time.time()))
+                failures = await self.run(transaction, retry(application, keys, self._applying, time.time(), self._shown))
                 return Rebuilt(application.name, len(keys), len(failures))
         return await self.rebuild(store, application)
 

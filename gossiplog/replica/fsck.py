@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
+from ..access import has_policy
 from ..entry.message_id import message_key
 from ..entry.rules import VALUE_BYTES_LIMIT
 from ..entry.validation import Outcome, Rule, Verdict, kept
@@ -16,6 +17,7 @@ from ..log.applying import expire_tables
 from ..log.commit import restore
 from ..log.fsck import Audit, FsckReport, Kind
 from ..log.fsck_requests import ClearDerived, ReadCursors, ReadEntryRows, TakeEntries
+from ..log.membership import Membership
 from ..log.requests import Quarantined, ReadCount, WriteCursor, WriteQuarantine
 from ..plan import Plan, ask
 from ..store.base import Reader, Store
@@ -86,12 +88,13 @@ async def repair(
         async with store.transaction() as transaction:
             await transaction.run(ask(ClearDerived()))
             after = _SEQ_MIN
+            membership = Membership() if has_policy(store.topic) else None
             while rows := await transaction.run(ask(ReadEntryRows(after, _PAGE))):
                 after = rows[-1][0]
                 values = [as_bytes(value) for _, value in rows]
                 verdicts = await verify_page(verify, values)
                 page = [(seq, value, verdict) for (seq, _), value, verdict in zip(rows, values, verdicts, strict=True)]
-                set_aside += await transaction.run(_restore_page(page, store.topic, time.time()))
+                set_aside += await transaction.run(_restore_page(page, store.topic, time.time(), membership))
                 done += len(rows)
                 if on_progress is not None:
                     on_progress(done)
@@ -237,11 +240,11 @@ async def _try(audit: Audit, reader: Reader, where: str, plan: Plan[T]) -> T | N
         return None
 
 
-def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: float) -> Plan[int]:
+def _restore_page(rows: Sequence[tuple[int, bytes, Verdict]], topic: str, now: float, membership: Membership | None) -> Plan[int]:
     """Take the entries of a page out and put those back that are valid and complete; return how many were set aside."""
     yield from ask(TakeEntries([seq for seq, _, _ in rows]))
     valid = [(seq, verdict.entry) for seq, _, verdict in rows if verdict.accepted and verdict.entry is not None]
-    restored = iter((yield from restore(valid, topic=topic, now=now)))
+    restored = iter((yield from restore(valid, topic=topic, now=now, membership=membership)))
     aside: list[Quarantined] = []
     kept = 0
     for _, value, validated in rows:

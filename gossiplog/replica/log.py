@@ -10,6 +10,7 @@ from typing import Any, assert_never
 
 import trio
 
+from ..access import Said, encode_said, has_policy
 from ..codec import pcf
 from ..entry.message import Entry
 from ..entry.message_id import decode_id
@@ -20,9 +21,10 @@ from ..log.access import AccessRule, Void
 from ..log.application import Application
 from ..log.commit import AppendPayloads, Committed, InsertEntries
 from ..log.fsck import FsckReport
+from ..log.membership import Membership
 from ..log.page import PAGE_BYTES_MAX
 from ..log.requests import Quarantined, ReadCount, ReadCursor, ReadQuarantine, WriteCursor, WriteQuarantine
-from ..plan import ask
+from ..plan import Plan, ask
 from ..pull import ForgetSketch, InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
 from ..store import Store
 from ..sync import Source, SyncResult
@@ -34,6 +36,7 @@ from ..tasks.spans import span
 from . import fsck as integrity
 from .applications import Applications, Rebuilt, logger
 from .copying import CopyReport, copy_store
+from .members import choose_admit, choose_grant, choose_leave, choose_revoke
 from .reader import PAGE, LogReader
 from .salvaging import REPAIRED_RULES, SalvageReport, salvage_store
 from .signatures import verifiers
@@ -74,12 +77,19 @@ class Replica(LogReader):
         void = Void()
         super().__init__(store, void)
         self._signer = signer
-        self._has_rules = rule is not None
+        self._membership = Membership() if has_policy(store.topic) else None
+        self._has_rules = rule is not None or self._membership is not None
         self._schemes = schemes
         self._on_rebuild = on_rebuild
-        self._applications = Applications(applications)
+        self._applications = Applications(applications, self._membership)
         self._writer = Writer(
-            store, applications=self._applications, rule=rule, void=void, value_bytes_max=value_bytes_max, on_commit=self._on_commit
+            store,
+            applications=self._applications,
+            rule=rule,
+            void=void,
+            membership=self._membership,
+            value_bytes_max=value_bytes_max,
+            on_commit=self._on_commit,
         )
         self._verifiers = trio.CapacityLimiter(os.cpu_count() or 1)
         self._cursors: set[str] = set()
@@ -99,7 +109,7 @@ class Replica(LogReader):
 
     @property
     def has_rules(self) -> bool:
-        """Whether an entry that is valid may be refused: there is an access rule."""
+        """Whether an entry that is valid may be refused: there is an access rule, or the log has members."""
         return self._has_rules
 
     async def append(self, payload: Any, *, signer: Signer | None = None) -> Entry:
@@ -136,6 +146,80 @@ class Replica(LogReader):
         with span("append", self.topic, len(encoded)):
             verdicts = await self._submit(AppendPayloads(encoded, signer))
         return [verdict.entry for verdict in verdicts if verdict.entry is not None]
+
+    async def grant(
+        self, did: str, role: str = "write", *, under: str | None = None, device: bool = False, signer: Signer | None = None
+    ) -> Entry:
+        """Make somebody a member: append a grant, whose id names the new node.
+
+        Args:
+            did: Of an Ed25519 key.
+            role: `read`, `write`, or `admin`, who may grant and revoke below the new node.
+            under: The signer's node that grants; None for the one closest to a founder that it holds as admin.
+            device: Whether it is another key of the person who holds that node. It changes nobody's rights.
+            signer: Instead of the log's own.
+
+        Raises:
+            LocalProtocolError: The log has no members, or the signer holds no such node.
+            NotAuthorised: The rules refuse it.
+            StoreError: It could not be stored.
+        """
+        chosen = self._choose_signer(signer)
+        return await self._say(choose_grant(self._members, did, role, under, device, chosen.did), chosen)
+
+    async def revoke(
+        self,
+        node: str,
+        *,
+        under: str | None = None,
+        keep: Sequence[str] | None = None,
+        adopt: Sequence[str] = (),
+        signer: Signer | None = None,
+    ) -> Entry:
+        """Remove a node and all below it: append a revocation, which is a vote if the signer is a founder that is not above the node.
+
+        Whatever was signed there and is no ancestor of the revocation is void from now on, on every replica that gets the revocation.
+
+        Args:
+            node: Its name, or the did of somebody who holds one node.
+            under: The signer's node; None for the one above the node that is closest to a founder, or for the founder.
+            keep: Ids that stay, with all their ancestors, instead of everything that is here now.
+            adopt: Nodes right below that go on with all below them.
+            signer: Instead of the log's own.
+
+        Raises:
+            LocalProtocolError: The log has no members, no such node, or the signer nothing to remove it by.
+            NotAuthorised: The rules refuse it.
+            StoreError: It could not be stored.
+        """
+        chosen = self._choose_signer(signer)
+        return await self._say(choose_revoke(self._members, node, under, keep, adopt, chosen.did), chosen)
+
+    async def leave(self, node: str | None = None, *, signer: Signer | None = None) -> Entry:
+        """Give up a node of one's own, and all below it. Raises as `revoke`.
+
+        Args:
+            node: Its name; None for the only one that the signer holds.
+            signer: Instead of the log's own.
+        """
+        chosen = self._choose_signer(signer)
+        return await self._say(choose_leave(self._members, node, chosen.did), chosen)
+
+    async def admit(self, ids: Iterable[str], *, under: str | None = None, signer: Signer | None = None) -> Entry:
+        """Have data count that revocations made void which were signed under a node or below it. Raises as `grant`.
+
+        Args:
+            ids: Of data entries of the log, at most 1,024.
+            under: The signer's node; None for the one closest to a founder that it holds as admin.
+            signer: Instead of the log's own.
+        """
+        chosen = self._choose_signer(signer)
+        return await self._say(choose_admit(self._members, sorted(set(ids)), under, chosen.did), chosen)
+
+    async def _say(self, choice: Plan[Said], signer: Signer) -> Entry:
+        async with self._members_turn:
+            said = await self.run(choice)
+        return await self.append(encode_said(said), signer=signer)
 
     async def insert(self, value: bytes) -> Verdict:
         """Verify one VALUE made elsewhere and insert it; see `insert_many`."""
@@ -306,7 +390,7 @@ class Replica(LogReader):
             StoreError: The store failed; the tables are as they were.
         """
         self._check_writable()
-        runner = Applications([application]) if isinstance(application, Application) else self._applications
+        runner = Applications([application], self._membership) if isinstance(application, Application) else self._applications
         chosen = runner.find(application if isinstance(application, str) else None)
         if not chosen:
             raise LocalProtocolError("there is no application whose tables could be built", hint="open(…, app=…)")

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from ..access import Policy, has_policy
 from ..entry.message import Entry
 from ..entry.message_id import ID_CHARS, decode_id, encode_id, is_prefix
 from ..entry.rules import next_clock
+from ..entry.standing import Standing
 from ..errors import AmbiguousId, DecodeError, NotFound, SnapshotExpired
 from ..log.access import Void
 from ..log.ancestry import AncestorQuery, AncestorWalk, children, position
+from ..log.membership import Membership
 from ..log.page import is_last_page
 from ..log.requests import (
     Position,
@@ -36,6 +39,7 @@ from ..tasks.block import Block
 from ..tasks.pages import Pages
 from ..tree.node import Node, ReadRoot
 from .applications import check_not_applying
+from .members import LogMember, known_members, list_members, read_policy
 from .sketching import SketchKeeper, SketchView
 
 if TYPE_CHECKING:
@@ -80,6 +84,9 @@ class LogReader:
         # What the access rule refused: readers find it in the quarantine.
         self._void = void
         self._sketches = SketchKeeper(store)
+        # What readers know of members, one after the other.
+        self._members = Membership() if has_policy(store.topic) else None
+        self._members_turn = trio.Lock()
 
     @property
     def topic(self) -> str:
@@ -270,6 +277,25 @@ class LogReader:
         """Return the ids of the entries that have this one as a parent, ascending."""
         return [encode_id(key) for key in await self.run(_children(id))]
 
+    async def members(self) -> list[LogMember]:
+        """List the nodes of a log with members, removed ones too: founders first, then in the order in which this replica got them.
+
+        Raises:
+            LocalProtocolError: The log has no members, or its policy is not here yet.
+        """
+        async with self._members_turn:
+            return await self.run(list_members(self._members))
+
+    async def policy(self) -> Policy:
+        """Return the policy of a log with members. Raises as `members`."""
+        async with self._members_turn:
+            return await self.run(read_policy(self._members))
+
+    async def standing(self, id: str) -> Standing:
+        """Say whether an entry of a log with members counts, by which node it was signed, and what made it void. Raises as `members`."""
+        async with self._members_turn:
+            return await self.run(_standing(self._members, decode_id(id)))
+
     def quarantine(self) -> Pages[Quarantined]:
         """Iterate over the entries that a repair or a salvage kept out of the log, in the order of their ids."""
         after: bytes | None = None
@@ -350,6 +376,12 @@ class LogReader:
 
 def _bound(id: str | None) -> bytes | None:
     return None if id is None else decode_id(id)
+
+
+def _standing(membership: Membership | None, key: bytes) -> Plan[Standing]:
+    yield from known_members(membership)
+    assert membership is not None
+    return (yield from membership.standing(key))
 
 
 def _read_moment() -> Plan[Moment]:

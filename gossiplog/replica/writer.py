@@ -16,6 +16,7 @@ from ..errors import ClosedError, StoreError
 from ..log import writing
 from ..log.access import AccessRule, Void
 from ..log.commit import Committed, InsertEntries
+from ..log.membership import Membership
 from ..log.requests import Applied
 from ..plan import Plan
 from ..store import Store
@@ -75,6 +76,7 @@ class Writer:
         applications: Applications,
         rule: AccessRule | None,
         void: Void,
+        membership: Membership | None,
         value_bytes_max: int,
         on_commit: Callable[[Committed], None],
     ) -> None:
@@ -82,6 +84,7 @@ class Writer:
         self._applications = applications
         self._rule = rule
         self._void = void
+        self._membership = membership
         self._value_bytes_max = value_bytes_max
         self._on_commit = on_commit
         self.commits = Timings()
@@ -91,6 +94,8 @@ class Writer:
         # What the machine asked for and has not got yet.
         self._todo: deque[writing.Action] = deque()
         self._is_acting = False
+        # Tables are to be built anew.
+        self._is_stale = False
         # For the task: a group that it is to write, and whether it is to report that others had their turn.
         self._write: writing.Write | None = None
         self._is_gathering = False
@@ -257,7 +262,20 @@ class Writer:
             # The edge of this task: whatever the store, a signer or an application raises belongs to callers.
             self._handle(writing.Unwritten(error))
         else:
+            self._is_stale = self._is_stale or bool(committed.changed.lost or committed.changed.regained)
+            if self._is_stale:
+                await self._bring_up_to_date()
             self._finish(committed, missed, began)
+
+    async def _bring_up_to_date(self) -> None:
+        """Build those tables anew that were made of entries which count no longer, before anybody hears of the commit."""
+        try:
+            await self._applications.bring_up_to_date(self._store)
+        except StoreError as error:
+            # What is committed is committed; the tables wait for the next commit.
+            logger.warning("tables of entries that count no longer: %s", error)
+        else:
+            self._is_stale = False
 
     def _finish(self, committed: Committed, missed: Missed, began: float) -> None:
         """Note a commit, and report it."""
@@ -283,4 +301,5 @@ class Writer:
             void=self._void,
             value_bytes_max=self._value_bytes_max,
             versions=self._applications.versions,
+            membership=self._membership,
         )

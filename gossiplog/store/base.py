@@ -47,6 +47,11 @@ READS: tuple[type[Request[Any]], ...] = (
     requests.ReadQuarantined,
     # What reconciliation begins with.
     requests.ReadSketch,
+    # Members, and what is void.
+    requests.ReadMembers,
+    requests.ReadTouched,
+    requests.ReadTouchedBy,
+    requests.ReadVoid,
     # Applications, and what they set aside.
     requests.ReadApplications,
     requests.ReadSetAside,
@@ -65,6 +70,7 @@ READS: tuple[type[Request[Any]], ...] = (
 """What plans ask of a snapshot, and of a transaction as well."""
 WRITES: tuple[type[Request[Any]], ...] = (
     requests.WriteEntries,
+    requests.WriteMembers,
     requests.WriteCursor,
     requests.WriteQuarantine,
     requests.WriteSketch,

@@ -42,6 +42,10 @@ class MemoryState:
         self._quarantine: dict[bytes, requests.Quarantined] = {}
         self.applications: dict[str, requests.Applied] = {}
         self._set_aside: dict[tuple[bytes, str], requests.SetAside] = {}
+        # Replaced, never changed, as snapshots share them.
+        self._members: tuple[requests.MemberRow, ...] = ()
+        self._touched: dict[bytes, list[int]] = {}
+        self._void: frozenset[bytes] = frozenset()
         self._seq_max: int | None = None
 
     def snapshot(self) -> MemoryState:
@@ -82,6 +86,14 @@ class MemoryState:
     def _read_set_aside(self, request: requests.ReadSetAside) -> list[requests.SetAside]:
         found = sorted(at for at in self._set_aside if request.after is None or at > request.after)
         return [self._set_aside[at] for at in found[: request.limit]]
+
+    def _write_members(self, request: requests.WriteMembers) -> None:
+        self._members += tuple(request.rows)
+        if request.touched:
+            self._touched = dict(self._touched)
+            for key, control in request.touched:
+                self._touched[key] = sorted({*self._touched.get(key, ()), control})
+        self._void = (self._void | set(request.void)) - set(request.counting)
 
     def _write_cursor(self, request: requests.WriteCursor) -> None:
         if request.seq is None:
@@ -214,6 +226,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     requests.ReadLinksTo: lambda state, request: list(state.links_to.get(request.at, [])),
     requests.ReadLinksUp: MemoryState._links_up,
     ReadNodes: MemoryState._of_tree,
+    requests.ReadMembers: lambda state, request: list(state._members[request.after :][: request.limit]),
     requests.ReadPage: MemoryState._page,
     requests.ReadPlace: MemoryState._place,
     requests.ReadPositions: MemoryState._positions,
@@ -231,12 +244,18 @@ ANSWERS: dict[type[Request[Any]], Callable[[MemoryState, Any], Any]] = {
     requests.ReadSetAside: MemoryState._read_set_aside,
     requests.ReadSuccessor: MemoryState._successor,
     requests.ReadTail: MemoryState.tail,
+    requests.ReadTouched: lambda state, request: {key: state._touched[key] for key in request.keys if key in state._touched},
+    requests.ReadTouchedBy: lambda state, request: [
+        key for key, controls in state._touched.items() if not set(controls).isdisjoint(request.controls)
+    ],
     requests.ReadValues: MemoryState._read_values,
+    requests.ReadVoid: lambda state, request: state._void.intersection(request.keys),
 }
 WRITES: dict[type[Request[Any]], Callable[[MemoryState, Any], None]] = {
     requests.WriteApplication: MemoryState._write_application,
     requests.WriteCursor: MemoryState._write_cursor,
     requests.WriteEntries: MemoryState._write_entries,
+    requests.WriteMembers: MemoryState._write_members,
     requests.WriteQuarantine: MemoryState._write_quarantine,
     requests.WriteSketch: MemoryState._write_sketch,
     requests.WriteSetAside: MemoryState._write_set_aside,

@@ -182,6 +182,25 @@ async def _cursor(fetch: Fetch, request: requests.ReadCursor) -> int | None:
     return rows[0][0] if rows else None
 
 
+async def _members(fetch: Fetch, request: requests.ReadMembers) -> list[requests.MemberRow]:
+    statement = "SELECT n, key, branch, clock, view, kept FROM {log}.members WHERE n > $1 ORDER BY n LIMIT $2"
+    return [requests.MemberRow(*row) for row in await fetch(statement, request.after, request.limit)]
+
+
+async def _touched(fetch: Fetch, request: requests.ReadTouched) -> dict[bytes, list[int]]:
+    statement = "SELECT key, array_agg(control ORDER BY control) FROM {log}.touched WHERE key = ANY($1::bytea[]) GROUP BY key"
+    return {key: list(controls) for key, controls in await fetch(statement, request.keys)}
+
+
+async def _touched_by(fetch: Fetch, request: requests.ReadTouchedBy) -> list[bytes]:
+    rows = await fetch("SELECT DISTINCT key FROM {log}.touched WHERE control = ANY($1::bigint[])", request.controls)
+    return [key for (key,) in rows]
+
+
+async def _void(fetch: Fetch, request: requests.ReadVoid) -> set[bytes]:
+    return {key for (key,) in await fetch("SELECT key FROM {log}.void WHERE key = ANY($1::bytea[])", request.keys)}
+
+
 async def _root(fetch: Fetch, request: ReadRoot) -> Node:
     rows = await fetch("SELECT level, hash FROM {log}.nodes ORDER BY level DESC LIMIT 1")
     return Node(rows[0][0], None, rows[0][1]) if rows else Node(0, None, ANCHOR_HASH)
@@ -252,6 +271,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     requests.ReadLinksDown: _links_down,
     requests.ReadLinksTo: _links_to,
     requests.ReadLinksUp: _links_up,
+    requests.ReadMembers: _members,
     ReadNodes: _nodes,
     requests.ReadPage: _page,
     requests.ReadPlace: _place,
@@ -265,7 +285,10 @@ ANSWERS: dict[type[Request[Any]], Callable[[Fetch, Any], Awaitable[Any]]] = {
     requests.ReadSetAside: _set_aside,
     requests.ReadSuccessor: _successor,
     requests.ReadTail: _tail,
+    requests.ReadTouched: _touched,
+    requests.ReadTouchedBy: _touched_by,
     requests.ReadValues: _values,
+    requests.ReadVoid: _void,
     **FSCK_ANSWERS,
 }
 

@@ -36,6 +36,9 @@ _WRITES = {
     "quarantine": "INSERT, DELETE",
     "applications": "INSERT, UPDATE",
     "set_aside": "INSERT, DELETE",
+    "members": "INSERT",
+    "touched": "INSERT",
+    "void": "INSERT, DELETE",
 }
 """What a role must be allowed to do, beside reading, to write to a log. It can neither change nor remove an entry; a repair, which does, is
 for the role that owns the tables."""

@@ -143,6 +143,28 @@ def _write_set_aside(request: requests.WriteSetAside) -> list[Statement]:
     return statements
 
 
+_MEMBERS = """
+    INSERT INTO {log}.members (n, key, branch, clock, view, kept)
+    SELECT n, key, branch, clock, view, CASE WHEN is_control = 1 THEN kept END
+    FROM unnest($1::bigint[], $2::bytea[], $3::integer[], $4::bigint[], $5::bytea[], $6::bytea[], $7::integer[])
+        r (n, key, branch, clock, view, kept, is_control)"""
+
+
+def _write_members(request: requests.WriteMembers) -> list[Statement]:
+    statements: list[Statement] = []
+    if request.rows:
+        rows = [(*row[:5], row.kept or b"", int(row.kept is not None)) for row in request.rows]
+        statements.append((_MEMBERS, [list(column) for column in zip(*rows, strict=True)]))
+    if request.touched:
+        touched = "INSERT INTO {log}.touched SELECT * FROM unnest($1::bytea[], $2::bigint[]) ON CONFLICT DO NOTHING"
+        statements.append((touched, [list(column) for column in zip(*request.touched, strict=True)]))
+    if request.void:
+        statements.append(("INSERT INTO {log}.void SELECT * FROM unnest($1::bytea[]) ON CONFLICT DO NOTHING", [list(request.void)]))
+    if request.counting:
+        statements.append(("DELETE FROM {log}.void WHERE key = ANY($1::bytea[])", [list(request.counting)]))
+    return statements
+
+
 def _write_cursor(request: requests.WriteCursor) -> list[Statement]:
     check_name(request.name)
     if request.seq is None:
@@ -166,7 +188,7 @@ def _clear_derived(request: fsck_requests.ClearDerived) -> list[Statement]:
     return [
         ("UPDATE {log}.log SET epoch = epoch + 1", []),
         ("UPDATE {log}.entries SET clock = NULL, branch = NULL, key = NULL, hash = NULL", []),
-        *[(f"DELETE FROM {{log}}.{table}", []) for table in ("nodes", "heads", "links", "sketch")],
+        *[(f"DELETE FROM {{log}}.{table}", []) for table in ("nodes", "heads", "links", "sketch", "members", "touched", "void")],
     ]
 
 
@@ -184,6 +206,7 @@ WRITES: dict[type[Request[Any]], Callable[[Any], list[Statement]]] = {
     requests.WriteApplication: _write_application,
     requests.WriteCursor: _write_cursor,
     requests.WriteEntries: _write_entries,
+    requests.WriteMembers: _write_members,
     requests.WriteQuarantine: _write_quarantine,
     requests.WriteSketch: _write_sketch,
     requests.WriteSetAside: _write_set_aside,

@@ -304,6 +304,34 @@ def _write_set_aside(db: BoundedConnection, request: requests.WriteSetAside) -> 
     db.executemany("INSERT OR REPLACE INTO gossiplog_set_aside VALUES (?, ?, ?, ?, ?)", request.add)
 
 
+def _members(db: BoundedConnection, request: requests.ReadMembers) -> list[requests.MemberRow]:
+    statement = "SELECT n, key, branch, clock, view, kept FROM gossiplog_members WHERE n > ? ORDER BY n LIMIT ?"
+    return list(map(requests.MemberRow._make, db.execute(statement, (request.after, request.limit))))
+
+
+def _touched(db: BoundedConnection, request: requests.ReadTouched) -> dict[bytes, list[int]]:
+    found: dict[bytes, set[int]] = {}
+    for key, control in _select_in(db, "SELECT key, control FROM gossiplog_touched WHERE key IN", request.keys):
+        found.setdefault(key, set()).add(control)
+    return {key: sorted(controls) for key, controls in found.items()}
+
+
+def _touched_by(db: BoundedConnection, request: requests.ReadTouchedBy) -> list[bytes]:
+    statement = "SELECT key FROM gossiplog_touched WHERE control = ?"
+    return list({key for control in request.controls for (key,) in db.execute(statement, (control,))})
+
+
+def _void(db: BoundedConnection, request: requests.ReadVoid) -> set[bytes]:
+    return {key for (key,) in _select_in(db, "SELECT key FROM gossiplog_void WHERE key IN", request.keys)}
+
+
+def _write_members(db: BoundedConnection, request: requests.WriteMembers) -> None:
+    db.executemany("INSERT INTO gossiplog_members VALUES (?, ?, ?, ?, ?, ?)", request.rows)
+    db.executemany("INSERT OR IGNORE INTO gossiplog_touched VALUES (?, ?)", request.touched)
+    db.executemany("INSERT OR IGNORE INTO gossiplog_void VALUES (?)", [(key,) for key in request.void])
+    db.executemany("DELETE FROM gossiplog_void WHERE key = ?", [(key,) for key in request.counting])
+
+
 def _root(db: BoundedConnection, request: ReadRoot) -> Node:
     row = db.execute("SELECT level, hash FROM gossiplog_nodes ORDER BY level DESC LIMIT 1").fetchone()
     return Node(0, None, ANCHOR_HASH) if row is None else Node(row[0], None, row[1])
@@ -373,6 +401,7 @@ ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
     requests.ReadLinksDown: _links_down,
     requests.ReadLinksTo: _links_to,
     requests.ReadLinksUp: _links_up,
+    requests.ReadMembers: _members,
     ReadNodes: _nodes,
     requests.ReadPage: _page,
     requests.ReadPlace: _place,
@@ -386,10 +415,14 @@ ANSWERS: dict[type[Request[Any]], Callable[[BoundedConnection, Any], Any]] = {
     requests.ReadSetAside: _set_aside,
     requests.ReadSuccessor: _successor,
     requests.ReadTail: _tail,
+    requests.ReadTouched: _touched,
+    requests.ReadTouchedBy: _touched_by,
     requests.ReadValues: _values,
+    requests.ReadVoid: _void,
     requests.WriteApplication: _write_application,
     requests.WriteCursor: _write_cursor,
     requests.WriteEntries: _write_entries,
+    requests.WriteMembers: _write_members,
     requests.WriteQuarantine: _write_quarantine,
     requests.WriteSketch: _write_sketch,
     requests.WriteSetAside: _write_set_aside,

@@ -99,7 +99,8 @@ def _cursors(db: sqlite3.Connection, request: fsck_requests.ReadCursors) -> list
 def _clear_derived(db: sqlite3.Connection, request: fsck_requests.ClearDerived) -> None:
     for table in _DERIVED:
         db.execute(f"DELETE FROM gossiplog_{table}")
-    db.execute("DELETE FROM gossiplog_sketch")
+    for table in ("sketch", "members", "touched", "void"):
+        db.execute(f"DELETE FROM gossiplog_{table}")
 
 
 def _take_entries(db: sqlite3.Connection, request: fsck_requests.TakeEntries) -> None:

@@ -1,0 +1,35 @@
+"""What membership says of one entry, in a log that decides by its own contents who may write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether an entry counts now, and as whose it was written.
+
+    Attributes:
+        counts: Whether it has an effect. An entry that belongs and does not count is void.
+        kind: `data`, `policy`, `grant`, `revoke` or `admit`.
+        node: The node that it was signed under: a founder's did, or a grant's id. Of data the first by which it counts. Empty for a policy.
+        role: `read`, `write` or `admin`, of that node.
+        person: The first node of the same person; see docs/spec/access.md, "Forms".
+        revoked_by: Ids of the revocation that made it void, or of k founders' votes.
+    """
+
+    counts: bool
+    kind: str
+    node: str
+    role: str
+    person: str
+    revoked_by: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is void, in a few words; None if it counts."""
+        if self.counts:
+            return None
+        return f"void: the node {self.node} was removed by {', '.join(self.revoked_by)}, which it has not seen"

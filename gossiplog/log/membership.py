@@ -1,0 +1,427 @@
+"""Membership of a log: the rules of `gossiplog.access` driven by the log's own plans, and what a store keeps of them.
+
+Theory of operation. The state in memory is what the store's rows say, up to one of them. Each transaction begins with `refresh`, which
+reads what others have added. Entries are judged one by one as they come in (`judge`, `judge_control`), noted at their place (`note`), and
+at the end of the transaction `finish` finds which data became void or counts again, and writes it all. A view is kept only where it
+changes along a branch, so a log costs rows for its control entries and for the merges after them, not for its data.
+
+What a transaction added is in memory before it is committed. If it is rolled back, the next `refresh` finds that the last row is not the
+one that it should be, and takes it back.
+
+Invariants:
+    1. After `refresh` the state is that of the store within the transaction.
+    2. Data is touched by all revocations that reach one of its nodes, but those within whose `keep` it is; each such pair is stored.
+    3. Data is void in the store if it is void by the state after `finish`.
+
+A membership belongs to one thread of work at a time: the log's writer has one, its readers share another.
+
+Source: docs/spec/access.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from ..access import (
+    NOTHING,
+    Admit,
+    ControlEntry,
+    Members,
+    Revoke,
+    View,
+    decode_view,
+    encode_view,
+    is_control,
+    named_in,
+    parse_policy,
+    parse_said,
+)
+from ..entry.message import Entry
+from ..entry.message_id import clock_of, decode_id, encode_id
+from ..entry.standing import Standing
+from ..errors import DamagedLog, DecodeError, NotFound
+from ..plan import Plan, ask
+from .past import is_behind
+from .requests import Leaf, MemberRow, ReadHeads, ReadLeaves, ReadMembers, ReadTouched, ReadTouchedBy, ReadValues, ReadVoid, WriteMembers
+
+__all__ = ["Changed", "Membership"]
+
+_PAGE = 1_000
+_READ_AHEAD = 64
+"""Entries that a walk reads at once."""
+
+
+@dataclass(slots=True)
+class Changed:
+    """What a transaction changed for applications.
+
+    Attributes:
+        hidden: New entries that no application gets: control entries, and what is void.
+        lost: Keys of earlier data that became void.
+        regained: Keys of earlier data that counts again.
+    """
+
+    hidden: set[bytes] = field(default_factory=set)
+    lost: list[bytes] = field(default_factory=list)
+    regained: list[bytes] = field(default_factory=list)
+
+
+class Membership:
+    """Who may write to one log, and what counts.
+
+    Attributes:
+        members: The rules with their state; None until the policy's entry is here.
+    """
+
+    def __init__(self) -> None:
+        self.members: Members | None = None
+        # The last row that is known, and the one before this transaction's.
+        self._last: tuple[int, bytes] = (0, b"")
+        self._last_before = self._last
+        self._controls_before = -1
+        # For each branch the clocks from which on a view is before what comes after, ascending, and these views.
+        self._views: dict[int, tuple[list[int], list[View]]] = {}
+        self._policy_key = b""
+        # The numbers of revocations and admissions that are void.
+        self._void: set[int] = set()
+        # What the data of a node has for a standing, while it counts.
+        self._counting: dict[str, Standing] = {}
+        # Of this transaction: rows; the view of the entry that is being judged; by key what is before an entry's children, what control
+        # entries keep, and which revocations touch data.
+        self._rows: list[MemberRow] = []
+        self._view = NOTHING
+        self._after: dict[bytes, View] = {}
+        self._said: dict[bytes, bytes] = {}
+        self._touched: dict[bytes, set[int]] = {}
+
+    def refresh(self) -> Plan[None]:
+        """Begin a transaction, or a snapshot that is read: take back what was not committed, and read what others have added."""
+        rows = yield from self._read_on()
+        if not self._is_last(rows):
+            self.back_to(self._controls_before)
+            for row in reversed(self._rows):
+                for values in self._views[row.branch]:
+                    values.pop()
+            self._last = self._last_before
+            self._void = self._find_void()
+            rows = yield from self._read_on()
+        if not self._is_last(rows):
+            # The tables were built anew.
+            self.__dict__.update(Membership().__dict__)
+            rows = yield from self._read_on()
+        new = rows[1:] if self._last[0] else rows
+        while new:
+            yield from self._load(new)
+            new = yield from ask(ReadMembers(self._last[0], _PAGE))
+        self._rows, self._after, self._said, self._touched = [], {}, {}, {}
+        self._last_before, self._controls_before = self._last, self.mark()
+
+    def mark(self) -> int:
+        """Return what `back_to` goes back to."""
+        return -1 if self.members is None else len(self.members.controls)
+
+    def back_to(self, mark: int) -> None:
+        """Forget the control entries that were judged since `mark` and not noted: the append that they were part of failed."""
+        if mark < 0:
+            self.members = None
+        while self.members is not None and len(self.members.controls) > mark:
+            self.members.take_back()
+
+    def judge(self, entry: Entry, leaves: Mapping[bytes, Leaf]) -> str | bool:
+        """Say whether data or a policy's entry belongs, or why not; True if it does, and then its children may be judged.
+
+        Args:
+            entry: Whose parents are here.
+            leaves: Where its parents are, but for those that were judged in this transaction.
+
+        Returns:
+            False for a control entry, about which `judge_control` decides.
+        """
+        parents = entry.parent_keys
+        if not parents:
+            return self._judge_policy(entry) or True
+        members = self.members
+        if members is None:
+            return "the log has no policy yet"
+        view = self._view_after(parents[0], leaves)
+        for parent in parents[1:]:
+            view = view.union(self._view_after(parent, leaves))
+        if is_control(entry):
+            self._view = view
+            return False
+        author = entry.author
+        nodes = members.holdings(author, view)
+        if not nodes:
+            return f"{author} holds no node that may write"
+        if members.revocations and (against := members.against(nodes)):
+            self._touched[entry.key] = {each.index for each in against}
+        self._after[entry.key] = view
+        return True
+
+    def judge_control(self, entry: Entry, new: Mapping[bytes, Entry]) -> Plan[str | None]:
+        """Say why a control entry does not belong that `judge` has just been asked about; None if it does.
+
+        Args:
+            entry: The entry.
+            new: Entries that are about to be written.
+        """
+        members, view, author = self.members, self._view, entry.author
+        assert members is not None
+        try:
+            said = parse_said(entry)
+        except DecodeError as error:
+            return f"a control entry without a form: {error}"
+        named: dict[str, bool] = {}
+        for id in named_in(said):
+            key = decode_id(id)
+            if (yield from is_behind(key, entry.parent_keys, new)):
+                named[id] = key not in members.by_key and key != self._policy_key
+        kept = view
+        if isinstance(said, Revoke) and said.keep is not None:
+            keys = [decode_id(id) for id in named]
+            places = yield from ask(ReadLeaves(keys))
+            kept = NOTHING
+            for key in keys:
+                kept = kept.union(self._view_after(key, places))
+        reason = members.find_refusal(said, author, view, kept, named)
+        if reason is None:
+            control = members.add(entry.key, said, view, kept)
+            self._after[entry.key] = control.view_after
+            self._said[entry.key] = encode_view(kept) if isinstance(said, Revoke) else b""
+        return reason
+
+    def note(self, key: bytes, branch: int, clock: int) -> None:
+        """Note where an entry has its place that was judged in this transaction; its branch's entries come in order."""
+        after, kept = self._after[key], self._said.get(key)
+        clocks, views = self._views.setdefault(branch, ([], []))
+        if kept is None and after == (views[-1] if views else NOTHING):
+            return
+        before = after if self.members is None or key not in self.members.by_key else self.members.by_key[key].view
+        clocks.append(clock)
+        views.append(after)
+        row = MemberRow(self._last[0] + 1, key, branch, clock, encode_view(before), kept)
+        self._rows.append(row)
+        self._last = row.n, key
+
+    def finish(self, new: Mapping[bytes, Entry]) -> Plan[Changed]:
+        """Find what this transaction changes, and write it.
+
+        Args:
+            new: The entries that it adds.
+        """
+        changed = Changed()
+        members = self.members
+        if members is None:
+            return changed
+        self._touched = {key: indexes for key, indexes in self._touched.items() if key in new}
+        added = [members.by_key[key] for key in self._said if key in members.by_key and key in new]
+        changed.hidden.update(self._said)
+        revoked = [control for control in added if isinstance(control.said, Revoke)]
+        for control in revoked:
+            for key in (yield from self._find_outside(control, new)):
+                self._touched.setdefault(key, set()).add(control.index)
+        flipped: set[int] = set()
+        if revoked:
+            void = self._find_void()
+            flipped, self._void = void ^ self._void, void
+        keys = set(self._touched)
+        keys.update((yield from ask(ReadTouchedBy(sorted(flipped)))) if flipped else ())
+        for control in [*added, *(members.controls[index] for index in flipped)]:
+            if isinstance(control.said, Admit):
+                keys.update(map(decode_id, control.said.ids))
+        void_now: list[bytes] = []
+        ordered = sorted(keys)
+        for low in range(0, len(ordered), _PAGE):
+            page = ordered[low : low + _PAGE]
+            stored = [key for key in page if key not in new]
+            before = (yield from ask(ReadVoid(stored))) if stored else set()
+            bars = yield from self._bars(page, new)
+            void_now += [key for key in page if bars[key] and key not in before]
+            changed.regained += [key for key in stored if key in before and not bars[key]]
+        changed.hidden.update(key for key in void_now if key in new)
+        changed.lost = [key for key in void_now if key not in new]
+        touched = [(key, index) for key, indexes in sorted(self._touched.items()) for index in sorted(indexes)]
+        if self._rows or touched or void_now or changed.regained:
+            yield from ask(WriteMembers(self._rows, touched, void_now, changed.regained))
+        return changed
+
+    def counting(self, entries: Sequence[Entry], hidden: Collection[bytes] = ()) -> Plan[list[Entry]]:
+        """Return those of some stored data that count, each with its standing: what an application may see of them.
+
+        Args:
+            entries: All of this transaction, or stored before it.
+            hidden: Keys to leave out besides, as `finish` returns them.
+        """
+        members = self.members
+        data = [entry for entry in entries if entry.key not in hidden and not is_control(entry)]
+        if members is None or not data:
+            return []
+        stored = [entry.key for entry in data if entry.key not in self._after]
+        void = (yield from ask(ReadVoid(stored))) if stored else set()
+        places = (yield from ask(ReadLeaves(stored))) if stored else {}
+        shown = []
+        for entry in data:
+            if entry.key not in void:
+                nodes = members.holdings(entry.author, self._view_after(entry.key, places))
+                bars = [members.bars_of_node(node) for node in nodes]
+                node = next((node for node, barred in zip(nodes, bars, strict=True) if not barred), nodes[0])
+                standing = self._counting.get(node.name)
+                if standing is None:
+                    standing = self._counting[node.name] = Standing(True, "data", node.name, node.role, node.person)
+                shown.append(entry.with_standing(standing))
+        return shown
+
+    def standing(self, key: bytes) -> Plan[Standing]:
+        """Say what membership says of one stored entry.
+
+        Raises:
+            NotFound: The log has no such entry, or no policy.
+        """
+        members = self.members
+        values = yield from ask(ReadValues([key]))
+        if members is None or key not in values:
+            raise NotFound(encode_id(key))
+        if key == self._policy_key:
+            return Standing(True, "policy", "", "", "")
+        control = members.by_key.get(key)
+        if control is not None:
+            barred, node = members.bars_of_control(control), control.under
+            kind = type(control.said).__name__.lower()
+        else:
+            barred = (yield from self._bars([key], {}))[key]
+            places = yield from ask(ReadLeaves([key]))
+            nodes = members.holdings(Entry(key, values[key]).author, self._view_after(key, places))
+            node = next((node for node in nodes if barred or not members.bars_of_node(node)), nodes[0])
+            kind = "data"
+        return Standing(not barred, kind, node.name, node.role, node.person, tuple(each.id for each in barred))
+
+    # Private
+
+    def _read_on(self) -> Plan[list[MemberRow]]:
+        return (yield from ask(ReadMembers(max(self._last[0] - 1, 0), _PAGE)))
+
+    def _is_last(self, rows: Sequence[MemberRow]) -> bool:
+        """Whether rows from the last known one on begin with that one."""
+        return not self._last[0] or (bool(rows) and (rows[0].n, rows[0].key) == self._last)
+
+    def _load(self, rows: Sequence[MemberRow]) -> Plan[None]:
+        """Take up rows that are stored."""
+        values = yield from self._read([row.key for row in rows if row.kept is not None])
+        for row in rows:
+            after = decode_view(row.view)
+            if row.kept is not None:
+                entry = Entry(row.key, values[row.key])
+                if self.members is None:
+                    self.members, self._policy_key = Members(parse_policy(entry)), row.key
+                else:
+                    kept = decode_view(row.kept) if row.kept else after
+                    after = self.members.add(row.key, parse_said(entry, is_stored=True), after, kept).view_after
+            clocks, views = self._views.setdefault(row.branch, ([], []))
+            clocks.append(row.clock)
+            views.append(after)
+            self._last = row.n, row.key
+        self._void = self._find_void()
+
+    def _judge_policy(self, entry: Entry) -> str | None:
+        if self.members is not None:
+            return "the log has its policy already"
+        try:
+            self.members = Members(parse_policy(entry))
+        except DecodeError as error:
+            return str(error)
+        self._policy_key = entry.key
+        self._after[entry.key], self._said[entry.key] = NOTHING, b""
+        return None
+
+    def _view_after(self, key: bytes, leaves: Mapping[bytes, Leaf]) -> View:
+        view = self._after.get(key)
+        if view is None:
+            clocks, views = self._views.get(leaves[key].branch, ([], []))
+            at = bisect_right(clocks, clock_of(key))
+            view = views[at - 1] if at else NOTHING
+        return view
+
+    def _find_void(self) -> set[int]:
+        """Find which revocations and admissions are void. O(control entries)."""
+        members = self.members
+        if members is None or not members.revocations:
+            return set()
+        acting = (control for control in members.controls if isinstance(control.said, (Revoke, Admit)))
+        return {control.index for control in acting if members.bars_of_control(control)}
+
+    def _read(self, keys: Sequence[bytes]) -> Plan[dict[bytes, bytes]]:
+        """Read VALUEs that must be there."""
+        values: dict[bytes, bytes] = {}
+        left = list(keys)
+        while left:
+            found = yield from ask(ReadValues(left))
+            if not found:
+                raise DamagedLog(f"entry {encode_id(left[0])} is missing, though members depend on it")
+            values.update(found)
+            left = [key for key in left if key not in found]
+        return values
+
+    def _bars(self, keys: Sequence[bytes], new: Mapping[bytes, Entry]) -> Plan[dict[bytes, tuple[ControlEntry, ...]]]:
+        """Find for each of these data entries by what it is void."""
+        members = self.members
+        assert members is not None
+        stored = [key for key in keys if key not in new]
+        touched = (yield from ask(ReadTouched(stored))) if stored else {}
+        places = (yield from ask(ReadLeaves(stored))) if stored else {}
+        values = yield from self._read(stored)
+        bars = {}
+        for key in keys:
+            entry = new[key] if key in new else Entry(key, values[key])
+            nodes = members.holdings(entry.author, self._view_after(key, places))
+            touching = {*touched.get(key, ()), *self._touched.get(key, ())}
+            bars[key] = members.bars_of_data(encode_id(key), nodes, [members.controls[index] for index in sorted(touching)])
+        return bars
+
+    def _find_outside(self, revocation: ControlEntry, new: Mapping[bytes, Entry]) -> Plan[list[bytes]]:
+        """Find the data under what a revocation removes that is not kept: a walk down from the heads, as far as anything is not kept.
+
+        Nothing that is signed under a grant is older than the grant, so the walk ends there, too.
+        """
+        members, said = self.members, revocation.said
+        assert members is not None
+        assert isinstance(said, Revoke)
+        dids = members.dids_below(revocation)
+        floor = decode_id(said.node) if said.node not in members.policy.founders else self._policy_key
+        heap: list[tuple[int, bytes]] = []
+        # Keys in the heap, and whether they are kept; and how many are not.
+        is_kept: dict[bytes, bool] = {}
+        outside = 0
+
+        def push(keys: Iterable[bytes], kept: bool) -> None:
+            nonlocal outside
+            for key in keys:
+                known = is_kept.get(key)
+                if known is None and key > floor:
+                    heappush(heap, (-int.from_bytes(key), key))
+                    is_kept[key] = kept
+                    outside += not kept
+                elif known is False and kept:
+                    is_kept[key] = True
+                    outside -= 1
+
+        push(new, False)
+        push((yield from ask(ReadHeads())), False)
+        push(new[revocation.key].parent_keys if said.keep is None else map(decode_id, said.keep), True)
+        found: list[bytes] = []
+        values: dict[bytes, bytes] = {}
+        while outside:
+            _, key = heappop(heap)
+            kept = is_kept.pop(key)
+            outside -= not kept
+            entry = new.get(key)
+            if entry is None:
+                if key not in values:
+                    values = yield from self._read([key, *[each for _, each in heap[:_READ_AHEAD] if each not in new]])
+                entry = Entry(key, values[key])
+            if not kept and entry.author in dids and not is_control(entry):
+                found.append(key)
+            push(entry.parent_keys, kept)
+        return found

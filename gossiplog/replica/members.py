@@ -1,0 +1,132 @@
+"""What a log's members are asked and told: who they are, and which node somebody signs under who names none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..access import Admit, Grant, MemberNode, Members, Policy, Revoke, Said, may_hold
+from ..errors import LocalProtocolError
+from ..log.membership import Membership
+from ..plan import Plan
+
+__all__ = ["LogMember", "choose_admit", "choose_grant", "choose_leave", "choose_revoke", "known_members", "list_members", "read_policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogMember:
+    """One node of the tree of grants, as it is now.
+
+    Attributes:
+        node: Its name: a founder's did, or the id of the grant.
+        did: Who holds it.
+        role: `read`, `write` or `admin`.
+        person: The first node of the same person: its own, unless it was granted as another device.
+        path: The names of the nodes from the founder's to this one.
+        removed_by: Ids of the revocation, or of the votes, that removed it; empty while it is held.
+    """
+
+    node: str
+    did: str
+    role: str
+    person: str
+    path: tuple[str, ...]
+    removed_by: tuple[str, ...]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its holder may still use it."""
+        return not self.removed_by
+
+
+def known_members(membership: Membership | None) -> Plan[Members]:
+    """Return the rules with the state of this moment.
+
+    Raises:
+        LocalProtocolError: The log has no policy.
+    """
+    if membership is None:
+        hint = "the topic of a log with members ends in its policy's hash: open(…, policy=Policy(founders=[…]))"
+        raise LocalProtocolError("the log has no members: whoever connects may write", hint=hint)
+    yield from membership.refresh()
+    if membership.members is None:
+        raise LocalProtocolError("the policy of the log is not here yet", hint="sync with a replica that has it")
+    return membership.members
+
+
+def list_members(membership: Membership | None) -> Plan[list[LogMember]]:
+    """List all nodes, in the order in which this replica got them, founders first."""
+    members = yield from known_members(membership)
+    return [
+        LogMember(node.name, node.did, node.role, node.person, node.path, tuple(each.id for each in members.bars_of_node(node)))
+        for node in members.nodes.values()
+    ]
+
+
+def read_policy(membership: Membership | None) -> Plan[Policy]:
+    """Read the log's policy."""
+    return (yield from known_members(membership)).policy
+
+
+def choose_grant(membership: Membership | None, did: str, role: str, under: str | None, device: bool, author: str) -> Plan[Said]:
+    """Make a grant under a node that the author holds as admin."""
+    members = yield from known_members(membership)
+    if not may_hold(did):
+        raise LocalProtocolError(f"{did[:80]!r} is no did:key of an Ed25519 key", hint="`gossiplog key show FILE` prints the did of a key")
+    if role not in ("read", "write", "admin"):
+        raise LocalProtocolError(f"role {role!r}, expected read, write or admin")
+    return Grant(did, role, under or _own_admin(members, author).name, device)
+
+
+def choose_revoke(
+    membership: Membership | None, node: str, under: str | None, keep: Sequence[str] | None, adopt: Sequence[str], author: str
+) -> Plan[Said]:
+    """Make a revocation of a node, or of the one held node of a did, under a node above it, or as a founder's vote."""
+    members = yield from known_members(membership)
+    target = _find_node(members, node)
+    own = [each for each in _held(members, author) if each.role == "admin"]
+    above = [each for each in own if each.name in target.path[:-1]]
+    if under is None and not above and author in members.policy.founders and author not in target.path:
+        under = author
+    if under is None and not above:
+        hint = "who is above it, or k founders, can remove it; `leave` gives up a node of your own"
+        raise LocalProtocolError(f"{author} holds no admin's node above {target.name}", hint=hint)
+    return Revoke(target.name, under or above[0].name, None if keep is None else tuple(keep), tuple(adopt))
+
+
+def choose_leave(membership: Membership | None, node: str | None, author: str) -> Plan[Said]:
+    """Make a leaving of a node of the author's own."""
+    members = yield from known_members(membership)
+    own = _held(members, author)
+    if node is None and len(own) != 1:
+        raise LocalProtocolError(f"{author} holds {len(own)} nodes", hint=f"name one of them: {', '.join(each.name for each in own)}")
+    name = own[0].name if node is None else node
+    return Revoke(name, name)
+
+
+def choose_admit(membership: Membership | None, ids: Sequence[str], under: str | None, author: str) -> Plan[Said]:
+    """Make an admission under a node that the author holds as admin."""
+    members = yield from known_members(membership)
+    return Admit(tuple(ids), under or _own_admin(members, author).name)
+
+
+def _held(members: Members, author: str) -> list[MemberNode]:
+    nodes = [node for node in members.nodes.values() if node.did == author and not members.bars_of_node(node)]
+    return sorted(nodes, key=lambda node: len(node.path))
+
+
+def _own_admin(members: Members, author: str) -> MemberNode:
+    found = next((node for node in _held(members, author) if node.role == "admin"), None)
+    if found is None:
+        raise LocalProtocolError(f"{author} holds no node with the role admin")
+    return found
+
+
+def _find_node(members: Members, name: str) -> MemberNode:
+    if name in members.nodes:
+        return members.nodes[name]
+    held = _held(members, name)
+    if len(held) != 1:
+        hint = "name one of them" if held else "`log.members()` lists the nodes"
+        raise LocalProtocolError(f"{name[:80]!r} has {len(held)} nodes: {', '.join(node.name for node in held) or 'none'}", hint=hint)
+    return held[0]

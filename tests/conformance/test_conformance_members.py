@@ -1,0 +1,177 @@
+"""Members decided by the log: what belongs is stored everywhere, what is void has no effect anywhere, whatever the order of arrival."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sqlite3
+from pathlib import Path
+
+import pytest
+from access_support import DIDS, SIGNERS, sign_story, story
+from log_support import assert_whole
+
+import gossiplog
+from gossiplog import Application, Policy
+from gossiplog.entry.standing import Standing
+from gossiplog.errors import LocalProtocolError, NotAuthorised, NotFound
+
+NAME = "team.example.com"
+SEEDS = (2, 5, 7, 12, 391)
+
+
+def reset(tx) -> None:
+    tx.execute("DROP TABLE IF EXISTS said")
+    tx.execute("CREATE TABLE said (id TEXT PRIMARY KEY, person TEXT, role TEXT)")
+
+
+def apply(entries, tx) -> None:
+    for entry in entries:
+        assert entry.standing.counts
+        tx.execute("INSERT INTO said VALUES ($1, $2, $3)", (entry.id, entry.standing.person, entry.standing.role))
+
+
+def undo(entries, tx) -> None:
+    for entry in entries:
+        tx.execute("DELETE FROM said WHERE id = $1", (entry.id,))
+
+
+PLAIN = Application("said", 1, apply, reset)
+APPLICATIONS = [PLAIN, Application("said", 1, apply, reset, order_free=True, undo=undo)]
+
+
+async def shown(log) -> set[str]:
+    return {id for (id,) in await log.query("SELECT id FROM said")}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("application", APPLICATIONS, ids=["rebuilt", "undone"])
+async def test_histories_come_out_as_the_model_says_in_any_order_and_any_batches(open_log, seed: int, application: Application) -> None:
+    told, rng = story(seed), random.Random(seed)
+    signed = sign_story(told, NAME)
+    by_step = dict(zip((step.id for step in told.steps), signed, strict=True))
+    expected = {by_step[id][0].id: counts for id, counts in told.standings().items()}
+    order = [by_step[step.id] for step in told.shuffled(rng)]
+    async with open_log(topic=told.policy.topic(NAME), app=application) as log:
+        while order:
+            batch, order = order[: (size := rng.randint(1, 9))], order[size:]
+            verdicts = await log.insert_many([entry.value for entry, _ in batch])
+            assert [verdict.accepted for verdict in verdicts] == [belongs for _, belongs in batch]
+            assert {verdict.rule for verdict in verdicts} <= {None, "access"}
+        standings = {id: await log.standing(id) for id in expected}
+        assert {id: standing.counts for id, standing in standings.items()} == expected
+        assert await shown(log) == {id for id, standing in standings.items() if standing.counts and standing.kind == "data"}
+        await log.rebuild()
+        assert await shown(log) == {id for id, standing in standings.items() if standing.counts and standing.kind == "data"}
+        await assert_whole(log)
+
+
+async def test_a_founder_lets_in_removes_and_admits(open_log) -> None:
+    policy = Policy([DIDS[0]])
+    async with open_log("a", topic=NAME, policy=policy, signer=SIGNERS[0], app=PLAIN) as a:
+        with pytest.raises(NotAuthorised, match="holds no node that may write"):
+            await a.append("too early", signer=SIGNERS[1])
+        node = (await a.grant(DIDS[1], "admin")).id
+        phone = (await a.grant(DIDS[2], "write", device=True, signer=SIGNERS[1])).id
+        with pytest.raises(LocalProtocolError, match="holds no node with the role admin"):
+            await a.grant(DIDS[3], signer=SIGNERS[2])
+        first = await a.append("first", signer=SIGNERS[2])
+        assert await a.standing(first.id) == Standing(True, "data", phone, "write", node)
+        async with open_log("b", topic=a.topic, signer=SIGNERS[2], app=PLAIN) as b:
+            await b.sync(a)
+            late = [await b.append(text) for text in ("unseen", "unseen too")]
+            revocation = await a.revoke(DIDS[1], adopt=[])
+            assert [(each.did, each.is_held) for each in await a.members()] == [(DIDS[0], True), (DIDS[1], False), (DIDS[2], False)]
+            with pytest.raises(NotAuthorised, match=revocation.id):
+                await a.grant(DIDS[1], under=node, signer=SIGNERS[1])
+            await a.sync(b)
+            await b.sync(a)
+            for log in (a, b):
+                assert await shown(log) == {first.id}
+                standing = await log.standing(late[0].id)
+                assert (standing.counts, standing.revoked_by, standing.person) == (False, (revocation.id,), node)
+                assert revocation.id in str(standing.reason)
+            with pytest.raises(NotAuthorised):
+                await b.append("too late")
+            await a.admit([late[1].id])
+            await b.sync(a)
+            for log in (a, b):
+                assert await shown(log) == {first.id, late[1].id}
+            assert await a.root() == await b.root()
+        await a.grant(DIDS[4], "read")
+        await a.leave(signer=SIGNERS[4])
+        assert [each.is_held for each in await a.members()][-1] is False
+        with pytest.raises(NotFound):
+            await a.standing("0" * 32)
+
+
+async def test_a_log_without_a_policy_has_no_members(open_log) -> None:
+    async with open_log(topic=NAME, signer=SIGNERS[0]) as log:
+        entry = await log.append({"gossiplog.access": "just data"})
+        assert entry.standing is None
+        for call in (log.members, log.policy, log.leave):
+            with pytest.raises(LocalProtocolError, match="no members"):
+                await call()
+        with pytest.raises(LocalProtocolError, match="no members"):
+            await log.standing(entry.id)
+
+
+async def test_what_fails_halfway_leaves_members_as_they_were(open_log) -> None:
+    def picky(entries, tx) -> None:
+        if any(entry.payload == "bad" for entry in entries):
+            raise gossiplog.Reject("bad")
+
+    async with open_log(topic=NAME, policy=Policy([DIDS[0]]), signer=SIGNERS[0], apply=picky) as log:
+        grants = [{"gossiplog.access": {"grant": did, "role": "write", "under": DIDS[0]}} for did in DIDS[1:4]]
+        with pytest.raises(NotAuthorised):
+            await log.append_many([*grants, {"gossiplog.access": {}}])
+        with pytest.raises(gossiplog.errors.Rejected):
+            await log.append_many([*grants, "bad"])
+        assert len(await log.members()) == 1
+        with pytest.raises(NotAuthorised):
+            await log.append("no", signer=SIGNERS[1])
+        await log.append_many([*grants, "good"])
+        await log.append("yes", signer=SIGNERS[1])
+        assert [each.did for each in await log.members()] == DIDS[:4]
+
+
+async def test_members_are_there_again_when_a_log_is_opened_again(open_durable) -> None:
+    policy = Policy(DIDS[:3])
+    async with open_durable(topic=NAME, policy=policy, signer=SIGNERS[0]) as log:
+        topic = log.topic
+        node = (await log.grant(DIDS[3], "admin")).id
+        await log.append("one", signer=SIGNERS[3])
+    async with open_durable(topic=NAME, policy=policy, signer=SIGNERS[3]) as log:
+        assert log.topic == topic
+        assert (await log.policy()).founders == policy.founders
+        await log.grant(DIDS[4], "read")
+        assert [each.path[0] for each in await log.members()][-1] == DIDS[0]
+        await log.revoke(node, signer=SIGNERS[1])
+        await log.append("one vote is none")
+        await log.revoke(node, signer=SIGNERS[2])
+        with pytest.raises(NotAuthorised):
+            await log.append("two are enough")
+    with pytest.raises(LocalProtocolError, match="other founders"):
+        async with open_durable(topic=NAME, policy=Policy(DIDS[:2])):
+            pass
+
+
+async def test_a_repair_builds_members_anew(tmp_path: Path) -> None:
+    told = story(7)
+    signed = sign_story(told, NAME)
+    path = tmp_path / "log.db"
+    async with gossiplog.open(path, topic=told.policy.topic(NAME), app=PLAIN) as log:
+        await log.insert_many([entry.value for entry, _ in signed])
+        entries = [entry async for entry in log.iterate()]
+        before = [await log.standing(entry.id) for entry in entries]
+        rows = await shown(log)
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM gossiplog_heads")
+        db.execute("DELETE FROM gossiplog_touched")
+        db.execute("DELETE FROM gossiplog_void")
+    async with gossiplog.open(path, app=PLAIN) as log:
+        assert (await log.fsck(repair=True)).set_aside == 0
+        assert [await log.standing(entry.id) for entry in entries] == before
+        assert await shown(log) == rows
+        assert any(not standing.counts for standing in before)
+        await assert_whole(log)
