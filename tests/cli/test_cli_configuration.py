@@ -56,7 +56,7 @@ def value_of(param: click.Parameter) -> Any:
     """Something that is not the default."""
     if isinstance(param, click.Option) and param.is_flag:
         return True
-    if isinstance(param.type, click.IntRange):
+    if isinstance(param.type, click.IntRange | click.FloatRange):
         return 7
     if isinstance(param.type, click.Choice):
         return list(param.type.choices)[-1]
