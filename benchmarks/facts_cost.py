@@ -32,8 +32,8 @@ from gossiplog.broadcast import BatchInserted, EntryDecided, InsertEntry, Push, 
 from gossiplog.codec import pcf
 from gossiplog.entry import sign_entry
 from gossiplog.entry.validation import Outcome, Verdict
-from gossiplog.net.service.observer import Observer
-from gossiplog.net.service.registry import service_of
+from gossiplog.net.reports.observer import Observer
+from gossiplog.net.service.service import service_of
 from gossiplog.pubsub.types import PeerId
 from gossiplog.sync.rpc import Insert
 from gossiplog.sync.wire import encode_event

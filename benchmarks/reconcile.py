@@ -30,7 +30,7 @@ from gossiplog.entry.signing import sign_entry
 from gossiplog.net.hub import exchange as exchange_module
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.exchange import Exchange, exchange
-from gossiplog.net.service import pull_session
+from gossiplog.net.service import sessions
 from gossiplog.net.transport.muxed import open_muxed
 from gossiplog.pubsub.types import PeerId
 
@@ -221,7 +221,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes, differences = ([int(part) for part in text.split(",")] for text in (options.sizes, options.differences))
     # However busy the machine is, the sketch is waited for.
-    pull_session.CATCH_UP_S = 60.0
+    sessions.CATCH_UP_S = 60.0
     figures = trio.run(measure, sizes, differences, options.repetitions)
     header = {
         "command": "python -m benchmarks.reconcile " + " ".join(sys.argv[1:]),

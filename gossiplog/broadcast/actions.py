@@ -30,6 +30,7 @@ __all__ = [
     "InsertEntry",
     "OpenPush",
     "Push",
+    "PushRefused",
     "RouterAction",
     "SpreadingAction",
     "StartSync",
@@ -165,6 +166,19 @@ class ClosePush:
 
 
 @dataclass(frozen=True, slots=True)
+class PushRefused:
+    """Tell a client that may not push that these are not taken of it: an entry that it pushed, or heads that it has and we lack.
+
+    Attributes:
+        peer: The client.
+        keys: Of what is not taken; empty where nothing of what it said is lacking here, as far as is known.
+    """
+
+    peer: PeerId
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class StartSync:
     """Begin one session with a connected peer, as its client, and come back with `SyncFinished`.
 
@@ -214,5 +228,5 @@ class Unwelcome:
 
 
 RouterAction: TypeAlias = SendRpc | Deliver | Published | SetTimer | Connect | Disconnect | Probe | SlowPeer
-SpreadingAction: TypeAlias = RouterAction | Ask | InsertEntry | Push | OpenPush | ClosePush | StartSync | Ban | Unwelcome
+SpreadingAction: TypeAlias = RouterAction | Ask | InsertEntry | Push | OpenPush | ClosePush | PushRefused | StartSync | Ban | Unwelcome
 Action: TypeAlias = SpreadingAction | VerifyBatch | InsertBatch | EntryForeseen | EntryDecided | BatchDecided | EntriesAppended

@@ -248,7 +248,7 @@ class PushDropped:
 
 @dataclass(frozen=True, slots=True)
 class Misbehaved:
-    """A peer broke the protocol on streams that are the driver's own business."""
+    """A peer broke the protocol on a stream that is the driver's own business; many of them make an offence."""
 
     peer: PeerId
     reason: str

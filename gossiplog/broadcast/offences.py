@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from ..limits import TokenBucket
 from ..pubsub.types import PeerId
 from .peers import Peer
 
@@ -14,6 +15,11 @@ REJECTED_MAX = 100_000
 OFFENDERS_MAX = 4_096
 OFFENCES_MAX = 5
 BAN_S = 600.0
+BROKEN_STREAMS_MAX = 100
+"""Streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
+SLOWED_PER_S = 10.0
+"""Entries that are verified in a second from all strangers of a place where others offended."""
+ORIGINS_MAX = 4_096
 DEPARTED_MAX = 1_024
 """Peers that have left and whose entries may still be judged: leaving in time must not save anybody from the blame."""
 
@@ -68,7 +74,8 @@ class Offences:
         self._offences_max = offences_max
         self._ban_s = ban_s
         self._counts: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._banned: OrderedDict[str, float] = OrderedDict()
+        # Until when, and why.
+        self._banned: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def __contains__(self, name: str) -> bool:
         """Whether it has offences to its name, or is banned."""
@@ -87,29 +94,39 @@ class Offences:
         """How many are banned, or were and have not come back since."""
         return len(self._banned)
 
-    def add(self, name: str, now: float, number: int = 1) -> float | None:
-        """Count offences. Returns until when the name is banned if these brought it about, else None."""
+    def add(self, name: str, now: float, number: int = 1, reason: str = "") -> float | None:
+        """Count offences. Returns until when the name is banned if these brought it about, for the last of these reasons, else None."""
         if self.banned_until(name, now) is not None:
             return None
         count, last = self._counts.pop(name, (0, now))
         count = number if now - last >= self._ban_s else count + number
         if count >= self._offences_max:
-            self._banned[name] = now + self._ban_s
-            if len(self._banned) > self.size_max:
-                self._banned.popitem(last=False)
+            self.ban(name, now + self._ban_s, reason)
             return now + self._ban_s
         self._counts[name] = (count, now)
         if len(self._counts) > self.size_max:
             self._counts.popitem(last=False)
         return None
 
+    def ban(self, name: str, until: float, reason: str) -> None:
+        """Ban a name; the one that was banned the longest ago is forgotten if there are too many."""
+        self._banned[name] = until, reason
+        if len(self._banned) > self.size_max:
+            self._banned.popitem(last=False)
+
     def banned_until(self, name: str, now: float) -> float | None:
         """Say until when a name is banned, None if it is not."""
-        until = self._banned.get(name)
-        if until is not None and now >= until:
+        if name not in self._banned:
+            return None
+        until, _ = self._banned[name]
+        if now >= until:
             del self._banned[name]
             return None
         return until
+
+    def standing(self) -> list[tuple[str, float, str]]:
+        """Show the bans: who, until when and why. Those that have run out since nobody asked are among them. O(bans)."""
+        return [(name, until, reason) for name, (until, reason) in self._banned.items()]
 
 
 class Blame:
@@ -130,20 +147,23 @@ class Blame:
         self.peers = Offences()
         self.origins = Offences()
         self.departed: OrderedDict[PeerId, Peer] = OrderedDict()
+        # What the strangers of each suspect place may still bring, together.
+        self._allowances: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def add(self, peer: Peer, others: Iterable[Peer], now: float, number: int = 1) -> tuple[float | None, str | None]:
+    def add(self, peer: Peer, others: Iterable[Peer], now: float, reason: str, number: int = 1) -> tuple[float | None, str | None]:
         """Count offences of a connected peer.
 
         Args:
             peer: The offender.
             others: All who are connected.
             now: Seconds.
+            reason: What they are.
             number: The number of offences to add.
 
         Returns:
             Until when the peer is banned, None if it is not; and its origin, if that is banned with it.
         """
-        until = self.peers.add(peer.id, now, number)
+        until = self.peers.add(peer.id, now, number, reason)
         origin = peer.origin
         if origin is None:
             return until, None
@@ -153,6 +173,7 @@ class Blame:
             return until, None
         if any(other.origin == origin and other is not peer and other.id not in self.peers for other in others):
             return until, None
+        self.peers.ban(peer.id, suspect_until, reason)
         return suspect_until, origin
 
     def on_left(self, peer: Peer) -> None:
@@ -174,3 +195,17 @@ class Blame:
     def is_suspect(self, peer: Peer, now: float) -> bool:
         """Whether the peer is a stranger from a place that offended."""
         return peer.origin is not None and not peer.is_trusted and self.origins.banned_until(peer.origin, now) is not None
+
+    def take_turn(self, peer: Peer, entries: int, now: float) -> tuple[int, float]:
+        """Let a peer bring entries to be verified: all at once, unless it is a stranger from a place that offended.
+
+        Returns:
+            How many have to wait, and until when.
+        """
+        if peer.origin is None or not self.is_suspect(peer, now):
+            return 0, now
+        bucket = self._allowances.setdefault(peer.origin, TokenBucket(SLOWED_PER_S, SLOWED_PER_S, now))
+        if len(self._allowances) > ORIGINS_MAX:
+            self._allowances.popitem(last=False)
+        waiting = entries - bucket.take(entries, now)
+        return waiting, bucket.ready_at(now)

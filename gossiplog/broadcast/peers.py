@@ -40,11 +40,13 @@ class Peer:
         is_checking: Our log is being asked about the heads in its last update.
         update: The update that came meanwhile; a later one takes its place, for heads stand for all before them.
         bringer: The rules under which it brings entries.
+        broken_streams: Streams on which it broke the protocol.
     """
 
     __slots__ = (
         "address",
         "bringer",
+        "broken_streams",
         "brought",
         "id",
         "is_behind",
@@ -72,6 +74,7 @@ class Peer:
         self.origin = event.origin
         self.is_origin_shared = event.is_origin_shared
         self.bringer = event.bringer
+        self.broken_streams = 0
         self.brought = 0
         self.is_push_open = False
         self.opened_at = 0

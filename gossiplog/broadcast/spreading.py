@@ -46,7 +46,7 @@ from ..pubsub.types import MessageId, PeerId, TimerToken, Topic
 from ..sync.result import Ending
 from ..sync.rpc import Insert, Update
 from ..sync.wire import UnknownMessage, decode_event, encode_event
-from .actions import Ban, ClosePush, SpreadingAction, Unwelcome
+from .actions import Ban, ClosePush, PushRefused, SpreadingAction, Unwelcome
 from .allowance import Bringer
 from .events import (
     Answered,
@@ -68,7 +68,7 @@ from .events import (
     SyncServed,
 )
 from .heads_check import HeadsCheck
-from .offences import OFFENCES_MAX, Blame, RejectedIds
+from .offences import BROKEN_STREAMS_MAX, OFFENCES_MAX, Blame, RejectedIds
 from .orphans import ORPHANS_MAX, OUT_FOR_GOOD, Orphan, Orphans
 from .peers import PUSHED_MAX, Peer
 from .pending import ARRIVALS_MAX, Pending, PendingInserts
@@ -114,7 +114,7 @@ class Spreading:
         self._wanted_syncs = WantedSyncs(random, ask, self._emit)
         self.orphans = Orphans(ask, self._want, self._retry, self._pending.are_coming)
         self._pushes = Pushes(self._peers, ask, self._emit, random, tell_again_s)
-        self._heads_check = HeadsCheck(self.rejected, ask, self._wanted_syncs.want)
+        self._heads_check = HeadsCheck(self.rejected, ask, self._on_lacking)
 
     @property
     def protocols(self) -> tuple[str, ...]:
@@ -165,7 +165,8 @@ class Spreading:
         }
         kinds = {peer.id: peer.kind for peer in self._peers.values()}
         pushing = tuple(peer.id for peer in self._peers.values() if peer.is_push_open)
-        return BroadcastState(self.router.state(), kinds, pushing, self._blamed.peers.counts(), sizes, sizes_max)
+        blamed = self._blamed.peers
+        return BroadcastState(self.router.state(), kinds, pushing, blamed.counts(), blamed.standing(), sizes, sizes_max)
 
     # The turn
 
@@ -192,7 +193,7 @@ class Spreading:
             case Foreseen():
                 self._on_foreseen(event)
             case Misbehaved(peer, reason):
-                self._blame(peer, reason)
+                self._on_misbehaved(peer, reason)
             case SyncServed(peer):
                 self._on_sync_served(peer)
             case Start(me):
@@ -279,10 +280,14 @@ class Spreading:
         peer = self._peers.get(peer_id) or self._blamed.departed.get(peer_id)
         if peer is None:
             return
-        until, origin = self._blamed.add(peer, self._peers.values(), self._now, number)
+        until, origin = self._blamed.add(peer, self._peers.values(), self._now, reason, number)
         if until is not None:
             self._emit(Ban(peer_id, until, reason, origin))
             self._on_disconnected(peer_id)
+
+    def banned_until(self, peer_id: PeerId, now: float) -> float | None:
+        """Say until when a peer is banned; None if it is not."""
+        return self._blamed.peers.banned_until(peer_id, now)
 
     def is_slowed(self, peer_id: PeerId, now: float) -> bool:
         """Whether what a peer brings is to be verified slowly: it is a stranger, and others from where it came offended. O(1)."""
@@ -290,6 +295,18 @@ class Spreading:
             return False
         peer = self._peers.get(peer_id)
         return peer is not None and self._blamed.is_suspect(peer, now)
+
+    def take_turn(self, peer_id: PeerId, entries: int, now: float) -> tuple[int, float]:
+        """Let a peer bring entries; return how many have to wait, which none do as a rule, and until when."""
+        peer = self._peers.get(peer_id)
+        return (0, now) if peer is None else self._blamed.take_turn(peer, entries, now)
+
+    def _on_misbehaved(self, peer_id: PeerId, reason: str) -> None:
+        peer = self._peers.get(peer_id)
+        if peer is not None:
+            peer.broken_streams += 1
+            if peer.broken_streams % BROKEN_STREAMS_MAX == 0:
+                self._blame(peer_id, f"{peer.broken_streams} sync streams that break the protocol: {reason}")
 
     # Entries
 
@@ -455,6 +472,9 @@ class Spreading:
         if isinstance(event, Update):
             self._heads_check.on_update(peer, event.heads)
             return
+        if not peer.bringer.may_push:
+            self._emit(PushRefused(peer_id, [event.key]))
+            return
         digest = sha256(data).digest()
         if digest in self.rejected or event.key in self.rejected:
             self._blame(peer_id, "an entry that was rejected before")
@@ -463,6 +483,14 @@ class Spreading:
         else:
             peer.pushed += 1
             self._pending.insert(event, Pending(peer_id, event.key, digest, peer.bringer, pusher=peer))
+
+    def _on_lacking(self, peer_id: PeerId, heads: Sequence[bytes]) -> None:
+        """Fetch what a peer has told us that it has and we lack, unless it may not bring anything."""
+        peer = self._peers.get(peer_id)
+        if peer is not None and peer.bringer.may_push:
+            self._wanted_syncs.want(peer_id, heads)
+        elif peer is not None:
+            self._emit(PushRefused(peer_id, heads))
 
     # Syncs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..pubsub.router import RouterState
@@ -21,6 +21,7 @@ class BroadcastState:
         kinds: Connected peers by kind.
         pushing: Peers that a push stream stands with.
         offences: Who brought what was rejected, connected or not, and how often; five bans.
+        bans: Who is banned, until which of the driver's seconds, and why; some have run out.
         sizes: How much is in each container that a peer can feed, by name.
         sizes_max: The maximum of each.
     """
@@ -29,5 +30,6 @@ class BroadcastState:
     kinds: Mapping[PeerId, PeerKind]
     pushing: tuple[PeerId, ...]
     offences: Mapping[str, int]
+    bans: Sequence[tuple[str, float, str]]
     sizes: Mapping[str, int]
     sizes_max: Mapping[str, int]

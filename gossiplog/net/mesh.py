@@ -40,8 +40,7 @@ from .ground.protocol_ids import push_protocol
 from .libp2p import Address, Host, Peering, PeerKey, open_host
 from .libp2p.host import CONNECTIONS_MAX
 from .service.peers import Peer
-from .service.registry import open_service
-from .service.service import Service
+from .service.service import Service, open_service
 from .transport.stream import Handler
 
 __all__ = ["ROUTERS", "Mesh", "MeshConfig", "open_mesh"]

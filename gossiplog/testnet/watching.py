@@ -9,7 +9,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from ..glass import Fact, Peerings
-from ..net.service.board import Board
+from ..net.reports.observer import Board
 from ..web.glass.following import FollowedServer, follow
 from .measure import Measure
 from .members import Member

@@ -22,7 +22,7 @@ from ..bucket import peers_of
 from ..errors import GossipLogError
 from ..log.requests import ReadCount, ReadQuarantineCount
 from ..net.hub.server import Hub
-from ..net.service.health import ANSWER_S
+from ..net.reports.health import ANSWER_S
 from ..net.service.service import Service
 from ..plan import Plan, ask
 from ..pubsub.router import PeerState

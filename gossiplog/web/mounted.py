@@ -26,7 +26,7 @@ from ..net.ground.journal import note
 from ..net.ground.proof import Refusal
 from ..net.hub.http_names import Names
 from ..net.hub.server import WS_CLOSE_CODE, Hub, open_hub
-from ..net.service.registry import observed
+from ..net.service.service import observed
 from ..net.transport.http_head import HttpRequest, find_token, take_token
 from ..replica.log import Replica
 from .app import make_app

@@ -117,7 +117,7 @@ async def test_tabs_see_each_other_through_our_hub_edit_offline_and_keep_their_s
 
 
 async def test_page_goes_on_when_its_sync_session_is_cut_short(browser: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gossiplog.net.service.serve_session.SESSION_S", 0.5)
+    monkeypatch.setattr("gossiplog.net.service.sessions.SESSION_S", 0.5)
     tab = Tab(browser, "slow", 5)
     async with gossiplog.open(":memory:", topic=TOPIC, signer=gossiplog.Ed25519Signer.from_seed(bytes(32))) as log:
         # The page's IndexedDB takes some 200 a second.

@@ -18,7 +18,7 @@ from gossiplog import Ed25519Signer, GossipLog
 from gossiplog.codec import pcf
 from gossiplog.net.libp2p import Address, PeerKey
 from gossiplog.net.mesh import MeshConfig, open_mesh
-from gossiplog.net.service import registry, service
+from gossiplog.net.service import service
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ async def line() -> AsyncIterator[list[Place]]:
             link = await stack.enter_async_context(log.connect(url))
             await link.wait_connected()
             await nodes[f"client of {name}"].ask("connect", log=f"client of {name}", url=hub.urls[0])
-            neighbours, running = 3 if name == "B" else 2, registry.service_of(log)
+            neighbours, running = 3 if name == "B" else 2, service.service_of(log)
             assert running is not None
             with trio.fail_after(WAIT_S):
                 while sum(each.is_pushing for each in running.links()) < neighbours:

@@ -14,7 +14,7 @@ from mesh_support import a_peer
 from network_support import eventually, memory_log, until_has
 
 from gossiplog import GossipLog
-from gossiplog.net.service import registry, service
+from gossiplog.net.service import service
 
 UP, DOWN, MESH = "up", "down", "mesh"
 """How a log is joined to the next one: as a client of its hub, as the hub of that client, or as its peer in a mesh."""
@@ -46,7 +46,7 @@ async def joined(line: Sequence[str]) -> AsyncIterator[list[GossipLog]]:
         for at, log in enumerate(logs):
             neighbours = (at > 0) + (at < len(line))
             await eventually(
-                lambda log=log, neighbours=neighbours: sum(link.is_pushing for link in registry.service_of(log).links()) == neighbours
+                lambda log=log, neighbours=neighbours: sum(link.is_pushing for link in service.service_of(log).links()) == neighbours
             )
         yield logs
 

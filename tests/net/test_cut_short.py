@@ -54,7 +54,7 @@ class Client:
 @pytest.fixture
 async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     """Of a hub that cuts sessions short after a moment."""
-    monkeypatch.setattr("gossiplog.net.service.serve_session.SESSION_S", 0.02)
+    monkeypatch.setattr("gossiplog.net.service.sessions.SESSION_S", 0.02)
     monkeypatch.setattr("gossiplog.net.service.syncs.RESUME_S", 0.1)
     monkeypatch.setattr("gossiplog.broadcast.pushes.PUSH_AGAIN_S", 0.01)
     async with memory_log(1) as log:

@@ -20,8 +20,8 @@ from gossiplog.net import open_muxed
 from gossiplog.net.hub import exchange as exchange_module
 from gossiplog.net.hub.client import HubUrl, parse_url
 from gossiplog.net.hub.exchange import Exchange, exchange
-from gossiplog.net.service import pull_session, syncs
-from gossiplog.net.service.pull_session import PullSession
+from gossiplog.net.service import sessions, syncs
+from gossiplog.net.service.sessions import PullSession
 from gossiplog.net.transport.http_head import read_head
 from gossiplog.net.transport.stream import Connection, Stream
 from gossiplog.net.transport.tcp import TcpStream
@@ -76,7 +76,7 @@ async def test_a_hub_is_not_asked_again_for_the_heads_that_it_has(monkeypatch: p
         return answers
 
     monkeypatch.setattr(exchange_module._Session, "ask", noted)
-    monkeypatch.setattr(pull_session, "sketch_in_time", no_sketch)
+    monkeypatch.setattr(sessions, "sketch_in_time", no_sketch)
     heads = [sign_entry(gossiplog.Ed25519Signer.generate(), TOPIC, 1, [], pcf.encode(number)) for number in range(600)]
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await ours.insert_many([entry.value for entry in heads])
@@ -135,7 +135,7 @@ async def test_hub_that_ends_each_session_early_is_pulled_in_many(monkeypatch: p
         return received
 
     monkeypatch.setattr(syncs, "SyncServer", Impatient)
-    monkeypatch.setattr(pull_session, "sketch_in_time", no_sketch)
+    monkeypatch.setattr(sessions, "sketch_in_time", no_sketch)
     monkeypatch.setattr(PullSession, "_receive", count_ends)
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await hub_log.append_many(range(4_000))

@@ -16,6 +16,7 @@ from network_support import PATIENCE_S, TOPIC, eventually, fetch, memory_log, op
 
 import gossiplog
 from gossiplog import GossipLog
+from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry import Entry, validate
 from gossiplog.errors import CannotConnect, StreamReset
@@ -23,7 +24,6 @@ from gossiplog.net.ground.admission import Admission, HubLimits
 from gossiplog.net.hub.client import open_websocket, parse_url
 from gossiplog.net.hub.server import Hub
 from gossiplog.net.service.push_stream import QUEUE_BYTES_MAX
-from gossiplog.net.service.syncs import BAD_STREAMS_MAX
 from gossiplog.sync.rpc import AbortResponse, GetRoot, GetValues, Update
 from gossiplog.sync.wire import decode_response, encode_event, encode_request
 
@@ -248,7 +248,7 @@ async def test_sync_sessions_that_overlap_do_not_let_the_write_ahead_log_grow(tm
 
 
 async def test_a_session_on_postgres_ends_with_its_time_and_lets_go_of_its_snapshot(postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = "gossiplog.net.service.serve_session.SESSION_S"
+    bound = "gossiplog.net.service.sessions.SESSION_S"
     held = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND backend_xmin IS NOT NULL"
 
     async def count_held() -> int:
@@ -328,7 +328,7 @@ async def test_orphans_are_not_kept_and_start_one_sync() -> None:
 
 async def test_a_hundred_sync_streams_that_break_the_protocol_are_an_offence_and_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with memory_log(1) as hub_log, hub_of(hub_log) as hub, muxed(hub) as connection:
-        for number in range(BAD_STREAMS_MAX):
+        for number in range(BROKEN_STREAMS_MAX):
             assert not hub.services[TOPIC].state().offences, number
             stream = await connection.open_stream([SYNC])
             with pytest.raises(StreamReset):

@@ -14,7 +14,7 @@ from gossiplog.entry.rules import VALUE_BYTES_LIMIT, next_clock
 from gossiplog.entry.signing import sign_entry
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
-from gossiplog.net.service.registry import service_of
+from gossiplog.net.service.service import service_of
 from gossiplog.sync import serve_plan as answer
 from gossiplog.sync.source import Source
 

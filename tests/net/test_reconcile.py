@@ -15,7 +15,7 @@ from gossiplog.errors import ProtocolNotSupported, SyncAborted
 from gossiplog.net.ground.protocol_ids import reconcile_protocol
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import Exchange, exchange
-from gossiplog.net.service.registry import service_of
+from gossiplog.net.service.service import service_of
 from gossiplog.net.service.syncs import Syncs
 from gossiplog.net.transport.multistream import MULTISTREAM
 from gossiplog.net.transport.yamux.frames import HEADER_BYTES
@@ -87,12 +87,12 @@ async def test_directions_are_kept_apart() -> None:
 
 
 async def test_a_hub_that_lacks_it_is_synced_with_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    served = Syncs.served
+    handlers = Syncs.handlers
 
     def without(self: Syncs) -> dict[str, object]:
-        return {name: serve for name, serve in served(self).items() if name != reconcile_protocol(TOPIC)}
+        return {name: serve for name, serve in handlers(self).items() if name != reconcile_protocol(TOPIC)}
 
-    monkeypatch.setattr(Syncs, "served", without)
+    monkeypatch.setattr(Syncs, "handlers", without)
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await differ(hub_log, ours, 30, 20)
         with pytest.raises(ProtocolNotSupported):
@@ -144,7 +144,7 @@ async def test_a_sketch_that_takes_too_long_leaves_it_to_the_merkle_sync(monkeyp
         await trio.sleep_forever()
         raise AssertionError
 
-    monkeypatch.setattr("gossiplog.net.service.pull_session.CATCH_UP_S", 0.0)
+    monkeypatch.setattr("gossiplog.net.service.sessions.CATCH_UP_S", 0.0)
     monkeypatch.setattr(sketching.SketchKeeper, "view", slow)
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await differ(hub_log, ours, 30, 20)

@@ -24,7 +24,7 @@ from gossiplog.net.ground.protocol_ids import refusals_protocol
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
 from gossiplog.net.service.refusals import IDS_MAX, RefusalBox, Refused, read_refusals
-from gossiplog.net.service.registry import observed, service_of
+from gossiplog.net.service.service import observed, service_of
 
 READ_ONLY: dict[str, Any] = {"anonymous": ["connect", "pull"]}
 STRICT: dict[str, Any] = {"allow": [signer(9).did]}

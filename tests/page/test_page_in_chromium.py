@@ -18,7 +18,7 @@ from gossiplog import Entry, Reject
 from gossiplog.graph import GraphNode, draw_html
 from gossiplog.graph.palette import author_hue, root_hue
 from gossiplog.net.hub.server import Hub
-from gossiplog.net.service.registry import observed
+from gossiplog.net.service.service import observed
 
 pytestmark = [
     pytest.mark.slow,

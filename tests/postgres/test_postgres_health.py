@@ -13,7 +13,7 @@ import gossiplog
 from gossiplog.archive import entry_to_line
 from gossiplog.entry import Ed25519Signer
 from gossiplog.net.hub.server import Hub
-from gossiplog.net.service.registry import service_of
+from gossiplog.net.service.service import service_of
 
 
 @pytest.fixture

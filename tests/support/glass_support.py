@@ -13,7 +13,7 @@ from network_support import PATIENCE_S, memory_log, open_stream
 
 from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.server import Hub
-from gossiplog.net.service.registry import observed
+from gossiplog.net.service.service import observed
 
 __all__ = ["Follower", "following", "seen_log"]
 

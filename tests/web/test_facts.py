@@ -20,8 +20,8 @@ from gossiplog.glass import Ring
 from gossiplog.glass.fact import KINDS, WAYS, Fact
 from gossiplog.net.ground.access import Access, hash_token
 from gossiplog.net.ground.admission import HubLimits
-from gossiplog.net.service import board as board_module
-from gossiplog.net.service.registry import observed, service_of
+from gossiplog.net.reports import observer as board_module
+from gossiplog.net.service.service import observed, service_of
 from gossiplog.web.glass import facts as facts_module
 
 

@@ -18,7 +18,7 @@ from gossiplog.glass import Fact, entry_way
 from gossiplog.glass.fact import BYTES_MAX
 from gossiplog.gossip_log import GossipLog
 from gossiplog.net.hub.server import Hub, listen
-from gossiplog.net.service.registry import open_service
+from gossiplog.net.service.service import open_service
 from gossiplog.web import make_http
 from gossiplog.web.glass import Gather, GlassSettings
 from gossiplog.web.glass.following import _Events

@@ -16,7 +16,7 @@ from gossiplog import GossipLog
 from gossiplog.archive import entry_to_line
 from gossiplog.errors import StorageFull, StoreUnavailable
 from gossiplog.net.hub.server import Hub
-from gossiplog.net.service.registry import service_of
+from gossiplog.net.service.service import service_of
 
 
 @contextmanager
@@ -111,7 +111,7 @@ async def test_a_full_disk_is_not_ready_until_a_commit_goes_well(monkeypatch: py
 async def test_a_full_disk_is_believed_in_for_half_a_minute_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whom nobody sends anything, because he is not ready, would never find out."""
     async with memory_log(1) as log, log.listen("127.0.0.1:0") as hub:
-        monkeypatch.setattr("gossiplog.net.service.health.FULL_S", 0.0)
+        monkeypatch.setattr("gossiplog.net.reports.health.FULL_S", 0.0)
         log.writer.failure = 0.0, StorageFull("full")
         assert await readiness(hub) == (200, "ready")
 

@@ -62,7 +62,7 @@ def doctor(place: str, tls_ca: str | None, token_file: str | None, out: Output) 
 
 async def _of_log(location: Location) -> list[Diagnosis]:
     from ...glass.doctor import Vitals, examine
-    from ...net.service.vitals import read_disk, read_log
+    from ...replica.vitals import read_disk, read_log
 
     async with opened(location) as log:
         return examine(Vitals(disk=read_disk(log.location), log=await read_log(log)))

@@ -96,7 +96,7 @@ class GlassOptions:
 
     def observing(self, log: GossipLog) -> AbstractContextManager[None]:
         """Have facts made of a log, if any are wanted, for the length of a block that begins before anything brings it on the network."""
-        from ...net.service.registry import observed
+        from ...net.service.service import observed
 
         if not self.dashboard and self.facts_file is None:
             return nullcontext()

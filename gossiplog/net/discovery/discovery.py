@@ -94,7 +94,7 @@ class Discovery:
         self._walk_dials = 0
         self._changed = trio.Event()
         self._readers = trio.CapacityLimiter(1)
-        self._troubles = service.troubles
+        self._troubles = service.failed_dials
         self.table = RoutingTable(me)
         self.book = AddressBook(rng)
         self.walks = 0

@@ -27,8 +27,7 @@ from ...tasks.nursery import open_service_nursery
 from ..ground.journal import note
 from ..service.peers import PeerConnection, PeerConnectionState
 from ..service.refusals import Refused
-from ..service.registry import open_service
-from ..service.service import Service
+from ..service.service import Service, open_service
 from ..transport.http_head import take_token
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.tcp import dial_tcp
@@ -250,13 +249,13 @@ class HubLink:
                 await self._connect()
             except CannotConnect as error:
                 self.error = str(error)
-                self._service.troubles.on_listed_failed(self.url, self.error, "hub", error.hint)
+                self._service.failed_dials.on_listed_failed(self.url, self.error, "hub", error.hint)
             await trio.sleep(self._backoff.next())
 
     async def _connect(self) -> None:
         async with dial_hub(self._service, self._hub, tls=self._tls, origin=self._origin) as (muxed, link):
             note("hub connected", hub=self.url)
-            self._service.troubles.on_reached(self.url, "hub")
+            self._service.failed_dials.on_reached(self.url, "hub")
             self.error = None
             self._set(link)
             self._service.hear_refusals(link, self._on_refused)

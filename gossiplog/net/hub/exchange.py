@@ -44,9 +44,8 @@ from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
 from ..ground.protocol_ids import is_in_parts, push_protocol, sync_protocols
 from ..service.peers import new_bucket
-from ..service.pull_session import Puller, close_in_peace
 from ..service.refusals import Refused, hear_refusals
-from ..service.serve_session import ServeSession, Turns
+from ..service.sessions import Puller, ServeSession, Turns, close_in_peace
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Stream
 from .client import HubUrl, open_websocket

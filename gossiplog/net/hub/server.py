@@ -27,8 +27,7 @@ from ..ground.admission import Admission, HubLimits, Place, Refused, client_addr
 from ..ground.journal import note
 from ..ground.proof import Refusal
 from ..service.peers import PeerConnectionState
-from ..service.registry import open_service
-from ..service.service import Service
+from ..service.service import Service, open_service
 from ..transport.flushes import Flushes
 from ..transport.http_head import Head, read_head, refuse
 from ..transport.muxed import open_muxed

@@ -14,7 +14,7 @@ from ...log.requests import ReadCount, ReadTail
 from ...plan import ask
 from ...replica.log import Replica
 from ..ground.access import Access
-from .ask_log import ask_until_answered
+from .driver import read_patiently
 
 __all__ = ["Allowances"]
 
@@ -73,9 +73,9 @@ class _Kept:
             while not allowance.rules.quota.counts_totals:
                 await access.replaced.wait()
             with log.watch_commits(allowance.on_commit):
-                _, last = await ask_until_answered(log, ask(ReadCount(counted=False)))
+                _, last = await read_patiently(log, ask(ReadCount(counted=False)))
                 seq = 0
-                while seq < last and (page := await ask_until_answered(log, ask(ReadTail(seq, _PAGE)))):
+                while seq < last and (page := await read_patiently(log, ask(ReadTail(seq, _PAGE)))):
                     allowance.on_read([Entry.stored(value) for number, value in page if number <= last])
                     seq = page[-1][0]
                 allowance.on_all_read()

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 import trio
 
@@ -23,7 +21,6 @@ from ...broadcast import (
     Bringer,
     EntriesCommitted,
     EntryDecided,
-    Event,
     InsertBatch,
     InsertEntry,
     NotStored,
@@ -34,102 +31,34 @@ from ...entry.message import Entry
 from ...entry.message_id import encode_id
 from ...entry.validation import Outcome, Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StoreError
-from ...limits import TokenBucket
-from ...pubsub.types import PeerId
-from ...replica.log import Replica
-from ...tasks.sleeper import Sleeper
 from ...tasks.spans import span
 from ..ground.journal import note
-from .figures import Figures
-from .observer import Observer
+from .driver import LogDriver
 from .peers import Peer
 
-__all__ = ["CLOSING", "IntakeWork", "Strangers"]
+__all__ = ["CLOSING", "IntakeWork"]
 
 CLOSING = "the log is being closed"
 
 _AT_ONCE = 4
 """Small values that are verified in the step that brings them, before others get their turn and what has been verified is committed."""
 _RETRY_S = 5.0
-SLOWED_PER_S = 10.0
-"""Entries that are verified in a second from all strangers of a place where others offended."""
 SLOWED_SYNCED = 10
 """Entries of a sync that count as one of a push for a stranger who is slowed: it is us who asked for them."""
-ORIGINS_MAX = 4_096
 _COUNTED = {Outcome.ACCEPT: "entries accepted", Outcome.IGNORE: "entries ignored", Outcome.REJECT: "entries rejected"}
 
 
-class Strangers:
-    """Makes strangers wait their turn: those from where others offended.
-
-    Args:
-        is_slowed: Whether a peer is one who has to, at a time.
-        clock: Says what time it is, in seconds of the event loop.
-    """
-
-    def __init__(self, is_slowed: Callable[[PeerId, float], bool], clock: Callable[[], float]) -> None:
-        self._is_slowed = is_slowed
-        self._clock = clock
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-
-    def has_to_wait(self, peer: Peer) -> bool:
-        """Whether a peer's entries are verified slowly."""
-        return peer.origin is not None and self._is_slowed(peer.id, self._clock())
-
-    async def wait(self, peer: Peer, count: int) -> None:
-        """Wait until so many entries of a peer may be verified: at once, as a rule."""
-        while count > 0 and peer.origin is not None and self._is_slowed(peer.id, now := self._clock()):
-            bucket = self._buckets.setdefault(peer.origin, TokenBucket(SLOWED_PER_S, SLOWED_PER_S, now))
-            if len(self._buckets) > ORIGINS_MAX:
-                self._buckets.popitem(last=False)
-            count -= bucket.take(count, now)
-            if count > 0:
-                peer.note_once("slowed", "a stranger is slowed", address=peer.origin, reason="others from there sent what is invalid")
-                await trio.sleep_until(bucket.ready_at(now))
-
-
-class Owner(Protocol):
-    """The service that entries come in to.
-
-    Attributes:
-        log: Its log.
-        strangers: Whom of its peers has to wait.
-        figures: What it has done so far.
-        observer: Told of what a sync brought; None where nobody wants to know.
-    """
-
-    log: Replica
-    strangers: Strangers
-    figures: Figures
-    observer: Observer | None
-
-    @property
-    def peers(self) -> Mapping[PeerId, Peer]:
-        """Who is connected."""
-        ...
-
-    def tell(self, event: Event) -> None:
-        """Hand an event to the broadcast machine."""
-        ...
-
-    def count(self, what: str, number: int = 1) -> None:
-        """Count something that happened."""
-        ...
-
-
 class IntakeWork:
-    """Does what the intake of one service asks for, and answers with `tell`.
+    """Does what the intake of one machine asks for, and answers with `tell`.
 
     Args:
-        service: Whose intake it is.
+        driver: The machine's.
     """
 
-    def __init__(self, service: Owner) -> None:
-        self._service = service
-        self._log = service.log
+    def __init__(self, driver: LogDriver) -> None:
+        self._driver = driver
+        self._log = driver.log
         self._at_once_left = _AT_ONCE
-        self._job: VerifyBatch | None = None
-        self._worker = Sleeper()
         self._nursery: trio.Nursery | None = None
         # Who waits for a `BatchDecided`, by its ticket.
         self._waiting: dict[int, _Waiter] = {}
@@ -142,15 +71,15 @@ class IntakeWork:
 
         The caller compares the keys. Cancelled, the entries are taken in all the same.
         """
-        service = self._service
-        await service.strangers.wait(peer, 1 + len(entries) // SLOWED_SYNCED)
+        driver = self._driver
+        await driver.wait_turn(peer, 1 + len(entries) // SLOWED_SYNCED)
         verdicts = await self.take_in(way, entries, peer.bringer)
         for (key, _), verdict in zip(entries, verdicts, strict=True):
             _note_refusal(peer, key, verdict)
             peer.refusal_box.add(key, verdict)
-            service.figures.count("sync", verdict)
-        if service.observer is not None:
-            service.observer.on_synced(peer.id, way, [key for key, _ in entries], verdicts)
+            driver.figures.count("sync", verdict)
+        if driver.observer is not None:
+            driver.observer.on_synced(peer.id, way, [key for key, _ in entries], verdicts)
         return verdicts
 
     async def take_in(self, way: str, entries: Sequence[tuple[bytes, bytes]], bringer: Bringer) -> list[Verdict]:
@@ -166,7 +95,7 @@ class IntakeWork:
         self._waiting[ticket] = waiter
         try:
             if self._nursery is not None:
-                self._service.tell(BatchBrought(ticket, way, entries, bringer))
+                self._driver.tell(BatchBrought(ticket, way, entries, bringer))
                 await waiter.is_decided.wait()
         finally:
             del self._waiting[ticket]
@@ -177,14 +106,11 @@ class IntakeWork:
     # What the machine asks for
 
     def verify(self, action: VerifyBatch) -> None:
-        """Verify now what is small and no more than a few, unless others have to have their turn; else in the task."""
+        """Verify now what is small and no more than a few, unless others have to have their turn; else in a task."""
         cost = len(action.values) or 1
         if cost <= self._at_once_left and (verdicts := self._verify_now(action.values)) is not None:
             self._at_once_left -= cost
-            self._service.tell(BatchVerified(action.token, verdicts))
-        elif self._worker.is_asleep:
-            self._job = action
-            self._worker.wake()
+            self._driver.tell(BatchVerified(action.token, verdicts))
         elif self._nursery is not None:
             self._nursery.start_soon(self._verify, action)
 
@@ -198,13 +124,13 @@ class IntakeWork:
         return verdicts
 
     async def _verify(self, action: VerifyBatch) -> None:
-        if action.values:
-            verdicts = await self._log.verify_many(action.values)
-        else:
-            await trio.lowlevel.checkpoint()
-            verdicts = []
+        # That this task was begun gave others their turn.
         self._at_once_left = _AT_ONCE
-        self._service.tell(BatchVerified(action.token, verdicts))
+        verdicts = self._verify_now(action.values) if len(action.values) <= 1 else None
+        if verdicts is None:
+            verdicts = await self._log.verify_many(action.values)
+            self._at_once_left = _AT_ONCE
+        self._driver.tell(BatchVerified(action.token, verdicts))
 
     def insert(self, action: InsertBatch) -> None:
         """Hand a batch to the log; if that has too much to do, wait for it in a task."""
@@ -233,14 +159,14 @@ class IntakeWork:
             with span("receive", self._log.topic, len(outcome), began_ns) as note_attributes:
                 note_attributes(new=sum(verdict.is_new for verdict in outcome))
         self._at_once_left = _AT_ONCE
-        self._tell_safely(BatchInserted(action.token, told))
+        self._driver.tell(BatchInserted(action.token, told))
 
     def on_decided(self, action: EntryDecided) -> None:
         """Count and tell what became of an entry that was pushed or gossiped."""
-        service, source, verdict = self._service, action.entry.source, action.verdict
-        service.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
-        peer = service.peers.get(source)
-        service.figures.count("gossip" if peer is not None and peer.kind is PeerKind.MESH else "push", verdict)
+        driver, source, verdict = self._driver, action.entry.source, action.verdict
+        driver.count("entries known" if verdict.accepted and not verdict.is_new else _COUNTED[verdict.outcome])
+        peer = driver.peers.get(source)
+        driver.figures.count("gossip" if peer is not None and peer.kind is PeerKind.MESH else "push", verdict)
         if peer is None:
             return
         # Of a peer that went and came back, what it sent before may be decided upon now.
@@ -253,7 +179,7 @@ class IntakeWork:
 
     def on_under_way(self, action: InsertEntry) -> None:
         """Count an entry for its peer, which may have so many under way."""
-        peer = self._service.peers.get(action.source)
+        peer = self._driver.peers.get(action.source)
         if peer is not None:
             peer.inserting += 1
 
@@ -272,19 +198,7 @@ class IntakeWork:
             async with trio.open_nursery() as self._nursery:
                 await self._nursery.start(self._follow_shared if self._log.is_shared else self._follow)
                 task_status.started()
-                while True:
-                    has_waited = self._job is None
-                    while self._job is None:
-                        await self._worker.sleep()
-                    action = self._job
-                    # Waiting was a turn for others already: what is small need not take another.
-                    verdicts = self._verify_now(action.values) if has_waited and len(action.values) <= 1 else None
-                    self._at_once_left = _AT_ONCE
-                    self._job = None
-                    if verdicts is None:
-                        await self._verify(action)
-                    else:
-                        self._service.tell(BatchVerified(action.token, verdicts))
+                await trio.sleep_forever()
         finally:
             self._nursery = None
             for waiter in self._waiting.values():
@@ -292,7 +206,7 @@ class IntakeWork:
 
     async def _follow(self, task_status: trio.TaskStatus[None]) -> None:
         """Hear of the log's own commits."""
-        with self._log.watch_commits(lambda entries: self._tell_safely(EntriesCommitted(entries))):
+        with self._log.watch_commits(lambda entries: self._driver.tell(EntriesCommitted(entries))):
             task_status.started()
             await trio.sleep_forever()
 
@@ -307,14 +221,7 @@ class IntakeWork:
                     note("the log cannot be followed", level=logging.ERROR, reason=str(error))
                     await trio.sleep(_RETRY_S)
                     continue
-                self._service.tell(EntriesCommitted(entries))
-
-    def _tell_safely(self, event: Event) -> None:
-        """Tell the machine within a step of the log's own writer, which must not come to harm."""
-        try:
-            self._service.tell(event)
-        except Exception as error:
-            note("fault in the protocol", level=logging.ERROR, error=error)
+                self._driver.tell(EntriesCommitted(entries))
 
 
 class _Waiter:

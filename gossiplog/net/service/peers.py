@@ -104,7 +104,6 @@ class Peer:
         pulling: Syncs with it that we began and that run.
         serving_waiting: Sync streams of its that wait for that.
         dealings: What the pulls of either side know of each other.
-        bad_streams: Sync streams on which it broke the protocol.
         counts: See `PeerConnectionState`.
         refusals: Why messages of its were refused, as far as that was logged.
         bringer: Under which rules it brings entries.
@@ -131,7 +130,6 @@ class Peer:
     serving_waiting: int = 0
     dealings: Dealings = field(default_factory=Dealings)
     pulling: int = 0
-    bad_streams: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     refusals: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)

@@ -22,13 +22,15 @@ import logging
 import random
 import secrets
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, TypeAlias, assert_never
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, assert_never
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -53,20 +55,23 @@ from ...broadcast import (
     InsertEntry,
     OpenPush,
     PeerKind,
-    PubsubChanged,
     Push,
     PushDropped,
+    PushRefused,
     Start,
     StartSync,
     SyncFinished,
     Unwelcome,
     VerifyBatch,
 )
+from ...broadcast.allowance import MAY_NOT_PUSH
 from ...codec.framing import encode_frame
-from ...entry.validation import Verdict
+from ...errors import LocalProtocolError
 from ...limits import address_group
 from ...pubsub.actions import Connect, Deliver, Disconnect, Probe, Published, SendRpc, SetTimer, SlowPeer
-from ...pubsub.events import SendFailed, TimerFired
+from ...pubsub.events import ConnectFailed, Probed, SendFailed, TimerFired
+from ...pubsub.params import GossipsubParams
+from ...pubsub.registry import make_router
 from ...pubsub.router import Router, ScoreParts
 from ...pubsub.types import PeerId
 from ...pubsub.wire.rpc_codec import WireLimits
@@ -76,35 +81,52 @@ from ...tasks.nursery import open_service_nursery
 from ..ground.access import ALL, Rights
 from ..ground.admission import Admission
 from ..ground.journal import note
+from ..reports.failed_dials import FailedDials
+from ..reports.health import Health
+from ..reports.observer import Observer
 from ..transport.stream import Connection, Handler, Traffic
 from .allowances import Allowances
-from .ask_log import ask_until_answered
-from .bans import Bans
-from .dialler import Dialler, ask_dialler
-from .figures import Figures
-from .health import Health
-from .intake import IntakeWork, Strangers
-from .observer import Observer
+from .driver import LogDriver, read_patiently
+from .intake import IntakeWork
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
 from .refusals import Refused, hear_refusals
 from .streams import Streams
+from .syncs import Syncs
 from .timers import Timers
-from .troubles import Troubles
 
-__all__ = ["MakeRouter", "Service"]
+__all__ = ["MakeRouter", "Service", "observed", "open_service", "service_of"]
 
 MakeRouter: TypeAlias = Callable[[random.Random], Router]
 """Makes a router that validates, from its only source of chance."""
 
+CAUGHT_UP_S = 2.0
+"""A hub that has said nothing for so long, and of which nothing is wanted, has nothing that we lack."""
 _LOOK_S = 0.02
 _SAID_MAX = 4_096
 _CLOSE_S = 5.0
 
 
+class Dialler(Protocol):
+    """Who makes connections for the router. Each call returns at once; the answers come through `Service.tell`."""
+
+    def connect(self, peer: PeerId, record: bytes | None, source: PeerId | None) -> None:
+        """Dial a peer that another one may have named, then attach the connection, or tell `ConnectFailed`."""
+        ...
+
+    def disconnect(self, peer: PeerId) -> None:
+        """The router has no more use for the connection."""
+        ...
+
+    def probe(self, peer: PeerId) -> None:
+        """Measure the round trip, and tell `Probed`."""
+        ...
+
+
 class Service:
-    """The service of one log; see the module's docstring. Made by `open_service` in registry.py.
+    """The service of one log; see the module's docstring. Made by `open_service`.
 
     Attributes:
+        driver: What its streams share.
         log: The log.
         me: Our own peer id.
         topic: The log's.
@@ -114,14 +136,13 @@ class Service:
         dialler: Makes connections for the router; None without a mesh.
         users: Blocks of `open_service` that are open.
         hubs: URLs of the hubs that it is kept connected to.
-        peers, bans: Who is connected, and who is banned.
-        strangers: Whom of them has to wait.
+        peers: Who is connected.
+        counts: What has happened since the start, by name.
+        figures: What it has done so far, by way and outcome.
         health: Whether the log answers.
-        figures: What it has done so far.
+        failed_dials: Whom we cannot reach.
         allowances: What its clients may bring.
         intake: Takes entries in.
-        observer: Makes facts of all that happens; None where nobody wants any.
-        troubles: Whom we cannot reach.
     """
 
     def __init__(self, log: Replica, me: PeerId, make_router: MakeRouter, wire: WireLimits) -> None:
@@ -129,32 +150,44 @@ class Service:
         self.log = log
         self.me = me
         self.topic = log.topic
+        self.machine = Broadcast(make_router(rng), log.topic, rng)
+        self.protocols = self.machine.protocols
+        self.driver = LogDriver(log, self.machine, self._act)
+        self.peers: Mapping[PeerId, Peer] = self.driver.peers
+        self.counts: Mapping[str, int] = self.driver.counts
+        self.figures = self.driver.figures
         self.dialler: Dialler | None = None
         self.users = 0
         self.hubs: set[str] = set()
-        self.peers: dict[PeerId, Peer] = {}
+        self.health = Health(log)
+        self.failed_dials = FailedDials(lambda address, reason: self.observed("dial-failed", address, reason=reason))
+        self.allowances = Allowances(log)
+        self.intake = IntakeWork(self.driver)
+        self._streams = Streams(self.driver, wire, self._dial_anew)
+        self._syncs = Syncs(self.driver, self.intake.insert_synced)
+        self.handlers: Mapping[str, Handler] = {**self._streams.handlers(), **self._syncs.handlers()}
+        self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._names: set[str] = set()
         # What was logged of whom, once.
         self._said: OrderedDict[PeerId, tuple[set[str], set[str]]] = OrderedDict()
-        self.health = Health(log)
-        self.figures = Figures()
-        self.allowances = Allowances(log)
-        self.observer: Observer | None = None
-        self.troubles = Troubles(lambda address, reason: self.observed("dial-failed", address, reason=reason))
-        self.machine = Broadcast(make_router(rng), log.topic, rng)
-        self.protocols = self.machine.protocols
-        self._todo: deque[Action] = deque()
-        self._is_acting = self._has_ended = False
-        self._clock = trio.lowlevel.current_clock().current_time  # two calls less than `trio.current_time`
-        self._timers = Timers(lambda token: self.tell(TimerFired(token)))
-        self.bans = Bans()
-        self._counts = Counter[str]()
+        # Listeners that refuse the places that are banned.
+        self._admissions: list[Admission] = []
+        self._has_caught_up = False
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery
-        self.strangers = Strangers(self.machine.spreading.is_slowed, self._clock)
-        self.intake = IntakeWork(self)
-        self._streams = Streams(self, wire)
-        self.handlers: Mapping[str, Handler] = self._streams.handlers()
+
+    @property
+    def observer(self) -> Observer | None:
+        """Makes facts of all that happens; None where nobody wants any."""
+        return self.driver.observer
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
+        self.driver.tell(event)
+
+    def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
+        """Have the observer take a fact, if there is one. See `Tell`."""
+        self.driver.observed(kind, peer, **columns)
 
     # For whoever brings connections
 
@@ -193,7 +226,7 @@ class Service:
                 address = origin if is_counted else None
                 peer.rights = rights
                 peer.bringer = Bringer(allowance, address, may_push="push" in rights, is_client=kind is PeerKind.CLIENT)
-                self.peers[peer.id] = peer
+                self.driver.peers[peer.id] = peer
             if kind is not PeerKind.CLIENT:
                 # Of those who come again by the same name, what was said once is not said again.
                 peer.told, peer.refusals = self._said.setdefault(peer.id, (peer.told, peer.refusals))
@@ -202,6 +235,7 @@ class Service:
                     self._said.popitem(last=False)
             link = PeerConnection(connection, peer, nursery, time.time())
             peer.links.append(link)
+            self.driver.on_attached(link)
             self._streams.on_attached(link)
             try:
                 if is_first:
@@ -214,10 +248,10 @@ class Service:
             finally:
                 peer.links.remove(link)
                 if not peer.links:
-                    del self.peers[peer.id]
+                    del self.driver.peers[peer.id]
                     self.tell(Disconnected(peer.id))
                 self._streams.on_detached(link)
-                self.figures.on_detached(connection)
+                self.driver.on_detached(link)
                 nursery.cancel_scope.cancel()
 
     def hear_refusals(self, link: PeerConnection, on_refused: Callable[[Refused], None]) -> None:
@@ -238,50 +272,10 @@ class Service:
             self._names.discard(id)
 
     def set_pubsub(self, id: PeerId, protocol: str | None) -> None:
-        """Note that a peer that is connected speaks pubsub, which it did not before, or speaks it no longer; else nothing happens.
+        """Note that a peer that is connected speaks one of `protocols`, which it did not before, or speaks pubsub no longer (None)."""
+        self._streams.set_pubsub(id, protocol)
 
-        Args:
-            id: Its peer id.
-            protocol: The one of `protocols` to speak with it; None for no longer.
-        """
-        peer = self.peers.get(id)
-        if peer is None or peer.kind is not PeerKind.MESH or (peer.pubsub_protocol is None) == (protocol is None):
-            return
-        peer.pubsub_protocol = protocol
-        if protocol is not None:
-            peer.rpcs, peer.is_introduced = self._streams.sender(id), False  # the router introduces us anew, and that goes first
-        note("pubsub begins" if protocol else "pubsub ends", level=logging.DEBUG, peer=id, protocol=protocol)
-        self.tell(PubsubChanged(id, protocol))
-        self._streams.on_pubsub(peer)
-
-    def tell(self, event: Event) -> None:
-        """Hand an event to the machine, and carry out what it asks for. Returns at once, raises nothing; of no effect after the end."""
-        if self._has_ended:
-            # Connections may outlive the service by a moment where the log's block is cancelled.
-            return
-        try:
-            actions = self.machine.handle(event, self._clock())
-            self._todo.extend(actions)
-            if self.observer is not None:
-                self.observer.on_event(event, actions)
-        except Exception as error:
-            # A fault of ours must not end the connection of whoever brought it to light.
-            note("fault in the protocol", level=logging.ERROR, error=error, cause=type(event).__name__)
-        if self._is_acting or not self._todo:
-            return
-        self._is_acting = True
-        try:
-            while self._todo:
-                self._act(self._todo.popleft())
-        finally:
-            self._is_acting = False
-
-    def observed(self, kind: str, peer: str | None = None, **columns: Any) -> None:
-        """Have the observer take a fact, if there is one. See `Tell`."""
-        if self.observer is not None:
-            self.observer.tell(kind, peer, **columns)
-
-    def dial_anew(self, id: PeerId, connection: Connection) -> None:
+    def _dial_anew(self, id: PeerId, connection: Connection) -> None:
         """Close a connection, and dial its peer again, by its addresses as far as we know any; returns at once."""
 
         async def begin() -> None:
@@ -300,13 +294,16 @@ class Service:
 
     @contextmanager
     def guarded_by(self, admission: Admission) -> Iterator[None]:
-        """Have a listener refuse whom the machine bans, for the length of a block."""
-        with self.bans.told_to(admission):
+        """Have a listener refuse the places that the machine bans, for the length of a block."""
+        self._admissions.append(admission)
+        try:
             yield
+        finally:
+            self._admissions.remove(admission)
 
     def banned_until(self, peer: PeerId) -> float | None:
         """Say until which time of `trio.current_time` a peer is banned; None if it is not."""
-        return self.bans.until(peer, trio.current_time())
+        return self.machine.spreading.banned_until(peer, trio.current_time())
 
     # For whoever watches
 
@@ -323,11 +320,6 @@ class Service:
         return [state for peer in self.peers.values() for state in peer.states()]
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """What has happened since the start, by name."""
-        return self._counts
-
-    @property
     def waiting(self) -> int:
         """Entries that peers sent and that wait to be verified."""
         return len(self.machine.intake)
@@ -338,11 +330,12 @@ class Service:
 
     def has_caught_up(self) -> bool:
         """Whether all is here that any of the hubs had that we are a client of; once it was, it stays so. True without any."""
-        return not self.hubs or self.health.has_caught_up(self.peers.values(), self.machine.state())
-
-    def count(self, what: str, number: int = 1) -> None:
-        """Count something that happened."""
-        self._counts[what] += number
+        sizes = self.machine.state().sizes
+        if self.hubs and not (self._has_caught_up or sizes["syncs"] or sizes["keys_per_peer"] or sizes["asked"]):
+            settled = time.time() - CAUGHT_UP_S
+            hubs = [peer for peer in self.peers.values() if peer.kind is PeerKind.HUB and peer.push is not None]
+            self._has_caught_up = any(peer.counts.get("received") or peer.links[0].since < settled for peer in hubs)
+        return self._has_caught_up or not self.hubs
 
     async def drain(self) -> None:
         """Wait until all that is queued for push streams is written. Under a deadline of the caller's: a peer may never read it."""
@@ -367,14 +360,14 @@ class Service:
                 await self._nursery.start(self.intake.run)
                 self._nursery.start_soon(self._timers.run)
                 self._nursery.start_soon(self.health.run)
-                if self.observer is not None:
-                    self._nursery.start_soon(self.observer.run, self.log, self.health.full)
+                if self.driver.observer is not None:
+                    self._nursery.start_soon(self.driver.observer.run, self.log, self.health.full)
                 self.tell(Start(self.me, may_foresee=not (self.log.is_shared or self.log.has_rules)))
                 task_status.started()
                 try:
                     await trio.sleep_forever()
                 finally:
-                    self._has_ended = True
+                    self.driver.has_ended = True
 
     def stop(self) -> None:
         """Stop; nothing may be attached any more."""
@@ -397,7 +390,7 @@ class Service:
             case BatchDecided():
                 self.intake.on_batch_decided(action)
             case EntriesAppended(entries):
-                self.count("entries appended", len(entries))
+                self.driver.count("entries appended", len(entries))
             case EntryForeseen():
                 pass
             case SendRpc(peers, rpc, is_urgent):
@@ -427,12 +420,41 @@ class Service:
                     self._streams.on_refusals(peer, [reason])
                 elif peer is not None:
                     peer.note_once("protocol", "message not understood", reason=reason)
+            case PushRefused(id, keys):
+                peer = self.peers.get(id)
+                if peer is not None:
+                    peer.note_once("push", "client may not push")
+                    peer.count("refused")
+                    for key in keys:
+                        peer.refusal_box.add(key, MAY_NOT_PUSH)
             case Connect() | Disconnect() | Probe():
-                ask_dialler(self.dialler, action, self.peers, self.tell)
+                self._ask_dialler(action)
             case Deliver() | Published():
-                self.count("delivered" if isinstance(action, Deliver) else "published")
-            case SlowPeer(id, dropped):
-                self.count("rpcs dropped", dropped)
+                self.driver.count("delivered" if isinstance(action, Deliver) else "published")
+            case SlowPeer(_, dropped):
+                self.driver.count("rpcs dropped", dropped)
+            case _:
+                assert_never(action)
+
+    def _ask_dialler(self, action: Connect | Disconnect | Probe) -> None:
+        """Carry out what the router wants of connections; without a mesh nobody can be dialled or measured."""
+        dialler = self.dialler
+        match action:
+            case Connect(id, record, source):
+                if id in self.peers:
+                    pass
+                elif dialler is None:
+                    self.tell(ConnectFailed(id))
+                else:
+                    dialler.connect(id, record, source)
+            case Disconnect(id):
+                if dialler is not None:
+                    dialler.disconnect(id)
+            case Probe(id):
+                if dialler is None:
+                    self.tell(Probed(id, None))
+                else:
+                    dialler.probe(id)
             case _:
                 assert_never(action)
 
@@ -452,7 +474,7 @@ class Service:
                 peer.count("pushed")
             else:
                 peer.count("dropped")
-                self.count("pushes dropped")
+                self.driver.count("pushes dropped")
                 self.tell(PushDropped(id))
             if push.queued_bytes and push.is_stalled():
                 self.observed("slow", id, size=push.queued_bytes)
@@ -468,20 +490,82 @@ class Service:
         note("peer banned", level=logging.WARNING, peer=action.peer, seconds=seconds, reason=action.reason, address=action.origin)
         self.figures.bans += 1
         # Before the connection is closed and its peer, who hears of that, dials again.
-        self.bans.add(action.peer, action.until, action.origin, action.reason)
+        if action.origin is not None:
+            for admission in self._admissions:
+                admission.ban(action.origin, action.until)
         if action.peer in self.peers:
             self._close(self.peers[action.peer])
 
     async def _ask(self, action: Ask) -> None:
-        self.tell(Answered(action.token, await ask_until_answered(self.log, action.plan)))
+        self.tell(Answered(action.token, await read_patiently(self.log, action.plan)))
 
     def _start_sync(self, action: StartSync) -> None:
         peer = self.peers.get(action.peer)
         if peer is None or not peer.links:
             self.tell(SyncFinished(action.peer, SyncResult(reason="the peer has gone"), action.token))
         else:
-            peer.links[0].start(partial(self._streams.pull, action))
+            peer.links[0].start(partial(self._syncs.pull, action))
 
-    async def insert_synced(self, peer: Peer, way: str, entries: Sequence[tuple[bytes, bytes]]) -> list[Verdict]:
-        """Insert what a sync with a peer brought. See `IntakeWork.insert_synced`."""
-        return await self.intake.insert_synced(peer, way, entries)
+
+_OBSERVED: WeakKeyDictionary[Replica, Path | None] = WeakKeyDictionary()
+"""Logs of which facts are wanted, and the file that they are written to."""
+_SERVICES: WeakKeyDictionary[Replica, Service] = WeakKeyDictionary()
+"""The service of each log that is on the network."""
+
+
+def service_of(log: Replica) -> Service | None:
+    """Return the service of a log, None if it is not on the network."""
+    return _SERVICES.get(log)
+
+
+@contextmanager
+def observed(log: Replica, file: Path | None = None) -> Iterator[None]:
+    """Have facts made of all that the log's service does, for the length of a block, which begins before that service does.
+
+    Args:
+        log: Not on the network yet.
+        file: Where facts are written, beside the ring of the service's observer; None for nowhere.
+    """
+    _OBSERVED[log] = file
+    try:
+        yield
+    finally:
+        del _OBSERVED[log]
+
+
+@asynccontextmanager
+async def open_service(
+    log: Replica, *, me: PeerId | None = None, make_router: MakeRouter | None = None, wire: WireLimits | None = None
+) -> AsyncIterator[Service]:
+    """Use the log's service for the length of a block: the one that runs, or one that is started here. It stops with its last user.
+
+    Args:
+        log: Which must stay open longer.
+        me: Our peer id; None where no peer will ask.
+        make_router: How a mesh spreads entries; gossipsub unless given.
+        wire: Limits of pubsub's frames.
+
+    Raises:
+        LocalProtocolError: It runs already, with another peer id or router than these.
+    """
+    service = _SERVICES.get(log)
+    if service is None:
+        service = Service(log, me or PeerId(f"local-{secrets.token_hex(8)}"), make_router or _make_gossipsub, wire or WireLimits())
+        if log in _OBSERVED:
+            service.driver.observer = Observer(service.me, service.topic, service.state().router.router, _OBSERVED[log])
+        _SERVICES[log] = service
+        await log.tasks.start(service.run)
+    elif (me is not None and me != service.me) or make_router is not None:
+        raise LocalProtocolError(f"the log is on the network already, as {service.me}", hint="join the mesh before listening or connecting")
+    service.users += 1
+    try:
+        yield service
+    finally:
+        service.users -= 1
+        if not service.users:
+            del _SERVICES[log]
+            service.stop()
+
+
+def _make_gossipsub(rng: random.Random) -> Router:
+    return make_router("gossipsub", GossipsubParams(), rng)

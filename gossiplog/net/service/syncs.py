@@ -11,57 +11,52 @@ from typing import TypeAlias
 import trio
 
 from ...broadcast import Misbehaved, StartSync, SyncFinished, SyncServed
+from ...entry.validation import Verdict
 from ...errors import ClosedError, RemoteProtocolError, SnapshotExpired, StreamReset
 from ...plan import ask
-from ...pubsub.types import PeerId
 from ...pull import CROSSING, HEARD_S, RESUME_S, Aftermath, Pull, Way, after_merkle, after_reconciliation
 from ...reconcile import Reconciled, Reconciliation, Served, messages, serve
 from ...sync.result import Ending, SyncResult
-from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
 from ...tasks.spans import span
 from ...tree.node import ReadRoot
 from ..ground.journal import note
 from ..ground.protocol_ids import is_in_parts, reconcile_protocol, sync_protocols
-from ..transport.stream import Stream
-from .owner import OPEN_S, Owner
+from ..transport.stream import Handler, PromptHandler, Stream
+from .driver import OPEN_S, LogDriver
 from .peers import Peer, PeerConnection
-from .pull_session import Insert, Puller, close_in_peace, sketch_in_time
-from .serve_session import ServeSession, Turns
+from .sessions import Insert, Puller, ServeSession, Turns, close_in_peace, sketch_in_time
 
 __all__ = ["Syncs"]
 
 WAITING_MAX = 64
 """Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
-BAD_STREAMS_MAX = 100
-"""Sync streams on which a peer broke the protocol that make one offence: a mistake of its program is no attack, and thousands are."""
 SYMBOLS_A_REQUEST = 8
 """Symbols that count as one request of a peer's allowance."""
+InsertSynced: TypeAlias = Callable[[Peer, str, Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
 Serve: TypeAlias = Callable[[PeerConnection, Stream], Awaitable[bool]]
 """Returns whether the peer is to be reminded."""
 
 
 class Syncs:
-    """Serves and pulls for one service.
+    """Serves and pulls for one log.
 
     Args:
-        service: The one that they belong to.
-        open_stream: Opens a stream, or returns None.
+        driver: The log's.
+        insert: Inserts what a sync with a peer brought, by which way.
     """
 
-    def __init__(self, service: Owner, open_stream: Callable[..., Awaitable[Stream | None]]) -> None:
-        self._service = service
-        self._open = open_stream
-        self._slots = SessionSlots[PeerId]()
-        self._waiting: dict[PeerId, trio.Event] = {}
+    def __init__(self, driver: LogDriver, insert: InsertSynced) -> None:
+        self._driver = driver
+        self._insert = insert
         self._turns = Turns()
-        self._protocols = sync_protocols(service.topic)
-        self._reconcile_protocol = reconcile_protocol(service.topic)
 
-    def served(self) -> dict[str, Callable[[PeerConnection, Stream], Awaitable[None]]]:
-        """Return what serves each protocol."""
-        merkle = dict.fromkeys(self._protocols, partial(self._serve, self._serve_merkle))
-        return {self._reconcile_protocol: partial(self._serve, self._serve_reconciliation), **merkle}
+    def handlers(self) -> dict[str, Handler]:
+        """Return what a connection serves, by protocol id."""
+        handler, topic = self._driver.handler, self._driver.topic
+        reconciliation = PromptHandler(handler(partial(self._serve, self._serve_reconciliation)))
+        merkle = handler(partial(self._serve, self._serve_merkle))
+        return {reconcile_protocol(topic): reconciliation, **dict.fromkeys(sync_protocols(topic), merkle)}
 
     # Streams that peers open
 
@@ -83,9 +78,7 @@ class Syncs:
         try:
             is_cut_short = await self._serve_in_turn(serve, link, stream)
         except RemoteProtocolError as error:
-            peer.bad_streams += 1
-            if peer.bad_streams % BAD_STREAMS_MAX == 0:
-                self._service.tell(Misbehaved(peer.id, f"{peer.bad_streams} sync streams that break the protocol: {error}"))
+            self._driver.tell(Misbehaved(peer.id, str(error)))
             raise
         finally:
             peer.serving.release()
@@ -101,34 +94,27 @@ class Syncs:
                 pass
         await trio.sleep(RESUME_S)
         if peer.dealings.begun == begun:
-            self._service.tell(SyncServed(peer.id))
+            self._driver.tell(SyncServed(peer.id))
 
     def _follow_up(self, peer: Peer, aftermath: Aftermath) -> bool:
         """Have done what follows a session; return whether the peer is to be reminded."""
         if aftermath.result is not None:
             # No session of ours has this token.
-            self._service.tell(SyncFinished(peer.id, aftermath.result, -1))
+            self._driver.tell(SyncFinished(peer.id, aftermath.result, -1))
         if aftermath.tells:
-            self._service.tell(SyncServed(peer.id))
+            self._driver.tell(SyncServed(peer.id))
         return aftermath.reminds
 
     async def _serve_in_turn(self, serve: Serve, link: PeerConnection, stream: Stream) -> bool:
-        peer = link.peer
-        is_served = self._slots.enter(peer.id)
-        if is_served is None:
-            raise StreamReset("too many sessions wait")
         try:
-            if not is_served:
-                await self._wait_for_turn(peer)
-            return await serve(link, stream)
+            async with self._turns.taken(link.peer.id):
+                return await serve(link, stream)
         except SnapshotExpired as error:
             # The store had to tidy up: nobody's fault. The peer resumes on a later one.
             raise StreamReset(str(error)) from error
-        finally:
-            self._leave(peer.id)
 
     async def _serve_merkle(self, link: PeerConnection, stream: Stream) -> bool:
-        peer, log = link.peer, self._service.log
+        peer, log = link.peer, self._driver.log
         server = SyncServer(trio.current_time(), bucket=peer.bucket, in_parts=is_in_parts(stream.protocol))
         async with log.snapshot(may_expire=True) as snapshot:
             root = await snapshot.run(ask(ReadRoot()))
@@ -142,7 +128,7 @@ class Syncs:
         return self._follow_up(peer, after_merkle(server, has_moved=await log.root() != root))
 
     async def _serve_reconciliation(self, link: PeerConnection, stream: Stream) -> bool:
-        peer, log = link.peer, self._service.log
+        peer, log = link.peer, self._driver.log
         if peer.dealings.is_crossing(is_outbound=link.connection.is_outbound):
             await _refuse(stream, CROSSING)
             return False
@@ -153,7 +139,7 @@ class Syncs:
             return False
         served = Served()
         session = Reconciliation(serve(view, takes=not log.read_only, served=served))
-        insert = partial(self._service.insert_synced, peer, "reconcile")
+        insert = partial(self._insert, peer, "reconcile")
         try:
             async with log.snapshot(may_expire=True) as snapshot:
                 await ServeSession(log, snapshot, stream, session, self._turns, insert).run()
@@ -170,22 +156,8 @@ class Syncs:
         peer.count("entries pulled", served.taken)
         peer.bucket.take(1 + served.symbols // SYMBOLS_A_REQUEST, trio.current_time())
         why = served.fault or served.reason or None
-        self._service.observed("sync", peer.id, type="reconcile-served", count=served.taken, reason=why)
+        self._driver.observed("sync", peer.id, type="reconcile-served", count=served.taken, reason=why)
         note("reconciled", peer=peer.id, entries=served.taken, given=served.given, symbols=served.symbols, reason=why)
-
-    async def _wait_for_turn(self, peer: Peer) -> None:
-        self._waiting[peer.id] = turn = trio.Event()
-        self._turns.on_wait()
-        try:
-            await turn.wait()
-        finally:
-            self._turns.on_served()
-            self._waiting.pop(peer.id, None)
-
-    def _leave(self, id: PeerId) -> None:
-        chosen = self._slots.leave(id)
-        if chosen is not None:
-            self._waiting[chosen].set()
 
     # Streams that we open
 
@@ -196,41 +168,41 @@ class Syncs:
         may_reconcile = "pull" in peer.rights
         pull = Pull(action.source, link.speaks, peer.dealings, may_reconcile=may_reconcile, first_answer_s=action.first_answer_s)
         peer.pulling += 1
-        with span("sync", self._service.topic) as note_attributes:
+        with span("sync", self._driver.topic) as note_attributes:
             try:
                 await self._puller(link).run(pull)
             finally:
                 peer.pulling -= 1
                 result = pull.result
-                self._service.figures.syncs.add(trio.current_time() - began)
+                self._driver.figures.syncs.add(trio.current_time() - began)
                 self._note_reconciled(peer, pull.outcome)
                 self._on_pulled(peer, result, "reconcile" if pull.is_reconciled else "merkle", is_begun=pull.is_begun)
-                self._service.tell(SyncFinished(action.peer, result, action.token))
+                self._driver.tell(SyncFinished(action.peer, result, action.token))
                 if peer.dealings.take_crossed():
-                    self._service.tell(SyncServed(action.peer))
+                    self._driver.tell(SyncServed(action.peer))
             note_attributes(entries=result.entries, waits=result.waits, bytes=result.bytes_received, ending=result.ending.value)
 
     def _puller(self, link: PeerConnection) -> Puller:
         peer = link.peer
 
         async def open_stream(protocols: Sequence[str], wait_s: float | None, is_lazy: bool) -> Stream | None:
-            return await self._open(link, protocols, wait_s or OPEN_S, is_lazy=is_lazy)
+            return await self._driver.open_stream(link, protocols, wait_s or OPEN_S, is_lazy=is_lazy)
 
         def insert(way: Way) -> Insert:
             type = "reconcile" if way is Way.RECONCILE else "merkle"
-            self._service.observed("sync-begin", peer.id, type=type)
-            return partial(self._service.insert_synced, peer, "reconcile" if way is Way.RECONCILE else "sync")
+            self._driver.observed("sync-begin", peer.id, type=type)
+            return partial(self._insert, peer, "reconcile" if way is Way.RECONCILE else "sync")
 
         async def close(stream: Stream) -> None:
             link.start(lambda _: close_in_peace(stream))
 
-        return Puller(self._service.log, link.connection, open_stream, insert, close, serving=peer.serving)
+        return Puller(self._driver.log, link.connection, open_stream, insert, close, serving=peer.serving)
 
     def _note_reconciled(self, peer: Peer, outcome: Reconciled | None) -> None:
         if outcome is None or outcome.fallback == CROSSING:
             return
         if outcome.fallback:
-            self._service.count("reconciliations fallen back")
+            self._driver.count("reconciliations fallen back")
             note("reconciliation fell back", peer=peer.id, reason=outcome.fallback)
         elif outcome.result.ending is Ending.COMPLETE:
             peer.count("reconciliations")
@@ -240,7 +212,7 @@ class Syncs:
         peer.count("entries pulled", result.entries)
         is_fine = result.ending in (Ending.COMPLETE, Ending.ABORTED, Ending.QUOTA)
         failure = None if result.ending is Ending.COMPLETE else result.reason or result.ending.value
-        self._service.observed("sync", peer.id, type=type, count=result.entries, size=result.bytes_received, reason=failure)
+        self._driver.observed("sync", peer.id, type=type, count=result.entries, size=result.bytes_received, reason=failure)
         level = logging.INFO if is_fine else logging.WARNING
         if not is_begun:
             # It may not serve this topic at all, and is tried again now and then.

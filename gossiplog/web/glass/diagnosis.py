@@ -5,6 +5,7 @@ Source: docs/glass.md, "Why" and "Doctor".
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import trio
@@ -15,13 +16,15 @@ from starlette.responses import JSONResponse, Response
 from ...entry.message_id import decode_id, encode_id, is_id
 from ...entry.rules import Rule
 from ...errors import GossipLogError
-from ...glass.doctor import Vitals, examine
+from ...glass.doctor import NetworkFigures, PeerFigures, Vitals, examine
 from ...glass.fact import Fact
 from ...glass.why import Holding, SetAside, explain, scene_from
 from ...log.requests import ReadLeaves, ReadQuarantined, ReadSetAside
+from ...net.service.push_stream import QUEUE_BYTES_MAX
 from ...net.service.service import Service
-from ...net.service.vitals import read_disk, read_files, read_log, read_misplaced, read_network, trouble_of
 from ...plan import Plan, ask
+from ...pubsub.types import Topic
+from ...replica.vitals import read_disk, read_files, read_log, read_misplaced
 from ...version import VERSION
 from ..http.requests import check_parameters, shown
 from .peers import peers_record
@@ -30,6 +33,8 @@ __all__ = ["DiagnosisApi"]
 
 _SET_ASIDE_MAX = 16
 """Applications of one entry."""
+RECENT_S = 30.0
+"""For how long a commit that failed says something, as nobody may have written since."""
 
 
 class DiagnosisApi:
@@ -98,3 +103,48 @@ def _find(key: bytes) -> Plan[Holding]:
     if held is not None and held.rule == Rule.ACCESS:
         return Holding(void=held.reason)
     return Holding(key in leaves, found, None if held is None else (held.rule, held.reason))
+
+
+def read_network(service: Service) -> NetworkFigures:
+    """Show a service as its doctor wants to see it."""
+    state = service.state()
+    known = {peer.peer: peer for peer in state.router.peers}
+    peers = []
+    for peer in service.peers.values():
+        mesh = known.get(peer.id)
+        peers.append(
+            PeerFigures(
+                peer.id,
+                peer.kind.value,
+                peer.pubsub_protocol,
+                () if mesh is None else mesh.topics,
+                None if mesh is None or mesh.score is None else mesh.score.total,
+                service.is_heeded(peer.id),
+                0 if peer.push is None else peer.push.queued_bytes,
+                peer.counts.get("dropped", 0) + (0 if mesh is None else mesh.dropped),
+                peer.counts.get("messages refused", 0),
+                peer.push is not None,
+            )
+        )
+    return NetworkFigures(
+        service.topic,
+        tuple(peers),
+        tuple(service.hubs),
+        is_in_mesh=service.dialler is not None,
+        degree=sum(len(one.full_message) for one in state.router.topics if one.topic == service.topic),
+        is_spread=service.machine.router.is_ready(Topic(service.topic)),
+        queue_bytes_max=QUEUE_BYTES_MAX,
+        dials={dial.address: dial.reason for dial in service.failed_dials.standing()},
+        banned={peer: reason for peer, until, reason in state.bans if until > trio.current_time()},
+        quiet_s=time.time() - service.figures.changed_at,
+        store_trouble=trouble_of(service),
+        is_disk_full=service.health.full() is not None,
+        waiting=service.waiting,
+    )
+
+
+def trouble_of(service: Service) -> str | None:
+    """Say why nothing can be stored at the moment; None while it can, as far as we know."""
+    failure = service.log.writer.failure
+    failed = str(failure[1]) if failure is not None and time.monotonic() - failure[0] < RECENT_S else None
+    return service.health.full() or failed or service.health.trouble

@@ -22,8 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...glass.fact import FACTS_MAX
-from ...net.service.board import Board
-from ...net.service.observer import Observer
+from ...net.reports.observer import Board, Observer
 from ...net.service.service import Service
 from ...version import VERSION
 from ..http.requests import check_parameters, shown

@@ -18,8 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ...glass import Fact, Peerings
-from ...net.service.board import Board
-from ...net.service.observer import Observer
+from ...net.reports.observer import Board, Observer
 from ...net.service.service import Service
 from ...tasks.nursery import open_service_nursery
 from ..http.requests import check_parameters

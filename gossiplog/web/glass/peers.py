@@ -68,7 +68,7 @@ def peers_record(service: Service, contents: Mapping[str, Any] | None = None) ->
             }
             for peer in service.peers.values()
         ],
-        "dials": [asdict(dial) for dial in service.troubles.dials()],
+        "dials": [asdict(dial) for dial in service.failed_dials.standing()],
         "bans": _bans(service),
         "refused": [
             {"peer": peer.id, "reason": reason, "count": peer.counts.get("messages refused", 0)}
@@ -132,4 +132,5 @@ def _left_s(until: float | None) -> float | None:
 
 def _bans(service: Service) -> list[dict[str, Any]]:
     now, unix = trio.current_time(), time.time()
-    return [{"peer": peer, "until": unix + until - now, "reason": reason} for peer, until, reason in service.bans.standing(now)]
+    bans = [ban for ban in service.state().bans if ban[1] > now]
+    return [{"peer": peer, "until": unix + until - now, "reason": reason} for peer, until, reason in bans]

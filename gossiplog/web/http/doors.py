@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...errors import ClosedError, StoreError
 from ...net.ground.access import Caller
 from ...net.ground.journal import note
-from ...net.service.health import Away, Health
+from ...net.reports.health import Away, Health
 
 __all__ = ["AWAY", "RETRY_S", "Door", "Guard", "MakeDoor", "check_own_page"]
 

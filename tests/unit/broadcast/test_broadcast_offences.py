@@ -5,11 +5,27 @@ from random import Random
 import pytest
 from broadcast_support import TOPIC, Harness, chain, forged
 
-from gossiplog.broadcast import Ban, Connected, Disconnected, Misbehaved, PeerKind, PushOpened, Start, Unwelcome
+from gossiplog.broadcast import (
+    Ban,
+    Bringer,
+    Connected,
+    Disconnected,
+    InsertEntry,
+    Misbehaved,
+    PeerKind,
+    PushOpened,
+    PushRefused,
+    Start,
+    StartSync,
+    Unwelcome,
+)
 from gossiplog.broadcast.events import Inserted
+from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.broadcast.spreading import Spreading
+from gossiplog.broadcast.wanted_syncs import SYNC_TIMER
 from gossiplog.codec.varint import encode_varint
 from gossiplog.entry.validation import Outcome, Verdict
+from gossiplog.pubsub.events import TimerFired
 from gossiplog.pubsub.params import MESH_PARAMS
 from gossiplog.pubsub.registry import make_router
 from gossiplog.sync.result import Ending, SyncResult
@@ -139,12 +155,53 @@ def test_forgeries_by_sync_are_offences():
 def test_bad_streams_are_offences_too():
     node = Harness()
     node.connect("a")
-    for _ in range(5):
-        node.tell(Misbehaved("a", "100 sync streams that break the protocol"))
-    assert node.of(Ban)
+    for _ in range(5 * BROKEN_STREAMS_MAX - 1):
+        node.tell(Misbehaved("a", "no frame"))
+    assert node.machine.state().offences == {"a": 4}
+    assert not node.of(Ban)
+    node.tell(Misbehaved("a", "no frame"))
+    assert node.of(Ban)[0].reason == "500 sync streams that break the protocol: no frame"
 
 
 def test_unknown_peer_is_not_blamed():
     node = Harness()
     node.tell(Misbehaved("nobody", "nothing"))
+    assert node.machine.state().offences == {}
+
+
+def test_bans_are_shown_with_their_reason_until_they_end():
+    node = Harness()
+    connect(node, "one")
+    (ban,) = forge_from(node, "one", 5)
+    assert node.machine.state().bans == [("one", ban.until, ban.reason)]
+    assert node.machine.banned_until("one", ban.until - 1) == ban.until
+    assert node.machine.banned_until("one", ban.until) is None
+    assert node.machine.state().bans == []
+
+
+def test_strangers_of_a_suspect_place_share_ten_entries_a_second():
+    node = Harness()
+    connect(node, "one", shared=True)
+    connect(node, "two", shared=True)
+    connect(node, "three", shared=True)
+    assert node.machine.take_turn("two", 1_000, node.now) == (0, node.now)
+    forge_from(node, "one", 5)
+    assert node.machine.take_turn("two", 8, node.now) == (0, node.now)
+    waiting, ready_at = node.machine.take_turn("three", 8, node.now)
+    assert waiting == 6
+    assert node.now < ready_at <= node.now + 0.11
+    assert node.machine.take_turn("nobody", 1_000, node.now) == (0, node.now)
+
+
+def test_client_that_may_not_push_is_told_what_is_not_taken_and_nothing_is_fetched():
+    node, lacking = Harness(), chain(3)
+    node.tell(Connected("reader", PeerKind.CLIENT, False, None, None, bringer=Bringer(may_push=False, is_client=True)))
+    node.tell(PushOpened("reader"))
+    node.push("reader", lacking[0])
+    assert [refused.keys for refused in node.of(PushRefused)] == [[lacking[0].key]]
+    node.announce("reader", lacking[2].key, node.append().key)
+    assert [refused.keys for refused in node.of(PushRefused)] == [[lacking[2].key]]
+    node.tell(TimerFired(SYNC_TIMER))
+    assert not node.of(StartSync)
+    assert not node.of(InsertEntry)
     assert node.machine.state().offences == {}

@@ -3,7 +3,8 @@
 import trio
 from mesh_support import a_host, a_peer, eventually
 
-from gossiplog.broadcast import Ban
+from gossiplog.broadcast import Misbehaved
+from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.errors import GossipLogError
 from gossiplog.net.ground.admission import FreshKeys
 from gossiplog.net.libp2p import Peering
@@ -46,7 +47,8 @@ async def test_a_banned_peer_gains_little_by_new_keys(monkeypatch):
                     continue
                 if host.id in attacked.service.peers:
                     used += 1
-                    attacked.service._act(Ban(host.id, trio.current_time() + 600, "a test"))
+                    for _ in range(5 * BROKEN_STREAMS_MAX):
+                        attacked.service.tell(Misbehaved(host.id, "a test"))
                     await eventually(lambda id=host.id: id not in attacked.service.peers)
         assert used <= 3  # the first, one at once, and one more if that took ten seconds
         assert honest.host.id in attacked.service.peers

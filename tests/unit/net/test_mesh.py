@@ -12,7 +12,8 @@ from mesh_support import BOTH, TOPIC, a_host, a_peer, eventually
 
 import gossiplog
 from gossiplog import Ed25519Signer
-from gossiplog.broadcast import Ban
+from gossiplog.broadcast import Misbehaved
+from gossiplog.broadcast.offences import BROKEN_STREAMS_MAX
 from gossiplog.errors import CannotConnect, LocalProtocolError
 from gossiplog.net.discovery import Discovery
 from gossiplog.net.libp2p import PeerKey
@@ -113,7 +114,8 @@ async def test_a_banned_peer_is_let_go_and_not_taken_back_and_its_redials_are_sa
     async with a_peer() as one, a_peer() as other:
         await other.host.connect(one.host.id, one.host.announced)
         await eventually(lambda: one.service.links())
-        one.service._act(Ban(other.host.id, trio.current_time() + 600, "a test"))
+        for _ in range(5 * BROKEN_STREAMS_MAX):
+            one.service.tell(Misbehaved(other.host.id, "a test"))
         await eventually(lambda: one.host.peers == [])
         for _ in range(3):
             with contextlib.suppress(CannotConnect):

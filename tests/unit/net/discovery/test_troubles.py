@@ -15,7 +15,7 @@ from network_support import TOPIC, memory_log
 
 from gossiplog.broadcast import PeerKind
 from gossiplog.net.libp2p import Address, PeerKey, host
-from gossiplog.net.service.registry import open_service
+from gossiplog.net.service.service import open_service
 from gossiplog.net.transport.multistream import MULTISTREAM, encode_line
 from gossiplog.pubsub.policy import Policy, SignaturePolicy, hash_data
 from gossiplog.pubsub.rpc import Message, Rpc

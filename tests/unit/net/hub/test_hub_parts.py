@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 import pytest
@@ -12,7 +13,11 @@ from gossiplog.errors import LocalProtocolError
 from gossiplog.net.ground.journal import note
 from gossiplog.net.hub.client import HubUrl, parse_url
 from gossiplog.net.hub.server import parse_address
-from gossiplog.net.service.serve_session import TURN_S, Turns
+from gossiplog.net.service.sessions import TURN_S, Turns
+from gossiplog.pubsub.types import PeerId
+
+SERVED_MAX = 32
+"""Sessions that are served at a time."""
 
 
 @pytest.mark.parametrize(
@@ -61,19 +66,22 @@ async def test_session_is_cut_short_only_while_others_wait(autojump_clock: trio.
     assert scope.cancelled_caught
     assert trio.current_time() == pytest.approx(10)
     started = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_wait_later, turns)
+    async with contextlib.AsyncExitStack() as served, trio.open_nursery() as nursery:
+        for number in range(SERVED_MAX):
+            await served.enter_async_context(turns.taken(PeerId(f"peer {number}")))
+        nursery.start_soon(_come_later, turns)
         with turns.limit(started, started + 10) as scope:
             await trio.sleep_forever()
         assert trio.current_time() == pytest.approx(started + TURN_S)
         assert turns.is_over(started)
-    turns.on_served()
+        await served.aclose()
     assert not turns.is_over(started)
 
 
-async def _wait_later(turns: Turns) -> None:
+async def _come_later(turns: Turns) -> None:
     await trio.sleep(1)
-    turns.on_wait()
+    async with turns.taken(PeerId("one more")):
+        pass
 
 
 def test_journal_is_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,7 @@ from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
 from gossiplog.net.service import streams as streams_module
 from gossiplog.net.service.pubsub_stream import Copies, Encoder
-from gossiplog.net.service.registry import open_service
-from gossiplog.net.service.service import Service
+from gossiplog.net.service.service import Service, open_service
 from gossiplog.net.service.streams import ANEW_FIRST_S, REOPEN_S_MAX, STREAMS_MAX
 from gossiplog.net.transport.stream import Handler
 from gossiplog.pubsub.actions import SendRpc

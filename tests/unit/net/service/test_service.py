@@ -21,8 +21,7 @@ from gossiplog.errors import LocalProtocolError, StorageFull
 from gossiplog.log.requests import ReadHeads
 from gossiplog.net import Connection, MuxedConnection, MuxedStream, Stream
 from gossiplog.net.service.push_stream import STALLED_S
-from gossiplog.net.service.registry import open_service
-from gossiplog.net.service.service import Service
+from gossiplog.net.service.service import Service, open_service
 from gossiplog.net.service.streams import PUBLISHED_INSERTING_MAX
 from gossiplog.plan import ask
 from gossiplog.pubsub.policy import hash_data

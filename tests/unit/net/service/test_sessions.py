@@ -18,8 +18,8 @@ import gossiplog
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.errors import RemoteProtocolError
 from gossiplog.net.ground.protocol_ids import sync_protocols
-from gossiplog.net.service import pull_session
-from gossiplog.net.service.pull_session import PullSession
+from gossiplog.net.service import sessions
+from gossiplog.net.service.sessions import PullSession
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.limits import ClientLimits
 from gossiplog.sync.result import Ending
@@ -100,5 +100,5 @@ async def test_a_stream_that_was_never_taken_is_closed_in_peace() -> None:
             self.was_reset = True
 
     stream: Any = Untaken()
-    await pull_session.close_in_peace(stream)
+    await sessions.close_in_peace(stream)
     assert stream.was_reset

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..ground.journal import note
 
-__all__ = ["FailedDial", "Troubles"]
+__all__ = ["FailedDial", "FailedDials"]
 
 _REASONS_MAX = 8
 """Of one address: an unsteady network has ever new ones, which nobody wants to read."""
@@ -34,7 +34,7 @@ class FailedDial:
     tries: int
 
 
-class Troubles:
+class FailedDials:
     """The tries to connect that failed.
 
     Args:
@@ -46,7 +46,7 @@ class Troubles:
         self._reasons: dict[str, set[str]] = {}
         self._failed: OrderedDict[str, FailedDial] = OrderedDict()
 
-    def dials(self) -> list[FailedDial]:
+    def standing(self) -> list[FailedDial]:
         """Show what cannot be reached, the latest try last."""
         return list(self._failed.values())
 

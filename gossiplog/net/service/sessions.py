@@ -1,16 +1,23 @@
-"""We pull, on streams: what the pull machine asks for, and the sessions that it runs, done with a log and a connection."""
+"""Syncs on streams: what the machines of `pull`, `sync` and `reconcile` ask for, done with a log and a connection.
+
+A session of ours, `PullSession`, reads on while it asks the log, inserts and writes, as far as it wants to. One of a peer's,
+`ServeSession`, does one thing after the other over one snapshot, so that a peer that does not read costs no memory, and is cut short when
+others wait.
+`Puller` drives a whole pull, which is some sessions of ours.
+"""
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TypeAlias, assert_never
 
 import trio
 
 from ...entry.validation import Verdict
-from ...errors import GossipLogError, StoreError
+from ...errors import ClosedError, GossipLogError, RemoteProtocolError, SnapshotExpired, StoreError, StreamReset
+from ...pubsub.types import PeerId
 from ...pull import (
     AwaitServed,
     ForgetSketch,
@@ -27,8 +34,10 @@ from ...pull import (
     ViewSketch,
     Way,
 )
+from ...reconcile import Reconciliation, Served
 from ...replica.log import Replica
 from ...replica.sketching import SketchView
+from ...store.base import Reader
 from ...sync.events import (
     Answered,
     Ask,
@@ -48,11 +57,13 @@ from ...sync.events import (
     TakeEntries,
     Taken,
 )
+from ...sync.schedule import SessionSlots
+from ...sync.server import SyncServer
 from ...tasks.nursery import open_service_nursery
 from ..ground.protocol_ids import reconcile_protocol, sync_protocols
 from ..transport.stream import Connection, Stream
 
-__all__ = ["CATCH_UP_S", "Insert", "PullSession", "Puller", "close_in_peace", "sketch_in_time"]
+__all__ = ["CATCH_UP_S", "Insert", "PullSession", "Puller", "ServeSession", "Turns", "close_in_peace", "sketch_in_time"]
 
 Insert: TypeAlias = Callable[[Sequence[tuple[bytes, bytes]]], Awaitable[list[Verdict]]]
 """Validates and inserts what a sync brought; a store that fails is a verdict of the rule `storage`."""
@@ -61,12 +72,18 @@ CATCH_UP_S = 2.0
 """How long a session waits for the sketch; what was added by then is not added again."""
 SEND_S = 60.0
 """How long a message whose sender waits for it may take to be written."""
+TURN_S = 2.0
+"""What a session may take while others wait; the reference gives nobody more."""
+SESSION_S = 60.0
+"""How long a session may hold its snapshot, wanted or not: nothing later can be tidied up meanwhile. The client resumes on a later one."""
+ANSWER_S = 10.0
+"""How long one answer may take to be written: a slow reader holds up a place that others want."""
 _CLOSING_S = 2.0
 
 
 async def sketch_in_time(log: Replica) -> SketchView | None:
     """Return the log's sketch; None if that takes too long now, or an entry is damaged, which the sync by trees may not notice."""
-    with trio.move_on_after(CATCH_UP_S), contextlib.suppress(StoreError):
+    with trio.move_on_after(CATCH_UP_S), suppress(StoreError):
         return await log.sketch()
     return None
 
@@ -82,6 +99,21 @@ async def close_in_peace(stream: Stream) -> None:
         pass  # It is over all the same, even where the peer never took it.
     finally:
         stream.reset()
+
+
+async def _handle(session: Session, event: SessionEvent) -> list[SessionAction]:
+    """Have a session take an event, in a thread where that takes long: a frame may have 91,000 nodes."""
+    if session.takes_long(event):
+        return await trio.to_thread.run_sync(session.handle, event, trio.current_time())
+    return session.handle(event, trio.current_time())
+
+
+async def _take(insert: Insert, entries: Sequence[tuple[bytes, bytes]]) -> Taken:
+    """Insert entries: what has begun is finished and counted, cancelled or not; what has not is left to the next session."""
+    await trio.lowlevel.checkpoint_if_cancelled()
+    with trio.CancelScope(shield=True):
+        verdicts = await insert(entries)
+    return Taken(verdicts)
 
 
 class Puller:
@@ -197,7 +229,7 @@ class PullSession:
         # Those whose sender waits are written in turns.
         self._writing = trio.Lock()
         self._moved = trio.Event()
-        # Held while the machine is at work, which may be in a thread: a frame may have 91,000 nodes.
+        # Held while the machine is at work, which may be in a thread.
         self._turn = trio.Lock()
         self._reading: trio.CancelScope | None = None
         self._nursery: trio.Nursery
@@ -212,10 +244,7 @@ class PullSession:
 
     async def _give(self, event: SessionEvent) -> None:
         async with self._turn:
-            if self._session.takes_long(event):
-                self._perform(await trio.to_thread.run_sync(self._session.handle, event, trio.current_time()))
-            else:
-                self._perform(self._session.handle(event, trio.current_time()))
+            self._perform(await _handle(self._session, event))
 
     def _perform(self, actions: Sequence[SessionAction]) -> None:
         for action in actions:
@@ -275,7 +304,7 @@ class PullSession:
 
     async def _write(self) -> None:
         # Whoever reads learns of a stream that is broken.
-        with contextlib.suppress(GossipLogError):
+        with suppress(GossipLogError):
             while True:
                 while self._outgoing:
                     await self._stream.send_all(self._outgoing.popleft())
@@ -299,17 +328,170 @@ class PullSession:
                     return
                 await self._give(answer)
             case TakeEntries(entries):
-                # What has begun is finished and counted; what has not is left to the next session.
-                await trio.lowlevel.checkpoint_if_cancelled()
+                taken = await _take(self._insert, entries)
                 with trio.CancelScope(shield=True):
-                    await self._give(Taken(await self._insert(entries)))
+                    await self._give(taken)
             case _:
                 assert_never(action)
 
     async def _send(self, data: bytes) -> None:
         with trio.move_on_after(SEND_S):
             async with self._writing:
-                with contextlib.suppress(GossipLogError):
+                with suppress(GossipLogError):
                     await self._stream.send_all(data)
                 return
         self._stream.reset()
+
+
+class Turns:
+    """Who is served: one session a peer, a few at a time, each cut short once it was served for long enough and somebody else waits."""
+
+    def __init__(self) -> None:
+        self._slots = SessionSlots[PeerId]()
+        self._waiting: dict[PeerId, trio.Event] = {}
+        # What a session waits for, and when its turn is over.
+        self._scopes: dict[trio.CancelScope, float] = {}
+
+    @asynccontextmanager
+    async def taken(self, peer: PeerId) -> AsyncIterator[None]:
+        """Wait for a peer's turn, and have it for the length of a block.
+
+        Raises:
+            StreamReset: Too many wait.
+        """
+        is_served = self._slots.enter(peer)
+        if is_served is None:
+            raise StreamReset("too many sessions wait")
+        try:
+            if not is_served:
+                await self._wait(peer)
+            yield
+        finally:
+            chosen = self._slots.leave(peer)
+            if chosen is not None:
+                self._waiting[chosen].set()
+
+    async def _wait(self, peer: PeerId) -> None:
+        self._waiting[peer] = turn = trio.Event()
+        for scope, ends_at in self._scopes.items():
+            scope.deadline = min(scope.deadline, ends_at)
+        try:
+            await turn.wait()
+        finally:
+            del self._waiting[peer]
+
+    def is_over(self, started: float) -> bool:
+        """Whether a session that began at this time has to make room."""
+        return bool(self._waiting) and trio.current_time() >= started + TURN_S
+
+    @contextmanager
+    def limit(self, started: float, deadline: float) -> Iterator[trio.CancelScope]:
+        """Cancel what a session waits for at a deadline, or when it has to make room."""
+        ends_at = started + TURN_S
+        with trio.CancelScope(deadline=min(deadline, ends_at) if self._waiting else deadline) as scope:
+            self._scopes[scope] = ends_at
+            try:
+                yield scope
+            finally:
+                del self._scopes[scope]
+
+
+class ServeSession:
+    """One session.
+
+    Args:
+        log: The one that is pulled from.
+        snapshot: What is served, held by the caller for as long as `run` runs.
+        stream: Negotiated for it.
+        session: By trees, or a reconciliation.
+        turns: Shared by all sessions of the log.
+        insert: Inserts what the peer gives; None where it may give nothing.
+    """
+
+    def __init__(
+        self,
+        log: Replica,
+        snapshot: Reader,
+        stream: Stream,
+        session: SyncServer | Reconciliation[Served],
+        turns: Turns,
+        insert: Insert | None = None,
+    ) -> None:
+        self._log = log
+        self._snapshot = snapshot
+        self._stream = stream
+        self._session = session
+        self._turns = turns
+        self._insert = insert
+        self._started = trio.current_time()
+
+    async def run(self) -> None:
+        """Serve until the peer is done, or its share of time is over.
+
+        Raises:
+            RemoteProtocolError: The peer broke the protocol.
+            StreamReset: The stream broke, or the peer does not read.
+            StoreError: The store failed.
+        """
+        await self._do(self._session.start(trio.current_time()))
+        while not self._session.is_done:
+            if self._turns.is_over(self._started) or trio.current_time() >= self._started + SESSION_S:
+                await self._do(self._session.abort())
+                return
+            try:
+                await self._do(await _handle(self._session, await self._receive()))
+            except SnapshotExpired:
+                if not isinstance(self._session, SyncServer):
+                    # A reconciliation has no word for it.
+                    raise
+                await self._do(self._session.abort())
+                return
+
+    async def _receive(self) -> SessionEvent:
+        ends_at, deadline = self._started + SESSION_S, self._session.deadline
+        with self._turns.limit(self._started, ends_at if deadline is None else min(deadline, ends_at)):
+            try:
+                data = await self._stream.receive_some()
+            except (StreamReset, ClosedError) as error:
+                return Closed(str(error))
+            return Received(data) if data else Closed("the client is done")
+        return Resumed()
+
+    async def _do(self, actions: Iterable[SessionAction]) -> None:
+        todo = deque(actions)
+        while todo:
+            match action := todo.popleft():
+                case Ask(plan, of_snapshot, token):
+                    # Not by a name, which would keep the answer's parts for as long as the whole of it is being sent.
+                    todo.extend(
+                        await _handle(self._session, Answered(await (self._snapshot if of_snapshot else self._log).run(plan), token))
+                    )
+                case Send(data, token):
+                    await self._send(data)
+                    if token is not None:
+                        # Nor these.
+                        del action, data
+                        todo.extend(await _handle(self._session, Sent(token)))
+                case TakeEntries(entries):
+                    assert self._insert is not None
+                    todo.extend(await _handle(self._session, await _take(self._insert, entries)))
+                case Pause(until):
+                    await trio.sleep_until(until)
+                    todo.extend(await _handle(self._session, Resumed()))
+                case Finish():
+                    self._stream.close_sending()
+                case Reset(reason, is_violation):
+                    self._stream.reset()
+                    if is_violation:
+                        raise RemoteProtocolError(reason)
+                case Done():
+                    pass
+                case _:
+                    assert_never(action)
+
+    async def _send(self, data: bytes) -> None:
+        with self._turns.limit(self._started, trio.current_time() + ANSWER_S) as scope:
+            await self._stream.send_all(data)
+        if scope.cancelled_caught:
+            self._stream.reset()
+            raise StreamReset("the peer does not read what it asked for")

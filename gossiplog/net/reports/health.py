@@ -1,4 +1,4 @@
-"""Whether a log answers, and whether it has caught up: what `/readyz` says, and whom a store that has gone away keeps waiting.
+"""Whether a log answers: what `/readyz` says, and whom a store that has gone away keeps waiting.
 
 While all is well nothing is asked. Once somebody has waited for a while, the log is asked something cheap; if it does not answer either,
 all who wait are let go, and nobody has to begin to wait until it answers again, which is looked for all the time.
@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import trio
 
-from ...broadcast import BroadcastState, PeerKind
 from ...errors import GossipLogError, StorageFull
 from ...log.requests import ReadHeads
 from ...plan import ask
 from ...replica.log import Replica
 from ..ground.journal import note
-from .peers import Peer
 
 __all__ = ["ANSWER_S", "Away", "Health"]
 
@@ -35,8 +33,6 @@ _TURN_S, _LAGS = 0.01, 10
 """An answer takes several turns of the event loop, of its own and of the store's."""
 FULL_S = 30.0
 """How long a full disk is taken to be full, if nobody writes; then a write has to show."""
-CAUGHT_UP_S = 2.0
-"""A hub that has said nothing for so long, and of which nothing is wanted, has nothing that we lack."""
 
 
 class Away(Exception):
@@ -62,7 +58,6 @@ class Health:
         self._wanted = trio.Event()
         self._checking = trio.Lock()
         self._checked_at = -1.0
-        self._has_caught_up = False
 
     @contextmanager
     def patience(self) -> Iterator[trio.CancelScope]:
@@ -118,14 +113,6 @@ class Health:
         if failure is None or not isinstance(failure[1], StorageFull) or time.monotonic() - failure[0] > FULL_S:
             return None
         return "the disk is full"
-
-    def has_caught_up(self, peers: Iterable[Peer], state: BroadcastState) -> bool:
-        """Say whether all is here that any of the hubs among the peers had; once it was, it stays so."""
-        if not self._has_caught_up and not (state.sizes["syncs"] or state.sizes["keys_per_peer"] or state.sizes["asked"]):
-            settled = time.time() - CAUGHT_UP_S
-            hubs = [peer for peer in peers if peer.kind is PeerKind.HUB and peer.push is not None]
-            self._has_caught_up = any(peer.counts.get("received") or peer.links[0].since < settled for peer in hubs)
-        return self._has_caught_up
 
     async def _look(self) -> str | None:
         began = trio.current_time()

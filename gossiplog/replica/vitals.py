@@ -1,4 +1,4 @@
-"""The figures of a log, of its service and of this machine, taken for whoever examines them. Each takes a bounded time.
+"""The figures of a log and of this machine, taken for whoever examines them. Each takes a bounded time.
 
 Source: docs/glass.md, "Doctor".
 """
@@ -14,16 +14,13 @@ from pathlib import Path
 
 import trio
 
-from ...glass.doctor import HEADS_WARN, DiskSpace, LogFigures, NetworkFigures, PeerFigures
-from ...log.requests import ReadCount, ReadHeads, ReadQuarantineCount, ReadSetAside
-from ...log.spot_check import SpotCheck, spot_check
-from ...plan import Plan, ask
-from ...pubsub.types import Topic
-from ...replica.reader import LogReader
-from .push_stream import QUEUE_BYTES_MAX
-from .service import Service
+from ..glass.doctor import HEADS_WARN, DiskSpace, LogFigures
+from ..log.requests import ReadCount, ReadHeads, ReadQuarantineCount, ReadSetAside
+from ..log.spot_check import SpotCheck, spot_check
+from ..plan import Plan, ask
+from .reader import LogReader
 
-__all__ = ["SPOTS", "read_disk", "read_files", "read_log", "read_network", "trouble_of"]
+__all__ = ["SPOTS", "read_disk", "read_files", "read_log", "read_misplaced"]
 
 SPOTS = 64
 """Entries whose place in the tree is looked at."""
@@ -31,8 +28,6 @@ SPOTS_S = 3.0
 _SET_ASIDE_MAX = 10_000
 _PAGE = 1_000
 _HOUR_S = 3_600.0
-RECENT_S = 30.0
-"""For how long a commit that failed says something, as nobody may have written since."""
 
 
 async def read_log(log: LogReader) -> LogFigures:
@@ -99,48 +94,3 @@ def read_files() -> tuple[int, int] | None:
         return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     except (ImportError, OSError):
         return None
-
-
-def read_network(service: Service) -> NetworkFigures:
-    """Show a service as its doctor wants to see it."""
-    state = service.state()
-    known = {peer.peer: peer for peer in state.router.peers}
-    peers = []
-    for peer in service.peers.values():
-        mesh = known.get(peer.id)
-        peers.append(
-            PeerFigures(
-                peer.id,
-                peer.kind.value,
-                peer.pubsub_protocol,
-                () if mesh is None else mesh.topics,
-                None if mesh is None or mesh.score is None else mesh.score.total,
-                service.is_heeded(peer.id),
-                0 if peer.push is None else peer.push.queued_bytes,
-                peer.counts.get("dropped", 0) + (0 if mesh is None else mesh.dropped),
-                peer.counts.get("messages refused", 0),
-                peer.push is not None,
-            )
-        )
-    return NetworkFigures(
-        service.topic,
-        tuple(peers),
-        tuple(service.hubs),
-        is_in_mesh=service.dialler is not None,
-        degree=sum(len(one.full_message) for one in state.router.topics if one.topic == service.topic),
-        is_spread=service.machine.router.is_ready(Topic(service.topic)),
-        queue_bytes_max=QUEUE_BYTES_MAX,
-        dials={dial.address: dial.reason for dial in service.troubles.dials()},
-        banned={peer: reason for peer, _, reason in service.bans.standing(trio.current_time())},
-        quiet_s=time.time() - service.figures.changed_at,
-        store_trouble=trouble_of(service),
-        is_disk_full=service.health.full() is not None,
-        waiting=service.waiting,
-    )
-
-
-def trouble_of(service: Service) -> str | None:
-    """Say why nothing can be stored at the moment; None while it can, as far as we know."""
-    failure = service.log.writer.failure
-    failed = str(failure[1]) if failure is not None and time.monotonic() - failure[0] < RECENT_S else None
-    return service.health.full() or failed or service.health.trouble

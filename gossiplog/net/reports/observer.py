@@ -1,7 +1,12 @@
-"""What a service does, as facts in a ring. There is an observer only where somebody wants facts; without one, nothing is spent on them."""
+"""What a service does, as facts in a ring, and in a file if one is named.
+
+There is an observer only where somebody wants facts; without one, nothing is spent on them.
+"""
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,23 +17,57 @@ from ...broadcast import Action, Event
 from ...entry.message import Entry
 from ...entry.validation import Verdict
 from ...errors import GossipLogError
-from ...glass import Fact, Witness
+from ...glass import Fact, Ring, Witness
 from ...glass.fact import TEXT_CHARS_MAX
 from ...glass.machine_facts import short, verdict_fact
 from ...log.requests import ReadCount
 from ...plan import Plan, ask
 from ...replica.log import Replica
 from ...tree.node import Node, ReadRoot
-from .board import Board
-from .facts_file import FactsFile
+from ..ground.journal import note
 
-__all__ = ["Observer"]
+__all__ = ["Board", "Observer"]
 
 ROOTS_S = 0.2
 """The root is read and told at most so often."""
 
 DISK_S = 1.0
 """The disk is looked at so often: it costs a comparison."""
+GATHER_S = 0.25
+"""Facts of so long are written to the file together."""
+_BYTES_MAX = 4 * 2**20
+RETRY_S = 10.0
+_FINISH_S = 1.0
+
+
+class Board:
+    """A ring of facts that one can wait at.
+
+    Attributes:
+        ring: Keeps the facts.
+        boot: Names this run of the process: numbers of facts mean something within it alone.
+    """
+
+    def __init__(self) -> None:
+        self.ring = Ring()
+        self.boot = secrets.token_hex(6)
+        self._more: trio.Event | None = None
+
+    def add(self, fact: Fact) -> None:
+        """Take a fact."""
+        self.ring.add(fact)
+        more = self._more
+        if more is not None:
+            self._more = None
+            more.set()
+
+    async def wait(self, seq: int) -> None:
+        """Wait until there is a fact at this place of the ring."""
+        await trio.lowlevel.checkpoint()
+        while self.ring.next <= seq:
+            if self._more is None:
+                self._more = trio.Event()
+            await self._more.wait()
 
 
 class Observer:
@@ -51,7 +90,7 @@ class Observer:
         self.node = node
         self.board = Board()
         self.ring = self.board.ring
-        self._file = None if file is None else FactsFile(file, self.ring)
+        self._file = None if file is None else _FactsFile(file, self.board)
         self._topic = topic
         self._router = router
         self._witness = Witness(self.tell)
@@ -103,7 +142,7 @@ class Observer:
                 nursery.start_soon(self._follow_root, log)
                 nursery.start_soon(self._watch_disk, full)
                 if self._file is not None:
-                    nursery.start_soon(self._file.run, self.board.wait)
+                    nursery.start_soon(self._file.run)
         finally:
             self.tell("stop")
             if self._file is not None:
@@ -145,3 +184,46 @@ def _read_root() -> Plan[tuple[Node, int]]:
     root = yield from ask(ReadRoot())
     _, last = yield from ask(ReadCount(counted=False))
     return root, last
+
+
+class _FactsFile:
+    """Appends facts to a file as JSON, one a line, in a thread; what the ring loses meanwhile is missing.
+
+    A disk that is slow or full costs facts, never anything else.
+    """
+
+    def __init__(self, path: Path, board: Board) -> None:
+        self._path = path
+        self._board = board
+        self._seq = 0
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            await self._board.wait(self._seq)
+            await trio.sleep(GATHER_S)
+            if not await self._write():
+                await trio.sleep(RETRY_S)
+
+    async def finish(self) -> None:
+        """Write what is left, within a second."""
+        with trio.move_on_after(_FINISH_S, shield=True):
+            while self._board.ring.next > self._seq and await self._write():
+                pass
+
+    async def _write(self) -> bool:
+        lines, following, lost = self._board.ring.since(self._seq, _BYTES_MAX)
+        try:
+            await trio.to_thread.run_sync(_append, self._path, b"".join(line + b"\n" for line in lines))
+        except OSError as error:
+            note("facts not written", level=logging.ERROR, file=str(self._path), reason=error.strerror or str(error))
+            return False
+        if lost:
+            note("facts lost", level=logging.WARNING, file=str(self._path), facts=lost)
+        self._seq = following
+        return True
+
+
+def _append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
