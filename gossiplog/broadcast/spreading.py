@@ -1,4 +1,4 @@
-"""The whole protocol of a replica: what arrives, what is forwarded, who is told of our heads, whom we sync with.
+"""How entries spread: what arrives, what is forwarded, who is told of our heads, whom we sync with.
 
     pubsub      the router asks to validate → InsertEntry → ACCEPT: it forwards · IGNORE: sync with the source · REJECT: penalty
     push        an insert → InsertEntry → new: published, and pushed to WebSocket clients and hubs · an update → what is missing → sync
@@ -7,6 +7,25 @@
     sync        StartSync → SyncFinished → with new entries: few are pushed; else update(heads) to everybody but the source
     too large   for pubsub: an update(heads) to the mesh in its place, after the commit
     own entries published, pushed to WebSocket clients and to the hubs whose client we are
+
+**Theory of operation.** Two ways carry an entry: pubsub among peers of a mesh, decided by the router, and push streams between clients and
+hubs. What comes by either becomes a `Pending` and an `InsertEntry`; the intake answers with `Inserted`, and with `Foreseen` before that if
+nothing can go wrong any more. The first of the two that allows it passes the entry on, by both ways, to all but those who brought it.
+Neither way is reliable, so every peer is told our heads when something may have passed it by: when its stream opens, after a push was
+dropped, after a sync, and some time after a change. Heads that we lack, orphans and what our disk refused are fetched by a sync with
+whoever named them. So an entry arrives if any path of peers leads to it; the fast ways only make it arrive sooner.
+
+**Invariants.**
+1. An `InsertEntry` has one `Pending` until its `Inserted`; what the router asked about it is answered once, then or when it is foreseen.
+2. An entry is passed on at most once by each way, and never back to a peer that is known to have brought it.
+3. Nothing is passed on that was neither foreseen nor accepted and new; what was foreseen and then failed is followed by our heads.
+4. Whoever brings what no replica may accept is blamed for each piece of it, also after it has left, and nobody else is. Faults of our own
+   disk, orphans and rules of ours blame nobody.
+5. A peer that is banned is disconnected here in the same step, and `Ban` tells the driver.
+6. Any entry or head that a peer named and we lack is wanted from that peer until it comes, is rejected, or the peer has left, within the
+   bounds of `WantedSyncs`; of a client that may not push it is refused instead.
+7. Each container that a peer can feed has a maximum; `state` shows both.
+8. An answer, a timer or a result that is late, doubled or of nobody is harmless.
 
 Source: docs/spec/sync.md, "Reliable causal broadcast" and "Mode A".
 """
@@ -87,9 +106,7 @@ _OUTCOMES = {outcome: PubsubOutcome(outcome.value) for outcome in Outcome}
 
 
 class Spreading:
-    """Reliable causal broadcast for one log.
-
-    A driver hands it `Start`, then everything that happens, with a time that never goes back, and carries out the actions in order.
+    """The machine; see the module's docstring. `Broadcast` has one, hands it what concerns it, and passes its actions on.
 
     Args:
         router: A new router that validates (`is_validating`), under the StrictNoSign policy.
@@ -99,21 +116,33 @@ class Spreading:
     """
 
     def __init__(self, router: Router, topic: str, random: Random, *, tell_again_s: float = TELL_AGAIN_S) -> None:
+        # Pubsub: whom messages go to, and what of them is new. It keeps its own peers, those that speak one of its protocols.
         self.router = router
         self._topic = Topic(topic)
         self._random = random
+        # The time of the call that is under way, and what it asks for so far.
         self._now = 0.0
         self._out: list[SpreadingAction] = []
+        # Who is connected, of whatever kind.
         self._peers: dict[PeerId, Peer] = {}
-        self.has_mesh = False  # peers of a mesh have come, or may: without, the router's cache would fill for nobody
+        # Peers of a mesh have come, or may: without any, the router's cache would fill for nobody.
+        self.has_mesh = False
+        # What no replica may accept; it is refused again without work.
         self.rejected = RejectedIds()
+        # Who brought that, and who is banned or slowed for it.
         self._blamed = Blame()
+        # What our log was asked and has not answered.
         self._questions = Questions(self._emit)
+        # The entries that the intake has, and how each came; and the way of those that something else stored.
         self._pending = PendingInserts(self._emit)
         ask = self._questions.ask
+        # Whom we want to sync with, for which keys, and the syncs that run.
         self._wanted_syncs = WantedSyncs(random, ask, self._emit)
+        # Entries that came before their parents.
         self.orphans = Orphans(ask, self._want, self._retry, self._pending.are_coming)
+        # The push streams that stand or are to be opened, and who has to be told our heads.
         self._pushes = Pushes(self._peers, ask, self._emit, random, tell_again_s)
+        # The latest heads of each peer that our log has not been asked about.
         self._heads_check = HeadsCheck(self.rejected, ask, self._on_lacking)
 
     @property

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..net.hub.client import HubLink
     from ..net.hub.server import Hub
     from ..net.service.peers import PeerConnectionState
-    from ..net.service.refusals import Refused
+    from ..sync.refusals import Refused
 
 __all__ = ["Facade", "HubFacade", "LinkFacade", "LogFacade", "SubscriptionFacade", "call_of", "inner_of", "like"]
 

@@ -23,8 +23,9 @@ from gossiplog.net.ground.admission import HubLimits
 from gossiplog.net.ground.protocol_ids import refusals_protocol
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import exchange
-from gossiplog.net.service.refusals import IDS_MAX, RefusalBox, Refused, read_refusals
+from gossiplog.net.service.refusals import RefusalBox, read_refusals
 from gossiplog.net.service.service import observed, service_of
+from gossiplog.sync.refusals import IDS_MAX, Refused
 
 READ_ONLY: dict[str, Any] = {"anonymous": ["connect", "pull"]}
 STRICT: dict[str, Any] = {"allow": [signer(9).did]}

@@ -23,10 +23,10 @@ from ...glass.advice import advice_on
 from ...limits import Backoff
 from ...pubsub.types import PeerId
 from ...replica.log import Replica
+from ...sync.refusals import Refused
 from ...tasks.nursery import open_service_nursery
 from ..ground.journal import note
 from ..service.peers import PeerConnection, PeerConnectionState
-from ..service.refusals import Refused
 from ..service.service import Service, open_service
 from ..transport.http_head import take_token
 from ..transport.muxed import MuxedConnection, open_muxed

@@ -35,6 +35,7 @@ from ...pubsub.types import PeerId
 from ...pull import Pull, Resumption, Speaks
 from ...reconcile import Reconciled, Wishes
 from ...replica.log import Replica
+from ...sync.refusals import Refused
 from ...sync.result import Ending, SyncResult
 from ...sync.rpc import HEADS_MAX, GetNode, GetRoot, NodeResponse, Request, Response, RootResponse, Update
 from ...sync.server import SyncServer
@@ -44,7 +45,7 @@ from ...tasks.nursery import open_service_nursery
 from ...tree.node import Node
 from ..ground.protocol_ids import is_in_parts, push_protocol, sync_protocols
 from ..service.peers import new_bucket
-from ..service.refusals import Refused, hear_refusals
+from ..service.refusals import hear_refusals
 from ..service.sessions import Puller, ServeSession, Turns, close_in_peace
 from ..transport.muxed import MuxedConnection, open_muxed
 from ..transport.stream import Connection, Stream

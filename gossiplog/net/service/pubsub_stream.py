@@ -2,104 +2,28 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 import trio
 
-from ...codec.framing import FrameDecoder, encode_frame
+from ...codec.framing import FrameDecoder
 from ...errors import ClosedError, GossipLogError, StreamReset
 from ...pubsub.outbox import Outbox
-from ...pubsub.rpc import Message, Rpc
+from ...pubsub.rpc import Rpc
 from ...pubsub.wire.rpc_codec import Decoded, Wire
+from ...pubsub.wire.shared_frames import Copies, Encoder
+from ..transport.framed import read_frames
 from ..transport.stream import Stream
 
-__all__ = ["Copies", "Encoder", "RpcSender", "read_rpcs"]
+__all__ = ["RpcSender", "read_rpcs"]
 
-_ENCODED_MAX = 64
-_ENCODED_BYTES_MAX = 16 * 1024 * 1024
 _WRITE_BYTES = 64 * 1024
-_COPIES_MAX = 256
 _FRAMES_A_TURN = 8
 _LEAVING_BYTES_MAX = 256
 """What is decoded of a peer that is not heeded: a frame as short as one that says what it has left."""
 _SUBSCRIPTIONS_TAG = b"\x0a"
 _DECODED_AT_ONCE_BYTES = 4 * 1024
 """Longer frames are decoded in a thread: one of 4 MiB takes most of a second, in which others would have to wait."""
-
-
-class _Encoded(NamedTuple):
-    """An RPC as bytes.
-
-    Attributes:
-        subject: The RPC, or its message if it is nothing else. Kept, which makes its identity its name.
-        data: Its frames, one after the other.
-        left_out: Messages that are too large for any frame.
-    """
-
-    subject: Rpc | Message
-    data: bytes
-    left_out: int
-
-
-class Encoder:
-    """Encodes each RPC once, for however many peers; the latest few are kept."""
-
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
-        self._frame_bytes_max = wire.limits.out_bytes_max
-        self._encoded: OrderedDict[int, _Encoded] = OrderedDict()
-        self._bytes = 0
-
-    def encode(self, rpc: Rpc) -> tuple[bytes, int]:
-        """Return the frames of an RPC, one after the other, and how many of its messages are too large for any."""
-        is_more = rpc.control or rpc.subscriptions or rpc.overlay or rpc.hops or rpc.is_test or rpc.partial
-        subject = rpc if is_more or len(rpc.messages) != 1 else rpc.messages[0]
-        known = self._encoded.get(id(subject))
-        if known is None:
-            left_out = sum(not self.wire.fits(message) for message in rpc.messages)
-            known = self._keep(_Encoded(subject, b"".join(self.wire.encode(rpc)), left_out))
-        return known.data, known.left_out
-
-    def on_read(self, message: Message, body: bytes) -> None:
-        """Pass a message on as it came, in a body that `Wire.decode_usual` read."""
-        frame = encode_frame(body)
-        if len(frame) <= self._frame_bytes_max:
-            self._keep(_Encoded(message, frame, 0))
-
-    def _keep(self, encoded: _Encoded) -> _Encoded:
-        self._encoded[id(encoded.subject)] = encoded
-        self._bytes += len(encoded.data)
-        while len(self._encoded) > _ENCODED_MAX or self._bytes > _ENCODED_BYTES_MAX:
-            _, oldest = self._encoded.popitem(last=False)
-            self._bytes -= len(oldest.data)
-        return encoded
-
-
-class Copies:
-    """Decodes RPCs that carry one message and nothing else; the latest are known by their bytes, of whichever peer further copies come.
-
-    Args:
-        encoder: Told of what is read, as it will be passed on.
-    """
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-        self._known: dict[bytes, Rpc] = {}
-        self.known = self._known.get
-        """Returns the RPC of a body that was read before, else None."""
-
-    def read(self, body: bytes) -> Rpc | None:
-        """Read a body of at most 4 KiB that is not known; its RPC is that of each copy then. Returns None and raises as `decode_usual`."""
-        message = self._encoder.wire.decode_usual(body)
-        if message is None:
-            return None
-        self._encoder.on_read(message, body)
-        rpc = self._known[body] = Rpc((message,))
-        if len(self._known) > _COPIES_MAX:
-            del self._known[next(iter(self._known))]
-        return rpc
 
 
 class RpcSender:
@@ -222,49 +146,25 @@ async def read_rpcs(
         DecodeError: What came is no RPC, or breaks a limit.
         StreamReset: The stream broke.
     """
-    frames = FrameDecoder(wire.limits.in_bytes_max)
     is_first = True
-    left: bytes | None = None
 
-    def take(data: bytes) -> bool:
-        nonlocal left
-        if not is_first and (body := frames.take_whole(data)) is not None:
-            # Nearly always.
-            if take_frame(body):
-                return True
-            left = body
-            return False
-        frames.feed(data)
-        for _ in range(0 if is_first else _FRAMES_A_TURN):
-            body = frames.next()
-            if body is None:
-                return True
-            if not take_frame(body):
-                left = body
-                return False
-        return False
-
-    def take_frame(body: bytes) -> bool:
-        if len(body) > _DECODED_AT_ONCE_BYTES:
+    def take_now(body: bytes) -> bool:
+        if is_first or len(body) > _DECODED_AT_ONCE_BYTES:
             return False
         # Of a copy the router knows best whether it is heeded.
         usual = copies.known(body) or (copies.read(body) if is_heeded() else None)
         return usual is not None and on_entry(usual)
 
-    goes_on = True
-    while goes_on:
-        goes_on = await stream.hand_on(take)
-        while (body := frames.next() if left is None else left) is not None:
-            left = None
-            if not is_heeded():
-                if len(body) <= _LEAVING_BYTES_MAX and body[:1] == _SUBSCRIPTIONS_TAG:
-                    # The router takes no more of it than that the peer has left.
-                    await on_rpc(wire.decode(body), False)
-            elif len(body) <= _DECODED_AT_ONCE_BYTES:
-                await on_rpc(wire.decode(body), is_first)
-            else:
-                await on_rpc(await trio.to_thread.run_sync(wire.decode, body, limiter=threads), is_first)
-            is_first = False
-            if frames.buffered_bytes:
-                # One chunk may be thousands of small RPCs, for which others should not have to wait.
-                await trio.lowlevel.checkpoint()
+    async def take(body: bytes) -> None:
+        nonlocal is_first
+        if not is_heeded():
+            if len(body) <= _LEAVING_BYTES_MAX and body[:1] == _SUBSCRIPTIONS_TAG:
+                # The router takes no more of it than that the peer has left.
+                await on_rpc(wire.decode(body), False)
+        elif len(body) <= _DECODED_AT_ONCE_BYTES:
+            await on_rpc(wire.decode(body), is_first)
+        else:
+            await on_rpc(await trio.to_thread.run_sync(wire.decode, body, limiter=threads), is_first)
+        is_first = False
+
+    await read_frames(stream, FrameDecoder(wire.limits.in_bytes_max), take_now, take, at_once_max=_FRAMES_A_TURN)

@@ -10,6 +10,7 @@ import trio
 from ...codec.framing import FrameDecoder
 from ...errors import ClosedError, StreamReset
 from ...tasks.nursery import open_service_nursery
+from ..transport.framed import read_frames
 from ..transport.stream import Stream
 
 __all__ = ["QUEUE_BYTES_MAX", "PushStream"]
@@ -83,34 +84,13 @@ class PushStream:
         try:
             async with open_service_nursery() as nursery:
                 nursery.start_soon(self._write)
-                await self._read()
+                await read_frames(self.stream, FrameDecoder(), self._take_now, self._on_message, at_once_max=_MESSAGES_A_TURN)
                 nursery.cancel_scope.cancel()
             self.stream.close_sending()
         finally:
             self._queue.clear()
             self.queued_bytes = 0
             self._emptied.set()
-
-    async def _read(self) -> None:
-        frames, left = FrameDecoder(), list[bytes]()
-
-        def take(data: bytes) -> bool:
-            frames.feed(data)
-            for _ in range(_MESSAGES_A_TURN):
-                message = frames.next()
-                if message is None:
-                    return True
-                if not self._take_now(message):
-                    left.append(message)
-                    return False
-            return False
-
-        while await self.stream.hand_on(take):
-            while (message := left.pop() if left else frames.next()) is not None:
-                await self._on_message(message)
-                if frames.buffered_bytes:
-                    # One chunk may be thousands of small messages, for which others should not have to wait.
-                    await trio.lowlevel.checkpoint()
 
     async def _write(self) -> None:
         while True:

@@ -1,64 +1,34 @@
-"""What a hub tells a client of entries that it does not take: which, why, and how many it has taken. Only ours speak this.
+"""The stream on which a client hears what its hub does not take. Only ours speak this.
 
-The client opens one stream for it; the hub writes frames on it, each a JSON object, and reads nothing. Each entry is told of once.
+The client opens one stream for it; the hub writes frames on it, and reads nothing. Each entry is told of once.
 
 Source: docs/spec/sync.md, "Refusals".
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import trio
 
-from ...codec import plain_json
-from ...codec.framing import FrameDecoder, encode_frame
-from ...entry.message_id import encode_id, is_id
+from ...codec.framing import FrameDecoder
+from ...entry.message_id import encode_id
 from ...entry.validation import Rule, Verdict
 from ...errors import ClosedError, DecodeError, GossipLogError, StreamReset
+from ...sync.refusals import REFUSAL_BYTES_MAX, TEXT_CHARS_MAX, Refused, decode_refusal, encode_refusal
 from ..ground.journal import note
 from ..ground.protocol_ids import refusals_protocol
 from ..transport.stream import Connection, Stream
 
-__all__ = ["RefusalBox", "Refused", "hear_refusals", "read_refusals", "write_refusals"]
+__all__ = ["RefusalBox", "hear_refusals", "read_refusals", "write_refusals"]
 
-IDS_MAX = 64
-_FRAME_BYTES_MAX = 16 * 1024
-_TEXT_CHARS_MAX = 512
 _RULES_MAX = 16
 _TOLD_MAX = 4_096
-_COUNT_MAX = 2**53
 _UNTOLD = frozenset({Rule.PARENTS, Rule.STORAGE})
 """An orphan is synced for, and a fault of ours is mended: both come in later by themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Entries that a hub did not take, for one reason.
-
-    Attributes:
-        rule: Which rule of the hub's they break: `unwelcome`, `quota`, `access`, or one of validation's.
-        reason: In words, of the latest of them.
-        ids: The first of them.
-        count: The number of such entries.
-        taken: New entries that the hub has taken from this connection so far.
-    """
-
-    rule: str
-    reason: str
-    ids: tuple[str, ...]
-    count: int
-    taken: int
-
-    def then(self, later: Refused) -> Refused:
-        """Add what was told later."""
-        ids = tuple(dict.fromkeys(self.ids + later.ids))[:IDS_MAX]
-        return Refused(later.rule, later.reason, ids, self.count + later.count, later.taken)
 
 
 class RefusalBox:
@@ -82,7 +52,7 @@ class RefusalBox:
             self._told[key] = None
             if len(self._told) > _TOLD_MAX:
                 self._told.popitem(last=False)
-            reason = (verdict.reason or "")[:_TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
+            reason = (verdict.reason or "")[:TEXT_CHARS_MAX].encode("utf-8", "replace").decode()
             refused = Refused(verdict.rule, reason, (encode_id(key),), 1, self.taken)
             before = self._waiting.get(refused.rule)
             if before is not None or len(self._waiting) < _RULES_MAX:
@@ -99,13 +69,9 @@ class RefusalBox:
 
 async def write_refusals(stream: Stream, box: RefusalBox) -> None:
     """Tell a client what is not taken, for as long as the stream lasts."""
-    while True:
-        refused = await box.take()
-        told = {"rule": refused.rule, "reason": refused.reason, "ids": refused.ids, "count": refused.count, "taken": refused.taken}
-        try:
-            await stream.send_all(encode_frame(json.dumps(told).encode()))
-        except (StreamReset, ClosedError):
-            return
+    with suppress(StreamReset, ClosedError):
+        while True:
+            await stream.send_all(encode_refusal(await box.take()))
 
 
 async def hear_refusals(connection: Connection, topic: str, on_refused: Callable[[Refused], None]) -> None:
@@ -124,29 +90,13 @@ async def read_refusals(stream: Stream, on_refused: Callable[[Refused], None]) -
     Raises:
         DecodeError: It says what it cannot mean.
     """
-    frames = FrameDecoder(_FRAME_BYTES_MAX)
+    frames = FrameDecoder(REFUSAL_BYTES_MAX)
     try:
         while data := await stream.receive_some():
             for frame in frames.take(data):
-                on_refused(_decode(frame))
+                on_refused(decode_refusal(frame))
     except (StreamReset, ClosedError):
         return
     except GossipLogError:
         stream.reset()
         raise
-
-
-def _decode(frame: bytes) -> Refused:
-    match plain_json.decode(frame):
-        case {"rule": str() as rule, "reason": str() as reason, "ids": list() as ids, "count": int() as count, "taken": int() as taken}:
-            is_whole = all(type(number) is int and 0 <= number < _COUNT_MAX for number in (count, taken))
-            if is_whole and len(ids) <= IDS_MAX and all(isinstance(id, str) and is_id(id) for id in ids):
-                return Refused(_shown(rule), _shown(reason), tuple(ids), count, taken)
-        case _:
-            pass
-    raise DecodeError("a refusal of another form")
-
-
-def _shown(text: str) -> str:
-    """What a terminal may show of it."""
-    return "".join(character if character.isprintable() else "?" for character in text[:_TEXT_CHARS_MAX])

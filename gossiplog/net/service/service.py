@@ -76,6 +76,7 @@ from ...pubsub.router import Router, ScoreParts
 from ...pubsub.types import PeerId
 from ...pubsub.wire.rpc_codec import WireLimits
 from ...replica.log import Replica
+from ...sync.refusals import Refused
 from ...sync.result import SyncResult
 from ...tasks.nursery import open_service_nursery
 from ..ground.access import ALL, Rights
@@ -89,7 +90,7 @@ from .allowances import Allowances
 from .driver import LogDriver, read_patiently
 from .intake import IntakeWork
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
-from .refusals import Refused, hear_refusals
+from .refusals import hear_refusals
 from .streams import Streams
 from .syncs import Syncs
 from .timers import Timers

@@ -21,12 +21,13 @@ from ...pubsub.router import NO_EXTENSIONS
 from ...pubsub.rpc import Control, Rpc, Subscription
 from ...pubsub.types import PeerId, Topic
 from ...pubsub.wire.rpc_codec import Decoded, Wire, WireLimits
+from ...pubsub.wire.shared_frames import Copies, Encoder
 from ..ground.journal import note
 from ..ground.protocol_ids import push_protocol, refusals_protocol
 from ..transport.stream import Connection, Handler, Stream
 from .driver import LogDriver
 from .peers import Peer, PeerConnection
-from .pubsub_stream import Copies, Encoder, RpcSender, read_rpcs
+from .pubsub_stream import RpcSender, read_rpcs
 from .push_stream import PushStream
 from .refusals import write_refusals
 

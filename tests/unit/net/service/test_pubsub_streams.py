@@ -17,7 +17,6 @@ from gossiplog.broadcast import PeerKind, StartSync
 from gossiplog.codec.framing import FrameDecoder
 from gossiplog.net import Connection, Stream
 from gossiplog.net.service import streams as streams_module
-from gossiplog.net.service.pubsub_stream import Copies, Encoder
 from gossiplog.net.service.service import Service, open_service
 from gossiplog.net.service.streams import ANEW_FIRST_S, REOPEN_S_MAX, STREAMS_MAX
 from gossiplog.net.transport.stream import Handler
@@ -26,6 +25,7 @@ from gossiplog.pubsub.policy import hash_data
 from gossiplog.pubsub.rpc import Message, Rpc, Subscription
 from gossiplog.pubsub.types import PeerId, Topic
 from gossiplog.pubsub.wire.rpc_codec import Wire, WireLimits
+from gossiplog.pubsub.wire.shared_frames import Copies, Encoder
 from gossiplog.sync.source import Source
 
 SUBSCRIBED = (Subscription(Topic(TOPIC), True),)

@@ -1,0 +1,56 @@
+"""Frames of a stream, each handed on in the turn in which it arrives if nothing has to be waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from ...codec.framing import FrameDecoder
+from .stream import Stream
+
+__all__ = ["read_frames"]
+
+
+async def read_frames(
+    stream: Stream, frames: FrameDecoder, take_now: Callable[[bytes], bool], take: Callable[[bytes], Awaitable[None]], *, at_once_max: int
+) -> None:
+    """Hand on frames, without their prefix, until the peer closes its side.
+
+    Args:
+        stream: Negotiated.
+        frames: New; it has the limit of a frame.
+        take_now: Takes a frame in the step in which it arrives, and says whether it did; not if anything has to be waited for.
+        take: Takes a frame that `take_now` did not, or that came together with many. Nothing more is read until it returns.
+        at_once_max: How many that came together are taken before others get their turn.
+
+    Raises:
+        DecodeError: What came is no sequence of frames.
+        StreamReset: The stream broke.
+    """
+    left: bytes | None = None
+
+    def take_arrived(data: bytes) -> bool:
+        nonlocal left
+        left = frames.take_whole(data)
+        if left is None:
+            frames.feed(data)
+        for _ in range(at_once_max):
+            if left is None and (left := frames.next()) is None:
+                return True
+            if not take_now(left):
+                return False
+            left = None
+            if not frames.buffered_bytes:
+                return True
+        return False
+
+    goes_on = True
+    while goes_on:
+        goes_on = await stream.hand_on(take_arrived)
+        while (frame := frames.next() if left is None else left) is not None:
+            left = None
+            await take(frame)
+            if frames.buffered_bytes:
+                # One chunk may be thousands of small frames, for which others should not have to wait.
+                await trio.lowlevel.checkpoint()
