@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from . import gossip_log
 from .portal import (
-    Call,
+    BlockHost,
     Facade,
-    Host,
     HubFacade,
     Iteration,
     LinkFacade,
     LogFacade,
+    PortalCall,
     SubscriptionFacade,
     TrioThread,
     call_of,
@@ -69,26 +69,26 @@ class Block(Unopened, AbstractContextManager[T]):
     def __init__(
         self,
         thread: TrioThread,
-        parent: Host[Any] | None,
+        parent: BlockHost[Any] | None,
         make: Callable[[], AbstractAsyncContextManager[V]],
-        wrap: Callable[[TrioThread, Host[Any], V], T],
+        wrap: Callable[[TrioThread, BlockHost[Any], V], T],
         call: str,
     ) -> None:
         """Take what makes the block in trio, what stands for its value out here, and what it is called in messages."""
         self.call = call
         self._thread = thread
         self._parent = parent
-        self._host: Host[Any] = Host(thread, parent, make)
+        self._host: BlockHost[Any] = BlockHost(thread, parent, make)
         self._wrap = wrap
 
     def start(self) -> T:
         """Open it. A cancelled call leaves nothing open."""
         try:
-            value = Call(self._thread, self._parent, self._host.enter).wait()
+            value = PortalCall(self._thread, self._parent, self._host.enter).wait()
         except BaseException as error:
             # It may have been open already when the call was cancelled. A coroutine that is thrown away cannot wait for its end.
             if not isinstance(error, Exception | GeneratorExit):
-                Call(self._thread, None, self._host.abandon).wait()
+                PortalCall(self._thread, None, self._host.abandon).wait()
             raise
         return self._wrap(self._thread, self._host, value)
 
@@ -98,7 +98,7 @@ class Block(Unopened, AbstractContextManager[T]):
         Args:
             has_failed: Whether as one that raised: what waits is not waited for.
         """
-        Call(self._thread, None, functools.partial(self._host.leave, has_failed)).wait()
+        PortalCall(self._thread, None, functools.partial(self._host.leave, has_failed)).wait()
 
     def __enter__(self) -> T:
         return self.start()
@@ -154,7 +154,7 @@ def _pages(method: Callable[Concatenate[S, P], TrioPages[T]]) -> Callable[Concat
 
 
 def _block(
-    method: Callable[Concatenate[S, P], AbstractAsyncContextManager[V]], wrap: Callable[[TrioThread, Host[Any], V], T]
+    method: Callable[Concatenate[S, P], AbstractAsyncContextManager[V]], wrap: Callable[[TrioThread, BlockHost[Any], V], T]
 ) -> Callable[Concatenate[Facade[S], P], Block[T]]:
     @like(method)
     def block(self: Facade[S], /, *args: P.args, **options: P.kwargs) -> Block[T]:
@@ -164,7 +164,9 @@ def _block(
     return block
 
 
-def _open(function: Callable[P, AbstractAsyncContextManager[V]], wrap: Callable[[TrioThread, Host[Any], V], T]) -> Callable[P, Block[T]]:
+def _open(
+    function: Callable[P, AbstractAsyncContextManager[V]], wrap: Callable[[TrioThread, BlockHost[Any], V], T]
+) -> Callable[P, Block[T]]:
     @like(function)
     def open(*args: P.args, **options: P.kwargs) -> Block[T]:
         return Block(trio_thread(), None, functools.partial(function, *args, **options), wrap, f"{__name__}.open")
@@ -175,7 +177,7 @@ def _open(function: Callable[P, AbstractAsyncContextManager[V]], wrap: Callable[
 class Subscription(SubscriptionFacade):
     __doc__ = TrioSubscription.__doc__
 
-    def __init__(self, thread: TrioThread, host: Host[Any], inner: TrioSubscription) -> None:
+    def __init__(self, thread: TrioThread, host: BlockHost[Any], inner: TrioSubscription) -> None:
         """Made by `GossipLog.subscribe`."""
         super().__init__(thread, host, inner)
         self._pages = Pages(self, inner.next_page)
@@ -328,7 +330,7 @@ def clone(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Taken:
     make = functools.partial(gossip_log.clone, place, location, topic=topic, durability=durability, on_progress=on_progress)
-    return Call(trio_thread(), None, make).wait()
+    return PortalCall(trio_thread(), None, make).wait()
 
 
 open = _open(gossip_log.open, GossipLog)

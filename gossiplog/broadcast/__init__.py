@@ -2,7 +2,7 @@
 
 from .actions import (
     Action,
-    Ask,
+    AskLog,
     Ban,
     BatchDecided,
     ClosePush,
@@ -22,7 +22,6 @@ from .allowance import Allowance, Bringer, Quota
 from .broadcast import Broadcast
 from .certain_entries import CertainEntries
 from .events import (
-    Answered,
     BatchBrought,
     BatchInserted,
     BatchVerified,
@@ -30,6 +29,7 @@ from .events import (
     Disconnected,
     EntriesCommitted,
     Event,
+    LogAnswered,
     Misbehaved,
     NotStored,
     PeerKind,
@@ -38,7 +38,7 @@ from .events import (
     PushDropped,
     PushOpened,
     PushReceived,
-    Start,
+    StartBroadcast,
     SyncFinished,
     SyncServed,
 )
@@ -47,8 +47,7 @@ from .state import BroadcastState
 __all__ = [
     "Action",
     "Allowance",
-    "Answered",
-    "Ask",
+    "AskLog",
     "Ban",
     "BatchBrought",
     "BatchDecided",
@@ -68,6 +67,7 @@ __all__ = [
     "Event",
     "InsertBatch",
     "InsertEntry",
+    "LogAnswered",
     "Misbehaved",
     "NotStored",
     "OpenPush",
@@ -80,7 +80,7 @@ __all__ = [
     "PushReceived",
     "PushRefused",
     "Quota",
-    "Start",
+    "StartBroadcast",
     "StartSync",
     "SyncFinished",
     "SyncServed",

@@ -19,7 +19,7 @@ from .allowance import Bringer
 
 __all__ = [
     "Action",
-    "Ask",
+    "AskLog",
     "Ban",
     "BatchDecided",
     "ClosePush",
@@ -40,8 +40,8 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Run a plan on our own log, on its latest committed state, and come back with `Answered`."""
+class AskLog:
+    """Run a plan on our own log, on its latest committed state, and come back with `LogAnswered`."""
 
     token: int
     plan: Plan[Any]
@@ -228,5 +228,5 @@ class Unwelcome:
 
 
 RouterAction: TypeAlias = SendRpc | Deliver | Published | SetTimer | Connect | Disconnect | Probe | SlowPeer
-SpreadingAction: TypeAlias = RouterAction | Ask | InsertEntry | Push | OpenPush | ClosePush | PushRefused | StartSync | Ban | Unwelcome
+SpreadingAction: TypeAlias = RouterAction | AskLog | InsertEntry | Push | OpenPush | ClosePush | PushRefused | StartSync | Ban | Unwelcome
 Action: TypeAlias = SpreadingAction | VerifyBatch | InsertBatch | EntryForeseen | EntryDecided | BatchDecided | EntriesAppended

@@ -20,7 +20,6 @@ from ..pubsub.events import TimerFired
 from ..pubsub.router import Router
 from .actions import Action, EntriesAppended, EntryDecided, EntryForeseen, InsertEntry
 from .events import (
-    Answered,
     Appended,
     BatchBrought,
     BatchInserted,
@@ -29,7 +28,8 @@ from .events import (
     Event,
     Foreseen,
     Inserted,
-    Start,
+    LogAnswered,
+    StartBroadcast,
 )
 from .intake import LEARN_TIMER, LEARN_TOKEN, Intake
 from .pushes import TELL_AGAIN_S
@@ -46,7 +46,8 @@ _OF_INTAKE = (BatchVerified, BatchInserted, EntriesCommitted, BatchBrought)
 class Broadcast:
     """Reliable causal broadcast for one log.
 
-    A driver hands it `Start`, then everything that happens, with a time that never goes back, and carries out the actions in order.
+    A driver hands it `StartBroadcast`, then everything that happens, with a time that never goes back, and carries out the actions in
+    order.
 
     Args:
         router: A new router that validates (`is_validating`), under the StrictNoSign policy.
@@ -80,13 +81,13 @@ class Broadcast:
         out: list[Action] = []
         if isinstance(event, _OF_INTAKE):
             self._settle(self.intake.handle(event, now), out, now)
-        elif type(event) is Answered and event.token == LEARN_TOKEN:
+        elif type(event) is LogAnswered and event.token == LEARN_TOKEN:
             out += self.intake.on_learnt(event.answer, now)
         elif type(event) is TimerFired and event.token == LEARN_TIMER:
             out += self.intake.on_learn_timer()
         else:
             self._settle(self.spreading.handle(event, now), out, now)
-            if type(event) is Start:
+            if type(event) is StartBroadcast:
                 out += self.intake.begin(may_foresee=event.may_foresee)
         return out
 

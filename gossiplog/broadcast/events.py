@@ -20,7 +20,6 @@ from ..sync.result import SyncResult
 from .allowance import Bringer
 
 __all__ = [
-    "Answered",
     "Appended",
     "BatchBrought",
     "BatchInserted",
@@ -31,6 +30,7 @@ __all__ = [
     "Event",
     "Foreseen",
     "Inserted",
+    "LogAnswered",
     "Misbehaved",
     "NotStored",
     "PeerKind",
@@ -41,7 +41,7 @@ __all__ = [
     "PushReceived",
     "RouterEvent",
     "SpreadingEvent",
-    "Start",
+    "StartBroadcast",
     "SyncFinished",
     "SyncServed",
 ]
@@ -59,7 +59,7 @@ class PeerKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartBroadcast:
     """The first event of all.
 
     Attributes:
@@ -255,8 +255,8 @@ class Misbehaved:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """The plan of an `Ask` returned this."""
+class LogAnswered:
+    """The plan of an `AskLog` returned this."""
 
     token: int
     answer: Any
@@ -287,7 +287,7 @@ class SyncServed:
 RouterEvent: TypeAlias = RpcReceived | TimerFired | SendFailed | ConnectFailed | AppScored | TopicScored | PeerRecordLearned | Probed
 OutsideEvent: TypeAlias = (
     RouterEvent
-    | Start
+    | StartBroadcast
     | Connected
     | Disconnected
     | PubsubChanged
@@ -296,7 +296,7 @@ OutsideEvent: TypeAlias = (
     | PushReceived
     | PushDropped
     | Misbehaved
-    | Answered
+    | LogAnswered
     | SyncFinished
     | SyncServed
 )

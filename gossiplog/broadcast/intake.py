@@ -43,7 +43,7 @@ from ..plan import Plan, ask
 from ..pubsub.actions import SetTimer
 from ..pubsub.types import TimerToken
 from .actions import (
-    Ask,
+    AskLog,
     BatchDecided,
     EntriesAppended,
     EntryDecided,
@@ -74,7 +74,7 @@ LEARN_TIMER = TimerToken("broadcast.learn")
 LEARN_FIRST_S, LEARN_MOST_S = 1.0, 60.0
 """A store that failed, or has a quarantine or too many heads, is looked at again after so long; entries wait for the commit till then."""
 
-Step: TypeAlias = VerifyBatch | InsertBatch | EntryForeseen | EntryDecided | BatchDecided | EntriesAppended | Ask | SetTimer
+Step: TypeAlias = VerifyBatch | InsertBatch | EntryForeseen | EntryDecided | BatchDecided | EntriesAppended | AskLog | SetTimer
 
 
 class FairQueue(Generic[T]):
@@ -353,7 +353,7 @@ class Intake:
         """Ask the log for its heads, if we do not know them."""
         self._is_learning = self._may_foresee and self.certain.is_blind
         self._asked_at = self._commits
-        return [Ask(LEARN_TOKEN, _read_heads())] if self._is_learning else []
+        return [AskLog(LEARN_TOKEN, _read_heads())] if self._is_learning else []
 
     def on_learnt(self, heads: Sequence[bytes] | None, now: float) -> list[Step]:
         """Take the log's heads; None if there is a quarantine. A commit since the question may be in the answer, or not."""

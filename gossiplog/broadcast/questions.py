@@ -7,7 +7,7 @@ from typing import Any
 
 from ..plan import Plan
 from ..pubsub.types import PeerId
-from .actions import Ask, SpreadingAction
+from .actions import AskLog, SpreadingAction
 
 __all__ = ["Questions"]
 
@@ -31,7 +31,7 @@ class Questions:
         """Ask our log on behalf of a peer, and go on with the answer unless the peer has left by then; None: of nobody."""
         self._tokens += 1
         self._asked[self._tokens] = (peer, then)
-        self._emit(Ask(self._tokens, plan))
+        self._emit(AskLog(self._tokens, plan))
 
     def on_answered(self, token: int, answer: Any) -> None:
         """Take an answer; one that nobody waits for any more is harmless."""

@@ -68,12 +68,12 @@ from ..sync.wire import UnknownMessage, decode_event, encode_event
 from .actions import Ban, ClosePush, PushRefused, SpreadingAction, Unwelcome
 from .allowance import Bringer
 from .events import (
-    Answered,
     Appended,
     Connected,
     Disconnected,
     Foreseen,
     Inserted,
+    LogAnswered,
     Misbehaved,
     PeerKind,
     PubsubChanged,
@@ -82,7 +82,7 @@ from .events import (
     PushOpened,
     PushReceived,
     SpreadingEvent,
-    Start,
+    StartBroadcast,
     SyncFinished,
     SyncServed,
 )
@@ -201,7 +201,7 @@ class Spreading:
 
     def _on_event(self, event: SpreadingEvent) -> None:
         match event:
-            case Answered(token, answer):
+            case LogAnswered(token, answer):
                 self._questions.on_answered(token, answer)
             case TimerFired(token):
                 self._on_timer(token, event)
@@ -225,7 +225,7 @@ class Spreading:
                 self._on_misbehaved(peer, reason)
             case SyncServed(peer):
                 self._on_sync_served(peer)
-            case Start(me):
+            case StartBroadcast(me):
                 self._route(StartRouter(me))
                 self._route(Subscribe(self._topic))
             case SendFailed() | ConnectFailed() | AppScored() | TopicScored() | PeerRecordLearned() | Probed():

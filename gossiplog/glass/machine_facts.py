@@ -23,7 +23,7 @@ from ..broadcast import (
     Push,
     PushDropped,
     PushReceived,
-    Start,
+    StartBroadcast,
     Unwelcome,
 )
 from ..broadcast.spreading import PUBLISHED_MAX
@@ -108,7 +108,7 @@ class Witness:
                 self._tell("drop", peer, type="push", reason="queue full")
             case ConnectFailed(peer):
                 self._tell("dial-failed", peer)
-            case Start():
+            case StartBroadcast():
                 self._tell("start")
             case _:
                 pass

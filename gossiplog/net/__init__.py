@@ -1,7 +1,7 @@
 """The driver of the protocol on real networks: streams over WebSocket and libp2p, and the service that runs a log over them."""
 
 from .ground.admission import HubLimits
-from .transport.muxed import Counters, MuxedConnection, open_muxed
+from .transport.muxed import MuxedConnection, MuxerCounters, open_muxed
 from .transport.muxed_stream import MuxedStream
 from .transport.stream import ByteStream, Connection, ConnectionEnd, EndKind, Handler, Stream
 
@@ -9,12 +9,12 @@ __all__ = [
     "ByteStream",
     "Connection",
     "ConnectionEnd",
-    "Counters",
     "EndKind",
     "Handler",
     "HubLimits",
     "MuxedConnection",
     "MuxedStream",
+    "MuxerCounters",
     "Stream",
     "open_muxed",
 ]

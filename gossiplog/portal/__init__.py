@@ -1,19 +1,19 @@
 """The one thread with trio that serves callers who are not in trio: asyncio's tasks, and plain synchronous code."""
 
-from .block import Host
-from .call import Call
+from .block import BlockHost
+from .call import PortalCall
 from .iteration import Iteration
 from .surface import Facade, HubFacade, LinkFacade, LogFacade, SubscriptionFacade, call_of, inner_of, like
 from .thread import TrioThread, trio_thread
 
 __all__ = [
-    "Call",
+    "BlockHost",
     "Facade",
-    "Host",
     "HubFacade",
     "Iteration",
     "LinkFacade",
     "LogFacade",
+    "PortalCall",
     "SubscriptionFacade",
     "TrioThread",
     "call_of",

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 import trio
 
 from ..errors import ClosedError, LocalProtocolError
-from .call import Call
+from .call import PortalCall
 from .thread import TrioThread
 
-__all__ = ["Host"]
+__all__ = ["BlockHost"]
 
 T = TypeVar("T")
 
@@ -21,22 +21,22 @@ class _Left(Exception):
     """What the body of a block seems to raise here, when it raised something out there."""
 
 
-class Host(Generic[T]):
+class BlockHost(Generic[T]):
     """A block, the blocks within it, and the calls on what they opened. All of it belongs to the thread.
 
     Attributes:
         is_closed: Whether its calls are refused: it is about to end, or has.
     """
 
-    def __init__(self, thread: TrioThread, parent: Host[Any] | None, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+    def __init__(self, thread: TrioThread, parent: BlockHost[Any] | None, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         """Take what makes the context manager, which is called in the thread."""
         self.is_closed = False
-        self._calls: set[Call[Any]] = set()
+        self._calls: set[PortalCall[Any]] = set()
         self._thread = thread
         self._parent = parent
         self._make = make
         self._siblings: set[Any] = thread.hosts if parent is None else parent._children
-        self._children: set[Host[Any]] = set()
+        self._children: set[BlockHost[Any]] = set()
         self._scope = trio.CancelScope()
         self._opened = trio.Event()
         self._leaving = trio.Event()
@@ -93,11 +93,11 @@ class Host(Generic[T]):
             self._leaving.set()
             await self._ended.wait()
 
-    def on_call_begun(self, call: Call[Any]) -> None:
+    def on_call_begun(self, call: PortalCall[Any]) -> None:
         """Take note of a call that runs."""
         self._calls.add(call)
 
-    def on_call_ended(self, call: Call[Any]) -> None:
+    def on_call_ended(self, call: PortalCall[Any]) -> None:
         """Forget a call."""
         self._calls.discard(call)
         if self.is_closed and not self._calls:

@@ -14,26 +14,26 @@ import trio
 from ..errors import ClosedError, LocalProtocolError
 from .thread import TrioThread
 
-__all__ = ["Call", "Owner"]
+__all__ = ["CallOwner", "PortalCall"]
 
 T = TypeVar("T")
 
 
-class Owner(Protocol):
+class CallOwner(Protocol):
     """What a call belongs to, and ends with."""
 
     is_closed: bool
 
-    def on_call_begun(self, call: Call[Any]) -> None:
+    def on_call_begun(self, call: PortalCall[Any]) -> None:
         """Take note of a call that runs."""
         ...
 
-    def on_call_ended(self, call: Call[Any]) -> None:
+    def on_call_ended(self, call: PortalCall[Any]) -> None:
         """Forget a call."""
         ...
 
 
-class Call(Generic[T]):
+class PortalCall(Generic[T]):
     """A function of trio's that is called for somebody outside, who waits for it in exactly one of two ways.
 
     Whoever waits and is cancelled, or interrupted, cancels the call, and goes on when it has ended: what a cancelled call of trio's
@@ -54,7 +54,7 @@ class Call(Generic[T]):
         "_waiter",
     )
 
-    def __init__(self, thread: TrioThread, owner: Owner | None, function: Callable[[], Awaitable[T]]) -> None:
+    def __init__(self, thread: TrioThread, owner: CallOwner | None, function: Callable[[], Awaitable[T]]) -> None:
         """Take what is to be called, and the block that it belongs to; a call of none belongs to the thread."""
         self._thread = thread
         self._owner = owner

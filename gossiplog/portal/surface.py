@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..gossip_log import GossipLog
 from ..replica.subscription import Subscription
-from .block import Host
-from .call import Call
+from .block import BlockHost
+from .call import PortalCall
 from .thread import TrioThread
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Facade(Generic[T_co]):
 
     __slots__ = ("_host", "_inner", "_thread")
 
-    def __init__(self, thread: TrioThread, host: Host[Any], inner: T_co) -> None:
+    def __init__(self, thread: TrioThread, host: BlockHost[Any], inner: T_co) -> None:
         """Take the object, and the block for whose length it can be used."""
         self._thread = thread
         self._host = host
@@ -49,9 +49,9 @@ class Facade(Generic[T_co]):
         return call_of(self, call).wait()
 
 
-def call_of(facade: Facade[Any], function: Callable[[], Awaitable[T]]) -> Call[T]:
+def call_of(facade: Facade[Any], function: Callable[[], Awaitable[T]]) -> PortalCall[T]:
     """Make the call of a function that goes with what a façade stands for, and ends with it."""
-    return Call(facade._thread, facade._host, function)
+    return PortalCall(facade._thread, facade._host, function)
 
 
 def inner_of(facade: Facade[T]) -> T:

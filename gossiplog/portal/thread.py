@@ -12,13 +12,13 @@ import trio
 
 from ..errors import ClosedError, LocalProtocolError
 
-__all__ = ["Open", "TrioThread", "trio_thread"]
+__all__ = ["OpenBlock", "TrioThread", "trio_thread"]
 
 CLOSE_S = 10.0
 """What is still open when the process ends has so long to commit what was submitted; then it is cancelled."""
 
 
-class Open(Protocol):
+class OpenBlock(Protocol):
     """What is open until somebody ends it, or the process does."""
 
     async def leave(self, has_failed: bool) -> None:
@@ -38,7 +38,7 @@ class TrioThread:
     """
 
     def __init__(self) -> None:
-        self.hosts: set[Open] = set()
+        self.hosts: set[OpenBlock] = set()
         self.nursery: trio.Nursery
         self.is_closed = False
         self._token: trio.lowlevel.TrioToken | None = None

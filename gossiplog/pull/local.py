@@ -16,6 +16,7 @@ from ..sync.events import (
     Ask,
     Closed,
     Done,
+    EntriesStored,
     Finish,
     Pause,
     Received,
@@ -26,8 +27,7 @@ from ..sync.events import (
     Session,
     SessionAction,
     SessionEvent,
-    TakeEntries,
-    Taken,
+    StoreEntries,
 )
 from ..sync.limits import ClientLimits, ServerLimits
 from ..sync.result import SyncResult
@@ -36,8 +36,7 @@ from ..sync.source import Source
 from .machine import (
     AwaitServed,
     ForgetSketch,
-    Open,
-    Opened,
+    OpenStream,
     Over,
     Pull,
     Pulled,
@@ -45,8 +44,9 @@ from .machine import (
     Ready,
     Rest,
     Resumption,
-    Run,
+    RunSession,
     Speaks,
+    StreamOpened,
     Viewed,
     ViewSketch,
     Way,
@@ -137,13 +137,13 @@ def sync_steps(
                 views: tuple[View, View] | None = yield ViewBoth()
                 mine, theirs = (None, None) if views is None else views
                 event = Viewed(mine)
-            case Open(ways):
+            case OpenStream(ways):
                 if ways[0] is Way.RECONCILE and theirs is not None:
                     server = Reconciliation(serve(theirs, takes=False))
                 else:
                     server = SyncServer(0.0, limits=server_limits or _UNHURRIED, in_parts=True)
-                event = Opened(ways[0])
-            case Run(client):
+                event = StreamOpened(ways[0])
+            case RunSession(client):
                 assert server is not None
                 yield from _Pipe(client, server).steps()
                 event = Over()
@@ -206,9 +206,9 @@ class _Pipe:
             case Ask(plan, _, token):
                 answer = yield RunOnTarget(plan) if side is self._client else RunOnSource(plan)
                 yield from self._give(side, Answered(answer, token))
-            case TakeEntries(entries):
+            case StoreEntries(entries):
                 assert side is self._client, "nothing is given to the log that is pulled from"
-                yield from self._give(side, Taken((yield InsertIntoTarget(entries))))
+                yield from self._give(side, EntriesStored((yield InsertIntoTarget(entries))))
             case Pause(until):
                 # Nobody waits in here: time is what the limits say it is.
                 self._now = max(self._now, until)

@@ -1,18 +1,18 @@
 """How a pull is made: by a reconciliation where that is possible, else by trees, in as many sessions as it takes.
 
 Theory of operation. A pull is a sequence: at any time it has asked its driver for one step, and waits for the one event that answers it.
-Within `Run` the driver runs a session on the stream that was opened last, by the vocabulary of `sync.events`; what happens in there is the
-session's business, and what follows from its outcome is decided here. A pull reads no clock, opens no stream and touches no log.
+Within `RunSession` the driver runs a session on the stream that was opened last, by the vocabulary of `sync.events`; what happens in there
+is the session's business, and what follows from its outcome is decided here. A pull reads no clock, opens no stream and touches no log.
 
 | state | asked for | answered by | goes on with |
 |---|---|---|---|
 | VIEWING | ViewSketch | Viewed | OPENING; OPENING_TREE without a view |
-| OPENING | Open, for a reconciliation or what else the peer speaks | Opened | RECONCILING; COMPARING if it speaks only that |
-| RECONCILING | Run | Over | FORGETTING, CROSSED, OPENING_TREE, or the end |
+| OPENING | OpenStream, for a reconciliation or what else the peer speaks | StreamOpened | RECONCILING; COMPARING if it speaks only that |
+| RECONCILING | RunSession | Over | FORGETTING, CROSSED, OPENING_TREE, or the end |
 | FORGETTING | ForgetSketch | Ready | OPENING_TREE, or the end |
 | CROSSED | AwaitServed | Ready | the end |
-| OPENING_TREE | Open, for a sync by trees | Opened | COMPARING; the end without a stream |
-| COMPARING | Run | Over | RESTING, or the end |
+| OPENING_TREE | OpenStream, for a sync by trees | StreamOpened | COMPARING; the end without a stream |
+| COMPARING | RunSession | Over | RESTING, or the end |
 | RESTING | Rest | Ready | OPENING_TREE |
 
 Invariants:
@@ -49,8 +49,7 @@ from .serving import CROSSING, Dealings
 __all__ = [
     "AwaitServed",
     "ForgetSketch",
-    "Open",
-    "Opened",
+    "OpenStream",
     "Over",
     "Pull",
     "PullEvent",
@@ -59,8 +58,9 @@ __all__ = [
     "Ready",
     "Rest",
     "Resumption",
-    "Run",
+    "RunSession",
     "Speaks",
+    "StreamOpened",
     "ViewSketch",
     "Viewed",
     "Way",
@@ -112,8 +112,8 @@ class ViewSketch(NamedTuple):
     """Give our log's sketch, as `Viewed`: None if it is not at hand in the time that the driver has for it."""
 
 
-class Open(NamedTuple):
-    """Open a stream, which the next `Run` is on, and answer with `Opened`.
+class OpenStream(NamedTuple):
+    """Open a stream, which the next `RunSession` is on, and answer with `StreamOpened`.
 
     Attributes:
         ways: For one of these, the first that the peer speaks.
@@ -126,7 +126,7 @@ class Open(NamedTuple):
     wait_s: float | None = None
 
 
-class Run(NamedTuple):
+class RunSession(NamedTuple):
     """Run a session on the stream that was opened, until it is done, and answer with `Over`. Its stream is closed after that."""
 
     session: Session
@@ -150,7 +150,7 @@ class Pulled(NamedTuple):
     """The pull is over; `Pull` says what it came to."""
 
 
-PullStep: TypeAlias = ViewSketch | Open | Run | ForgetSketch | AwaitServed | Rest | Pulled
+PullStep: TypeAlias = ViewSketch | OpenStream | RunSession | ForgetSketch | AwaitServed | Rest | Pulled
 
 
 # Events
@@ -162,7 +162,7 @@ class Viewed(NamedTuple):
     view: View | None
 
 
-class Opened(NamedTuple):
+class StreamOpened(NamedTuple):
     """What a stream was opened for; None if none could be."""
 
     way: Way | None
@@ -182,7 +182,7 @@ class Ready(NamedTuple):
     """What was asked for is done."""
 
 
-PullEvent: TypeAlias = Viewed | Opened | Over | Ready
+PullEvent: TypeAlias = Viewed | StreamOpened | Over | Ready
 
 
 class _State(Enum):
@@ -283,7 +283,7 @@ class Pull:
         match self._state, event:
             case _State.VIEWING, Viewed(view):
                 return self._on_viewed(view)
-            case _State.OPENING, Opened(way):
+            case _State.OPENING, StreamOpened(way):
                 return self._on_opened(way, now)
             case _State.RECONCILING, Over(is_lost):
                 return self._on_reconciled(now, is_lost=is_lost)
@@ -291,7 +291,7 @@ class Pull:
                 return self._conclude(now)
             case _State.CROSSED, Ready():
                 return self._end()
-            case _State.OPENING_TREE, Opened(way):
+            case _State.OPENING_TREE, StreamOpened(way):
                 return self._end() if way is None else self._compare(way, now)
             case _State.COMPARING, Over(is_lost):
                 return self._on_compared(is_lost=is_lost)
@@ -322,7 +322,7 @@ class Pull:
         # Whoever is known to speak it need not be asked; of others one question finds what they speak.
         is_known = self._speaks.reconciles is True
         ways = (Way.RECONCILE,) if is_known else (Way.RECONCILE, *self._tree_ways)
-        return self._ask(_State.OPENING, Open(ways, is_known, self._first_answer_s))
+        return self._ask(_State.OPENING, OpenStream(ways, is_known, self._first_answer_s))
 
     def _on_opened(self, way: Way | None, now: float) -> PullStep:
         view, self._view = self._view, None
@@ -337,7 +337,7 @@ class Pull:
         wishes = replace(self._wishes, after=self._source.resume_after)
         steps = reconcile(view, self._source, now, wishes, self.outcome)
         self._reconciliation = Reconciliation(steps, first_answer_s=self._first_answer_s)
-        return self._ask(_State.RECONCILING, Run(self._reconciliation))
+        return self._ask(_State.RECONCILING, RunSession(self._reconciliation))
 
     def _counted(self, outcome: Reconciled) -> SyncResult:
         if self._reconciliation is not None:
@@ -398,14 +398,14 @@ class Pull:
         self._dealings.is_reconciling = False
         if self._wishes.is_rehearsal or not self._wishes.takes:
             return self._end()
-        return self._ask(_State.OPENING_TREE, Open(self._tree_ways, False, self._first_answer_s))
+        return self._ask(_State.OPENING_TREE, OpenStream(self._tree_ways, False, self._first_answer_s))
 
     def _compare(self, way: Way, now: float) -> PullStep:
         self._dealings.is_reconciling = False
         self.is_begun = True
         self._speaks.in_parts = way is Way.PARTS
         self._client = SyncClient(self._source, self._limits, first_answer_s=self._first_answer_s, in_parts=self._speaks.in_parts)
-        return self._ask(_State.COMPARING, Run(self._client))
+        return self._ask(_State.COMPARING, RunSession(self._client))
 
     def _on_compared(self, *, is_lost: bool) -> PullStep:
         assert self._client is not None

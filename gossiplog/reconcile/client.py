@@ -13,13 +13,13 @@ from typing import Any
 from ..entry.validation import LATER, UNSUPPORTED, Verdict
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch import SYMBOLS_MAX, Contradiction, Decoder, Difference
-from ..sync.events import Ask, Send, TakeEntries
+from ..sync.events import Ask, Send, StoreEntries
 from ..sync.result import KEYS_REPORTED_MAX, Ending, SyncResult
 from ..sync.source import Source
 from ..tree.node import Node
 from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
-from .steps import Ended, Give, Step, View
+from .steps import Give, Step, Unanswered, View
 
 __all__ = ["Reconciled", "Wishes", "reconcile"]
 
@@ -103,7 +103,7 @@ def reconcile(
     except _Fallback as fallback:
         client.outcome.fallback = str(fallback)
         client.result.ending = Ending.COMPLETE
-    except Ended as ended:
+    except Unanswered as ended:
         if client.result.ending not in (Ending.STORAGE, Ending.QUOTA):
             client.result.ending, client.result.reason = Ending.CLOSED, str(ended)
     except (RemoteProtocolError, DecodeError) as error:
@@ -281,7 +281,7 @@ class _Client:
     def _insert(self, batch: list[tuple[bytes, bytes]]) -> Generator[Step, Any, None]:
         if not batch:
             return
-        verdicts = yield TakeEntries(batch)
+        verdicts = yield StoreEntries(batch)
         result = self.result
         later: Verdict | None = None
         for (key, _), verdict in zip(batch, verdicts, strict=True):
@@ -304,7 +304,7 @@ class _Client:
                 self._leave_out(key, verdict)
         if later is not None:
             result.ending, result.reason = Ending.of_later(later.rule), later.reason or "the store did not take an entry"
-            raise Ended(result.reason)
+            raise Unanswered(result.reason)
 
     def _leave_out(self, key: bytes, verdict: Any) -> None:
         result = self.result

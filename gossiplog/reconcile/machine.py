@@ -17,6 +17,7 @@ from ..sync.events import (
     Ask,
     Closed,
     Done,
+    EntriesStored,
     Failed,
     Finish,
     Received,
@@ -25,8 +26,7 @@ from ..sync.events import (
     Sent,
     SessionAction,
     SessionEvent,
-    TakeEntries,
-    Taken,
+    StoreEntries,
 )
 from . import messages
 from .steps import Give, Receive, Step, Steps
@@ -122,7 +122,7 @@ class Reconciliation(Generic[T]):
                 return self._go_on(token, answer)
             case Sent(token):
                 return self._go_on(token, None)
-            case Taken(verdicts):
+            case EntriesStored(verdicts):
                 return self._go_on(_TALK, verdicts)
             case Failed(reason):
                 self.failure = reason
@@ -195,7 +195,7 @@ class Reconciliation(Generic[T]):
                 return Send(data, token)
             case Ask():
                 return step._replace(token=token)
-            case TakeEntries():
+            case StoreEntries():
                 return step
             case Receive() | Give():
                 raise AssertionError(step)

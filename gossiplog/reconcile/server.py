@@ -15,11 +15,11 @@ from typing import Any
 from ..entry.validation import LATER, Rule
 from ..errors import DecodeError, RemoteProtocolError
 from ..sketch import SYMBOLS_MAX, key_of
-from ..sync.events import Ask, Send, TakeEntries
+from ..sync.events import Ask, Send, StoreEntries
 from ..sync.result import Brought
 from . import messages, steps
 from .messages import Hello, More, Refuse, Result, Symbols, Values, Want
-from .steps import Ended, Step, View
+from .steps import Step, Unanswered, View
 
 __all__ = ["Served", "serve"]
 
@@ -69,7 +69,7 @@ def serve(view: View, *, takes: bool = True, served: Served | None = None) -> Ge
     server = _Server(view, takes=takes, served=served or Served())
     try:
         yield from server.run()
-    except Ended as ended:
+    except Unanswered as ended:
         server.served.reason = str(ended)
     except (RemoteProtocolError, DecodeError) as error:
         server.served.fault = str(error)
@@ -163,7 +163,7 @@ class _Server:
         return (yield from self._insert(batch))
 
     def _insert(self, batch: list[tuple[bytes, bytes]]) -> Generator[Step, Any, bool]:
-        verdicts = (yield TakeEntries(batch)) if batch else []
+        verdicts = (yield StoreEntries(batch)) if batch else []
         later = ""
         for (key, _), verdict in zip(batch, verdicts, strict=True):
             if verdict.accepted:

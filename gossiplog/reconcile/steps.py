@@ -21,7 +21,7 @@ from ..errors import DecodeError, RemoteProtocolError
 from ..log.requests import ReadCount, ReadLeaves, ReadPage, ReadQuarantined, ReadValues, not_wanted
 from ..plan import Plan, ask
 from ..sketch import SYMBOLS_MAX, Sketch
-from ..sync.events import Ask, Send, TakeEntries
+from ..sync.events import Ask, Send, StoreEntries
 from ..tree.node import Node, ReadRoot
 from . import messages
 from .messages import FRAME_BYTES, Message, Values
@@ -33,11 +33,11 @@ __all__ = [
     "DIFFERENCES_MAX",
     "SLACK",
     "WORK_S",
-    "Ended",
     "Give",
     "Receive",
     "Step",
     "Steps",
+    "Unanswered",
     "View",
     "absent",
     "give_all",
@@ -89,11 +89,11 @@ class Give(NamedTuple):
     steps: Steps
 
 
-Step: TypeAlias = Send | Receive | Ask | TakeEntries | Give
+Step: TypeAlias = Send | Receive | Ask | StoreEntries | Give
 Steps: TypeAlias = Generator[Step, Any, Any]
 
 
-class Ended(Exception):
+class Unanswered(Exception):
     """The stream ended, or nothing came in time."""
 
 
@@ -108,7 +108,7 @@ def receive(patience_s: float) -> Generator[Step, Any, Message]:
     if isinstance(frame, DecodeError):
         raise RemoteProtocolError(f"reconciliation: {frame}")
     if frame is None:
-        raise Ended(f"nothing came within {patience_s:g} s, or the stream ended")
+        raise Unanswered(f"nothing came within {patience_s:g} s, or the stream ended")
     try:
         return messages.decode(frame)
     except DecodeError as error:

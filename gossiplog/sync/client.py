@@ -23,6 +23,7 @@ from .events import (
     Ask,
     Closed,
     Done,
+    EntriesStored,
     Failed,
     Finish,
     InsertVerdict,
@@ -32,8 +33,7 @@ from .events import (
     Sent,
     SessionAction,
     SessionEvent,
-    TakeEntries,
-    Taken,
+    StoreEntries,
 )
 from .frontier import Frontier, Span
 from .limits import ClientLimits
@@ -177,7 +177,7 @@ class SyncClient:
                         self._on_break(Ending.TIMED_OUT, f"no answer within {self._patience_s:g} s")
                 case Answered():
                     self._on_compared(event.answer)
-                case Taken():
+                case EntriesStored():
                     self._on_inserted(event.verdicts)
                 case Failed():
                     return self._stop(Ending.STORAGE, event.reason)
@@ -380,7 +380,7 @@ class SyncClient:
             actions.append(Ask(compare([nodes for _, nodes in self._comparing], lambda key: source.is_aside(key, now))))
         if self._is_insert_due():
             self._inserting = self._next_batch()
-            actions.append(TakeEntries(self._inserting))
+            actions.append(StoreEntries(self._inserting))
         is_walked = not self._sent and not self._arrived and self._comparing is None and self._frontier.is_done
         if (is_walked or self._is_ending) and not self._is_finished:
             self._is_finished = True

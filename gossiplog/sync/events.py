@@ -7,7 +7,7 @@ It answers at once where that is cheap, and later where it is not; the machine c
 |---|---|
 | Send | `Sent`, once the bytes are written, if the action has a token |
 | Ask | `Answered`, or `Failed` |
-| TakeEntries | `Taken` |
+| StoreEntries | `EntriesStored` |
 | Pause | `Resumed` at that time, and reads nothing before |
 | Finish, Reset, Done | nothing |
 
@@ -25,6 +25,7 @@ __all__ = [
     "Ask",
     "Closed",
     "Done",
+    "EntriesStored",
     "Failed",
     "Finish",
     "InsertVerdict",
@@ -37,8 +38,7 @@ __all__ = [
     "Session",
     "SessionAction",
     "SessionEvent",
-    "TakeEntries",
-    "Taken",
+    "StoreEntries",
 ]
 
 
@@ -103,8 +103,8 @@ class Sent(NamedTuple):
     token: int
 
 
-class Taken(NamedTuple):
-    """The last `TakeEntries` was carried out, or refused entry by entry; one verdict an entry, in its order."""
+class EntriesStored(NamedTuple):
+    """The last `StoreEntries` was carried out, or refused entry by entry; one verdict an entry, in its order."""
 
     verdicts: Sequence[InsertVerdict]
 
@@ -130,7 +130,7 @@ class Ask(NamedTuple):
     token: int = 0
 
 
-class TakeEntries(NamedTuple):
+class StoreEntries(NamedTuple):
     """Insert these `(key, VALUE)` into our own log."""
 
     entries: list[tuple[bytes, bytes]]
@@ -172,8 +172,8 @@ class Reset(NamedTuple):
     is_violation: bool
 
 
-SessionEvent: TypeAlias = Received | Closed | Answered | Failed | Taken | Sent | Resumed
-SessionAction: TypeAlias = Send | Ask | TakeEntries | Pause | Finish | Reset | Done
+SessionEvent: TypeAlias = Received | Closed | Answered | Failed | EntriesStored | Sent | Resumed
+SessionAction: TypeAlias = Send | Ask | StoreEntries | Pause | Finish | Reset | Done
 
 
 class Session(Protocol):

@@ -12,11 +12,11 @@ from .source import Source
 __all__ = [
     "ABSENT_KEYS_MAX",
     "PEERS_MAX",
+    "BeginSession",
     "Left",
     "ScheduleAction",
     "ScheduleEvent",
     "SessionSlots",
-    "StartSync",
     "SyncEnded",
     "SyncSchedule",
     "SyncWanted",
@@ -59,7 +59,7 @@ class SyncWanted(NamedTuple):
 
 
 class SyncEnded(NamedTuple):
-    """A sync that `StartSync` began is over.
+    """A sync that `BeginSession` began is over.
 
     Attributes:
         peer: With whom.
@@ -83,7 +83,7 @@ class Tick(NamedTuple):
     """The time named by the last `WakeAt` has come; too early or too late does no harm."""
 
 
-class StartSync(NamedTuple):
+class BeginSession(NamedTuple):
     """Begin a session.
 
     Attributes:
@@ -104,7 +104,7 @@ class WakeAt(NamedTuple):
 
 
 ScheduleEvent: TypeAlias = SyncWanted | SyncEnded | Left | Tick
-ScheduleAction: TypeAlias = StartSync | WakeAt
+ScheduleAction: TypeAlias = BeginSession | WakeAt
 
 
 @dataclass(slots=True)
@@ -288,7 +288,7 @@ class SyncSchedule:
             chosen = best[-1] if is_open else best[0]
         return ready.pop(chosen)
 
-    def _start(self, peer: Peer) -> StartSync:
+    def _start(self, peer: Peer) -> BeginSession:
         record = self._records[peer]
         record.is_active, record.is_wanted = True, False
         self._active += 1
@@ -298,7 +298,7 @@ class SyncSchedule:
         if len(self._turns) > self._peers_max:
             self._turns.popitem(last=False)
         is_crowded = 2 * self._active > self._active_max
-        return StartSync(peer, record.source, CROWDED_ANSWER_S * 2 ** min(record.silences, 8) if is_crowded else None)
+        return BeginSession(peer, record.source, CROWDED_ANSWER_S * 2 ** min(record.silences, 8) if is_crowded else None)
 
 
 class SessionSlots(Generic[T]):

@@ -15,6 +15,7 @@ from .events import (
     Answered,
     Ask,
     Closed,
+    EntriesStored,
     Failed,
     Finish,
     Pause,
@@ -25,7 +26,6 @@ from .events import (
     Sent,
     SessionAction,
     SessionEvent,
-    Taken,
 )
 from .limits import ServerLimits
 from .rpc import AbortResponse, Request
@@ -126,7 +126,7 @@ class SyncServer:
                 self._is_pausing = False
             case Failed():
                 return [self._reset(event.reason, is_violation=False)]
-            case Taken() | Sent():
+            case EntriesStored() | Sent():
                 pass
             case _:
                 assert_never(event)

@@ -16,7 +16,7 @@ from gossiplog.net.ground.protocol_ids import reconcile_protocol
 from gossiplog.net.hub.client import parse_url
 from gossiplog.net.hub.exchange import Exchange, exchange
 from gossiplog.net.service.service import service_of
-from gossiplog.net.service.syncs import Syncs
+from gossiplog.net.service.syncs import SyncStreams
 from gossiplog.net.transport.multistream import MULTISTREAM
 from gossiplog.net.transport.yamux.frames import HEADER_BYTES
 from gossiplog.replica import sketching
@@ -87,12 +87,12 @@ async def test_directions_are_kept_apart() -> None:
 
 
 async def test_a_hub_that_lacks_it_is_synced_with_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers = Syncs.handlers
+    handlers = SyncStreams.handlers
 
-    def without(self: Syncs) -> dict[str, object]:
+    def without(self: SyncStreams) -> dict[str, object]:
         return {name: serve for name, serve in handlers(self).items() if name != reconcile_protocol(TOPIC)}
 
-    monkeypatch.setattr(Syncs, "handlers", without)
+    monkeypatch.setattr(SyncStreams, "handlers", without)
     async with memory_log(1) as hub_log, memory_log(2) as ours, hub_log.listen("127.0.0.1:0") as hub:
         await differ(hub_log, ours, 30, 20)
         with pytest.raises(ProtocolNotSupported):

@@ -26,7 +26,7 @@ from gossiplog.plan import Plan, ask
 from gossiplog.pubsub.base import PubSub
 from gossiplog.pubsub.events import Outcome as PubsubOutcome
 from gossiplog.pubsub.gossip.mesh import GraftBackoff, TopicMeshes
-from gossiplog.pubsub.overlay.plumtree import Tree
+from gossiplog.pubsub.overlay.plumtree import BroadcastTree
 from gossiplog.pubsub.routers.choke import Choke
 from gossiplog.pubsub.rpc import Draft
 from gossiplog.pubsub.seen import Seen
@@ -305,8 +305,8 @@ LATER_BUGS: Sequence[PlantedBug] = (
     ),
     PlantedBug(37, "all may be choked", "when a link that was not ends", around(Choke, "_on_pruned", choke_to_the_last)),
     PlantedBug(37, "unchokes are silent", "peers that are unchoked are not told", around(Draft, "_choked", say_choke_alone)),
-    PlantedBug(4, "tree grafts bring nothing", "what is missing is not sent", instead(Tree, "on_graft", serve_without_a_link)),
-    PlantedBug(4, "links are eager and lazy", "what is pushed is announced too", around(Tree, "_make_eager", keep_lazy)),
+    PlantedBug(4, "tree grafts bring nothing", "what is missing is not sent", instead(BroadcastTree, "on_graft", serve_without_a_link)),
+    PlantedBug(4, "links are eager and lazy", "what is pushed is announced too", around(BroadcastTree, "_make_eager", keep_lazy)),
     PlantedBug(0, "topics are not announced", "on a new connection", around(PubSub, "_on_peer_connected", announce_no_topic)),
     PlantedBug(3, "few messages are remembered", "48 of them", around(Seen, "__init__", remember_few)),
     PlantedBug(2, "reconciliation gives up", "at the first guess", instead(client_module, "FUTILE_SYMBOLS", 0)),

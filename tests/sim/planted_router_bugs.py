@@ -18,8 +18,8 @@ from gossiplog.log.requests import ReadHeads
 from gossiplog.plan import ask
 from gossiplog.pubsub.gossip.gossip import Gossip, MessageCache
 from gossiplog.pubsub.gossip.mesh import GraftBackoff, TopicMeshes
-from gossiplog.pubsub.overlay.hyparview import View
-from gossiplog.pubsub.overlay.plumtree import Tree, Wake
+from gossiplog.pubsub.overlay.hyparview import MembershipViews
+from gossiplog.pubsub.overlay.plumtree import BroadcastTree, Wake
 from gossiplog.pubsub.routers.choke import Choke
 from gossiplog.pubsub.routers.meshsub import Meshsub
 from gossiplog.pubsub.rpc import Draft
@@ -123,7 +123,7 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(2, "any end will do", "an old session's end is taken for the new one's", around(WantedSyncs, "on_finished", take_any_end)),
     PlantedBug(80, "deferred needs are dropped", "when the sync for them fails", instead(WantedSyncs, "_undefer", drop_deferred_needs)),
     PlantedBug(9, "requests are not answered", "IWANT brings nothing", instead(Gossip, "on_iwant", nothing)),
-    PlantedBug(4, "trees are not mended", "a lost neighbour is forgotten", instead(Tree, "neighbor_down", forget_neighbour)),
+    PlantedBug(4, "trees are not mended", "a lost neighbour is forgotten", instead(BroadcastTree, "neighbor_down", forget_neighbour)),
     PlantedBug(
         2,
         "heads are read too early",
@@ -139,15 +139,15 @@ ROUTER_BUGS: Sequence[PlantedBug] = (
     PlantedBug(9, "the cache is emptied", "at each heartbeat", around(MessageCache, "shift", forget_on_shift)),
     PlantedBug(0, "messages go back", "to whom they came from", around(Meshsub, "_recipients", answer_nobody)),
     PlantedBug(0, "one peer is left out", "the first of the mesh is not forwarded to", around(Meshsub, "_recipients", forward_to_most)),
-    PlantedBug(13, "trees announce nothing", "lazy links carry nothing", instead(Tree, "flush", nothing)),
+    PlantedBug(13, "trees announce nothing", "lazy links carry nothing", instead(BroadcastTree, "flush", nothing)),
     PlantedBug(4, "the timer for missing messages fires once", "and is never set again", instead(Wake, "is_due", fire_once)),
     PlantedBug(
         11, "answers come for the gone", "a peer's questions outlive it", around(Spreading, "_on_disconnected", keep_answers_for_the_gone)
     ),
     PlantedBug(25, "choking outlives the link", "a pruned peer stays choked", around(Choke, "_on_pruned", keep_choked)),
-    PlantedBug(4, "tree prunes are not heeded", "duplicates go on", instead(Tree, "on_prune", nothing)),
+    PlantedBug(4, "tree prunes are not heeded", "duplicates go on", instead(BroadcastTree, "on_prune", nothing)),
     PlantedBug(9, "unwanted copies are sent", "IDONTWANT is not heeded", instead(Gossip, "on_idontwant", nothing)),
-    PlantedBug(4, "neighbours are not dropped", "an overlay keeps who left", instead(View, "on_gone", nothing)),
+    PlantedBug(4, "neighbours are not dropped", "an overlay keeps who left", instead(MembershipViews, "on_gone", nothing)),
     PlantedBug(33, "what failed is not repeated", "a GRAFT that met a full queue is lost", instead(Draft, "add_failed", never)),
     PlantedBug(
         14,

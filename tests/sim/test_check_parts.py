@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from gossiplog.broadcast import Answered, Ask, InsertEntry, PeerKind
+from gossiplog.broadcast import AskLog, InsertEntry, LogAnswered, PeerKind
 from gossiplog.broadcast.intake import _check_key
 from gossiplog.codec import pcf
 from gossiplog.entry.signing import Ed25519Signer
@@ -243,9 +243,9 @@ def test_log_answers_at_once_or_late_and_always(wait_s):
     replica.tell = told.append
     replica.start()
     for token in range(20):
-        replica._act(Ask(token, ask(ReadCount())))
+        replica._act(AskLog(token, ask(ReadCount())))
     world.run(1.0)
-    answered = [event.token for event in told if isinstance(event, Answered)]
+    answered = [event.token for event in told if isinstance(event, LogAnswered)]
     assert sorted(answered) == list(range(20))
     assert (answered == list(range(20))) is (wait_s == 0.0)
 

@@ -6,15 +6,15 @@ from random import Random
 from typing import Any
 
 from gossiplog.broadcast import (
-    Answered,
-    Ask,
+    AskLog,
     Connected,
     InsertEntry,
+    LogAnswered,
     PeerKind,
     Push,
     PushOpened,
     PushReceived,
-    Start,
+    StartBroadcast,
     StartSync,
     SyncFinished,
 )
@@ -94,13 +94,13 @@ class Harness:
         self.actions: list[Any] = []
         self.timers: dict[str, float] = {}
         self.sessions: dict[str, int] = {}
-        self.tell(Start("me"))
+        self.tell(StartBroadcast("me"))
 
     def tell(self, event: Any) -> list[Any]:
         todo, self.actions = self.machine.handle(event, self.now), []
         while todo:
             action = todo.pop(0)
-            if not self.holds and isinstance(action, Ask):
+            if not self.holds and isinstance(action, AskLog):
                 todo += self.answer(action)
             elif not self.holds and isinstance(action, InsertEntry):
                 todo += self.verdict(action)
@@ -117,8 +117,8 @@ class Harness:
         self.now = self.timers.pop(token)
         self.tell(TimerFired(token))
 
-    def answer(self, action: Ask) -> list[Any]:
-        return self.machine.handle(Answered(action.token, self.log.run(action.plan)), self.now)
+    def answer(self, action: AskLog) -> list[Any]:
+        return self.machine.handle(LogAnswered(action.token, self.log.run(action.plan)), self.now)
 
     def verdict(self, action: InsertEntry) -> list[Any]:
         return self.machine.handle(Inserted(action.token, self.log.take(action.key, action.value)), self.now)

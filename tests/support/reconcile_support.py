@@ -15,7 +15,7 @@ from gossiplog.plan import ask, run_plan
 from gossiplog.reconcile import Reconciliation, Wishes, reconcile, serve
 from gossiplog.sketch import Sketch
 from gossiplog.store.memory.state import WRITES, MemoryState
-from gossiplog.sync.events import Answered, Ask, Closed, Done, Finish, Received, Resumed, Send, Sent, TakeEntries, Taken
+from gossiplog.sync.events import Answered, Ask, Closed, Done, EntriesStored, Finish, Received, Resumed, Send, Sent, StoreEntries
 from gossiplog.sync.source import Source
 
 
@@ -147,8 +147,8 @@ class Pump:
                 side.give(Sent(token))
             case Ask(plan, of_snapshot, token):
                 side.give(Answered(run_plan(plan, side.snapshot.answer) if of_snapshot else side.log.run(plan), token))
-            case TakeEntries(entries):
-                side.give(Taken(side.log.insert_values([value for _, value in entries])))
+            case StoreEntries(entries):
+                side.give(EntriesStored(side.log.insert_values([value for _, value in entries])))
             case Finish():
                 self.other(side).inbox.append(Closed("the end"))
             case Done():

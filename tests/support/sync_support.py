@@ -13,7 +13,7 @@ from gossiplog.log.requests import Aside, ReadQuarantined, ReadValues
 from gossiplog.plan import Plan, Request, run_plan
 from gossiplog.pull import InsertIntoTarget, RunOnSource, RunOnTarget, ViewBoth, Work, sync_steps
 from gossiplog.sync.client import SyncClient
-from gossiplog.sync.events import Answered, Ask, Closed, Done, Finish, Pause, Received, Send, SessionAction, TakeEntries, Taken
+from gossiplog.sync.events import Answered, Ask, Closed, Done, EntriesStored, Finish, Pause, Received, Send, SessionAction, StoreEntries
 from gossiplog.sync.limits import ServerLimits
 from gossiplog.sync.result import SyncResult
 from gossiplog.sync.serve_plan import answer
@@ -180,8 +180,8 @@ class ClientDriver:
                     self.sent += data
                 case Ask(plan):
                     todo += self.client.handle(Answered(self.log.run(plan)), self.now)
-                case TakeEntries(entries):
-                    todo += self.client.handle(Taken(self.log.insert(entries)), self.now)
+                case StoreEntries(entries):
+                    todo += self.client.handle(EntriesStored(self.log.insert(entries)), self.now)
                 case Finish():
                     self.is_finished = True
                 case Done(result):

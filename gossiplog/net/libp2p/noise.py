@@ -21,7 +21,7 @@ from ..transport.stream import ByteStream
 from ..transport.tcp import TcpStream
 from .identity import PeerKey, read_public_key
 from .noise_handshake import NONCE, TAG_BYTES, NoiseHandshake
-from .transport import Resumed
+from .transport import ResumedStream
 
 __all__ = ["NoiseStream", "secure"]
 
@@ -151,7 +151,7 @@ async def secure(
         handshake.read(await _receive(reader))
         await _send(stream, handshake.write(payload))
         found, theirs = _prove(handshake, handshake.read(await _receive(reader)))
-    while isinstance(reader.stream, Resumed) and reader.stream.rest is not reader.stream:
+    while isinstance(reader.stream, ResumedStream) and reader.stream.rest is not reader.stream:
         reader.stream = reader.stream.rest
     return NoiseStream(reader, handshake, found, theirs)
 

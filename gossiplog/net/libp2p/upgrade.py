@@ -14,7 +14,7 @@ from ..transport.stream import ByteStream
 from ..transport.websocket import accept_websocket
 from . import noise
 from .identity import PeerKey
-from .transport import Resumed
+from .transport import ResumedStream
 
 __all__ = ["upgrade_inbound", "upgrade_outbound"]
 
@@ -40,7 +40,7 @@ async def upgrade_inbound(stream: ByteStream, key: PeerKey) -> tuple[ByteStream,
     first = await stream.receive_some()
     if not first:
         raise ClosedError("closed before the first byte")
-    begun: ByteStream = Resumed(stream, first)
+    begun: ByteStream = ResumedStream(stream, first)
     if first[0] != _MULTISTREAM_FIRST:
         head = await read_head(begun, _HEAD_BYTES_MAX)
         begun = await accept_websocket(begun, head.raw)
@@ -85,7 +85,7 @@ async def _answer(stream: ByteStream, protocols: tuple[str, ...]) -> ByteStream:
         if answer := offer.receive(await _receive(stream)):
             await stream.send_all(answer)
     rest = offer.take_rest()
-    return Resumed(stream, rest) if rest else stream
+    return ResumedStream(stream, rest) if rest else stream
 
 
 async def _propose(stream: ByteStream, protocols: tuple[str, ...]) -> ByteStream:
@@ -96,7 +96,7 @@ async def _propose(stream: ByteStream, protocols: tuple[str, ...]) -> ByteStream
         if answer:
             await stream.send_all(answer)
     rest = proposal.take_rest()
-    return Resumed(stream, rest) if rest else stream
+    return ResumedStream(stream, rest) if rest else stream
 
 
 async def _receive(stream: ByteStream) -> bytes:

@@ -37,8 +37,7 @@ import trio
 from ...broadcast import (
     Action,
     Allowance,
-    Answered,
-    Ask,
+    AskLog,
     Ban,
     BatchDecided,
     Bringer,
@@ -53,12 +52,13 @@ from ...broadcast import (
     Event,
     InsertBatch,
     InsertEntry,
+    LogAnswered,
     OpenPush,
     PeerKind,
     Push,
     PushDropped,
     PushRefused,
-    Start,
+    StartBroadcast,
     StartSync,
     SyncFinished,
     Unwelcome,
@@ -92,7 +92,7 @@ from .intake import IntakeWork
 from .peers import Peer, PeerConnection, PeerConnectionState, new_bucket
 from .refusals import hear_refusals
 from .streams import Streams
-from .syncs import Syncs
+from .syncs import SyncStreams
 from .timers import Timers
 
 __all__ = ["MakeRouter", "Service", "observed", "open_service", "service_of"]
@@ -165,7 +165,7 @@ class Service:
         self.allowances = Allowances(log)
         self.intake = IntakeWork(self.driver)
         self._streams = Streams(self.driver, wire, self._dial_anew)
-        self._syncs = Syncs(self.driver, self.intake.insert_synced)
+        self._syncs = SyncStreams(self.driver, self.intake.insert_synced)
         self.handlers: Mapping[str, Handler] = {**self._streams.handlers(), **self._syncs.handlers()}
         self._timers = Timers(lambda token: self.tell(TimerFired(token)))
         self._names: set[str] = set()
@@ -363,7 +363,7 @@ class Service:
                 self._nursery.start_soon(self.health.run)
                 if self.driver.observer is not None:
                     self._nursery.start_soon(self.driver.observer.run, self.log, self.health.full)
-                self.tell(Start(self.me, may_foresee=not (self.log.is_shared or self.log.has_rules)))
+                self.tell(StartBroadcast(self.me, may_foresee=not (self.log.is_shared or self.log.has_rules)))
                 task_status.started()
                 try:
                     await trio.sleep_forever()
@@ -402,7 +402,7 @@ class Service:
                         self.tell(SendFailed(id, dropped))
             case SetTimer(token, at):
                 self._timers.set(token, at)
-            case Ask():
+            case AskLog():
                 self._nursery.start_soon(self._ask, action)
             case StartSync():
                 self._start_sync(action)
@@ -497,8 +497,8 @@ class Service:
         if action.peer in self.peers:
             self._close(self.peers[action.peer])
 
-    async def _ask(self, action: Ask) -> None:
-        self.tell(Answered(action.token, await read_patiently(self.log, action.plan)))
+    async def _ask(self, action: AskLog) -> None:
+        self.tell(LogAnswered(action.token, await read_patiently(self.log, action.plan)))
 
     def _start_sync(self, action: StartSync) -> None:
         peer = self.peers.get(action.peer)

@@ -21,15 +21,15 @@ from ...pubsub.types import PeerId
 from ...pull import (
     AwaitServed,
     ForgetSketch,
-    Open,
-    Opened,
+    OpenStream,
     Over,
     Pull,
     Pulled,
     PullEvent,
     Ready,
     Rest,
-    Run,
+    RunSession,
+    StreamOpened,
     Viewed,
     ViewSketch,
     Way,
@@ -43,6 +43,7 @@ from ...sync.events import (
     Ask,
     Closed,
     Done,
+    EntriesStored,
     Failed,
     Finish,
     Pause,
@@ -54,8 +55,7 @@ from ...sync.events import (
     Session,
     SessionAction,
     SessionEvent,
-    TakeEntries,
-    Taken,
+    StoreEntries,
 )
 from ...sync.schedule import SessionSlots
 from ...sync.server import SyncServer
@@ -108,12 +108,12 @@ async def _handle(session: Session, event: SessionEvent) -> list[SessionAction]:
     return session.handle(event, trio.current_time())
 
 
-async def _take(insert: Insert, entries: Sequence[tuple[bytes, bytes]]) -> Taken:
+async def _take(insert: Insert, entries: Sequence[tuple[bytes, bytes]]) -> EntriesStored:
     """Insert entries: what has begun is finished and counted, cancelled or not; what has not is left to the next session."""
     await trio.lowlevel.checkpoint_if_cancelled()
     with trio.CancelScope(shield=True):
         verdicts = await insert(entries)
-    return Taken(verdicts)
+    return EntriesStored(verdicts)
 
 
 class Puller:
@@ -162,13 +162,13 @@ class Puller:
         finally:
             pull.close()
 
-    async def _take(self, step: ViewSketch | Open | Run | ForgetSketch | AwaitServed | Rest) -> PullEvent:
+    async def _take(self, step: ViewSketch | OpenStream | RunSession | ForgetSketch | AwaitServed | Rest) -> PullEvent:
         match step:
             case ViewSketch():
                 return Viewed(await sketch_in_time(self._log))
-            case Open(ways, is_lazy, wait_s):
-                return Opened(await self._open(ways, wait_s, is_lazy=is_lazy))
-            case Run(session):
+            case OpenStream(ways, is_lazy, wait_s):
+                return StreamOpened(await self._open(ways, wait_s, is_lazy=is_lazy))
+            case RunSession(session):
                 return await self._run_session(session)
             case ForgetSketch():
                 await self._log.forget_sketch()
@@ -221,7 +221,7 @@ class PullSession:
         self._stream = stream
         self._session = session
         self._insert = insert
-        self._todo: deque[Send | Ask | TakeEntries] = deque()
+        self._todo: deque[Send | Ask | StoreEntries] = deque()
         # Bytes that nobody waits for, written by a task of their own that is started with the first of them.
         self._outgoing: deque[bytes] = deque()
         self._is_writing = False
@@ -254,7 +254,7 @@ class PullSession:
                     if not self._is_writing:
                         self._is_writing = True
                         self._nursery.start_soon(self._write)
-                case Send() | Ask() | TakeEntries():
+                case Send() | Ask() | StoreEntries():
                     self._todo.append(action)
                 case Finish():
                     self._is_finishing = True
@@ -313,7 +313,7 @@ class PullSession:
                     return
                 await self._moved.wait()
 
-    async def _carry_out(self, action: Send | Ask | TakeEntries) -> None:
+    async def _carry_out(self, action: Send | Ask | StoreEntries) -> None:
         match action:
             case Send(data, token):
                 assert token is not None
@@ -327,7 +327,7 @@ class PullSession:
                     await self._give(Failed(str(error)))
                     return
                 await self._give(answer)
-            case TakeEntries(entries):
+            case StoreEntries(entries):
                 taken = await _take(self._insert, entries)
                 with trio.CancelScope(shield=True):
                     await self._give(taken)
@@ -472,7 +472,7 @@ class ServeSession:
                         # Nor these.
                         del action, data
                         todo.extend(await _handle(self._session, Sent(token)))
-                case TakeEntries(entries):
+                case StoreEntries(entries):
                     assert self._insert is not None
                     todo.extend(await _handle(self._session, await _take(self._insert, entries)))
                 case Pause(until):

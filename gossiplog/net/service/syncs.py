@@ -27,7 +27,7 @@ from .driver import OPEN_S, LogDriver
 from .peers import Peer, PeerConnection
 from .sessions import Insert, Puller, ServeSession, Turns, close_in_peace, sketch_in_time
 
-__all__ = ["Syncs"]
+__all__ = ["SyncStreams"]
 
 WAITING_MAX = 64
 """Sync streams of one peer that wait for each other. The reference opens one for every orphan it is pushed."""
@@ -38,7 +38,7 @@ Serve: TypeAlias = Callable[[PeerConnection, Stream], Awaitable[bool]]
 """Returns whether the peer is to be reminded."""
 
 
-class Syncs:
+class SyncStreams:
     """Serves and pulls for one log.
 
     Args:

@@ -28,9 +28,9 @@ from .flushes import Flushes
 from .multistream import Proposal
 from .muxed_stream import MuxedStream
 from .stream import ByteStream, ConnectionEnd, EndKind, Handler, PromptStream, Traffic
-from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, Readable, StreamEnded, StreamState, Writable, Yamux
+from .yamux import GO_AWAY_NORMAL, GoneAway, MuxerEvent, Opened, StreamEnded, StreamReadable, StreamState, Writable, Yamux
 
-__all__ = ["Counters", "MuxedConnection", "open_muxed"]
+__all__ = ["MuxedConnection", "MuxerCounters", "open_muxed"]
 
 KEEP_ALIVE_S = 30.0
 """How often a sign of life is looked for. Where there was none since the last time a ping asks for one, which has as long to come."""
@@ -55,7 +55,7 @@ _LOGGER = logging.getLogger("gossiplog.net")
 
 
 @dataclass(slots=True)
-class Counters:
+class MuxerCounters:
     """What a connection did so far.
 
     Attributes:
@@ -123,7 +123,7 @@ class MuxedConnection:
         flushes: Flushes | None,
     ) -> None:
         self.muxer = Yamux(is_client=is_client)
-        self.counters = Counters()
+        self.counters = MuxerCounters()
         self._byte_stream = byte_stream
         self._prompt_stream = byte_stream if isinstance(byte_stream, PromptStream) else None
         self._flushes = None if self._prompt_stream is None else flushes
@@ -366,7 +366,7 @@ class MuxedConnection:
     def _take(self, events: Sequence[MuxerEvent], handlers: trio.Nursery) -> None:
         for event in events:
             match event:
-                case Readable(state) | Writable(state) | StreamEnded(state):
+                case StreamReadable(state) | Writable(state) | StreamEnded(state):
                     if (known := self._streams.get(state)) is not None:
                         known.wake()
                 case Opened(state):

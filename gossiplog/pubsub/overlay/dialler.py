@@ -10,7 +10,7 @@ from ..params import EpisubParams
 from ..rpc import OverlayMessage
 from ..types import PeerId
 
-__all__ = ["Dialler"]
+__all__ = ["OverlayDials"]
 
 _WAITING_MAX = 16
 
@@ -32,7 +32,7 @@ class _Dial:
         self.age = 0
 
 
-class Dialler:
+class OverlayDials:
     """Hold overlay messages for peers that are being dialled, and let go of connections that served their turn.
 
     One peer may make us dial a quarter of `dials_max` others at a time, all together three quarters: whoever names peers that

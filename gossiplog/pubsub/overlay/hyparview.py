@@ -22,16 +22,16 @@ from ..params import EpisubParams
 from ..peers import choose
 from ..rpc import Disconnected, ForwardJoin, GetNodes, Leaving, Neighbor, NeighborKind, Nodes, Shuffle, ShuffleReply, WalkJoin
 from ..types import PeerId, Topic
-from .dialler import Dialler
+from .dialler import OverlayDials
 from .neighbours import ActiveLink, RoundTrips, count_random, find_farthest_near, order_surplus
-from .plumtree import Tree
+from .plumtree import BroadcastTree
 
-__all__ = ["View"]
+__all__ = ["MembershipViews"]
 
 _NODES_MAX = 32
 
 
-class View:
+class MembershipViews:
     """The two views of one topic.
 
     Attributes:
@@ -41,7 +41,7 @@ class View:
         rtts: Smoothed round trips to members of both views.
     """
 
-    def __init__(self, core: PubSub, me: PeerId, topic: Topic, params: EpisubParams, tree: Tree, dialler: Dialler) -> None:
+    def __init__(self, core: PubSub, me: PeerId, topic: Topic, params: EpisubParams, tree: BroadcastTree, dialler: OverlayDials) -> None:
         self.active: dict[PeerId, ActiveLink] = {}
         self.passive: dict[PeerId, None] = {}
         self.joining: dict[PeerId, None] = {}

@@ -30,7 +30,7 @@ from ..params import EpisubParams
 from ..rpc import Message, Rpc, TreeGraft, TreeIHave, TreePrune
 from ..types import MessageId, PeerId, TimerToken, Topic
 
-__all__ = ["FLUSH", "HOPS_MAX", "MISSING", "Tree", "Wake"]
+__all__ = ["FLUSH", "HOPS_MAX", "MISSING", "BroadcastTree", "Wake"]
 
 FLUSH = TimerToken("flush")
 MISSING = TimerToken("missing")
@@ -102,7 +102,7 @@ class _Kept:
         self.at_s = at_s
 
 
-class Tree:
+class BroadcastTree:
     """One topic's tree, as one node sees it. Every neighbour of the active view is either eager or lazy.
 
     Attributes:

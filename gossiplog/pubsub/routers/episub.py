@@ -11,9 +11,9 @@ from typing import assert_never
 from ..actions import Fate, SetTimer
 from ..base import PubSub
 from ..events import AppScored, ConnectFailed, PeerRecordLearned, Probed, TopicScored
-from ..overlay.dialler import Dialler
-from ..overlay.hyparview import View
-from ..overlay.plumtree import FLUSH, HOPS_MAX, MISSING, Tree, Wake
+from ..overlay.dialler import OverlayDials
+from ..overlay.hyparview import MembershipViews
+from ..overlay.plumtree import FLUSH, HOPS_MAX, MISSING, BroadcastTree, Wake
 from ..params import EpisubParams
 from ..peers import Peer, choose
 from ..protocol_ids import EPISUB, FLOODSUB
@@ -60,9 +60,9 @@ class Episub(PubSub):
         super().__init__(params, rng, (EPISUB, FLOODSUB))
         self.params = params
         self.me = PeerId("")
-        self.views: dict[Topic, View] = {}
-        self.trees: dict[Topic, Tree] = {}
-        self._dialler = Dialler(self, params)
+        self.views: dict[Topic, MembershipViews] = {}
+        self.trees: dict[Topic, BroadcastTree] = {}
+        self._dialler = OverlayDials(self, params)
         self._flush = Wake(self, FLUSH, params.flush_s)
         self._missing = Wake(self, MISSING, params.missing_s)
         self._due = 0.0
@@ -119,7 +119,7 @@ class Episub(PubSub):
             elif isinstance(message, Neighbor):
                 self._dialler.say(peer.id, Disconnected(message.topic))
 
-    def _on_overlay_message(self, sender: PeerId, message: OverlayMessage, view: View, tree: Tree) -> None:
+    def _on_overlay_message(self, sender: PeerId, message: OverlayMessage, view: MembershipViews, tree: BroadcastTree) -> None:
         match message:
             case TreeIHave():
                 tree.on_ihave(sender, message.summary)
@@ -151,8 +151,8 @@ class Episub(PubSub):
     # Membership
 
     def _on_joined(self, topic: Topic) -> None:
-        tree = self.trees[topic] = Tree(self, topic, self.params, self._flush, self._missing)
-        view = self.views[topic] = View(self, self.me, topic, self.params, tree, self._dialler)
+        tree = self.trees[topic] = BroadcastTree(self, topic, self.params, self._flush, self._missing)
+        view = self.views[topic] = MembershipViews(self, self.me, topic, self.params, tree, self._dialler)
         for peer in self.topics.get(topic, {}).values():
             if peer.has_overlay:
                 view.meet(peer.id)

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from ...broadcast import (
     Action,
-    Answered,
-    Ask,
+    AskLog,
     Ban,
     BatchBrought,
     BatchDecided,
@@ -29,6 +28,7 @@ from ...broadcast import (
     EntryForeseen,
     Event,
     InsertBatch,
+    LogAnswered,
     NotStored,
     OpenPush,
     PeerKind,
@@ -37,7 +37,7 @@ from ...broadcast import (
     PushDropped,
     PushOpened,
     PushReceived,
-    Start,
+    StartBroadcast,
     StartSync,
     VerifyBatch,
 )
@@ -149,7 +149,7 @@ class SimReplica:
         self._push_streams: dict[PeerId, Stream] = {}
         self.syncs = Syncs(self, self._late, self.make_server, self._observer)
         self._observer.on_recovered(self)
-        self.tell(Start(self.id, may_foresee=not (self.spec.has_rule or self.spec.is_shared)))
+        self.tell(StartBroadcast(self.id, may_foresee=not (self.spec.has_rule or self.spec.is_shared)))
         if not self.spec.is_durable:
             self._sync_disk()
 
@@ -300,7 +300,7 @@ class SimReplica:
                 self.log.insert(accepted, partial(self._on_inserted, batch))
             case BatchDecided(ticket, verdicts):
                 self._tickets[ticket](list(verdicts))
-            case Ask():
+            case AskLog():
                 self._on_ask(action)
             case SetTimer(token, at):
                 self._timers[token] = at
@@ -360,18 +360,18 @@ class SimReplica:
 
     # The log
 
-    def _on_ask(self, action: Ask) -> None:
+    def _on_ask(self, action: AskLog) -> None:
         """Answer at once, or later; then with what was so at either end of the wait."""
 
         def read() -> Any:
             return self.log.read(action.plan, self._look_up)
 
         if not self.spec.answer_s:
-            self.tell(Answered(action.token, read()))
+            self.tell(LogAnswered(action.token, read()))
             return
         answer = read() if self._late.random() < 0.5 else None
         at = self.local_now() + self.spec.answer_s * self._late.random()
-        self.wake_at(at, lambda: self.tell(Answered(action.token, read() if answer is None else answer)))
+        self.wake_at(at, lambda: self.tell(LogAnswered(action.token, read() if answer is None else answer)))
 
     def _look_up(self, request: Request[Any]) -> Any:
         if isinstance(request, ReadLeaves):

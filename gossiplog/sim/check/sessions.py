@@ -14,6 +14,7 @@ from ...sync.events import (
     Ask,
     Closed,
     Done,
+    EntriesStored,
     Finish,
     Pause,
     Received,
@@ -24,8 +25,7 @@ from ...sync.events import (
     Session,
     SessionAction,
     SessionEvent,
-    TakeEntries,
-    Taken,
+    StoreEntries,
 )
 
 __all__ = ["END", "Host", "Server", "SimulatedSession"]
@@ -140,7 +140,7 @@ class SimulatedSession:
             case Ask(plan, of_snapshot, token):
                 answer: Any = run_plan(plan, self._snapshot.answer) if of_snapshot else self._host.read(plan)
                 return Answered(answer, token)
-            case TakeEntries(entries):
+            case StoreEntries(entries):
                 # The verdicts may be there at once.
                 self._host.insert_many(entries, self._on_inserted)
             case Pause(until):
@@ -157,7 +157,7 @@ class SimulatedSession:
 
     def _on_inserted(self, verdicts: list[Verdict]) -> None:
         if not self._is_over:
-            self._give(Taken(verdicts))
+            self._give(EntriesStored(verdicts))
             self._read()
 
     def _resume(self) -> None:

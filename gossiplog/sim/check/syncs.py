@@ -23,8 +23,7 @@ from ...pull import (
     AwaitServed,
     Dealings,
     ForgetSketch,
-    Open,
-    Opened,
+    OpenStream,
     Over,
     Pull,
     Pulled,
@@ -32,8 +31,9 @@ from ...pull import (
     PullStep,
     Ready,
     Rest,
-    Run,
+    RunSession,
     Speaks,
+    StreamOpened,
     Viewed,
     ViewSketch,
     Way,
@@ -176,14 +176,14 @@ class Syncs:
         match step:
             case ViewSketch():
                 event: PullEvent = Viewed(self._view())
-            case Open(ways):
+            case OpenStream(ways):
                 # Whether the peer speaks it shows when it answers.
                 way = Way.RECONCILE if Way.RECONCILE in ways else Way.TREE
                 is_open = owner.wires.get(action.peer) is wire
                 if is_open:
                     stream = owner.new_stream(RECONCILE if way is Way.RECONCILE else MERKLE)
-                event = Opened(way if is_open else None)
-            case Run(session):
+                event = StreamOpened(way if is_open else None)
+            case RunSession(session):
                 assert stream is not None
                 self._run(action, wire, pull, session, stream)
                 return

@@ -2,7 +2,18 @@ from random import Random
 
 from broadcast_support import BOB, FRUITFUL, TOPIC, Harness, Log, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Answered, Connected, Disconnected, InsertEntry, PeerKind, Push, PushReceived, Start, StartSync, Unwelcome
+from gossiplog.broadcast import (
+    Connected,
+    Disconnected,
+    InsertEntry,
+    LogAnswered,
+    PeerKind,
+    Push,
+    PushReceived,
+    StartBroadcast,
+    StartSync,
+    Unwelcome,
+)
 from gossiplog.broadcast.events import Appended, Inserted
 from gossiplog.broadcast.spreading import Spreading
 from gossiplog.codec.varint import encode_varint
@@ -199,7 +210,7 @@ def test_verdict_that_comes_twice_changes_nothing():
     verdict = node.log.take(insert.key, insert.value)
     node.tell(Inserted(insert.token, verdict))
     assert node.tell(Inserted(insert.token, verdict)) == []
-    assert node.tell(Answered(99, [])) == []
+    assert node.tell(LogAnswered(99, [])) == []
 
 
 def test_rpc_and_push_of_a_stranger_are_ignored():
@@ -234,7 +245,7 @@ def test_websocket_peers_are_no_business_of_the_router():
 def test_peer_that_is_there_without_pubsub_is_no_neighbour_and_keeps_no_dial_open():
     node = Harness()
     node.machine = Spreading(Episub(EpisubParams(), Random(1)), TOPIC, Random(2))
-    node.tell(Start("me"))
+    node.tell(StartBroadcast("me"))
     node.tell(Connected("a", PeerKind.MESH, False, EPISUB))
     node.connect("browser", PeerKind.CLIENT)
     node.tell(Connected("mute", PeerKind.MESH, False, None))

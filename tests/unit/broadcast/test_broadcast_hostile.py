@@ -4,7 +4,7 @@ from random import Random
 import pytest
 from broadcast_support import TOPIC, Harness, chain, forged, insert_of, message_of
 
-from gossiplog.broadcast import Answered, Connected, Disconnected, PeerKind, PushClosed, PushDropped, PushOpened, Start
+from gossiplog.broadcast import Connected, Disconnected, LogAnswered, PeerKind, PushClosed, PushDropped, PushOpened, StartBroadcast
 from gossiplog.broadcast.events import Inserted
 from gossiplog.broadcast.spreading import Spreading
 from gossiplog.entry.message import Entry
@@ -60,7 +60,7 @@ def event_of(random: Random, node: Harness) -> object:
             return ("finish", peer, SyncResult(ending=random.choice(list(Ending)), entries=entries, rejected_keys=(random.randbytes(20),)))
         case 11:
             return random.choice(
-                (Answered(random.randrange(99), []), Inserted(random.randrange(99), Verdict(Outcome.REJECT, "size", "big")))
+                (LogAnswered(random.randrange(99), []), Inserted(random.randrange(99), Verdict(Outcome.REJECT, "size", "big")))
             )
         case 12:
             return SendFailed(peer, Rpc())
@@ -74,7 +74,7 @@ def test_whatever_peers_do_nothing_raises_and_every_container_keeps_its_maximum(
     node = Harness()
     router = Gossipsub(GossipsubParams(score=ScoreParams()), Random(seed))
     node.machine = Spreading(router, TOPIC, Random(seed))
-    node.tell(Start("me"))
+    node.tell(StartBroadcast("me"))
     for _ in range(2_000):
         node.now += random.choice((0.0, 0.01, 1.0, 30.0))
         node.holds = random.random() < 0.2

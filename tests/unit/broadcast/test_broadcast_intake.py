@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gossiplog.broadcast import (
     Allowance,
-    Answered,
-    Ask,
+    AskLog,
     BatchBrought,
     BatchDecided,
     BatchInserted,
@@ -27,11 +26,12 @@ from gossiplog.broadcast import (
     EntryForeseen,
     InsertBatch,
     InsertEntry,
+    LogAnswered,
     NotStored,
     PeerKind,
     PushReceived,
     Quota,
-    Start,
+    StartBroadcast,
     VerifyBatch,
     allowance,
 )
@@ -352,7 +352,7 @@ def test_heads_are_learnt_at_the_start_and_again_after_a_while_when_they_are_los
     for entry in entries[:2]:
         driver.log.insert(entry)
     (question,) = driver.take(driver.intake.begin(may_foresee=True))
-    assert isinstance(question, Ask) and question.token == LEARN_TOKEN
+    assert isinstance(question, AskLog) and question.token == LEARN_TOKEN
     assert driver.intake.on_learnt(driver.log.state.answer(ReadHeads()), 0.0) == []
     driver.offer(entries[2])
     foreseen, insert = driver.answer()
@@ -446,7 +446,7 @@ def test_whatever_the_order_of_answers_each_entry_is_decided_once_and_in_its_cli
 def node_with(bringer: Bringer) -> tuple[Broadcast, Log]:
     """A hub with a client under some rules."""
     machine, log = Broadcast(Floodsub(FloodsubParams(), Random(1)), TOPIC, Random(2)), Log()
-    machine.handle(Start("me"), 0.0)
+    machine.handle(StartBroadcast("me"), 0.0)
     machine.handle(Connected("client", PeerKind.CLIENT, is_outbound=False, bringer=bringer), 0.0)
     return machine, log
 
@@ -455,8 +455,8 @@ def work_off(machine: Broadcast, log: Log, event: Any) -> list[EntryDecided]:
     todo, decided = list(machine.handle(event, 0.0)), []
     while todo:
         match todo.pop(0):
-            case Ask(token, plan):
-                todo += machine.handle(Answered(token, log.run(plan)), 0.0)
+            case AskLog(token, plan):
+                todo += machine.handle(LogAnswered(token, log.run(plan)), 0.0)
             case VerifyBatch(token, values):
                 todo += machine.handle(BatchVerified(token, [validate(value, topic=TOPIC) for value in values]), 0.0)
             case InsertBatch(token, verdicts):

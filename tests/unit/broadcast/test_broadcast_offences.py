@@ -15,7 +15,7 @@ from gossiplog.broadcast import (
     PeerKind,
     PushOpened,
     PushRefused,
-    Start,
+    StartBroadcast,
     StartSync,
     Unwelcome,
 )
@@ -62,7 +62,7 @@ def test_forger_by_pubsub_is_banned_once_nothing_more_of_it_is_read():
     """Else what it sends from there on would not be counted, and it would stay until its score has faded."""
     node = Harness()
     node.machine = Spreading(make_router("gossipsub", MESH_PARAMS["gossipsub"], Random(1)), TOPIC, Random(2))
-    node.tell(Start("me"))
+    node.tell(StartBroadcast("me"))
     for peer in ("forger", "honest"):
         node.tell(Connected(peer, PeerKind.MESH, False, "/meshsub/1.1.0", None, origin=ORIGIN))
     bans = list[Ban]()

@@ -11,16 +11,16 @@ from gossiplog.pull import (
     AwaitServed,
     Dealings,
     ForgetSketch,
-    Open,
-    Opened,
+    OpenStream,
     Over,
     Pull,
     Pulled,
     Ready,
     Rest,
     Resumption,
-    Run,
+    RunSession,
     Speaks,
+    StreamOpened,
     Viewed,
     ViewSketch,
     Way,
@@ -29,7 +29,7 @@ from gossiplog.pull import (
 )
 from gossiplog.reconcile import Served, Wishes, messages
 from gossiplog.reconcile.messages import Refuse, Result
-from gossiplog.sync.events import Answered, Ask, Closed, Failed, Received, Send, Sent, TakeEntries, Taken
+from gossiplog.sync.events import Answered, Ask, Closed, EntriesStored, Failed, Received, Send, Sent, StoreEntries
 from gossiplog.sync.result import Ending
 from gossiplog.sync.rpc import AbortResponse, RootResponse
 from gossiplog.sync.server import SyncServer
@@ -59,8 +59,8 @@ def talk(session, log, *replies, fails=False):
                     todo += [] if token is None else session.handle(Sent(token), 0.0)
                 case Ask(plan, _, token):
                     todo += session.handle(Failed("no disk") if fails else Answered(log.run(plan), token), 0.0)
-                case TakeEntries(entries):
-                    todo += session.handle(Taken(log.insert_values([value for _, value in entries])), 0.0)
+                case StoreEntries(entries):
+                    todo += session.handle(EntriesStored(log.insert_values([value for _, value in entries])), 0.0)
         if not session.is_done:
             todo += session.handle(Received(said.pop(0)) if said else Closed("the end"), 0.0)
 
@@ -84,16 +84,16 @@ class Driver:
     def reconcile(self, *replies, **options):
         """From the beginning to what follows a reconciliation in which the other side says this."""
         assert self.step == ViewSketch()
-        assert isinstance(self.give(Viewed(self.log.view())), Open)
-        assert isinstance(self.give(Opened(Way.RECONCILE)), Run)
+        assert isinstance(self.give(Viewed(self.log.view())), OpenStream)
+        assert isinstance(self.give(StreamOpened(Way.RECONCILE)), RunSession)
         talk(self.step.session, self.log, *replies, **options)
         return self.give(Over())
 
     def compare(self, *replies, way=Way.TREE, is_lost=False):
         """From where a stream for trees is to be opened to what follows the session."""
-        assert isinstance(self.step, Open)
+        assert isinstance(self.step, OpenStream)
         assert Way.RECONCILE not in self.step.ways
-        assert isinstance(self.give(Opened(way)), Run)
+        assert isinstance(self.give(StreamOpened(way)), RunSession)
         talk(self.step.session, self.log, *replies)
         return self.give(Over(is_lost))
 
@@ -109,14 +109,14 @@ def test_one_reconciliation_is_a_pull():
 
 def test_whoever_is_known_to_reconcile_is_not_asked_first():
     unknown = Driver()
-    assert unknown.give(Viewed(unknown.log.view())) == Open((Way.RECONCILE, Way.PARTS, Way.TREE), False, None)
+    assert unknown.give(Viewed(unknown.log.view())) == OpenStream((Way.RECONCILE, Way.PARTS, Way.TREE), False, None)
     known = Driver(speaks=Speaks(True), first_answer_s=1.5)
-    assert known.give(Viewed(known.log.view())) == Open((Way.RECONCILE,), True, 1.5)
+    assert known.give(Viewed(known.log.view())) == OpenStream((Way.RECONCILE,), True, 1.5)
 
 
 def test_what_did_not_work_out_is_done_by_trees_and_the_results_are_one():
     driver = Driver()
-    assert driver.reconcile(Refuse("no")) == Open((Way.PARTS, Way.TREE), False, None)
+    assert driver.reconcile(Refuse("no")) == OpenStream((Way.PARTS, Way.TREE), False, None)
     assert driver.compare(RootResponse(root_of(driver.log))) == Pulled()
     result = driver.pull.result
     assert (result.ending, result.reason, result.sessions, result.requests) == (Ending.COMPLETE, "", 2, 2)
@@ -128,7 +128,7 @@ def test_a_fallback_is_remembered_longer_each_time_and_until_one_works_out():
     source = Source()
     for now, wait_s in ((0.0, 60.0), (100.0, 120.0), (400.0, 240.0)):
         Driver(source, now=now).reconcile(Refuse("no"))
-        assert isinstance(Driver(source, now=now + wait_s - 1).step, Open)
+        assert isinstance(Driver(source, now=now + wait_s - 1).step, OpenStream)
         assert Driver(source, now=now + wait_s).step == ViewSketch()
     driver = Driver(source, now=1_000.0)
     driver.reconcile(Result(root_of(driver.log)))
@@ -139,13 +139,13 @@ def test_a_fallback_is_remembered_longer_each_time_and_until_one_works_out():
 def test_a_pull_that_fell_back_and_could_open_no_other_stream_is_not_complete():
     driver = Driver()
     driver.reconcile(Refuse("no"))
-    assert driver.give(Opened(None)) == Pulled()
+    assert driver.give(StreamOpened(None)) == Pulled()
     assert (driver.pull.result.ending, driver.pull.result.reason) == (Ending.CLOSED, "no")
 
 
 def test_nothing_opened_is_said():
     driver = Driver(may_reconcile=False)
-    assert driver.give(Opened(None)) == Pulled()
+    assert driver.give(StreamOpened(None)) == Pulled()
     assert (driver.pull.result.reason, driver.pull.is_begun) == ("no stream could be opened", False)
 
 
@@ -162,8 +162,8 @@ def test_a_sketch_that_cannot_be_right_is_forgotten_before_anything_else():
     driver = Driver()
     assert driver.reconcile(Result(OTHER_ROOT)) == ForgetSketch()
     assert driver.pull.outcome.is_doubtful
-    assert isinstance(driver.give(Ready()), Open)
-    assert isinstance(Driver(driver.source).step, Open)
+    assert isinstance(driver.give(Ready()), OpenStream)
+    assert isinstance(Driver(driver.source).step, OpenStream)
 
 
 @pytest.mark.parametrize("after", [None, b"k" * 20])
@@ -172,7 +172,7 @@ def test_a_stream_of_everything_goes_on_where_it_broke_off(after):
     source.resume_after = after
     driver = Driver(source)
     driver.give(Viewed(driver.log.view()))
-    (said,) = (action.data for action in driver.give(Opened(Way.RECONCILE)).session.start(0.0) if isinstance(action, Send))
+    (said,) = (action.data for action in driver.give(StreamOpened(Way.RECONCILE)).session.start(0.0) if isinstance(action, Send))
     frames = FrameDecoder()
     frames.feed(said)
     hello = messages.decode(frames.next())
@@ -182,19 +182,19 @@ def test_a_stream_of_everything_goes_on_where_it_broke_off(after):
 
 def test_a_store_that_fails_leaves_it_to_the_trees():
     driver = Driver()
-    assert isinstance(driver.reconcile(Result(root_of(driver.log)), fails=True), Open)
+    assert isinstance(driver.reconcile(Result(root_of(driver.log)), fails=True), OpenStream)
     assert driver.pull.outcome.fallback == "no disk"
 
 
 def test_who_says_nothing_does_not_speak_it_unless_it_did_before():
     driver = Driver()
-    assert isinstance(driver.reconcile(), Open)
+    assert isinstance(driver.reconcile(), OpenStream)
     assert driver.pull.is_unheard
     assert driver.speaks.reconciles is False
     assert driver.pull.result.requests == 0
-    assert isinstance(Driver(driver.source, driver.speaks).step, Open)
+    assert isinstance(Driver(driver.source, driver.speaks).step, OpenStream)
     known = Driver(speaks=Speaks(True))
-    assert isinstance(known.reconcile(), Open)
+    assert isinstance(known.reconcile(), OpenStream)
     assert known.speaks.reconciles is True
     assert Driver(known.source, known.speaks).step == ViewSketch()
 
@@ -202,9 +202,9 @@ def test_who_says_nothing_does_not_speak_it_unless_it_did_before():
 def test_who_chose_trees_is_not_asked_for_a_reconciliation_again():
     driver = Driver()
     driver.give(Viewed(driver.log.view()))
-    assert isinstance(driver.give(Opened(Way.TREE)), Run)
+    assert isinstance(driver.give(StreamOpened(Way.TREE)), RunSession)
     assert driver.speaks == Speaks(reconciles=False, in_parts=False)
-    assert Driver(speaks=driver.speaks).step == Open((Way.TREE,), False, None)
+    assert Driver(speaks=driver.speaks).step == OpenStream((Way.TREE,), False, None)
 
 
 @pytest.mark.parametrize("view", [True, False])
@@ -212,10 +212,10 @@ def test_trees_do_it_without_a_sketch_and_without_a_stream_for_symbols(view):
     driver = Driver()
     if view:
         driver.give(Viewed(driver.log.view()))
-        driver.give(Opened(None))
+        driver.give(StreamOpened(None))
     else:
         driver.give(Viewed(None))
-    assert driver.step == Open((Way.PARTS, Way.TREE), False, None)
+    assert driver.step == OpenStream((Way.PARTS, Way.TREE), False, None)
     driver.compare(RootResponse(root_of(driver.log)), way=Way.PARTS)
     assert driver.speaks.in_parts
     assert Driver(driver.source, driver.speaks).step == ViewSketch()
@@ -233,7 +233,7 @@ def test_a_reconciliation_that_was_cut_off_goes_on_by_trees_only_where_nobody_el
 
     def cut(driver):
         driver.give(Viewed(driver.log.view()))
-        session = driver.give(Opened(Way.RECONCILE)).session
+        session = driver.give(StreamOpened(Way.RECONCILE)).session
         session.start(0.0)
         session.handle(Sent(0), 0.0)
         session.handle(Received(half), 0.0)
@@ -243,7 +243,7 @@ def test_a_reconciliation_that_was_cut_off_goes_on_by_trees_only_where_nobody_el
     alone, resuming = Driver(), Driver(resumption=Resumption())
     assert cut(alone) == Pulled()
     assert (alone.pull.result.ending, alone.pull.is_reconciled) == (Ending.CLOSED, True)
-    assert isinstance(cut(resuming), Open)
+    assert isinstance(cut(resuming), OpenStream)
     for driver in (alone, resuming):
         assert Driver(driver.source).step == ViewSketch()
 
@@ -274,7 +274,7 @@ def test_what_has_come_is_known_at_any_time():
     driver = Driver()
     driver.reconcile(Refuse("no"))
     before = driver.pull.result
-    driver.give(Opened(Way.TREE))
+    driver.give(StreamOpened(Way.TREE))
     driver.step.session.start(0.0)
     assert driver.pull.result.requests == before.requests + 1
     driver.pull.close()

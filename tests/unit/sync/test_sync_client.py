@@ -8,7 +8,7 @@ from gossiplog.codec.framing import encode_frame as frame
 from gossiplog.errors import LocalProtocolError, RemoteProtocolError, StoreError, SyncAborted
 from gossiplog.sync.client import SyncClient
 from gossiplog.sync.compare_plan import Compared
-from gossiplog.sync.events import Answered, Ask, Closed, Done, Finish, Received, Send, TakeEntries, Taken
+from gossiplog.sync.events import Answered, Ask, Closed, Done, EntriesStored, Finish, Received, Send, StoreEntries
 from gossiplog.sync.limits import ClientLimits
 from gossiplog.sync.result import Ending, SyncResult
 from gossiplog.sync.rpc import AbortResponse, GetChildren, GetRoot, GetValues
@@ -258,7 +258,7 @@ def test_reading_goes_on_while_the_log_is_busy():
             if isinstance(job, Ask):
                 actions = client.handle(Answered(target.run(job.plan)), 0.0)
             else:
-                actions = client.handle(Taken(target.insert(job.entries)), 0.0)
+                actions = client.handle(EntriesStored(target.insert(job.entries)), 0.0)
         for action in actions:
             if isinstance(action, Send):
                 wire.append(action.data)
@@ -268,7 +268,7 @@ def test_reading_goes_on_while_the_log_is_busy():
                 jobs.append(action)
         both = max(both, len(jobs))
         assert sum(isinstance(job, Ask) for job in jobs) <= 1
-        assert sum(isinstance(job, TakeEntries) for job in jobs) <= 1
+        assert sum(isinstance(job, StoreEntries) for job in jobs) <= 1
     assert done.complete and target.inserted == sorted(source.values)
     assert both == 2
 
@@ -284,7 +284,7 @@ def test_slow_store_stops_the_reading_before_memory_fills():
         for action in pending:
             if isinstance(action, Send):
                 frames.feed(action.data)
-            elif isinstance(action, TakeEntries):
+            elif isinstance(action, StoreEntries):
                 inserting = action.entries
             elif isinstance(action, Done):
                 result = action.result
@@ -296,7 +296,7 @@ def test_slow_store_stops_the_reading_before_memory_fills():
             pending = client.handle(Received(frame(encode_response(serve_one(source, decode_request(message))))), 0.0)
         elif inserting is not None:
             entries_now, inserting = inserting, None
-            pending = client.handle(Taken(target.insert(entries_now)), 0.0)
+            pending = client.handle(EntriesStored(target.insert(entries_now)), 0.0)
     assert result.complete and len(target.values) == 200
     # One answer may arrive when the limit is nearly reached; it is at most a frame, and the first ones are of 60 keys.
     assert held_most <= 2**19 + 60 * 50_010
@@ -329,7 +329,7 @@ def test_finish_comes_before_the_last_batch_is_stored_and_done_after():
             break
         send = next((action for action in actions if isinstance(action, Send)), None)
         ask = next((action for action in actions if isinstance(action, Ask)), None)
-        insert = next((action for action in actions if isinstance(action, TakeEntries)), None)
+        insert = next((action for action in actions if isinstance(action, StoreEntries)), None)
         if send is not None:
             frames.feed(send.data)
             actions = client.handle(Received(frame(encode_response(serve_one(source, decode_request(frames.next()))))), 0.0)
@@ -339,8 +339,8 @@ def test_finish_comes_before_the_last_batch_is_stored_and_done_after():
             # The stream may end here: everything is in hand, and there is nothing left to read while it is being inserted.
             assert client.handle(Closed(""), 0.0) == []
             assert not client.wants_input
-            actions = client.handle(Taken(target.insert(insert.entries)), 0.0)
-    assert seen[-3:] == ["TakeEntries", "Finish", "Done"]
+            actions = client.handle(EntriesStored(target.insert(insert.entries)), 0.0)
+    assert seen[-3:] == ["StoreEntries", "Finish", "Done"]
     assert client.result.complete
 
 
@@ -363,7 +363,7 @@ def test_driver_that_answers_what_was_not_asked_is_told():
     with pytest.raises(LocalProtocolError):
         client.handle(Answered(Compared()), 0.0)
     with pytest.raises(LocalProtocolError):
-        client.handle(Taken([]), 0.0)
+        client.handle(EntriesStored([]), 0.0)
     with pytest.raises(LocalProtocolError):
         client.start(0.0)
 

@@ -7,9 +7,9 @@ from gossiplog.sync.result import Ending, SyncResult
 from gossiplog.sync.schedule import (
     ABSENT_KEYS_MAX,
     QUOTA_S,
+    BeginSession,
     Left,
     SessionSlots,
-    StartSync,
     SyncEnded,
     SyncSchedule,
     SyncWanted,
@@ -22,7 +22,7 @@ FRUITLESS = SyncResult(ending=Ending.COMPLETE)
 
 
 def started(actions):
-    return [action.peer for action in actions if isinstance(action, StartSync)]
+    return [action.peer for action in actions if isinstance(action, BeginSession)]
 
 
 def wake(actions):
@@ -140,7 +140,7 @@ def test_crowd_of_silent_peers_makes_a_newcomer_wait_for_a_few_short_turns(group
     waits = 0
     while "honest" not in active:
         actions = schedule.handle(SyncEnded(active.pop(0), SILENT), 1.0)
-        (action,) = [action for action in actions if isinstance(action, StartSync)]
+        (action,) = [action for action in actions if isinstance(action, BeginSession)]
         assert action.first_answer_s <= 1.0, "while others wait, nobody has five seconds to say nothing"
         active.append(action.peer)
         waits += 1
@@ -175,7 +175,7 @@ def test_peer_that_was_not_heard_in_time_has_longer_the_next_time():
     now, patience = 0.0, []
     actions = schedule.handle(SyncWanted("slow"), now)
     for _ in range(4):
-        patience += [action.first_answer_s for action in actions if isinstance(action, StartSync)]
+        patience += [action.first_answer_s for action in actions if isinstance(action, BeginSession)]
         now = wake(schedule.handle(SyncEnded("slow", SILENT), now))
         actions = schedule.handle(Tick(), now)
     assert patience == [1, 2, 4, 8]

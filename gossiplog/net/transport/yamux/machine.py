@@ -27,8 +27,8 @@ __all__ = [
     "GoneAway",
     "MuxerEvent",
     "Opened",
-    "Readable",
     "StreamEnded",
+    "StreamReadable",
     "StreamState",
     "Writable",
     "Yamux",
@@ -120,7 +120,7 @@ class Opened:
 
 
 @dataclass(slots=True)
-class Readable:
+class StreamReadable:
     """Bytes arrived, or the end. May come several times for the same ones. Not frozen for speed: there is one for nearly every frame."""
 
     stream: StreamState
@@ -151,7 +151,7 @@ class GoneAway:
     code: int
 
 
-MuxerEvent: TypeAlias = Opened | Readable | Writable | StreamEnded | GoneAway
+MuxerEvent: TypeAlias = Opened | StreamReadable | Writable | StreamEnded | GoneAway
 
 
 _ID_MAX = 2**32 - 1
@@ -401,7 +401,7 @@ class Yamux:
                 sent; what the same bytes did before stays done, without its events.
         """
         if not (self._partial or self._body_left) and (stream := self._take_usual(data)) is not None:
-            return [Readable(stream)]
+            return [StreamReadable(stream)]
         events: list[MuxerEvent] = []
         if self._partial:
             data, self._partial = self._partial + data, b""
@@ -516,7 +516,7 @@ class Yamux:
         stream.credit -= len(piece)
         if not stream.is_released:
             stream.buffer += piece
-            events.append(Readable(stream))
+            events.append(StreamReadable(stream))
             if stream.is_inbound:
                 self._unread += len(piece)
         if self._unread > UNREAD_BYTES_MAX or (stream.is_released and stream.credit == 0):
@@ -532,7 +532,7 @@ class Yamux:
         if not stream.is_finished_receiving:
             stream.is_finished_receiving = True
             self._settle(stream)
-            events.append(Readable(stream))
+            events.append(StreamReadable(stream))
 
     # The rest.
 

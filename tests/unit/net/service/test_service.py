@@ -14,7 +14,7 @@ from network_support import TOPIC, eventually, memory_log, signer, until_count, 
 
 import gossiplog
 from gossiplog import GossipLog
-from gossiplog.broadcast import Ask, InsertEntry, PeerKind, Start, intake
+from gossiplog.broadcast import AskLog, InsertEntry, PeerKind, StartBroadcast, intake
 from gossiplog.codec.framing import FrameDecoder, encode_frame
 from gossiplog.entry.validation import Verdict
 from gossiplog.errors import LocalProtocolError, StorageFull
@@ -503,5 +503,5 @@ async def test_service_that_has_ended_is_told_in_vain(monkeypatch: pytest.Monkey
     async with memory_log(1) as log, open_service(log) as hub:
         pass
     # As by the task of a connection that ends a moment later, when the log's block was cancelled.
-    monkeypatch.setattr(hub.machine, "handle", lambda event, now: [Ask(0, ask(ReadHeads(1)))])
-    hub.tell(Start(hub.me))
+    monkeypatch.setattr(hub.machine, "handle", lambda event, now: [AskLog(0, ask(ReadHeads(1)))])
+    hub.tell(StartBroadcast(hub.me))

@@ -13,8 +13,8 @@ from gossiplog.net.transport.yamux import (
     FrameKind,
     GoneAway,
     Opened,
-    Readable,
     StreamEnded,
+    StreamReadable,
     Writable,
     Yamux,
     encode_header,
@@ -77,7 +77,7 @@ def test_stream_is_opened_accepted_and_closed_with_frames_of_windows():
     assert frames(sent) == [(WINDOW, SYN, 1, growth), (DATA, 0, 1, 5), (WINDOW, FIN, 1, 0)]
     opened, grown, *readable = server.receive(sent, 0.0)
     far = opened.stream
-    assert (opened, grown, readable) == (Opened(far), Writable(far), [Readable(far), Readable(far)])
+    assert (opened, grown, readable) == (Opened(far), Writable(far), [StreamReadable(far), StreamReadable(far)])
     assert far.send_window == OPENED_WINDOW_BYTES
     assert server.read(far, 100, 0.0) == b"hello"
     assert far.is_finished_receiving and not far.is_over
@@ -261,7 +261,7 @@ def test_the_129th_stream_of_a_peer_is_reset_and_the_others_go_on():
     events = server.receive(b"".join(encode_header(WINDOW, SYN, 2 * n + 1, 0) for n in range(STREAMS_MAX + 1)), 0.0)
     assert len(events) == STREAMS_MAX
     assert frames(server.take())[-1] == (WINDOW, RST, 2 * STREAMS_MAX + 1, 0)
-    assert server.receive(body(2 * STREAMS_MAX + 1, b"thrown away") + body(1, b"kept"), 0.0) == [Readable(events[0].stream)]
+    assert server.receive(body(2 * STREAMS_MAX + 1, b"thrown away") + body(1, b"kept"), 0.0) == [StreamReadable(events[0].stream)]
 
 
 def test_a_place_is_free_once_its_handler_ended_and_the_stream_is_over():
@@ -373,7 +373,7 @@ def test_going_away_closes_the_streams_and_ends_the_opening():
     client.go_away(GO_AWAY_NORMAL)
     sent = client.take()
     assert frames(sent) == [(WINDOW, FIN, 1, 0), (GO_AWAY, 0, 0, 0)]
-    assert server.receive(sent, 0.0) == [Readable(far), GoneAway(0)]
+    assert server.receive(sent, 0.0) == [StreamReadable(far), GoneAway(0)]
     for machine in (client, server):
         with pytest.raises(StreamReset):
             machine.open(0.0)
