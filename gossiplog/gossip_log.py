@@ -309,7 +309,7 @@ class GossipLog(Replica):
         self._check_writable()
         return await exchange(self, open_storage(other), signer or self._signer, on_progress=on_progress)
 
-    async def prove(self, id: str, place: str | os.PathLike[str] | None = None) -> bytes:
+    async def prove(self, id: str, place: str | os.PathLike[str] | None = None, *, publisher: str | None = None) -> bytes:
         """Return a proof that an entry is in a published log, as a file that can be checked without the log.
 
         It holds the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two: C2SP's tlog-proof.
@@ -317,6 +317,7 @@ class GossipLog(Replica):
         Args:
             id: The entry's id.
             place: The bucket that holds it; None tries those that this log was published to or taken from.
+            publisher: The did of the publisher whose log it must be in; anybody's unless given.
 
         Raises:
             NotFound: The log has no such entry, or it is published nowhere.
@@ -327,7 +328,7 @@ class GossipLog(Replica):
 
         entry = await self.get(id)
         seq = (await self.run(ask(ReadLeaves([entry.key]))))[entry.key].seq
-        return await prove(self, entry, place, guess=seq - 1)
+        return await prove(self, entry, place, publisher, guess=seq - 1)
 
     @block("log.keep_synced")
     async def keep_synced(

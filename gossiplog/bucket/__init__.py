@@ -4,12 +4,12 @@ Source: docs/spec/bucket.md.
 """
 
 from .cosigning import Cosigned, WitnessPlace, cosign_published
-from .evidence import prove, read_checkpoints
+from .evidence import prove
 from .exchange import Exchanged, exchange
 from .peer import BucketPeer, keep_exchanging, peers_of
 from .publish import Published, publish
 from .storage import Storage, is_bucket, open_storage
-from .take import Fault, Taken, TakenFrom, find_topic, take
+from .take import Fault, Taken, TakenFrom, find_topic, read_checkpoints, take
 from .witness import Cosigner
 
 __all__ = [

@@ -7,48 +7,38 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..entry.message import Entry
-from ..errors import BucketError, DecodeError, NotFound
+from ..errors import BucketError, NotFound
 from ..tasks.ordered import map_ordered
-from ..tlog import Checkpoint, Proof, Tiles, check_proof
+from ..tlog import Proof, Tiles, check_proof
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import inclusion_ranges
 from ..tlog.tiles import TILE_WIDTH
 from .kept import Kept
-from .reading import BUNDLED_BYTES, drive, read_bundle, read_head
+from .reading import BUNDLED_BYTES, drive, read_bundle
 from .storage import Storage, open_storage
-from .take import publishers_of
+from .take import read_checkpoints
 
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["prove", "read_checkpoints"]
+__all__ = ["prove"]
 
 _AHEAD = 16
 
 
-async def read_checkpoints(storage: Storage) -> list[tuple[str, bytes, Checkpoint | str]]:
-    """Return, for each publisher of a bucket, its name, its newest checkpoint's bytes, and what that says or why it is not valid."""
-    found: list[tuple[str, bytes, Checkpoint | str]] = []
-    for publisher in await publishers_of(storage):
-        try:
-            found.append((publisher, *await read_head(storage, publisher)))
-        except (DecodeError, BucketError) as error:
-            found.append((publisher, b"", str(error)))
-    return found
-
-
-async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None, *, guess: int) -> bytes:
+async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None, publisher: str | None = None, *, guess: int) -> bytes:
     """Prove that an entry is in a published log, by its newest checkpoint; see `GossipLog.prove`.
 
     Args:
         log: Whose places are tried.
         entry: The entry.
         place: Where it is published; None for the places that the log remembers.
+        publisher: Whose log it must be in; None for anybody's.
         guess: Where the entry may be, from 0; elsewhere it is looked for in all bundles, 14 kB for 256 entries.
     """
     places = [place] if place is not None else Kept.beside(log).places()
     for each in places:
-        if (proof := await _prove_at(open_storage(each), entry, guess)) is not None:
+        if (proof := await _prove_at(open_storage(each, publisher), entry, guess)) is not None:
             check_proof(proof)
             return proof.to_bytes()
     where = " or ".join(map(str, places)) or "anywhere that is known here"
@@ -56,8 +46,11 @@ async def prove(log: Replica, entry: Entry, place: str | os.PathLike[str] | None
 
 
 async def _prove_at(storage: Storage, entry: Entry, guess: int) -> Proof | None:
-    for name in await publishers_of(storage):
-        note, checkpoint = await read_head(storage, name)
+    fault = None
+    for name, note, checkpoint in await read_checkpoints(storage):
+        if isinstance(checkpoint, str):
+            fault = checkpoint
+            continue
         prefix = f"{name}/{checkpoint.origin.generation}"
         index = await _find(storage, prefix, checkpoint.size, leaf_of(entry), guess)
         if index is None:
@@ -66,6 +59,8 @@ async def _prove_at(storage: Storage, entry: Entry, guess: int) -> Proof | None:
         await drive(storage, prefix, tiles.open())
         hashes = await drive(storage, prefix, tiles.roots(inclusion_ranges(index, checkpoint.size)))
         return Proof(entry.value, index, hashes, note)
+    if fault is not None:
+        raise BucketError(fault)
     return None
 
 

@@ -76,13 +76,17 @@ class TakenState:
         origin: The checkpoint's origin.
         size: Its size.
         root: Its root.
-        taken: Everything before this leaf is done.
+    taken: Everything before this leaf is done.
+    left: A leaf at or before the first one that was left out for its signature scheme; None if there was none.
+    schemes: The schemes that were accepted then.
     """
 
     origin: str
     size: int
     root: bytes
     taken: int
+    left: int | None = None
+    schemes: frozenset[str] = frozenset()
 
 
 class Kept:
@@ -157,7 +161,14 @@ class Kept:
 
         def parse(record: dict[str, Any]) -> dict[str, TakenState]:
             return {
-                name: TakenState(each["origin"], each["size"], bytes.fromhex(each["root"]), each["taken"])
+                name: TakenState(
+                    each["origin"],
+                    each["size"],
+                    bytes.fromhex(each["root"]),
+                    each["taken"],
+                    each.get("left"),
+                    frozenset(each.get("schemes", ())),
+                )
                 for name, each in record["publishers"].items()
             }
 
@@ -166,7 +177,9 @@ class Kept:
     def keep_taken(self, url: str, taken: dict[str, TakenState]) -> None:
         """Keep how far; if it is lost, entries are only read again."""
         publishers = {
-            name: {"origin": each.origin, "size": each.size, "root": each.root.hex(), "taken": each.taken} for name, each in taken.items()
+            name: {"origin": each.origin, "size": each.size, "root": each.root.hex(), "taken": each.taken}
+            | ({} if each.left is None else {"left": each.left, "schemes": sorted(each.schemes)})
+            for name, each in taken.items()
         }
         record = json.dumps({"url": url, "publishers": publishers}, indent=1)
         self._write(_taken_name(url), record.encode(), is_durable=False)

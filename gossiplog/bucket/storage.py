@@ -99,11 +99,15 @@ def is_bucket(place: str | os.PathLike[str]) -> bool:
     return text.partition("://")[0] in _SCHEMES and (not is_web or is_publisher(text.rstrip("/").rpartition("/")[2]))
 
 
-def open_storage(place: str | os.PathLike[str]) -> Storage:
+def open_storage(place: str | os.PathLike[str], publisher: str | None = None) -> Storage:
     """Return the storage that a path or a URL names; nothing is read or created yet.
 
+    Args:
+        place: A path or a URL; its end may name the one publisher that is read.
+        publisher: The did of that publisher, instead.
+
     Raises:
-        LocalProtocolError: The URL is not supported, or a file is at the path.
+        LocalProtocolError: The URL is not supported, a file is at the path, or the did cannot be a publisher's.
     """
     from .folder import Folder
 
@@ -111,6 +115,10 @@ def open_storage(place: str | os.PathLike[str]) -> Storage:
     head, _, last = text.rpartition("/")
     only = last if is_publisher(last) else None
     text = text if only is None else head or "."
+    if publisher is not None:
+        only = publisher.removeprefix("did:key:")
+        if not is_publisher(only):
+            raise LocalProtocolError(f"{publisher} publishes nothing", hint="publishers are Ed25519 keys, did:key:z6Mk…")
     if "://" in text:
         hint = "a bucket is a folder, or a URL that begins with s3://, gs://, az:// or https://, without a name and a password"
         try:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..entry.message import Entry
+from ..entry.rules import Rule
 from ..entry.validation import Outcome
 from ..errors import BucketError, DecodeError, LocalProtocolError
 from ..log.requests import ReadLeaves
 from ..plan import ask
 from ..tasks.nursery import open_service_nursery
+from ..tasks.ordered import map_ordered
 from ..tlog import Checkpoint, Tiles
 from ..tlog.growth import leaf_of
 from ..tlog.merkle import leaf_hash, root_of
@@ -35,12 +37,14 @@ from .storage import Storage
 if TYPE_CHECKING:
     from ..replica.log import Replica
 
-__all__ = ["Fault", "Taken", "TakenFrom", "find_topic", "kind_of", "publishers_of", "take"]
+__all__ = ["Fault", "Taken", "TakenFrom", "find_topic", "kind_of", "publishers_of", "read_checkpoints", "take"]
 
 _ATTEMPTS = 3
 _PUBLISHERS_MAX = 10_000
 _FAULTS_MAX = 100
 _AHEAD = 2
+_PUBLISHERS_AT_ONCE = 4
+_HEADS_AT_ONCE = 16
 _BATCH_BYTES = 8 * 1024 * 1024
 
 
@@ -111,7 +115,8 @@ class Taken:
 async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, int], None] | None = None) -> Taken:
     """Take everything new from all publishers of a bucket. A poll that finds nothing costs one small read per publisher.
 
-    Memory is bounded by a few segments. A cancelled call keeps what it has inserted, and the next one continues near there.
+    Four publishers are read at once, and memory is bounded by a few segments of each. Their entries are inserted in turns, so what several
+    of them have is verified once. A cancelled call keeps what it has inserted, and the next one continues near there.
 
     Args:
         log: A log open for writing.
@@ -124,18 +129,20 @@ async def take(log: Replica, storage: Storage, *, on_progress: Callable[[int, in
     """
     kept = Kept.beside(log)
     states = kept.taken(storage.url)
-    report, done = Taken(), 0
-    for publisher in await publishers_of(storage):
-        taker = _Taker(log, storage, kept, publisher, states)
-        base = done
+    turn, progress = trio.Lock(), dict[str, tuple[int, int]]()
 
-        def tell(at: int, size: int, base: int = base) -> None:
+    async def take_from(publisher: str) -> TakenFrom:
+        def tell(at: int, size: int) -> None:
+            progress[publisher] = at, size
             if on_progress is not None:
-                on_progress(base + at, base + size)
+                on_progress(sum(at for at, _ in progress.values()), sum(size for _, size in progress.values()))
 
-        taken = await taker.run(tell)
-        done += taken.size
-        report.publishers.append(taken)
+        return await _Taker(log, storage, kept, publisher, states, turn, tell).run()
+
+    report = Taken()
+    async with map_ordered(take_from, await publishers_of(storage), ahead=_PUBLISHERS_AT_ONCE) as taken:
+        async for each in taken:
+            report.publishers.append(each)
     return report
 
 
@@ -154,6 +161,19 @@ async def publishers_of(storage: Storage) -> list[str]:
     return found
 
 
+async def read_checkpoints(storage: Storage) -> list[tuple[str, bytes, Checkpoint | str]]:
+    """Return, for each publisher of a bucket, its name, its newest checkpoint's bytes, and what that says or why it is not valid."""
+
+    async def read(publisher: str) -> tuple[str, bytes, Checkpoint | str]:
+        try:
+            return (publisher, *await read_head(storage, publisher))
+        except (DecodeError, BucketError) as error:
+            return publisher, b"", str(error)
+
+    async with map_ordered(read, await publishers_of(storage), ahead=_HEADS_AT_ONCE) as found:
+        return [each async for each in found]
+
+
 async def find_topic(storage: Storage) -> str:
     """Return the topic of the logs in a bucket.
 
@@ -161,20 +181,19 @@ async def find_topic(storage: Storage) -> str:
         LocalProtocolError: Nothing is published there, or logs of several topics are.
     """
     topics: set[str] = set()
-    error: DecodeError | BucketError | None = None
-    for publisher in await publishers_of(storage):
-        try:
-            topics.add((await read_head(storage, publisher))[1].origin.topic)
-        except (DecodeError, BucketError) as fault:
-            error = fault
+    error = None
+    for _, _, found in await read_checkpoints(storage):
+        if isinstance(found, str):
+            error = found
+        else:
+            topics.add(found.origin.topic)
     if len(topics) == 1:
         return topics.pop()
     if topics:
         raise LocalProtocolError(
             f"{storage.url} has logs of several topics: {', '.join(sorted(topics))}", hint="say which one with --topic"
         )
-    message = f"nothing is published at {storage.url}" if error is None else str(error)
-    raise LocalProtocolError(message, hint="`gossiplog publish LOG URL` publishes a log")
+    raise LocalProtocolError(error or f"nothing is published at {storage.url}", hint="`gossiplog publish LOG URL` publishes a log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +201,14 @@ class _Batch:
     """Entries of one segment, in their order.
 
     Attributes:
+        start: The first leaf of the segment that was not dealt with.
         entries: Proved, and not verified.
         end: The leaf up to which all is dealt with after this batch, if it is the last; the first leaf of the hole, if there is a fault.
         fault: Kind and reason, if the segment ends here.
         is_last: Whether it is the segment's last.
     """
 
+    start: int
     entries: list[Entry]
     end: int
     fault: tuple[str, str] | None = None
@@ -197,18 +218,29 @@ class _Batch:
 class _Taker:
     """One publisher's log, read on from where it was left."""
 
-    def __init__(self, log: Replica, storage: Storage, kept: Kept, publisher: str, states: dict[str, TakenState]) -> None:
+    def __init__(
+        self,
+        log: Replica,
+        storage: Storage,
+        kept: Kept,
+        publisher: str,
+        states: dict[str, TakenState],
+        turn: trio.Lock,
+        tell: Callable[[int, int], None],
+    ) -> None:
         self._log = log
         self._storage = storage
         self._kept = kept
         self._publisher = publisher
         self._states = states
+        self._turn = turn
+        self._tell = tell
         self._report = TakenFrom(f"did:key:{publisher}")
         self._hole: int | None = None
         self._topic = log.topic
         self._has_known = True
 
-    async def run(self, tell: Callable[[int, int], None]) -> TakenFrom:
+    async def run(self) -> TakenFrom:
         last: bytes | None = None
         for _ in range(_ATTEMPTS):
             try:
@@ -227,12 +259,12 @@ class _Taker:
                 break
             # What was missing may have been removed because the tree has grown since: then there is a new head.
             last, self._report.faults = note, []
-            await self._take(note, checkpoint, tell)
+            await self._take(note, checkpoint)
             if not self._report.faults:
                 break
         return self._report
 
-    async def _take(self, note: bytes, checkpoint: Checkpoint, tell: Callable[[int, int], None]) -> None:
+    async def _take(self, note: bytes, checkpoint: Checkpoint) -> None:
         report, state = self._report, self._states.get(self._publisher)
         report.size = checkpoint.size
         if checkpoint.origin.topic != self._topic:
@@ -243,7 +275,7 @@ class _Taker:
             return
         origin = str(checkpoint.origin)
         if state is not None and (state.origin, state.size, state.root) == (origin, checkpoint.size, checkpoint.root):
-            if state.taken == checkpoint.size:
+            if state.taken == checkpoint.size and not self._is_asked_again(state):
                 report.is_complete = True
                 return
         elif state is not None and self._is_older(checkpoint, state):
@@ -264,27 +296,41 @@ class _Taker:
         except (DecodeError, BucketError) as error:
             self._fault(kind_of(error), str(error))
             return
-        start = state.taken if goes_on and state is not None else 0
-        state = self._states[self._publisher] = TakenState(origin, checkpoint.size, checkpoint.root, start)
+        before = state if goes_on else None
+        start = 0 if before is None else before.taken
+        state = TakenState(origin, checkpoint.size, checkpoint.root, start, schemes=self._log.schemes)
+        if before is not None and self._is_asked_again(before):
+            start = state.taken = min(before.taken, before.left or 0)
+        elif before is not None:
+            state.left = before.left
+        self._states[self._publisher] = state
         self._hole = None
         send, receive = trio.open_memory_channel[_Batch](_AHEAD)
         async with open_service_nursery() as nursery, receive:
             nursery.start_soon(self._read, tiles, prefix, start, send)
             async for batch in receive:
-                await self._insert(batch.entries)
+                if await self._insert(batch.entries) and state.left is None:
+                    state.left = batch.start
                 if batch.fault is not None:
                     self._fault(*batch.fault)
                     self._hole = batch.end if self._hole is None else self._hole
                 elif batch.is_last:
                     state.taken = batch.end if self._hole is None else self._hole
-                    await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, self._states)
-                    tell(batch.end, checkpoint.size)
+                    await self._keep()
+                    self._tell(batch.end, checkpoint.size)
         if self._hole is not None:
             state.taken = self._hole
-            await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, self._states)
-        if checkpoint.size == 0:
-            await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, self._states)
+        if self._hole is not None or start == checkpoint.size:
+            await self._keep()
         report.is_complete = self._hole is None
+
+    async def _keep(self) -> None:
+        async with self._turn:
+            await trio.to_thread.run_sync(self._kept.keep_taken, self._storage.url, dict(self._states))
+
+    def _is_asked_again(self, state: TakenState) -> bool:
+        """Whether entries that were left out for their scheme may be accepted now."""
+        return state.left is not None and state.schemes != self._log.schemes
 
     async def _is_ours(self, note: bytes) -> bool:
         """Whether this log has published this checkpoint itself, and still has what is in it."""
@@ -323,7 +369,7 @@ class _Taker:
         async with send:
             for number in range(start // SEGMENT_WIDTH, -(-tiles.size // SEGMENT_WIDTH)):
                 base = number * SEGMENT_WIDTH
-                end = min(tiles.size, base + SEGMENT_WIDTH)
+                first, end = max(base, start), min(tiles.size, base + SEGMENT_WIDTH)
                 waiting: list[Entry] = []
                 size = 0
                 try:
@@ -334,12 +380,12 @@ class _Taker:
                             waiting += entries
                             size += sum(len(entry.value) for entry in entries)
                             if size >= _BATCH_BYTES:
-                                await send.send(_Batch(waiting, end))
+                                await send.send(_Batch(first, waiting, end))
                                 waiting, size = [], 0
                 except (DecodeError, BucketError) as error:
-                    await send.send(_Batch(waiting, max(base, start), (kind_of(error), str(error))))
+                    await send.send(_Batch(first, waiting, first, (kind_of(error), str(error))))
                 else:
-                    await send.send(_Batch(waiting, end, is_last=True))
+                    await send.send(_Batch(first, waiting, end, is_last=True))
                 tiles.forget()
 
     async def _proved(self, tiles: Tiles, prefix: str, number: int, width: int, start: int) -> AsyncGenerator[list[Entry], None]:
@@ -358,9 +404,15 @@ class _Taker:
                     raise DecodeError(f"{self._storage.url}/{prefix}: VALUEs {at:,} to {at + len(values) - 1:,} are not those of the tree")
                 yield entries[max(0, start - at) :]
 
-    async def _insert(self, entries: Sequence[Entry]) -> None:
+    async def _insert(self, entries: Sequence[Entry]) -> bool:
+        """Insert what is not there; say whether an entry was left out whose signature scheme is not accepted."""
         if not entries:
-            return
+            return False
+        async with self._turn:
+            return await self._insert_missing(entries)
+
+    async def _insert_missing(self, entries: Sequence[Entry]) -> bool:
+        is_left_out = False
         report = self._report
         # Looking up costs less than verifying once more, and is of no use in a log that has none of them.
         known = await self._log.run(ask(ReadLeaves([entry.key for entry in entries]))) if self._has_known else {}
@@ -375,8 +427,10 @@ class _Taker:
                 continue
             report.rejected += verdict.outcome is Outcome.REJECT
             report.left_out += verdict.outcome is not Outcome.REJECT
+            is_left_out = is_left_out or verdict.rule == Rule.SCHEME
             if len(report.refused) < _FAULTS_MAX:
                 report.refused.append((entry.id, f"{verdict.rule}: {verdict.reason}"))
+        return is_left_out
 
     def _fault(self, kind: str, reason: str, evidence: Sequence[str] = ()) -> None:
         if len(self._report.faults) < _FAULTS_MAX:

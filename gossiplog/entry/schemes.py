@@ -127,6 +127,11 @@ def accepted_schemes() -> frozenset[str]:
     return _accepted
 
 
+def usable_schemes(names: Collection[str]) -> frozenset[str]:
+    """Return those of these schemes that are registered, so that their signatures can be verified."""
+    return frozenset(scheme.name for scheme in _SCHEMES.values() if scheme.name in names)
+
+
 def is_codec(codec: str) -> bool:
     """Say whether a codec is some registered scheme's."""
     return codec in CODECS or any(codec == known for _, known in _SCHEMES)

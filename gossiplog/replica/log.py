@@ -14,6 +14,7 @@ from ..access import Said, encode_said, has_policy
 from ..codec import pcf
 from ..entry.message import Entry
 from ..entry.message_id import decode_id
+from ..entry.schemes import usable_schemes
 from ..entry.signing import Signer
 from ..entry.validation import Outcome, Verdict, validate_many
 from ..errors import DamagedLog, GossipLogError, LocalProtocolError, ReadOnlyLog, StoreError
@@ -106,6 +107,11 @@ class Replica(LogReader):
     def writer(self) -> Writer:
         """The task that writes, for whoever watches how it does."""
         return self._writer
+
+    @property
+    def schemes(self) -> frozenset[str]:
+        """The signature schemes whose entries are accepted and can be verified here."""
+        return usable_schemes(self._schemes)
 
     @property
     def has_rules(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trio
 from log_support import SIGNERS, TOPIC
 
 import gossiplog
@@ -112,6 +113,30 @@ async def test_two_writers_meet_in_s3(log: GossipLog, s3: str, tmp_path: Path) -
         assert await log.root() == await theirs.root()
         entry = (await theirs.heads())[0]
         assert len(await log.prove(entry, s3)) > 300
+
+
+async def test_two_logs_of_one_key_that_start_at_once_in_s3(s3: str, tmp_path: Path) -> None:
+    done: list[GossipLog] = []
+    async with (
+        gossiplog.open(tmp_path / "a.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as one,
+        gossiplog.open(tmp_path / "b.db", topic=TOPIC, signer=SIGNERS[0], durability="off") as other,
+    ):
+
+        async def start(log: GossipLog, name: str) -> None:
+            await log.append_many([{name: n} for n in range(300)])
+            try:
+                await log.publish(s3)
+                done.append(log)
+            except BucketError as error:
+                assert "another log" in str(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start, one, "one")
+            nursery.start_soon(start, other, "other")
+        assert len(done) == 1
+        async with gossiplog.open(":memory:", topic=TOPIC) as reader:
+            assert (await reader.sync(s3)).taken.faults == []
+            assert await reader.root() == await done[0].root()
 
 
 async def test_head_is_put_if_it_is_what_it_was(s3: str) -> None:

@@ -29,6 +29,9 @@ def test_a_proof_is_checked_without_the_log(cli: Run, app: str, folder: Path) ->
     assert "gossiplog publish" in refused.error["hint"]
     cli("publish", app, "share")
     assert cli("prove", app, id[:8], "-o", "x.tlog-proof", "--json").record["id"] == id
+    somebody = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
+    cli("prove", app, id, "-o", "y.tlog-proof", "--publisher", somebody, "--json", code=1)
+    assert not (folder / "y.tlog-proof").exists()
     (folder / app).unlink()
     found = cli("check", "x.tlog-proof", "--json").record
     assert (found["id"], found["index"], found["size"], found["entry"]["message"]["payload"]) == (id, 4, 5, 5)
@@ -39,6 +42,12 @@ def test_a_proof_is_checked_without_the_log(cli: Run, app: str, folder: Path) ->
     refused = cli("check", "x.tlog-proof", "--policy", "bad.policy", "--json", code=3)
     assert refused.error["kind"] == "proof"
     assert "line 1 of the policy" in refused.error["message"]
+    publisher = found["publisher"]
+    other = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
+    assert cli("checkpoint", "share", "--publisher", publisher, "--json").record["size"] == 5
+    assert cli("check", "x.tlog-proof", "--publisher", publisher, "--json").record["id"] == id
+    assert publisher in cli("check", "x.tlog-proof", "--publisher", other, "--json", code=3).error["message"]
+    assert "publishes nothing" in cli("checkpoint", "share", "--publisher", "somebody", "--json", code=1).error["message"]
     proof = folder / "x.tlog-proof"
     proof.write_bytes(proof.read_bytes().replace(b"index 4", b"index 3"))
     assert "is not leaf 3" in cli("check", "x.tlog-proof", "--json", code=3).error["message"]

@@ -27,6 +27,7 @@ __all__ = ["check", "checkpoint", "clone", "exchange_with", "prove", "publish"]
 _SHOWN = 20
 
 _place_argument = click.argument("place", metavar="URL")
+_publisher_option = click.option("--publisher", metavar="DID", help="Only what this publisher has published.")
 
 
 @click.command()
@@ -132,8 +133,9 @@ async def exchange_with(log: Location, place: str, *, key_name: str | None, pull
 
 @click.command()
 @_place_argument
+@_publisher_option
 @output_options()
-def checkpoint(place: str, out: Output) -> int:
+def checkpoint(place: str, publisher: str | None, out: Output) -> int:
     """Show the checkpoints in a bucket.
 
     Shows for each publisher how many entries it has published, and the root of the tree over them, signed by its key. Signatures are
@@ -148,7 +150,7 @@ def checkpoint(place: str, out: Output) -> int:
     is_valid = True
     columns = [Column("publisher"), Column("generation", is_right=True), Column("entries", is_right=True), Column("root")]
     with Listing(out, columns, empty="nothing is published there") as listing:
-        for name, note, found in run(lambda: read_checkpoints(open_storage(place))):
+        for name, note, found in run(lambda: read_checkpoints(open_storage(place, publisher))):
             if isinstance(found, str):
                 is_valid = False
                 listing.add({"publisher": f"did:key:{name}", "valid": False, "reason": found}, [f"did:key:{name}", "", "", clean(found)])
@@ -171,8 +173,9 @@ def checkpoint(place: str, out: Output) -> int:
 @id_argument
 @click.option("-o", "--output", metavar="FILE", required=True, help="Where to write the proof: x.tlog-proof.")
 @click.option("--from", "place", metavar="URL", help="The bucket that holds it; by default those that LOG was published to.")
+@_publisher_option
 @output_options()
-def prove(log: Location, entry_id: str, output: str, place: str | None, out: Output) -> None:
+def prove(log: Location, entry_id: str, output: str, place: str | None, publisher: str | None, out: Output) -> None:
     """Prove that an entry is in a published log.
 
     FILE has the entry, the publisher's newest checkpoint with its signatures, and the hashes between the two, so it can be checked without
@@ -187,7 +190,7 @@ def prove(log: Location, entry_id: str, output: str, place: str | None, out: Out
     async def task() -> tuple[str, bytes]:
         async with opened(log) as opened_log:
             id = await resolve(opened_log, entry_id)
-            return id, await opened_log.prove(id, place)
+            return id, await opened_log.prove(id, place, publisher=publisher)
 
     id, proof = run(task)
     Path(output).write_bytes(proof)
@@ -197,8 +200,9 @@ def prove(log: Location, entry_id: str, output: str, place: str | None, out: Out
 @click.command()
 @click.argument("proof", metavar="PROOF", type=click.Path(dir_okay=False))
 @click.option("--policy", type=click.Path(dir_okay=False), help="Whose logs are accepted, and which witnesses must have seen them.")
+@_publisher_option
 @output_options()
-def check(proof: str, policy: str | None, out: Output) -> None:
+def check(proof: str, policy: str | None, publisher: str | None, out: Output) -> None:
     """Check a proof.
 
     It needs no log. Without a policy any publisher is accepted, and named: compare its did with the one you expect. A policy is a file as
@@ -217,6 +221,8 @@ def check(proof: str, policy: str | None, out: Output) -> None:
     except DecodeError as error:
         raise Failure(f"{proof}: {error}", code=ExitCode.INTEGRITY, kind="proof") from error
     found, entry = evidence.checkpoint, evidence.entry
+    if publisher not in (None, f"did:key:{found.origin.publisher}"):
+        raise Failure(f"{proof}: published by did:key:{found.origin.publisher}", code=ExitCode.INTEGRITY, kind="proof")
     seen = {name: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) for name, at in evidence.witnesses.items()}
     record = {
         "id": entry.id,
