@@ -133,4 +133,6 @@ def _wanted(param: click.Parameter, value: Any) -> str | None:
         return None if is_list else "a list of strings"
     if isinstance(param.type, click.IntRange):
         return None if type(value) is int else "a whole number"
+    if isinstance(param.type, click.FloatRange):
+        return None if type(value) in (int, float) else "a number"
     return None if isinstance(value, str) else "a string"

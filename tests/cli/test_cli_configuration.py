@@ -118,6 +118,7 @@ def test_check_says_what_would_run_and_what_is_wrong(folder: Path) -> None:
     for text, reason in (
         ("per-adress = 3", "did you mean per-address?"),
         ("per-address = 'three'", "per-address is a whole number, not 'three'"),
+        ("publish-every = 'often'", "publish-every is a number, not 'often'"),
         ("listen = 'here'", "listen is a list of strings"),
         ("verbose = 1", "verbose is true or false"),
         ("listen = ['here']", "is no address to listen on"),
