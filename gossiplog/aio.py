@@ -253,6 +253,7 @@ class GossipLog(LogFacade):
     to_arrow = _pages(_Log.to_arrow)
 
     members = _call(_Log.members)
+    access_log = _call(_Log.access_log)
     policy = _call(_Log.policy)
     standing = _call(_Log.standing)
     grant = _call(_Log.grant)

@@ -193,6 +193,14 @@ class Members:
             self._holdings[view, author] = held
         return held
 
+    def explain_absence(self, author: str, view: View) -> str:
+        """Say why an author holds no node in a view by which to write."""
+        nodes = [node for node in self._by_did.get(author, ()) if self._find(node.name, view) is not None]
+        if not nodes:
+            return f"{author} is no member"
+        bars = self._bars_of_node(nodes[-1], view.revocations)
+        return f"the node {nodes[-1].name} of {author} " + (f"was removed by {bars[0].id}" if bars else "may only read")
+
     def held_by(self, author: str, view: View) -> list[MemberNode]:
         """Return the nodes of an author that are held in a view, whatever their role."""
         nodes = [node for node in self._by_did.get(author, ()) if self._find(node.name, view) is not None]

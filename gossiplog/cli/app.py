@@ -25,6 +25,7 @@ COMMANDS = {
     "log": "log.reading:log",
     "show": "log.reading:show",
     "explain": "log.history:explain",
+    "access": "log.access:access",
     "heads": "log.history:heads",
     "ancestors": "log.history:ancestors",
     "graph": "log.graph:graph",

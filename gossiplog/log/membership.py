@@ -155,7 +155,7 @@ class Membership:
         author = entry.author
         nodes = members.holdings(author, view)
         if not nodes:
-            return f"{author} holds no node that may write"
+            return members.explain_absence(author, view)
         if members.revocations and (against := members.against(nodes)):
             self._touched[entry.key] = {each.index for each in against}
         self._after[entry.key] = view
@@ -331,7 +331,7 @@ class Membership:
         try:
             self.members = Members(parse_policy(entry))
         except DecodeError as error:
-            return str(error)
+            return f"the log has no policy yet, and this entry is none: {error}"
         self._policy_key = entry.key
         self._after[entry.key], self._said[entry.key] = NOTHING, b""
         return None

@@ -10,7 +10,18 @@ from ..errors import LocalProtocolError
 from ..log.membership import Membership
 from ..plan import Plan
 
-__all__ = ["LogMember", "choose_admit", "choose_grant", "choose_leave", "choose_revoke", "known_members", "list_members", "read_policy"]
+__all__ = [
+    "AccessRecord",
+    "LogMember",
+    "choose_admit",
+    "choose_grant",
+    "choose_leave",
+    "choose_revoke",
+    "known_members",
+    "list_controls",
+    "list_members",
+    "read_policy",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,45 @@ class LogMember:
     def is_held(self) -> bool:
         """Whether its holder may still use it."""
         return not self.removed_by
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRecord:
+    """One grant, revocation or admission, and whether it counts now.
+
+    Attributes:
+        id: The entry's.
+        kind: `grant`, `revoke`, `leave`, `vote` or `admit`.
+        names: The did that is granted, the node that is revoked, or the ids that are admitted.
+        under: The node that it was signed under.
+        author: The did that signed it.
+        revoked_by: Ids of what made it void; empty while it counts.
+    """
+
+    id: str
+    kind: str
+    names: tuple[str, ...]
+    under: str
+    author: str
+    revoked_by: tuple[str, ...]
+
+
+def list_controls(membership: Membership | None) -> Plan[list[AccessRecord]]:
+    """List all that was said about members, in the order in which this replica got it."""
+    members = yield from known_members(membership)
+    records = []
+    for control in members.controls:
+        names: tuple[str, ...]
+        match control.said:
+            case Grant(did):
+                kind, names = "grant", (did,)
+            case Revoke(node):
+                kind, names = "leave" if control.is_leaving else "vote" if control.is_vote else "revoke", (node,)
+            case Admit(ids):
+                kind, names = "admit", ids
+        void = tuple(each.id for each in members.bars_of_control(control))
+        records.append(AccessRecord(control.id, kind, names, control.under.name, control.under.did, void))
+    return records
 
 
 def known_members(membership: Membership | None) -> Plan[Members]:

@@ -39,7 +39,7 @@ from ..tasks.block import Block
 from ..tasks.pages import Pages
 from ..tree.node import Node, ReadRoot
 from .applications import check_not_applying
-from .members import LogMember, known_members, list_members, read_policy
+from .members import AccessRecord, LogMember, known_members, list_controls, list_members, read_policy
 from .sketching import SketchKeeper, SketchView
 
 if TYPE_CHECKING:
@@ -285,6 +285,11 @@ class LogReader:
         """
         async with self._members_turn:
             return await self.run(list_members(self._members))
+
+    async def access_log(self) -> list[AccessRecord]:
+        """List grants, revocations and admissions, void ones too, in the order in which this replica got them. Raises as `members`."""
+        async with self._members_turn:
+            return await self.run(list_controls(self._members))
 
     async def policy(self) -> Policy:
         """Return the policy of a log with members. Raises as `members`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ...access import Policy
 from ...entry import is_topic
 from ...errors import LogNotFound
 from ..options import Location, log_argument, output_options
@@ -24,19 +25,28 @@ __all__ = ["init", "migrate", "stat"]
     metavar="T",
     help="The log's name, which never changes: at most 128 of letters, digits, '.', '-', ':'; or NAME#PART.",
 )
+@click.option("--founder", "founders", metavar="DID", multiple=True, help="A founder of a log that keeps its own members; repeatable.")
+@click.option("--k", type=click.IntRange(1, 16), metavar="N", help="How many founders remove a member together.  [default: more than half]")
 @output_options()
-def init(log: Location, topic: str, out: Output) -> None:
+def init(log: Location, topic: str, founders: tuple[str, ...], k: int | None, out: Output) -> None:
     """Create an empty log.
 
     A log has one topic, which every signature covers: entries cannot be passed off as another topic's. If the log exists with the same
     topic, nothing changes.
 
+    With --founder the log's own entries decide who may write (`gossiplog access --help`). Its topic is then T, a dot, and a hash of the
+    founders, which is printed: others join with `gossiplog init LOG --topic` and the whole of it, and sync.
+
     \b
     Examples
       gossiplog init app.db --topic app.example.com
+      gossiplog init team.db --topic team.example.com --founder "$(gossiplog key show -q laptop)"
       gossiplog init notes.db --topic example.com#notes
       gossiplog init 'postgresql://db.example.com/app?log=notes' --topic example.com#notes
     """
+    if k is not None and not founders:
+        raise click.UsageError("--k is for a log with founders", click.get_current_context())
+    policy = Policy(founders, k or 0) if founders else None
     if not is_topic(topic):
         raise click.BadParameter(f"{topic!r} is not a topic: letters, digits, '.' and '-', at most 128 characters", param_hint="--topic")
 
@@ -51,7 +61,7 @@ def init(log: Location, topic: str, out: Output) -> None:
 
     async def task() -> None:
         existed = await exists()
-        async with opened(log, read_only=False, create=True, topic=topic) as opened_log:
+        async with opened(log, read_only=False, create=True, topic=topic, policy=policy) as opened_log:
             record = {"log": log, "topic": opened_log.topic, "created": not existed}
         shown = f"{'already there' if existed else 'created'}: {log}, topic {clean(topic)}"
         if out.is_json:

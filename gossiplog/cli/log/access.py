@@ -1,0 +1,280 @@
+"""`access`: the members of a log, as its own entries decide them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..entries import ID_CHARACTERS
+from ..exits import ExitCode
+from ..options import id_argument, key_option, log_argument, output_options
+from ..output import Column, Listing, Output, clean
+from ..session import opened, resolve, run
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ...entry.message import Entry
+    from ...gossip_log import GossipLog
+
+__all__ = ["access"]
+
+_under_option = click.option("--under", metavar="NODE", help="Your node to sign under; by default the one closest to a founder that may.")
+_node_argument = click.argument("node", metavar="NODE|DID")
+
+
+@click.group(no_args_is_help=True)
+def access() -> None:
+    """Say who may write to a log, and see who may.
+
+    A log made with `gossiplog init --founder DID` keeps its own members: grants and revocations are entries, and every replica comes to
+    the same answer, without a server. Rights flow down a tree: a founder grants, an admin grants below, and only somebody above can take
+    a node away, with everything below it. A node is a founder's did or the id of a grant; its first characters do.
+
+    \b
+    Roles
+      read   may be here, and leave
+      write  may also write data
+      admin  may also grant, revoke and admit below its own node
+
+    \b
+    Examples
+      gossiplog init team.db --topic team.example.com --founder "$(gossiplog key show -q laptop)"
+      gossiplog access grant team.db did:key:z6Mk… --role write
+      gossiplog access grant team.db did:key:z6Mk… --device
+      gossiplog access show team.db
+      gossiplog access revoke team.db 0g5k
+    """
+
+
+@access.command()
+@log_argument
+@output_options(quiet="Print only the names of nodes that are held.")
+def show(log: str, out: Output) -> None:
+    """List the members of a log, and those that were removed.
+
+    STATE says by what. PERSON is the node that a device belongs to.
+
+    \b
+    Examples
+      gossiplog access show team.db
+      gossiplog access show team.db --json | jq -r 'select(.held) | .did'
+    """
+    columns = (Column("node", style="yellow"), Column("role"), Column("person"), Column("did", style="cyan"), Column("state"))
+
+    async def task() -> None:
+        async with opened(log) as opened_log:
+            members = await opened_log.members()
+            with Listing(out, columns, empty="no members") as listing:
+                for member in members:
+                    if out.is_quiet and not member.is_held:
+                        continue
+                    removed = [_short(id) for id in member.removed_by]
+                    record = {"node": member.node, "did": member.did, "role": member.role, "person": member.person, "held": member.is_held}
+                    record |= {"path": list(member.path), "removedBy": list(member.removed_by)}
+                    state = "member" if member.is_held else f"removed by {', '.join(removed)}"
+                    person = "" if member.person == member.node else _short(member.person)
+                    cells = (_short(member.node), member.role, person, member.did, state)
+                    listing.add(record, cells, id=member.node)
+
+    run(task)
+
+
+@access.command()
+@log_argument
+@click.argument("did", metavar="DID")
+@click.option("--role", type=click.Choice(("read", "write", "admin")), default="write", show_default=True, help="What the node may do.")
+@click.option("--device", is_flag=True, help="The key is another one of the same person, as a phone is beside a laptop.")
+@_under_option
+@key_option
+@output_options(quiet="Print only the new node's name, which is the entry's id.")
+def grant(log: str, did: str, role: str, device: bool, under: str | None, key_name: str | None, out: Output) -> None:
+    """Let somebody in: make a new node below one of yours.
+
+    DID names the key, as `gossiplog key show` prints it where the key is. Whoever may add devices of their own needs the role admin, which
+    reaches only what is below their node.
+
+    \b
+    Examples
+      gossiplog access grant team.db did:key:z6Mk… --role admin
+      gossiplog access grant team.db did:key:z6Mk… --device
+    """
+
+    async def say(opened_log: GossipLog) -> Entry:
+        return await opened_log.grant(did, role, under=await _node(opened_log, under), device=device)
+
+    _append(log, key_name, out, say)
+
+
+@access.command()
+@log_argument
+@_node_argument
+@click.option("--keep", metavar="ID", multiple=True, help="What stays, with its ancestors, instead of all that is here; repeatable.")
+@click.option("--keep-nothing", is_flag=True, help="Everything that was ever signed there is void.")
+@click.option("--adopt", metavar="NODE", multiple=True, help="A node right below that goes on, with all below it; repeatable.")
+@_under_option
+@key_option
+@output_options(quiet="Print only the id.")
+def revoke(
+    log: str,
+    node: str,
+    keep: tuple[str, ...],
+    keep_nothing: bool,
+    adopt: tuple[str, ...],
+    under: str | None,
+    key_name: str | None,
+    out: Output,
+) -> None:
+    """Remove a node and all below it, or vote for that as a founder.
+
+    What is in this replica stays as it is. Whatever else was signed there, on replicas that have not seen the removal, is void: it is kept,
+    and has no effect. A founder who is not above the node votes; k founders' votes remove it.
+
+    \b
+    Examples
+      gossiplog access revoke team.db 0g5k
+      gossiplog access revoke team.db did:key:z6Mk…
+      gossiplog access revoke team.db 0g5k --adopt 0h2m
+    """
+    if keep and keep_nothing:
+        raise click.UsageError("--keep and --keep-nothing exclude each other", click.get_current_context())
+
+    async def say(opened_log: GossipLog) -> Entry:
+        ids = [await resolve(opened_log, each) for each in keep] if keep or keep_nothing else None
+        nodes = [await resolve(opened_log, each) for each in adopt]
+        target = await _node(opened_log, node)
+        assert target is not None
+        return await opened_log.revoke(target, under=await _node(opened_log, under), keep=ids, adopt=nodes)
+
+    _append(log, key_name, out, say)
+
+
+@access.command()
+@log_argument
+@click.argument("node", metavar="[NODE]", required=False)
+@key_option
+@output_options(quiet="Print only the id.")
+def leave(log: str, node: str | None, key_name: str | None, out: Output) -> None:
+    """Give up a node of your own, and all below it.
+
+    Only a new grant undoes that.
+
+    \b
+    Example
+      gossiplog access leave team.db
+    """
+
+    async def say(opened_log: GossipLog) -> Entry:
+        return await opened_log.leave(await _node(opened_log, node))
+
+    _append(log, key_name, out, say)
+
+
+@access.command()
+@log_argument
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@_under_option
+@key_option
+@output_options(quiet="Print only the id.")
+def admit(log: str, ids: tuple[str, ...], under: str | None, key_name: str | None, out: Output) -> None:
+    """Have data count that a removal made void.
+
+    It must be a removal of your own, or of somebody below you. Grants and removals are not admitted; sign them afresh.
+
+    \b
+    Example
+      gossiplog access admit team.db 0k5v 0k61
+    """
+
+    async def say(opened_log: GossipLog) -> Entry:
+        full = [await resolve(opened_log, each) for each in ids]
+        return await opened_log.admit(full, under=await _node(opened_log, under))
+
+    _append(log, key_name, out, say)
+
+
+@access.command("log")
+@log_argument
+@output_options(quiet="Print only ids.")
+def log_(log: str, out: Output) -> None:
+    """List what was said about members, and what of it is void.
+
+    What a removed admin had removed counts again; this list shows it, so that somebody above can confirm it.
+
+    \b
+    Example
+      gossiplog access log team.db
+    """
+    columns = (Column("id", style="yellow"), Column("said"), Column("of"), Column("by", style="cyan"), Column("state"))
+
+    async def task() -> None:
+        async with opened(log) as opened_log:
+            records = await opened_log.access_log()
+            with Listing(out, columns, empty="nothing but the policy") as listing:
+                for each in records:
+                    record: dict[str, Any] = {"id": each.id, "kind": each.kind, "of": list(each.names), "under": each.under}
+                    record |= {"author": each.author, "counts": not each.revoked_by, "revokedBy": list(each.revoked_by)}
+                    state = f"void by {', '.join(map(_short, each.revoked_by))}" if each.revoked_by else "counts"
+                    more = f" and {len(each.names) - 1} more" if len(each.names) > 1 else ""
+                    listing.add(record, (_short(each.id), each.kind, _short(each.names[0]) + more, each.author, state), id=each.id)
+
+    run(task)
+
+
+@access.command()
+@log_argument
+@id_argument
+@output_options()
+def check(log: str, entry_id: str, out: Output) -> int:
+    """Say whether an entry counts, and what made it void.
+
+    It also shows the node that it was signed under, and whose that is. The exit code is 0 if it counts, and 7 if it is void.
+
+    \b
+    Example
+      gossiplog access check team.db 0k5v
+    """
+
+    async def task() -> int:
+        async with opened(log) as opened_log:
+            id = await resolve(opened_log, entry_id)
+            standing = await opened_log.standing(id)
+        record = {"id": id, "counts": standing.counts, "kind": standing.kind, "node": standing.node, "role": standing.role}
+        record |= {"person": standing.person, "revokedBy": list(standing.revoked_by), "reason": standing.reason}
+        fields = [("id", id), ("state", "counts" if standing.counts else "void"), ("kind", standing.kind)]
+        fields += [("node", standing.node), ("role", standing.role), ("person", standing.person)] if standing.node else []
+        out.fields(record, fields if standing.reason is None else [*fields, ("why", standing.reason)])
+        return ExitCode.DONE if standing.counts else ExitCode.TROUBLE
+
+    return run(task)
+
+
+def _append(log: str, key_name: str | None, out: Output, say: Callable[[GossipLog], Awaitable[Entry]]) -> None:
+    """Sign what is said with a key of the keyring, and report the entry."""
+    from ...keyring import Keyring
+
+    signer = Keyring.from_environment().choose(key_name)
+
+    async def task() -> None:
+        async with opened(log, read_only=False, signer=signer) as opened_log:
+            entry = await say(opened_log)
+        body: dict[str, Any] = entry.payload["gossiplog.access"]
+        if out.is_quiet:
+            out.line(entry.id)
+        elif out.is_json:
+            out.record({"id": entry.id, **body})
+        else:
+            out.line(f"{out.style(entry.id, 'yellow')}  {clean(' '.join(f'{name} {value}' for name, value in body.items()))}")
+
+    run(task)
+
+
+async def _node(log: GossipLog, name: str | None) -> str | None:
+    """A node's name, or a did, from what was typed."""
+    return name if name is None or name.startswith("did:") else await resolve(log, name)
+
+
+def _short(name: str) -> str:
+    """A node's name in a table: a did whole, and of an id the beginning."""
+    return name if name.startswith("did:") else name[:ID_CHARACTERS]
