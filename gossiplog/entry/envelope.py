@@ -19,7 +19,7 @@ from ..codec import pcf
 from ..codec.base32hex import encode_base32hex, encode_base32hex_ascii
 from ..codec.pcf import item_header
 from ..errors import DecodeError
-from .message_id import KEY_BYTES, clock_of
+from .message_id import KEY_BYTES, clock_of, message_key
 from .rules import (
     CLOCK_MAX,
     NESTING_MAX,
@@ -40,6 +40,7 @@ __all__ = [
     "signature_and_signed_bytes",
     "signed_bytes",
     "skim",
+    "skim_key",
 ]
 
 _USUAL_HEAD = b"\x85\x83\x68dag-cbor\x78\x38did:key:z6Mk"
@@ -124,6 +125,18 @@ def skim(value: bytes) -> tuple[str, int]:
             return value[_DID_AT:_DID_END].decode("latin-1"), at + 1 + (KEY_BYTES + 1) * parents
     envelope = parse_envelope(value, VALUE_BYTES_LIMIT, trusted=True)
     return envelope.did, envelope.payload_at
+
+
+def skim_key(value: bytes) -> bytes:
+    """Return the key of an entry, as `skim` does what it returns; about 1.3 µs."""
+    topic = value[_TOPIC_AT] - 0x60 if len(value) > _TOPIC_AT and value.startswith(_USUAL_HEAD) else 24
+    at = _TOPIC_AT + 1 + topic
+    clock = None
+    if topic < 24 and at + 9 < len(value) and value[at] <= 0x1B:
+        clock = value[at] if value[at] < 0x18 else int.from_bytes(value[at + 1 : at + 1 + (1 << (value[at] - 0x18))])
+    if clock is None or clock > CLOCK_MAX:
+        clock = parse_envelope(value, VALUE_BYTES_LIMIT, trusted=True).clock
+    return message_key(clock, value)
 
 
 def build_value(codec: str, did: str, signature: bytes, topic: str, clock: int, parent_keys: Sequence[bytes], payload: bytes) -> bytes:

@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+from log_support import SIGNERS
 from spark_support import Foreign, Log, write_car
 
 from gossiplog.archive import entry_to_line
@@ -14,7 +15,9 @@ from gossiplog.arrow.columns import COLUMNS, Page, SourceRow, paged, to_batches
 from gossiplog.arrow.payload import flat_items, joined, payload_text
 from gossiplog.codec import dag_json, pcf
 from gossiplog.entry import Entry, encode_id
-from gossiplog.entry.envelope import parse_envelope, skim
+from gossiplog.entry.envelope import build_value, parse_envelope, skim, skim_key
+from gossiplog.entry.message_id import message_key
+from gossiplog.entry.rules import CLOCK_MAX
 from gossiplog.errors import DecodeError, LocalProtocolError
 from gossiplog.spark.source.archive_scan import ArchiveScan
 from gossiplog.spark.source.run_plan import last_seq
@@ -267,6 +270,13 @@ def test_author_and_payload_are_found_without_a_proof(whole: Log, skewed: Log) -
     for entry in [*whole.entries, *skewed.entries]:
         envelope = parse_envelope(entry.value, 1 << 20)
         assert skim(entry.value) == (envelope.did, envelope.payload_at)
+        assert skim_key(entry.value) == entry.key
     for size in range(0, 200, 7):
         with contextlib.suppress(DecodeError):
             skim(whole.entries[0].value[:size])
+        with contextlib.suppress(DecodeError):
+            skim_key(whole.entries[0].value[:size])
+    for clock in (2, 23, 24, 255, 256, 65_535, 65_536, (1 << 32) - 1, 1 << 32, CLOCK_MAX):
+        parent = message_key(clock - 1, b"")
+        value = build_value("dag-cbor", SIGNERS[0].did, bytes(64), "t.example.com", clock, [parent], b"\xf6")
+        assert skim_key(value) == Entry.stored(value).key
