@@ -1,4 +1,4 @@
-"""Latency between two nodes, computed from a hash of the pair: no N² matrix, the same in any order of asking."""
+"""Latency between two nodes, computed from a hash of the pair: no N² matrix, and the order of asking does not matter."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _UNIT = 2.0**-53
 def hash_pair(seed: int, low: int, high: int) -> int:
     """Mix a seed and an ordered pair of node numbers to 64 bits.
 
-    The finaliser of splitmix64, chosen because numpy computes the same with wrapping uint64 arithmetic (`vector.py` does), so
-    that both engines run on the same network.
+    This is the finaliser of splitmix64. numpy computes the same with wrapping uint64 arithmetic, so that both engines run on the
+    same network.
 
     Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 17 (the mix64variant13).
     """
@@ -37,7 +37,7 @@ class Latency(Protocol):
 
     @property
     def low_s(self) -> float:
-        """No pair is closer than this: the lookahead of a simulation."""
+        """The smallest latency of any pair: the lookahead of a simulation."""
         ...
 
     def between(self, a: int, b: int) -> float:
@@ -50,9 +50,9 @@ class Uniform:
     """U[low, high] for each pair, as in simsub.
 
     Attributes:
-        seed: Of the network.
-        low_s: Seconds, the smallest.
-        high_s: Seconds, the largest.
+        seed: The network's seed.
+        low_s: The smallest latency, seconds.
+        high_s: The largest latency, seconds.
     """
 
     seed: int
@@ -69,11 +69,11 @@ class HeavyTail:
     """A shifted Pareto: most pairs near the median, a few far beyond it.
 
     Attributes:
-        seed: Of the network.
-        low_s: Seconds, the smallest.
-        median_s: Seconds, the median; > `low_s`.
-        shape: Pareto's alpha; at 1.5 one pair in a hundred takes some thirty times as long above `low_s` as the median.
-        high_s: Seconds at which the tail is cut.
+        seed: The network's seed.
+        low_s: The smallest latency, seconds.
+        median_s: The median, seconds; > `low_s`.
+        shape: Pareto's alpha. At 1.5, one pair in a hundred lies some thirty times as far above `low_s` as the median.
+        high_s: The tail is cut here, seconds.
     """
 
     seed: int
@@ -91,12 +91,12 @@ class HeavyTail:
 
 @dataclass(frozen=True, slots=True)
 class Regional:
-    """A matrix of base latencies between regions, and a spread on top for each pair.
+    """A matrix of base latencies between regions, plus a random spread for each pair.
 
     A node's region is drawn by hashing its number, with the given weights.
 
     Attributes:
-        seed: Of the network.
+        seed: The network's seed.
         matrix_s: `matrix_s[i][j]`, seconds one way between regions i and j; symmetric, > 0.
         weights: The regions' shares of the nodes; any positive numbers.
         spread: A pair takes its base latency times U[1, 1 + spread].
@@ -109,11 +109,11 @@ class Regional:
 
     @property
     def low_s(self) -> float:
-        """The smallest entry of the matrix."""
+        """Return the smallest entry of the matrix."""
         return min(min(row) for row in self.matrix_s)
 
     def region(self, node: int) -> int:
-        """The number of the region that the node lies in."""
+        """Return the number of the node's region."""
         point = hash_unit(self.seed ^ 0x5E610, node, node) * sum(self.weights)
         for index, weight in enumerate(self.weights):
             point -= weight

@@ -1,4 +1,4 @@
-"""Many independent simulations at once: one process each, results in order, and no cyclic garbage collector in a run."""
+"""Many independent simulations in parallel: one process each, results in order, and no cyclic garbage collection during a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def spread_out(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterator[R]:
-    """Map a module's function over tasks in several processes, results in order. The processes end with the iterator."""
+    """Map a module-level function over tasks in several processes, with results in order. The processes end with the iterator."""
     if jobs <= 1 or len(tasks) <= 1:
         yield from map(work, tasks)
         return
@@ -31,8 +31,8 @@ def spread_out(work: Callable[[T], R], tasks: Sequence[T], jobs: int) -> Iterato
 def uncollected() -> Iterator[None]:
     """Stop the cyclic collector for a while.
 
-    A run of 10,000 nodes holds three million objects that live to its end, and the collector goes through them again and again: a third
-    of the time of such a run (measured), to find nothing but the routers and links of nodes that have crashed. These wait.
+    A run of 10,000 nodes holds three million objects until its end. The collector would go through them again and again, which took
+    a third of the run's time (measured), and would find only the routers and links of crashed nodes. Those can wait.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -9,19 +9,19 @@ from typing import Any, TypeAlias
 __all__ = ["CalendarQueue", "Event"]
 
 Event: TypeAlias = tuple[Any, ...]
-"""`(time, seq, …)`: seconds, then a number that no other event of the run has, so that nothing after it is ever compared."""
+"""`(time, seq, …)`: seconds, then a number unique within the run, so that the rest is never compared."""
 
 
 class CalendarQueue:
     """Hold events and give them back in order of time, then of `seq`.
 
-    An event is appended to the bucket of its time, and a bucket is sorted when the clock enters it. That is a third of the cost
-    of one heap over all events: with 100,000 of them under way each push and pop of a heap walks cold memory. Events that fall
-    into the bucket that is being emptied, or before it, go to a small heap at its side.
+    An event is appended to the bucket of its time, and a bucket is sorted when the clock enters it. That costs a third of one heap
+    over all events: with 100,000 of them pending, each push and pop of a heap walks cold memory. An event whose time lies in the
+    bucket being emptied, or earlier, goes to a small second heap.
 
     Args:
-        width_s: Seconds that one bucket spans, > 0. Best a little below the smallest latency: then a message that is sent while a
-            bucket is emptied never falls into the same one.
+        width_s: Seconds that one bucket spans, > 0. Best is a little less than the smallest latency: then a message sent while a
+            bucket is emptied never arrives in the same bucket.
     """
 
     __slots__ = ("_current", "_days", "_future", "_late", "_open", "_per_s")
@@ -40,7 +40,7 @@ class CalendarQueue:
         return len(self._current) + len(self._late) + sum(map(len, self._future.values()))
 
     def push(self, event: Event) -> None:
-        """Add an event. O(1), or O(log n) in the events of the bucket that is being emptied."""
+        """Add an event. O(1), or O(log n) in the events of the bucket being emptied."""
         day = int(event[0] * self._per_s)
         if day <= self._open:
             heappush(self._late, event)
@@ -53,7 +53,7 @@ class CalendarQueue:
             bucket.append(event)
 
     def pop(self) -> Event | None:
-        """Remove and return the earliest event; None when there is none."""
+        """Remove and return the earliest event; None if the queue is empty."""
         current, late = self._current, self._late
         if not current and not late:
             if not self._days:
@@ -65,7 +65,7 @@ class CalendarQueue:
         return current.pop()
 
     def drain(self, until_s: float) -> Iterator[Event]:
-        """Yield events in order up to and including `until_s`; what lies beyond stays. Events may be pushed meanwhile."""
+        """Yield events in order up to and including `until_s`; later events stay. Events may be pushed meanwhile."""
         late = self._late
         while True:
             current = self._current

@@ -1,3 +1,3 @@
-"""What a run is measured by: counters, metrics, traces, reports, plots, sweeps."""
+"""Measures a run: counters, metrics, traces, reports, plots."""
 
 __all__: list[str] = []

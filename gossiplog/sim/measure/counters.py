@@ -1,4 +1,4 @@
-"""The book of a run: every send, receipt and connection passes here, is counted, and is recorded if somebody wants the trace."""
+"""The books of a run: every send, receipt and connection is counted here, and recorded if a trace is wanted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Counters:
     """Count what the driver does.
 
     Args:
-        metrics: What is counted.
-        recorder: What is told of every single thing, or None.
+        metrics: Counts go here.
+        recorder: Gets a record of each event; None for no trace.
     """
 
     def __init__(self, metrics: Metrics, recorder: Recorder | None = None) -> None:
@@ -34,7 +34,7 @@ class Counters:
         return number
 
     def on_deliver(self, now: float, node: int, source: Any, message: Message) -> None:
-        """A router handed a message to its application; what a node got before a restart is not counted again."""
+        """A router delivered a message to its application. A message that the node already had before a restart is not counted again."""
         number = int.from_bytes(message.id, "big")
         hops = self.metrics.on_deliver(now, node, source, number)
         if hops is not None and self._recorder is not None:
@@ -59,12 +59,12 @@ class Counters:
             self._recorder.add(now, "dial", node, peer)
 
     def on_connect(self, now: float, node: int, peer: int) -> None:
-        """A connection stands for one of its sides."""
+        """One side of a connection has opened."""
         if self._recorder is not None:
             self._recorder.add(now, "connect", node, peer)
 
     def on_disconnect(self, now: float, node: int, peer: int) -> None:
-        """A connection ended for one of its sides."""
+        """One side of a connection has closed."""
         if self._recorder is not None:
             self._recorder.add(now, "disconnect", node, peer)
 
@@ -81,7 +81,7 @@ class Counters:
             self._recorder.add(now, "drop", node, peer, size=size)
 
     def on_send(self, now: float, node: int, peers: Sequence[Any], rpc: Rpc) -> int:
-        """An RPC is sent to some peers; returns its bytes."""
+        """Count an RPC to some peers, and return its size in bytes."""
         metrics, count = self.metrics, len(peers)
         is_plain = rpc.control is None and not rpc.subscriptions and not rpc.overlay and len(rpc.messages) == 1 and not rpc.hops
         is_plain = is_plain and not rpc.is_test and rpc.partial is None
@@ -89,7 +89,7 @@ class Counters:
             size = self._plain_bytes
         else:
             size = rpc_bytes(rpc)
-            if is_plain:  # the script's messages are all of one size, and so are RPCs with nothing but one of them
+            if is_plain:  # all of the script's messages have one size, so all RPCs of a single message do
                 self._plain_bytes = size
         if rpc.messages:
             metrics.payload_bytes += size * count
@@ -109,7 +109,7 @@ class Counters:
     def _record_send(self, now: float, node: int, peers: Sequence[Any], rpc: Rpc, size: int) -> None:
         assert self._recorder is not None
         for peer in peers:
-            rest = size  # the RPC's bytes go to its first record, so that their sum is what was sent
+            rest = size  # the RPC's bytes go to its first record, so that the sum over records is what was sent
             for message in rpc.messages:
                 number = int.from_bytes(message.id, "big")
                 self._recorder.add(now, "send", node, peer, type="message", message=number, count=1, size=rest)
@@ -120,7 +120,7 @@ class Counters:
 
 
 def parts_of(rpc: Rpc) -> list[tuple[str, int, int]]:
-    """Everything in an RPC but messages: type, how many parts, and how many ids (or topics, or peers) these name."""
+    """List everything in an RPC except messages: type, number of parts, and number of ids (or topics, or peers) in them."""
     parts = []
     if rpc.subscriptions:
         parts.append(("subscription", len(rpc.subscriptions), len(rpc.subscriptions)))

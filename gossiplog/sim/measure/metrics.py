@@ -1,4 +1,4 @@
-"""What a run is measured by: counted as it happens, from the same records that the trace holds, never from inside a router."""
+"""The figures of a run. They are counted while it happens, from the records that the trace holds and never from inside a router."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Counters = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run in figures; see the notes on each.
+    """A run in figures.
 
     Attributes:
-        published: Messages that got published.
-        delivered: First receipts by honest nodes, the publisher's own not counted.
-        missed: Receipts that should have been: honest nodes that were up from the publish to the end of the run and have not got it.
-        p50_s: Median latency from publish to receipt, seconds; NaN if nothing was delivered. So are the next three.
+        published: Messages published.
+        delivered: First receipts by honest nodes, without the publisher's own.
+        missed: Missing receipts: a node counts if it is honest, was up from the publish to the end of the run, and never got the message.
+        p50_s: Median latency from publish to receipt, seconds. This and the next three are NaN if nothing was delivered.
         p99_s: The 99th percentile.
         max_s: The slowest.
-        last_hop: The largest number of links that a first receipt had crossed, the worst message.
-        last_hop_mean: The same, averaged over messages.
+        last_hop: The largest number of links that any first receipt crossed.
+        last_hop_mean: The largest number for each message, averaged over messages.
         rmr: Relative message redundancy, payloads sent / receipts − 1, over all messages. Source: Plumtree, section 4.1.
-        rmr_last: The same for the last message alone.
-        control: Sends of anything but messages and announcements of subscriptions; parts are counted, not RPCs.
+        rmr_last: The redundancy of the last message alone.
+        control: Sends of anything except messages and subscriptions. Parts are counted, not RPCs.
         control_per_delivery: `control` / `delivered`.
         payload_bytes: Bytes of RPCs that carried messages.
-        control_bytes: Bytes of all others.
-        counters: Counts of what happened, by type.
+        control_bytes: Bytes of all other RPCs.
+        counters: Counts of events by type.
     """
 
     published: int
@@ -57,14 +57,14 @@ class Summary:
 class Metrics:
     """Count what happens in a run.
 
-    Memory: one byte a message and node, and 13 bytes a delivery.
+    Memory: one byte for each pair of message and node, and 13 bytes for each delivery.
 
     Attributes:
         counters: Sends by type.
         published_s: When each message was published; index is the message's number.
         copies: How often each message's payload was sent.
-        hops: For each message and node 0 if it was not received, else the links crossed, plus 1 (the publisher: 1).
-        latencies_s: Of each delivery, in the order of their happening.
+        hops: For each message and node: 0 if it was not received, else the links crossed plus 1 (the publisher: 1).
+        latencies_s: The latency of each delivery, in order of time.
         latency_messages: The message of each delivery.
         payload_bytes: Bytes of RPCs with messages.
         control_bytes: Bytes of all other RPCs.
@@ -100,9 +100,9 @@ class Metrics:
         return number
 
     def on_deliver(self, now: float, node: int, source: int, number: int) -> int | None:
-        """Record a first receipt and return the links crossed. A malicious node's receipts count for hops alone.
+        """Record a first receipt and return the number of links crossed. Receipts by malicious nodes count only for hops.
 
-        A router that has started again has forgotten what it delivered and may deliver it once more: None, and nothing is recorded.
+        A restarted router has forgotten its deliveries and may repeat one. Then nothing is recorded, and None is returned.
         """
         hops = self.hops[number]
         if hops[node]:
@@ -124,18 +124,18 @@ class Metrics:
         self._absent_since[node] = now
 
     def missing(self, number: int) -> list[int]:
-        """The honest nodes that were up from a message's publish on, still are, and have not got it; ascending."""
+        """Return the honest nodes that have been up since a message's publish and have not got it, ascending."""
         at, hops = self.published_s[number], self.hops[number]
         if 0 not in hops:
             return []
         return [n for n in range(self.honest) if not hops[n] and n not in self._absent_since and self._up_since.get(n, at + 1) <= at]
 
     def last_hop(self, number: int) -> int:
-        """The largest number of links that a first receipt of this message by an honest node had crossed."""
+        """Return the largest number of links that a first receipt of this message by an honest node crossed."""
         return max(0, max(self.hops[number][: self.honest]) - 1)
 
     def rmr(self, number: int) -> float:
-        """Relative message redundancy of one message: payloads sent / receipts − 1; 0 if nobody received it."""
+        """Return the relative message redundancy of one message: payloads sent / receipts − 1; 0 if nobody received it."""
         hops = self.hops[number]
         receipts = len(hops) - hops.count(0) - 1
         return self.copies[number] / receipts - 1 if receipts > 0 else 0.0
@@ -171,16 +171,16 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came out of a run.
+    """The outcome of a run.
 
     Attributes:
-        scenario: With the router that was used.
-        seed: Of the run.
+        scenario: The scenario, with the router that was used.
+        seed: The run's seed.
         summary: The figures.
-        metrics: All that was counted, for plots.
-        degrees: For each honest node that is up the peers that it sends whole messages to, when the last message is published.
-        events: Events worked off.
-        until_s: Virtual seconds that were simulated; less than the scenario's end if the run was interrupted.
+        metrics: All counts, for plots.
+        degrees: For each honest node that is up: the number of peers it sends whole messages to when the last message is published.
+        events: Number of events processed.
+        until_s: Virtual seconds simulated; less than the scenario's end if the run was interrupted.
     """
 
     scenario: Scenario
@@ -193,7 +193,7 @@ class RunResult:
 
 
 def percentile(ordered: list[float], share: float) -> float:
-    """The value below which `share` of an ascending list lies (nearest rank); NaN for an empty one."""
+    """Return the percentile of an ascending list by nearest rank; `share` is 0 to 1. NaN for an empty list."""
     if not ordered:
         return float("nan")
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

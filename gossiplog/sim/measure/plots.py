@@ -1,6 +1,5 @@
-"""Figures of a run: how fast messages spread, what was sent, who is connected to how many, and how both change over time.
-
-Needs matplotlib, of the extra `sim`; it is imported when the first figure is drawn.
+"""Figures of a run: how fast messages spread, what was sent, each node's degree, and redundancy over time.
+Needs matplotlib, which the extra `sim` installs. It is imported when the first figure is drawn.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ __all__ = ["FORMATS", "plot_comparison", "plot_run", "pyplot"]
 
 FORMATS = ("png", "svg", "pdf")
 _METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""Without the moment, so that equal runs make equal files."""
+"""No time stamp, so that equal runs make equal files."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's, which people with colour blindness can tell apart."""
+"""The palette of Okabe and Ito, which people with colour blindness can tell apart."""
 LINES = ("-", "-", "-", "-", (0, (4, 2)), "-")
-"""One of two curves that may lie upon each other (gossipsub and choke) is dashed."""
+"""Two curves may coincide (gossipsub and choke), so one of them is dashed."""
 GREY = "#5f6368"
 STEPS = 400
-"""Points of a curve; more cannot be seen."""
+"""Points of a curve; more would not be visible."""
 
 
 def plot_run(result: RunResult, folder: Path, format: str = "png") -> list[Path]:
-    """Draw a run's four figures into a folder, which is made if it is missing.
+    """Draw a run's four figures into a folder, creating it if necessary.
 
     Args:
         result: The run.
@@ -44,7 +43,7 @@ def plot_run(result: RunResult, folder: Path, format: str = "png") -> list[Path]
         The files: `propagation`, `messages`, `degrees`, `redundancy`.
 
     Raises:
-        LocalProtocolError: matplotlib is missing, or the format is none of `FORMATS`.
+        LocalProtocolError: matplotlib is missing, or the format is not in `FORMATS`.
         OSError: The folder cannot be written to.
     """
     figures = {
@@ -60,7 +59,7 @@ def plot_comparison(results: Sequence[RunResult], folder: Path, format: str = "p
     """Draw the propagation of several routers on one scenario into one figure, `comparison`; see `plot_run`.
 
     Args:
-        results: Of each router the runs with all seeds. A curve is their mean; the band around it reaches from the slowest to the fastest.
+        results: The runs of each router with all seeds. A curve is their mean; its band reaches from the slowest to the fastest run.
         folder: See `plot_run`.
         format: See `plot_run`.
     """
@@ -68,7 +67,7 @@ def plot_comparison(results: Sequence[RunResult], folder: Path, format: str = "p
 
 
 def pyplot() -> Any:
-    """Return matplotlib's pyplot, which draws into files.
+    """Return matplotlib's pyplot, set up to draw into files.
 
     Raises:
         LocalProtocolError: matplotlib is missing.
@@ -97,7 +96,7 @@ def pyplot() -> Any:
 
 
 def _figure(title: str, results: Sequence[RunResult], rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """An empty figure with its title, and under it what was run."""
+    """Make an empty figure with its title, and the scenario's data below."""
     plt = pyplot()
     figure, grid = plt.subplots(rows, 1, figsize=(8, 4.8), dpi=120, layout="constrained", sharex=True, squeeze=False)
     all_axes = [row[0] for row in grid]
@@ -129,7 +128,7 @@ def _save(figure: Figure, path: Path, format: str) -> Path:
 
 
 def _propagation(results: Sequence[RunResult]) -> Figure:
-    """The share of receipts that were made within a time, of those that should have been."""
+    """Draw the share of expected receipts that happened within each time."""
     figure, (axes,) = _figure("How fast messages spread", results)
     right, left = 0.0, 0.0
     names = dict.fromkeys(result.scenario.router for result in results)
@@ -174,7 +173,7 @@ def _propagation(results: Sequence[RunResult]) -> Figure:
 
 
 def _curve(result: RunResult) -> list[tuple[float, float]]:
-    """Return some 400 steps of a run: milliseconds since the publish, and the share of receipts made by then, in percent."""
+    """Return some 400 steps of a run: milliseconds since the publish, and the percentage of receipts by then."""
     ordered = sorted(result.metrics.latencies_s)
     expected = len(ordered) + result.summary.missed
     picks = sorted({round(step * (len(ordered) - 1) / STEPS) for step in range(STEPS + 1)})
@@ -210,7 +209,7 @@ def _messages(result: RunResult) -> Figure:
 
 
 def _degrees(result: RunResult) -> Figure:
-    """To how many peers each honest node pushes whole messages when the last message is published."""
+    """Draw how many peers each honest node pushes whole messages to when the last message is published."""
     figure, (axes,) = _figure("Peers that get whole messages from a node", [result])
     counts = Counter(result.degrees)
     axes.bar(list(counts), list(counts.values()), color=COLOURS[0], width=0.85)

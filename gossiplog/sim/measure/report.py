@@ -1,4 +1,4 @@
-"""Runs in words and rows: the summary in simsub's shape, and the table that sets routers side by side."""
+"""Runs in words and rows: the summary in simsub's format, and the table that compares routers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .metrics import RunResult
 __all__ = ["COLUMNS", "as_row", "compare_table", "describe", "mean_rows", "without_attack"]
 
 COLUMNS = ("p50_s", "p99_s", "max_s", "last_hop", "rmr", "missed", "control_per_delivery", "payload_bytes", "control_bytes")
-"""What is compared between routers, in order."""
+"""The figures compared between routers, in order."""
 
 
 def describe(result: RunResult) -> str:
-    """Sum a run up as simsub does, with what simsub does not tell below."""
+    """Sum up a run as simsub does; figures that simsub does not give follow below."""
     summary, scenario = result.summary, result.scenario
     lines = [
         "=== simulation summary ===",
@@ -42,7 +42,7 @@ def describe(result: RunResult) -> str:
 
 
 def as_row(result: RunResult) -> dict[str, Any]:
-    """Give a run as flat plain values, for JSON, CSV and means over seeds. NaN becomes None."""
+    """Return a run as flat plain values, for JSON, CSV and means over seeds. NaN becomes None."""
     summary = result.summary
     row: dict[str, Any] = {
         "scenario": result.scenario.name,
@@ -63,7 +63,7 @@ _PICK: dict[str, Callable[[list[Any]], Any]] = {"last_hop": max, "max_s": max, "
 
 
 def mean_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Average the figures of several seeds; `last_hop` and `max_s` are the worst, `missed` is the sum."""
+    """Average the figures of several seeds. `last_hop` and `max_s` are maxima, `missed` is a sum."""
     first = rows[0]
     mean: dict[str, Any] = {name: first[name] for name in ("scenario", "router", "nodes")}
     mean["seeds"] = len(rows)
@@ -74,7 +74,7 @@ def mean_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def compare_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Set routers side by side, one line each."""
+    """Return a table of routers, one line each."""
     head = (
         f"{'router':<11}{'p50':>9}{'p99':>9}{'max':>9}{'last hop':>10}{'RMR':>8}{'missed':>9}{'control':>9}{'messages':>11}{'control':>11}"
     )
@@ -90,7 +90,7 @@ def compare_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def without_attack(scenario: Scenario) -> Scenario:
-    """The same scenario with none of its malicious nodes: what an attack is measured against."""
+    """Return the scenario without its malicious nodes: the baseline for an attack."""
     return replace(scenario, attack=Attack())
 
 

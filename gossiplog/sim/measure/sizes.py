@@ -1,6 +1,6 @@
 """How many bytes an RPC takes on the wire, without encoding it: the protobuf arithmetic of `pubsub/wire/rpc_codec.py`.
 
-Nodes are small integers here; a peer id is counted as the 38 bytes that it has for an Ed25519 key.
+Nodes are small integers here. A peer id counts as 38 bytes, its length for an Ed25519 key.
 
 Source: docs/spec/pubsub.md, "Protobuf"; the wire format's field sizes from protobuf.dev, "Encoding".
 """
@@ -31,26 +31,26 @@ __all__ = ["UnwiredControl", "field_bytes", "number_bytes", "rpc_bytes"]
 
 PEER_ID_BYTES = 38
 EXTENSION_TAG_BYTES = 4
-"""The tags of field 5283491, in which everything that libp2p does not know travels, and of 6492434, the test extension."""
+"""The tags of field 5283491, which carries everything that libp2p does not know, and of 6492434, the test extension."""
 KIND_BYTES = 2
 """An overlay message's kind with its tag."""
 
 
 @dataclass(slots=True)
 class UnwiredControl(Control):
-    """Control with what an experiment adds and no codec knows: it says itself what that weighs. Derive from it, and treat it as frozen."""
+    """Control with an experiment's additions, which no codec knows. A subclass gives their size; treat it as frozen."""
 
     def further_bytes(self) -> int:
-        """Count the bytes that the additions would take, their tags included."""
+        """Return the bytes that the additions would take, including their tags."""
         raise NotImplementedError
 
     def further_parts(self) -> Iterator[tuple[str, int]]:
-        """Name each addition that is there, for the counters, with how many ids it has."""
+        """Yield the name of each addition present and its number of ids, for the counters."""
         raise NotImplementedError
 
 
 def rpc_bytes(rpc: Rpc) -> int:
-    """Count the bytes of one frame, its length prefix included. O(parts)."""
+    """Return the bytes of one frame, including its length prefix. O(parts)."""
     size = 0
     for message in rpc.messages:
         size += field_bytes(_message(message))
@@ -69,7 +69,7 @@ def rpc_bytes(rpc: Rpc) -> int:
 
 
 def field_bytes(length: int) -> int:
-    """A length-delimited field: one byte of tag, the length as a varint, the content."""
+    """Return the size of a length-delimited field: one byte of tag, the length as a varint, the content."""
     size, rest = 2 + length, length >> 7
     while rest:
         size += 1
@@ -78,7 +78,7 @@ def field_bytes(length: int) -> int:
 
 
 def _ids(ids: Sequence[bytes]) -> int:
-    """Fields of ids, each shorter than 128 bytes."""
+    """Return the size of fields of ids, each shorter than 128 bytes."""
     return sum(map(len, ids)) + 2 * len(ids)
 
 
@@ -93,7 +93,7 @@ def _message(message: Message) -> int:
 
 
 def number_bytes(value: int) -> int:
-    """A varint field; one that is 0 is left out."""
+    """Return the size of a varint field; a value of 0 is left out."""
     if not value:
         return 0
     size = 2

@@ -1,6 +1,6 @@
 """The trace: every send, receipt, connection and fault as one record, as JSON lines, as Parquet, or as text to read.
 
-The columns are those of every fact, `TRACE_SCHEMA`, of which the simulator leaves `way`, `rule` and `reason` empty.
+The columns are `TRACE_SCHEMA`, those of every fact. The simulator leaves `way`, `rule` and `reason` empty.
 
 Source: docs/simulator.md, "The trace".
 """
@@ -22,18 +22,18 @@ Record: TypeAlias = tuple[int, float, str, int, int | None, str | None, int | No
 """(seq, time_s, kind, node, peer, type, message, count, bytes, hops)"""
 
 PARQUET_ROWS = 65_536
-"""Rows of a row group."""
+"""Rows per row group."""
 
 
 class Sink(Protocol):
     """Where records go."""
 
     def write(self, record: Record) -> None:
-        """Take one record; they come in order."""
+        """Take one record. Records come in order."""
         ...
 
     def close(self) -> None:
-        """Write out what is left. Nothing may be written afterwards."""
+        """Flush and close. Nothing may be written afterwards."""
         ...
 
 
@@ -61,7 +61,7 @@ class Recorder:
         size: int | None = None,
         hops: int | None = None,
     ) -> None:
-        """Record one thing; the columns are those of `TRACE_SCHEMA`, `size` is `bytes`."""
+        """Record one event. The columns are those of `TRACE_SCHEMA`; `size` is its `bytes`."""
         record = (self._seq, time_s, kind, node, peer, type, message, count, size, hops)
         self._seq += 1
         for sink in self._sinks:
@@ -74,14 +74,14 @@ class Recorder:
 
 
 class JsonLines:
-    """One JSON object a line, with the columns in the schema's order and no nulls. The same run gives the same bytes."""
+    """Write one JSON object per line, with the columns in the schema's order and no nulls. The same run gives the same bytes."""
 
     def __init__(self, file: IO[str], scenario: str, router: str, seed: int) -> None:
         self._file = file
         self._head = f'{{"scenario":{json.dumps(scenario)},"router":"{router}","seed":{seed}'
 
     def write(self, record: Record) -> None:
-        """Write one line. `repr` of a float is the shortest text that reads back as it."""
+        """Write one line. `repr` of a float is the shortest text that reads back as the same float."""
         seq, time_s, kind, node, peer, type_, message, count, size, hops = record
         line = f'{self._head},"seq":{seq},"time_s":{time_s!r},"kind":"{kind}","node":{node}'
         if peer is not None:
@@ -99,7 +99,7 @@ class JsonLines:
 
 
 class Transcript:
-    """Lines for people: time, who, what."""
+    """Write lines for people: time, who, what."""
 
     def __init__(self, file: IO[str], scenario: str, router: str, seed: int) -> None:
         self._file = file
@@ -128,7 +128,7 @@ class Transcript:
 
 
 class Parquet:
-    """A Parquet file, written a row group at a time. Needs pyarrow, of the extra `sim` or `spark`."""
+    """Write a Parquet file, one row group at a time. Needs pyarrow, which the extras `sim` and `spark` install."""
 
     def __init__(self, path: Path, scenario: str, router: str, seed: int) -> None:
         try:
@@ -168,10 +168,10 @@ class Parquet:
 
 
 def open_sink(path: Path, scenario: str, router: str, seed: int) -> Sink:
-    """Open a trace file whose format its suffix says: `.jsonl` or `.parquet`.
+    """Open a trace file. Its suffix gives the format: `.jsonl` or `.parquet`.
 
     Raises:
-        LocalProtocolError: Another suffix, or pyarrow is missing.
+        LocalProtocolError: The suffix is another, or pyarrow is missing.
         OSError: The file cannot be written.
     """
     if path.suffix == ".parquet":

@@ -1,3 +1,3 @@
-"""Routers under test: the exact engine, its nodes and links, what goes wrong, and who attacks."""
+"""Routers under test: the exact engine, its nodes and links, faults, and attackers."""
 
 __all__: list[str] = []

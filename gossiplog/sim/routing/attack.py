@@ -1,4 +1,4 @@
-"""Malicious peers: a real router whose deeds are tampered with, so that everything but the misdeed is done as honest peers do it.
+"""Malicious peers: a real router whose actions are tampered with. Apart from the misdeed, they act as honest peers do.
 
 Source: Vyzovitis, Napora, McCormick, Dias, Psaras, "GossipSub: Attack-Resilient Message Propagation in the Filecoin and ETH2.0
 Networks" (2020), section 5: sybils squat in meshes and drop what they should forward.
@@ -23,13 +23,13 @@ SQUAT_S = 1.0
 
 
 class Malicious:
-    """A router that forwards only some messages, and grafts everybody again and again.
+    """A router that drops some messages and keeps grafting every peer.
 
     Args:
         inner: The honest router.
-        topic: Whose meshes are squatted in.
-        attack: When and how.
-        rng: For the share that is dropped.
+        topic: The topic whose mesh it squats in.
+        attack: When and how it misbehaves.
+        rng: Decides which messages are dropped.
     """
 
     def __init__(self, inner: Router, topic: Topic, attack: Attack, rng: random.Random) -> None:
@@ -41,11 +41,11 @@ class Malicious:
 
     @property
     def protocols(self) -> tuple[str, ...]:
-        """Those of the honest router."""
+        """Return the honest router's protocols."""
         return self._inner.protocols
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Do as the honest router does, and tamper with it once the attack is on."""
+        """Act as the honest router does; once the attack is on, tamper with its actions."""
         if isinstance(event, TimerFired) and event.token == SQUAT:
             return self._squat(now)
         if isinstance(event, PeerConnected):
@@ -60,7 +60,7 @@ class Malicious:
         return [kept for action in actions if (kept := self._tamper(action)) is not None]
 
     def state(self) -> RouterState:
-        """Show the honest router."""
+        """Return the honest router's state."""
         return self._inner.state()
 
     def is_heeded(self, peer: PeerId) -> bool:
@@ -72,7 +72,7 @@ class Malicious:
         return self._inner.is_ready(topic, peers_min)
 
     def _tamper(self, action: Action) -> Action | None:
-        """Leave messages out of an RPC, and announce nothing; None if nothing of it is left."""
+        """Leave out messages of an RPC and all announcements; return None if nothing is left."""
         if not isinstance(action, SendRpc):
             return action
         rpc = action.rpc
@@ -93,7 +93,7 @@ class Malicious:
 
 
 def attack_links(honest: int, attack: Attack, rng: random.Random) -> Links:
-    """Whom the malicious nodes dial: all victims if there are any, else `connect` random honest nodes each."""
+    """Return whom the malicious nodes dial: all victims if there are any, else `connect` random honest nodes each."""
     links: Links = []
     for number in range(honest, honest + attack.nodes):
         if attack.victims:

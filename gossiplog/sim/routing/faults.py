@@ -1,4 +1,4 @@
-"""What a scenario makes happen beside the protocol: starts, publishes, crashes, partitions, churn, slow and absent nodes."""
+"""The events that a scenario causes from outside the protocol: starts, publishes, crashes, partitions, churn, slow and absent nodes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .topology import Links
 __all__ = ["Script"]
 
 REDIAL_S = 1.0
-"""A link that was lost to a partition is dialled again within this time after it heals."""
+"""A link lost to a partition is dialled again within this time after the partition heals."""
 
 
 class Script:
-    """Everything of a run that happens from outside.
+    """Everything in a run that is caused from outside.
 
     Args:
         network: The network.
-        honest: How many of its nodes, from 0, are honest; only these are published at and made to fail.
-        links: Who dials whom at the start, and again after a restart.
-        rng: For the choice of nodes and times.
-        recorder: Told of faults; None for nobody.
+        honest: The number of honest nodes; they are numbered first. Only honest nodes publish and fail.
+        links: Who dials whom at the start and after a restart.
+        rng: Chooses nodes and times.
+        recorder: Records faults; None for no trace.
     """
 
     def __init__(self, network: Network, honest: int, links: Links, rng: random.Random, recorder: Recorder | None) -> None:
@@ -41,7 +41,7 @@ class Script:
         self._sources: list[SimNode] = []
 
     def start_all(self, start_s: list[float]) -> None:
-        """Start each node at its time; a link is dialled when both of its ends are up."""
+        """Start each node at its time. A link is dialled once both of its ends are up."""
         network = self._network
         for node, at in zip(network.nodes, start_s, strict=True):
             network.at(at, lambda _, node=node: network.start(node))  # type: ignore[misc]
@@ -56,7 +56,7 @@ class Script:
             self._network.at(spec.start_s + index * spec.interval_s, lambda _: self._publish(data))
 
     def add(self, fault: Fault) -> None:
-        """Write one fault into the calendar."""
+        """Schedule one fault."""
         at = self._network.at
         match fault:
             case Kill():
@@ -109,7 +109,7 @@ class Script:
             self._redial(node)
 
     def _redial(self, node: SimNode) -> None:
-        """A node that comes back dials whom it knew: those it had dialled and those that had dialled it."""
+        """A restarted node dials the peers it knew: those it had dialled and those that had dialled it."""
         for peer in self._dialled.get(node.id, []) + self._dialled_by.get(node.id, []):
             if self._network.nodes[peer].router is not None:
                 self._network.dial(node, self._network.nodes[peer])

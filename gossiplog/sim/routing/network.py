@@ -1,6 +1,6 @@
-"""The exact engine: the driver that carries out the routers' actions on virtual time.
+"""The exact engine: the driver that carries out the routers' actions in virtual time.
 
-Single-threaded: one calendar of tuples, integer node ids, no coroutine. Same scenario and seed, same order of everything.
+It is single-threaded: one calendar of tuples, integer node ids, no coroutines. The same scenario and seed give the same order of events.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from ..scenario import LinkSpec
 
 __all__ = ["TOPIC", "Handle", "Lane", "Network", "SimLink", "SimNode"]
 
-# A node and a link are what the driver knows of them, and nothing of what the router knows.
+# Nodes and links hold only the driver's knowledge, none of the router's.
 Handle: TypeAlias = Callable[[Event, float], list[Action]]
-"""A router's one door."""
+"""A router's `handle`."""
 
 
 class Lane:
-    """One direction of a link: all that handling an RPC on arrival needs, in one object.
+    """One direction of a link: everything needed to handle an arriving RPC, in one object.
 
     Attributes:
         link: The link.
         node: The receiver.
-        handle: Of the receiver's router, which is handed what arrives; None unless its driver holds the connection open.
-        latency_s: One way.
-        is_plain: Nothing can happen to what is sent but its latency: no loss, no queue, no jitter.
-        last_s: When the last RPC that is kept in order arrives.
-        departures: When the RPCs that wait in its queue leave it; made when first needed.
+        handle: `handle` of the receiver's router, which gets what arrives; None unless the receiver holds the connection open.
+        latency_s: Latency one way.
+        is_plain: An RPC is delayed by the latency and by nothing else: no loss, no queue, no jitter.
+        last_s: Arrival time of the latest RPC that must stay in order.
+        departures: When the RPCs in its queue leave it; created when first needed.
     """
 
     __slots__ = ("departures", "handle", "is_plain", "last_s", "latency_s", "link", "node")
@@ -73,12 +73,12 @@ class SimLink:
     Attributes:
         dialler: The node that dialled.
         dialled: The node that was dialled.
-        dialler_epoch: How often the dialler had started when it dialled; another number says that it crashed since.
+        dialler_epoch: The dialler's epoch when it dialled; if its epoch is now another, it has crashed since.
         there: The lane from the dialler to the dialled.
         back: The lane from the dialled to the dialler.
         is_cut: A partition runs across it.
         bandwidth: Bytes a second in each direction; 0: no limit.
-        released: Nodes whose routers have no more use for the connection.
+        released: Nodes whose routers no longer need the connection.
     """
 
     __slots__ = ("back", "bandwidth", "dialled", "dialler", "dialler_epoch", "is_cut", "released", "there")
@@ -95,25 +95,25 @@ class SimLink:
 
     @property
     def latency_s(self) -> float:
-        """Seconds, one way."""
+        """Return the latency one way, in seconds."""
         return self.there.latency_s
 
     @property
     def key(self) -> tuple[int, int]:
-        """The two nodes' numbers, ascending."""
+        """Return the two nodes' numbers, ascending."""
         a, b = self.dialler.id, self.dialled.id
         return (a, b) if a < b else (b, a)
 
     def to(self, node: SimNode) -> Lane:
-        """The lane that ends at one of the two nodes."""
+        """Return the lane that ends at one of the two nodes."""
         return self.there if node is self.dialled else self.back
 
     def other(self, node: SimNode) -> SimNode:
-        """The node at the other end."""
+        """Return the node at the other end."""
         return self.dialler if node is self.dialled else self.dialled
 
     def set_plain(self, is_plain: bool) -> None:
-        """Say for both directions whether anything but latency can happen."""
+        """Set `is_plain` for both directions."""
         self.there.is_plain = self.back.is_plain = is_plain
 
 
@@ -122,17 +122,17 @@ class SimNode:
 
     Attributes:
         id: Its number.
-        peer_id: The same number as routers see it: they only hash and compare peer ids.
-        router: None while it is down.
-        handle: The router's; one object for all lanes that end here.
-        lanes: To each peer that this side holds a connection with.
+        peer_id: The same number as a peer id; routers only hash and compare it.
+        router: Its router; None while it is down.
+        handle: The router's `handle`, one object for all lanes that end here.
+        lanes: The lane to each peer with which this side holds a connection.
         timers: When each of the router's timers fires, by token, on the node's own clock.
         epoch: How often it has started.
-        rate: How fast its clock runs; 1.0 is right.
-        offset_s: What its clock shows at 0.
+        rate: Speed of its clock; 1.0 is exact.
+        offset_s: Reading of its clock at virtual time 0.
         address: Its IP address.
-        bandwidth: Bytes a second of each of its links; 0: no limit. For slow nodes.
-        uplink_free_s: When what it has sent so far will have left it, where its whole uplink is limited.
+        bandwidth: Bytes per second on each of its links, for slow nodes; 0: no limit.
+        uplink_free_s: When everything sent so far will have left the node, if its whole uplink is limited.
     """
 
     __slots__ = (
@@ -177,12 +177,12 @@ class Network:
 
     Args:
         nodes: The nodes, not yet started.
-        make_router: Makes a node's router from its number and a generator of its own.
-        latency: Between any two.
-        spec: What goes wrong on the way.
-        account: Where everything is counted and recorded.
-        seed: Of the run.
-        validation_s: How long validating takes.
+        make_router: Makes a node's router from the node's number and a random generator.
+        latency: Latency between any two nodes.
+        spec: Faults of the links.
+        account: Counts and records everything.
+        seed: The run's seed.
+        validation_s: How long validating a message takes.
     """
 
     def __init__(
@@ -215,11 +215,11 @@ class Network:
     # The loop
 
     def run(self, until_s: float, progress: Callable[[float, int], None] | None = None) -> None:
-        """Work off everything up to `until_s`.
+        """Process all events up to `until_s`.
 
         Args:
             until_s: Seconds of virtual time.
-            progress: Called now and then with the virtual time and the events worked off.
+            progress: Called now and then with the virtual time and the number of events processed.
         """
         with uncollected():
             self._work(until_s, progress)
@@ -238,7 +238,7 @@ class Network:
                 handle = whom.handle
                 if handle is not None:  # else: the connection it was sent on is gone
                     actions = handle(what, whom.node.offset_s + now * whom.node.rate if has_drift else now)
-                    if actions:  # four of five RPCs are duplicates, of which nothing follows
+                    if actions:  # four of five RPCs are duplicates and cause nothing
                         self._carry_out(whom.node, actions)
             elif kind == TIMER:
                 token, at = what
@@ -250,11 +250,11 @@ class Network:
         self.events = count
 
     def at(self, time_s: float, call: Call) -> None:
-        """Call a function at a time, in order with everything else."""
+        """Call a function at a given time, in order with all other events."""
         self._push(time_s, CALL, None, call)
 
     def tell(self, node: SimNode, event: Event) -> None:
-        """Hand an event to a node's router and carry out what it asks for. Nothing happens if the node is down."""
+        """Hand an event to a node's router and carry out its actions. Nothing happens if the node is down."""
         if node.handle is not None:
             self._carry_out(node, node.handle(event, node.offset_s + self.now * node.rate))
 
@@ -293,7 +293,7 @@ class Network:
         match action:
             case SetTimer(token, at):
                 node.timers[token] = at
-                # A clock that runs wrong makes rounding errors: a nanosecond later the timer is due for certain.
+                # An inexact clock causes rounding errors; a nanosecond later the timer is certainly due.
                 time_s = (at - node.offset_s) / node.rate + 1e-9 if self._has_drift else at
                 self._push(max(self.now, time_s), TIMER, node, (token, at))
             case Validate(message):
@@ -314,12 +314,12 @@ class Network:
     # Nodes
 
     def _node(self, peer: Any) -> SimNode:
-        """Who a peer id names: node numbers serve as peer ids."""
+        """Return the node with this peer id; peer ids are node numbers."""
         node: SimNode = self.nodes[peer]
         return node
 
     def start(self, node: SimNode) -> None:
-        """Start a node, or start it again with nothing in memory."""
+        """Start a node, or restart it with nothing in memory."""
         node.epoch += 1
         node.router = router = self._make_router(node.id, random.Random(f"router {self._seed} {node.id} {node.epoch}"))
         node.handle = router.handle
@@ -347,7 +347,7 @@ class Network:
     # Links
 
     def dial(self, node: SimNode, other: SimNode) -> None:
-        """Open a connection unless there is one. It stands after one latency for the dialled, after two for the dialler."""
+        """Open a connection unless there is one. It opens for the dialled node after one latency, for the dialler after two."""
         key = (min(node.id, other.id), max(node.id, other.id))
         if key in self.registry or node is other or node.router is None:
             return
@@ -361,7 +361,7 @@ class Network:
         self._push(self.now + link.latency_s, DIALLED, other, link)
 
     def cut(self, link: SimLink) -> None:
-        """Let nothing more through a link, and give it up on both sides when the time-out is over."""
+        """Let nothing more through a link; after the time-out both sides give it up."""
         link.is_cut = True
         link.set_plain(False)
         self.at(self.now + self.spec.detect_s, lambda _: self.close(link) if link.is_cut else None)
@@ -379,7 +379,7 @@ class Network:
             lane.link.set_plain(self._is_perfect and not bandwidth and not lane.link.is_cut)
 
     def close(self, link: SimLink) -> None:
-        """Close a connection; both sides hear of it now."""
+        """Close a connection; both sides notice at once."""
         self._forget(link)
         self._on_closed(link.dialler, link)
         self._on_closed(link.dialled, link)
@@ -395,7 +395,7 @@ class Network:
                 wait_s = self.spec.detect_s if link.is_cut else link.latency_s
                 self._tell_later(wait_s, link.dialler, ConnectFailed(node.peer_id))
             return
-        # The dialler's end opens before anything that is sent to it can arrive: at the same moment, with a smaller number.
+        # The dialler's end opens before anything sent to it can arrive: at the same moment, but with a smaller number.
         self._push(self.now + link.latency_s, CONNECTED, link.dialler, link)
         self._attach(node, link)
 
@@ -409,9 +409,9 @@ class Network:
         self._attach(node, link)
 
     def _attach(self, node: SimNode, link: SimLink) -> None:
-        """Hold a link open at one of its ends, and tell the router there."""
+        """Open a link at one of its ends, and tell the router there."""
         other = link.other(node)
-        if other.peer_id in node.lanes:  # the peer crashed and is back before we noticed
+        if other.peer_id in node.lanes:  # the peer crashed and came back before we noticed
             self._on_closed(node, node.lanes[other.peer_id].link)
         node.lanes[other.peer_id] = link.to(other)
         link.to(node).handle = node.handle
@@ -423,7 +423,7 @@ class Network:
         self.tell(node, PeerConnected(other.peer_id, protocol, node is link.dialler, other.address))
 
     def _on_closed(self, node: SimNode, link: SimLink) -> None:
-        """Let go of a link at one of its ends, if it is held there."""
+        """Close a link at one of its ends, if it is open there."""
         other = link.other(node)
         lane = node.lanes.get(other.peer_id)
         if lane is not None and lane.link is link:
@@ -473,7 +473,7 @@ class Network:
         self._seq = seq
 
     def _send_hard(self, node: SimNode, lane: Lane, event: RpcReceived, size: int) -> None:
-        """Send over a link on which something can happen: in this order queue, loss, delay, duplication."""
+        """Send over a link that is not plain. In this order: queue, loss, delay, duplication."""
         spec, rng, link = self.spec, self._rng, lane.link
         leaves_s = self.now
         if spec.bandwidth or link.bandwidth:
@@ -496,7 +496,7 @@ class Network:
             self._push(at + lane.latency_s * rng.random(), RPC, lane, event)
 
     def _enqueue(self, node: SimNode, lane: Lane, size: int) -> float | None:
-        """When the RPC will have left the node; None if the lane's queue is full."""
+        """Return when the RPC will have left the node; None if the lane's queue is full."""
         queue = lane.departures
         if queue is None:
             queue = lane.departures = deque()

@@ -1,4 +1,4 @@
-"""Run a scenario: build the network, let it run, and sum up."""
+"""Runs a scenario: builds the network, runs it, and sums it up."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Factory = Callable[[random.Random], Router]
 
 
 def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) -> Factory:
-    """Give a function that makes one router from its generator of random numbers.
+    """Return a function that makes one router from a random generator.
 
     Args:
         name: One of `router_names`.
-        table: Parameters by their names; what is left out has the router's default, or, with `base = "mesh"`, the value that
-            `gossiplog serve` runs with.
-        is_validating: Whether messages are to be validated; overrides the table.
+        table: Parameters by name. A parameter left out has the router's default or, with `base = "mesh"`, the value that
+            `gossiplog serve` uses.
+        is_validating: Whether messages are validated; overrides the table.
 
     Raises:
         ScenarioError: A parameter is unknown, of the wrong type, or breaks the router's own rules.
@@ -57,12 +57,12 @@ def router_factory(name: str, table: Mapping[str, Any], *, is_validating: bool) 
 
 
 class Run:
-    """One run of a scenario, built and ready.
+    """One run of a scenario, built and ready to start.
 
     Args:
-        scenario: What to run.
-        seed: Decides everything random.
-        sinks: Where the trace goes; none, no trace.
+        scenario: The scenario.
+        seed: Determines everything random.
+        sinks: Where the trace goes; empty for no trace.
 
     Raises:
         ScenarioError: The scenario's parameters do not fit its router, or its files cannot be read.
@@ -112,15 +112,15 @@ class Run:
         self._degrees = [_degree(router.state()) for router in up if router is not None]
 
     def work(self, progress: Callable[[float, int], None] | None = None) -> None:
-        """Run to the scenario's end. A KeyboardInterrupt passes through; `result` then shows what there is.
+        """Run to the scenario's end. A KeyboardInterrupt passes through; `result` then sums up the part that has run.
 
         Args:
-            progress: Called now and then with virtual seconds and events worked off.
+            progress: Called now and then with virtual seconds and the number of events processed.
         """
         self.network.run(self.scenario.end_s, progress)
 
     def result(self) -> RunResult:
-        """Sum up what has happened so far, and close the trace."""
+        """Sum up the run so far, and close the trace."""
         if self._recorder is not None:
             self._recorder.close()
             self._recorder = None
@@ -141,9 +141,9 @@ def run_scenario(
     """Run a scenario to its end.
 
     Args:
-        scenario: What to run.
-        seed: Decides everything random.
-        router: A router other than the scenario's.
+        scenario: The scenario.
+        seed: Determines everything random.
+        router: A router to use in place of the scenario's.
         sinks: Where the trace goes.
         progress: See `Run.work`.
     """
@@ -153,13 +153,13 @@ def run_scenario(
 
 
 def run_row(task: tuple[Scenario, int]) -> dict[str, Any]:
-    """Run one scenario with one seed and give its row; a task of its own for a process pool."""
+    """Run one scenario with one seed and return its row. This is one task of a process pool."""
     scenario, seed = task
     return as_row(run_scenario(scenario, seed))
 
 
 def make_latency(spec: LatencySpec, seed: int) -> Latency:
-    """Make the latency model that a scenario names."""
+    """Make a scenario's latency model."""
     match spec.kind:
         case "regional":
             return Regional(seed, spec.matrix_s, spec.weights, spec.spread)
@@ -190,7 +190,7 @@ def _links(scenario: Scenario, rng: random.Random) -> Links:
 
 
 def _address(number: int, honest: int, addresses: int) -> str:
-    """Honest nodes have an address each; malicious ones share a few."""
+    """Return a node's IP address: each honest node has its own, malicious nodes share a few."""
     if number >= honest:
         return f"172.16.{(number - honest) % addresses >> 8}.{(number - honest) % addresses & 255}"
     return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"

@@ -1,4 +1,4 @@
-"""Sweeps: one scenario over a grid of keys and seeds, in as many processes as wanted.
+"""Sweeps: one scenario over a grid of keys and seeds, in several processes.
 
 A grid is TOML:
 
@@ -33,9 +33,9 @@ class Point:
     """One run of a sweep.
 
     Attributes:
-        keys: What was set, key to value.
-        scenario: With these keys set.
-        seed: Of the run.
+        keys: The keys that were set, with their values.
+        scenario: The scenario with these keys set.
+        seed: The run's seed.
     """
 
     keys: dict[str, Any]
@@ -60,7 +60,7 @@ def load_sweep(path: Path) -> Sweep:
     """Read a grid and multiply it out.
 
     Raises:
-        ScenarioError: The file cannot be read, a key is unknown or a value out of its range, or there are over 100,000 runs.
+        ScenarioError: The file cannot be read, a key is unknown, a value is out of range, or there would be over 100,000 runs.
     """
     try:
         table = tomllib.loads(path.read_text("utf-8"))
@@ -93,12 +93,12 @@ def load_sweep(path: Path) -> Sweep:
 
 
 def run_sweep(sweep: Sweep, jobs: int, progress: Callable[[int], None] | None = None) -> Iterator[dict[str, Any]]:
-    """Run all points and yield their rows in order: the varied keys, then `report.as_row`. `jobs` changes nothing but the time.
+    """Run all points and yield their rows in order: the varied keys, then `report.as_row`.
 
     Args:
         sweep: The points.
-        jobs: Processes.
-        progress: Called with the number of runs done.
+        jobs: Number of processes; the rows do not depend on it.
+        progress: Called with the number of finished runs.
     """
     tasks = [(point.scenario, point.seed) for point in sweep.points]
     for done, (point, row) in enumerate(zip(sweep.points, spread_out(run_row, tasks, jobs), strict=True), 1):

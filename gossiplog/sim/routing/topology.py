@@ -1,4 +1,4 @@
-"""Who is connected to whom: lists of links, each with the node that dialled it."""
+"""Topologies: lists of links, each with the node that dials it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ...errors import LocalProtocolError
 __all__ = ["Links", "full", "hub_and_spoke", "neighbours", "random_connect", "read_links", "ring", "star"]
 
 Links: TypeAlias = list[tuple[int, int]]
-"""`(dialler, dialled)` pairs, each unordered pair once."""
+"""`(dialler, dialled)` pairs. Each unordered pair occurs at most once."""
 
 LINKS_MAX = 20_000_000
-"""A full graph of 6,324 nodes; beyond it a run would not fit in memory anyway."""
+"""A full graph of 6,324 nodes. A run with more links would not fit in memory."""
 
 
 def random_connect(nodes: int, connect: int, rng: random.Random) -> Links:
-    """Let every node dial `connect` distinct others, uniformly; a pair that picked each other is linked once.
+    """Let every node dial `connect` distinct others, chosen uniformly. A pair that chose each other gets one link.
 
     The mean degree is a little below `2 × connect`. Source: simsub, "The simulator constructs a network of N nodes".
     """
@@ -34,7 +34,7 @@ def random_connect(nodes: int, connect: int, rng: random.Random) -> Links:
 
 
 def pick_peers(nodes: int, connect: int, rng: random.Random) -> list[list[int]]:
-    """For every node the `connect` distinct others that it dials, in the order of dialling."""
+    """Return, for every node, the `connect` distinct others that it dials, in order of dialling."""
     count = min(connect, nodes - 1)
     picks = []
     for node in range(nodes):
@@ -56,7 +56,7 @@ def star(nodes: int) -> Links:
 
 
 def hub_and_spoke(nodes: int, hubs: int, rng: random.Random) -> Links:
-    """Hubs know each other; every other node (a browser) dials one hub."""
+    """All hubs are linked to each other; every other node (a browser) dials one hub."""
     if not 1 <= hubs <= nodes:
         raise LocalProtocolError(f"hubs {hubs}, expected 1 to {nodes}")
     links = [(a, b) for a in range(hubs) for b in range(a)]
@@ -65,17 +65,17 @@ def hub_and_spoke(nodes: int, hubs: int, rng: random.Random) -> Links:
 
 
 def full(nodes: int) -> Links:
-    """Everybody is linked to everybody: N(N − 1)/2 links."""
+    """Every node is linked to every other: N(N − 1)/2 links."""
     if nodes * (nodes - 1) // 2 > LINKS_MAX:
         raise LocalProtocolError(f"a full graph of {nodes} nodes has more than {LINKS_MAX} links")
     return [(a, b) for a in range(nodes) for b in range(a)]
 
 
 def read_links(path: Path, nodes: int) -> Links:
-    """Read one link a line, two node numbers separated by white space; `#` starts a comment.
+    """Read one link per line: two node numbers separated by white space. `#` starts a comment.
 
     Raises:
-        LocalProtocolError: A line is no pair of distinct node numbers below `nodes`; it names file and line.
+        LocalProtocolError: A line is not a pair of distinct node numbers below `nodes`. The message names file and line.
     """
     links: Links = []
     known: set[tuple[int, int]] = set()
@@ -99,7 +99,7 @@ def read_links(path: Path, nodes: int) -> Links:
 
 
 def neighbours(nodes: int, links: Links) -> list[list[int]]:
-    """For every node its neighbours, ascending."""
+    """Return the neighbours of every node, ascending."""
     lists: list[list[int]] = [[] for _ in range(nodes)]
     for a, b in links:
         lists[a].append(b)
