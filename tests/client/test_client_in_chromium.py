@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from chromium import CHROMIUM, Browser, Tab
-from network_support import memory_log
+from network_support import free_port, memory_log, signer
 from page_support import browsing, served
 
+import gossiplog
 from gossiplog import GossipLog
+from gossiplog.net.ground.access import Access, hash_token, make_token
+from gossiplog.net.ground.admission import HubLimits
+from gossiplog.net.hub.server import listen
+from gossiplog.web import make_http
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,6 +48,14 @@ FILL = """(async () => {
         }
     }
 })()"""
+WRITES = """void (window.writing = (async () => {
+    window.written = []
+    window.isOver = false
+    while (!isOver) {
+        written.push((await log.append({ add: 1 })).id)
+        await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+})())"""
 IDS = "(async () => { const ids = []; for await (const { id } of log.iterate()) ids.push(id); return ids })()"
 
 
@@ -185,3 +203,66 @@ async def test_private_windows_have_a_log_and_no_key_can_be_read(tmp_path: Path)
             "client.keptSigner().then(({ pair }) => crypto.subtle.exportKey('pkcs8', pair.privateKey)).then(() => 'read', () => 'refused')"
         )
         assert await tab.run(exported) == "refused"
+
+
+async def test_a_token_goes_along_and_a_page_is_told_why_it_is_not_let_in(tmp_path: Path) -> None:
+    reader, watcher = make_token(), make_token()
+    rules = {
+        "tokens": {"reader": hash_token(reader), "watcher": hash_token(watcher)},
+        "default": {"tokens": {"reader": ["connect", "pull"], "watcher": ["watch"]}},
+    }
+    limits = HubLimits(access=Access.parse(rules))
+    async with memory_log(1, TOPIC) as log, listen([log], "127.0.0.1:0", limits=limits, make_http=make_http) as hub:
+        await log.append_many(range(10))
+        async with browsing(tmp_path) as browser:
+            tab = await open_tab(browser, hub.port, 2)
+            for token, reason in ((None, "takes a token"), ("wrong", "not known"), (watcher, "does not allow")):
+                await tab.run(f"void (window.link = log.connect('{hub.urls[0]}', {{ token: {json.dumps(token)} ?? undefined }}))")
+                await tab.wait(f"link.error?.includes('{reason}')")
+                await tab.run("link.close()")
+            await tab.run(f"void (window.link = log.connect('{hub.urls[0]}', {{ token: '{reader}' }}))")
+            await tab.run("link.settled()")
+            assert await has_all(tab, log)
+            # It may read, and what it writes stays with it: it is told so.
+            id = await append(tab, {"not": "welcome"})
+            await tab.wait(f"link.refused.some(({{ ids }}) => ids.includes('{id}'))")
+            await tab.run("link.settled()")
+            assert id not in await ids_of(log)
+
+
+@contextmanager
+def killed_at_the_end(path: Path, port: int) -> Iterator[None]:
+    """A server of a log."""
+    command = [sys.executable, "-m", "gossiplog", "serve", str(path), "--listen", f"127.0.0.1:{port}", "--origin", "*"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_a_hub_that_is_killed_again_and_again_costs_no_entry_and_brings_none_twice(tmp_path: Path) -> None:
+    port, path = free_port(), tmp_path / "hub.db"
+    async with gossiplog.open(path, topic=TOPIC, signer=signer(1)) as log:
+        await log.append_many({"n": n} for n in range(3_000))
+    async with memory_log(2, "other.example.com") as other, served(other) as page, browsing(tmp_path) as browser:
+        tab = await open_tab(browser, page.port, 3)
+        await tab.run(f"void (window.link = log.connect('ws://127.0.0.1:{port}'))")
+        await tab.run(WRITES)
+        for _ in range(3):
+            with killed_at_the_end(path, port):
+                await tab.wait("link.isConnected")
+                await trio.sleep(0.3)
+            await tab.wait("!link.isConnected")
+        with killed_at_the_end(path, port):
+            written = await tab.run("(async () => { window.isOver = true; await writing; await link.settled(); return written })()")
+        assert len(written) > 4
+        found = await ids(tab)
+        assert len(found) == len(set(found)) == await tab.run("log.count()")
+        heard = await tab.run("heard")
+        assert sorted(heard) == sorted(found)
+        async with gossiplog.open(path, topic=TOPIC) as log:
+            assert await ids_of(log) == found
+            assert set(written) <= set(found)
+            assert len(found) == 3_000 + len(written)

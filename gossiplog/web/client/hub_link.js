@@ -16,7 +16,7 @@ import { Sketch } from "./sketch.js"
 
 const RETRY_FIRST_S = 0.5
 const RETRY_MOST_S = 60
-/** A connection that lasted so long makes the next attempt begin with the shortest wait again. */
+/** A connection that lasted so long, or on which a session came to its end, makes the next attempt begin with the shortest wait again. */
 const STABLE_S = 10
 const DIAL_S = 10
 const PING_S = 30
@@ -55,8 +55,8 @@ export class HubLink {
 		this.isWanted = true
 		/** The hub had all that we had when the last session ended, so that what follows can be pushed. */
 		this.isLevel = false
-		/** The next session sends everything. */
-		this.isDoubtful = false
+		/** The next session sends everything, and that was so before on this connection. */
+		this.isDoubtful = this.hasDoubted = false
 		/** Heads of the hub's that we lack. @type {Map<string, Uint8Array>} */
 		this.lacking = new Map()
 		/** @type {{ id: string, resolve: () => void, reject: (error: Error) => void }[]} */
@@ -108,6 +108,7 @@ export class HubLink {
 		let pause = RETRY_FIRST_S
 		while (!this.isClosed) {
 			const began = Date.now()
+			this.isLevel = false
 			try {
 				await this.#connect()
 			} catch (error) {
@@ -115,7 +116,7 @@ export class HubLink {
 			}
 			this.isConnected = false
 			this.#tellChanged()
-			if (Date.now() - began > 1000 * STABLE_S) pause = RETRY_FIRST_S
+			if (this.isLevel || Date.now() - began > 1000 * STABLE_S) pause = RETRY_FIRST_S
 			await this.#sleep(pause * (1 + Math.random() / 4))
 			pause = Math.min(2 * pause, RETRY_MOST_S)
 		}
@@ -214,11 +215,11 @@ export class HubLink {
 			clearTimeout(dialling)
 			muxer.ping()
 			this.isConnected = true
-			this.isLevel = false
+			this.hasDoubted = false
 			this.isWanted = true
 			this.error = null
 			this.#tellChanged()
-			const parts = [this.#push(muxer), this.#sync(muxer, () => this.socket === socket && !muxer.isEnded), this.#hearRefusals(muxer)]
+			const parts = [this.#push(muxer), this.#sync(muxer, () => this.socket === socket && !muxer.isEnded && !this.isClosed), this.#hearRefusals(muxer)]
 			await Promise.race([ended, ...parts.slice(0, 2)])
 		} finally {
 			clearInterval(pinging)
@@ -298,11 +299,10 @@ export class HubLink {
 				this.#setError(null)
 			} catch (error) {
 				this.settling.push(...settling)
-				if (error instanceof NotSpoken || error instanceof ProtocolError || error instanceof DecodeError) throw error
+				if (!isOpen() || error instanceof NotSpoken || error instanceof ProtocolError || error instanceof DecodeError) throw error
 				if (!(error instanceof GossipLogError)) throw error
-				this.isDoubtful ||= error instanceof Unreconciled && error.isLarge
 				this.isWanted = true
-				if (error instanceof Unreconciled && error.isLarge) continue
+				if (error instanceof Unreconciled && error.isLarge && this.#doubt()) continue
 				this.#setError(inWords(error))
 				await this.#sleep(pause)
 				pause = Math.min(2 * pause, RETRY_MOST_S)
@@ -323,10 +323,17 @@ export class HubLink {
 		if (session.refused.length) this.#addRefused({ rule: "session", reason: "the hub left them out", ids: session.refused.map(idOfKey) })
 		// What it told of and did not send, without a reason that we know, is asked for with everything else, once.
 		const known = await this.log.known([...this.lacking.values()])
-		const isUnexplained = known.size < this.lacking.size && !session.hasGap && !this.isDoubtful
-		this.isDoubtful = isUnexplained
+		const isUnexplained = known.size < this.lacking.size && !session.hasGap
+		this.isDoubtful = false
 		this.lacking.clear()
-		if (isUnexplained || after !== null) this.isWanted = true
+		if (after !== null || (isUnexplained && this.#doubt())) this.isWanted = true
+	}
+
+	/** Have everything sent by the next session, once a connection. */
+	#doubt() {
+		if (this.hasDoubted) return false
+		this.hasDoubted = this.isDoubtful = true
+		return true
 	}
 
 	/** @param {Uint8Array[]} values @param {boolean} isInOrder */
