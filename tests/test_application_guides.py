@@ -25,7 +25,7 @@ def test_tutorial_works_step_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # Its test needs pytest, as it says, and nothing that is installed beside it.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     steps = _BLOCK.findall((DOCS / "tutorial.md").read_text("utf-8"))
-    assert len(steps) == 6
+    assert len(steps) == 7
     for program, printed in steps:
         name = program.partition("\n")[0].removeprefix("# ")
         (tmp_path / name).write_text(program)
