@@ -41,7 +41,8 @@ class Holding:
         is_stored: Whether it is in the log.
         set_aside: The applications that set it aside.
         quarantined: Rule and reason, if a repair keeps it out of the log.
-        void: Why the log's access rule refused it or an ancestor of it; None if it did not.
+        void: Why it has no effect: it is stored, and its author was removed; or it is not, and the log's access rule or its members refuse
+            it or an ancestor of it. None if neither.
         missing: Parents that it waits for; empty unless it waits.
         is_rejected: Whether it was rejected; then it is refused unread when it comes again.
     """
@@ -255,7 +256,7 @@ def explain(entry: str, holding: Holding, facts: Sequence[Fact], scene: Scene, p
     """
     details: dict[str, Any] = {"peers": len(scene.links)}
     if holding.is_stored:
-        ground = _aside(holding) or (_here(facts) if peer is None else _towards(peer, facts, scene))
+        ground = _aside(holding) or _void(holding) or (_here(facts) if peer is None else _towards(peer, facts, scene))
     else:
         known = _held(holding) or _judged(holding, facts, scene)
         if known is not None:
@@ -331,6 +332,12 @@ def _aside(holding: Holding) -> _Ground | None:
     text = f"it is here, and application {first.application} could make nothing of it: {first.reason}; mend the application, "
     text += "then `gossiplog quarantine retry`"
     return _Ground("set-aside", text, first.since)
+
+
+def _void(holding: Holding) -> _Ground | None:
+    if holding.void is None:
+        return None
+    return _Ground("void", f"it is here without effect: {holding.void}; whoever removed it may `gossiplog access admit` it")
 
 
 def _held(holding: Holding) -> _Ground | None:

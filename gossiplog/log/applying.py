@@ -146,6 +146,8 @@ def apply_entries(
         now: Unix time in seconds, for the records.
         new: Entries by their keys that the store may not have written yet.
     """
+    if not entries:
+        return []
     attempts = isolate(entries)
     try:
         batch = next(attempts)
@@ -194,7 +196,7 @@ def catch_up(
     rows = yield from ask(ReadTail(behind, PAGE))
     entries = [Entry.stored(value) for seq, value in rows if end is None or seq <= end]
     seen = yield from shown(entries)
-    failures = (yield from apply_entries(application, seen, applying, now, new)) if seen else []
+    failures = yield from apply_entries(application, seen, applying, now, new)
     is_done = len(entries) < len(rows) or not rows
     place = None if is_done else rows[-1][0]
     yield from ask(WriteApplication(Applied(application.name, application.version, place)))

@@ -80,6 +80,11 @@ class LogFacade(Facade[GossipLog]):
         return self._inner.read_only
 
     @property
+    def has_members(self) -> bool:
+        """Whether the log's own entries decide who may write: its topic names a policy."""
+        return self._inner.has_members
+
+    @property
     def is_shared(self) -> bool:
         """Whether another process may be writing to the log."""
         return self._inner.is_shared

@@ -165,9 +165,8 @@ class Applications:
             else:
                 if lost and application.undo is not None:
                     yield from self._undo(application, replace(application, apply=application.undo), lost, new)
-                if regained:
-                    failures = yield from apply_entries(application, regained, self._applying, time.time(), new)
-                    missed += [(application.name, failure) for failure in failures]
+                failures = yield from apply_entries(application, regained, self._applying, time.time(), new)
+                missed += [(application.name, failure) for failure in failures]
             failures = yield from apply_entries(application, entries, self._applying, time.time(), new)
             refused = {committed.owners[failure.entry.key]: failure.error for failure in reversed(failures)}
             if any(index in own for index in refused):
@@ -272,10 +271,11 @@ class Applications:
             await self._reset(transaction, application)
             after: bytes | None = None
             while True:
-                after, entries, failures = await self.run(transaction, self._rebuild_page(application, after))
-                if not entries:
+                page = await self.run(transaction, self._rebuild_page(application, after))
+                if page is None:
                     break
-                count, aside = count + entries, aside + len(failures)
+                after, applied, failures = page
+                count, aside = count + applied, aside + len(failures)
                 self.counts.update((application.name, type(failure.error).__name__) for failure in failures)
                 if on_progress is not None:
                     on_progress(count)
@@ -284,13 +284,13 @@ class Applications:
             logger.info("application %s, version %d: %d entries applied, %d set aside", application.name, application.version, count, aside)
         return Rebuilt(application.name, count, aside)
 
-    def _rebuild_page(self, application: Application, after: bytes | None) -> Plan[tuple[bytes | None, int, list[Failure]]]:
+    def _rebuild_page(self, application: Application, after: bytes | None) -> Plan[tuple[bytes, int, list[Failure]] | None]:
         page = yield from ask(ReadPage(after, None, False, _PAGE))
         if not page:
-            return after, 0, []
-        entries = [Entry(key, value) for key, value in page]
-        failures = yield from apply_entries(application, (yield from self._shown(entries)), self._applying, time.time(), {})
-        return page[-1][0], len(page), failures
+            return None
+        entries = yield from self._shown([Entry(key, value) for key, value in page])
+        failures = yield from apply_entries(application, entries, self._applying, time.time(), {})
+        return page[-1][0], len(entries), failures
 
     async def retry(self, store: Store, application: Application) -> Rebuilt:
         """Apply again what the application set aside; a rebuild, where that comes too late for its place in the order."""

@@ -104,6 +104,11 @@ class LogReader:
         return self._store.is_read_only
 
     @property
+    def has_members(self) -> bool:
+        """Whether the log's own entries decide who may write: its topic names a policy."""
+        return self._members is not None
+
+    @property
     def is_shared(self) -> bool:
         """Whether another process may be writing to the log."""
         return self._store.is_shared

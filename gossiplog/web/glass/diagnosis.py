@@ -68,6 +68,8 @@ class DiagnosisApi:
     async def _look(self, id: str) -> Holding:
         service, key = self._service, decode_id(id)
         holding = await service.log.run(_find(key))
+        if holding.is_stored and service.log.has_members:
+            holding = replace(holding, void=(await service.log.standing(id)).reason)
         missing = [] if holding.is_stored else [encode_id(parent) for parent in service.machine.spreading.orphans.absent_of(key)]
         return replace(holding, missing=missing, is_rejected=key in service.machine.spreading.rejected)
 

@@ -30,6 +30,7 @@ def verdict(rule: str | None, type: str = "ignore") -> Fact:
 ALONE = [
     ("here", HERE, [], scene()),
     ("here", HERE, [fact("deliver", peer=PEER, way="gossip")], scene(MESH)),
+    ("void", Holding(is_stored=True, void="void: the node n was removed by r, which it has not seen"), [], scene(MESH)),
     ("set-aside", Holding(is_stored=True, set_aside=[SetAside("app", "no such thing", 3.0)]), [], scene(MESH)),
     ("void", Holding(void="access: alice alone may"), [], scene(MESH)),
     ("void", ABSENT, [verdict("access")], scene(MESH)),
