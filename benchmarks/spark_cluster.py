@@ -74,7 +74,7 @@ Postgres can be read by all executors at once; mind its connections, one a core.
 
 - `state --head` walks all keys and parents in one task, in the order of keys: about 3 µs and 60 B an entry, an hour for 10^9.
 - `import` ends in one process, as a log has one writer: what `gossiplog import` needs for an entry, whatever the cluster.
-- A CAR file is cut by stepping over the lengths of all blocks on the driver, and a compressed file is not cut at all. Export to Parquet.
+- A CAR file and a compressed file are not cut. Export to Parquet.
 """
 
 

@@ -1,25 +1,14 @@
-"""Scanning files of entries: JSON lines and values by byte range, CAR by block, compressed files whole."""
+"""Scanning files of entries: JSON lines and values by byte range, CAR and compressed files whole."""
 
 from __future__ import annotations
 
 import glob
-import mmap
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from ...archive import (
-    LINE_BYTES_MAX,
-    ArchiveFormat,
-    ArchiveSource,
-    CarHeader,
-    Record,
-    format_of_name,
-    line_to_value,
-    read_car,
-    read_car_header,
-)
+from ...archive import LINE_BYTES_MAX, ArchiveFormat, ArchiveSource, Record, format_of_name, line_to_value
 from ...archive.records import read_hex_values, read_lines
 from ...archive.source import EXPANDED_BYTES_MAX, sniff
 from ...arrow.columns import Page, SourceRow, paged
@@ -40,15 +29,15 @@ _GZIP = b"\x1f\x8b"
 
 
 class FilePart(Part):
-    """Bytes of one file, from `start` up to `end`; a line belongs to the part that it begins in."""
+    """Bytes of one file, from `start` up to `end`; a line belongs to the part that it begins in. CAR and compressed files are one part."""
 
-    def __init__(self, path: str, format: ArchiveFormat, start: int, end: int, *, is_compressed: bool = False) -> None:
+    def __init__(self, path: str, format: ArchiveFormat, start: int, end: int, *, is_whole: bool = False) -> None:
         super().__init__()
         self.path = path
         self.format = format
         self.start = start
         self.end = end
-        self.is_compressed = is_compressed
+        self.is_whole = is_whole
 
 
 class ArchiveScan:
@@ -66,7 +55,7 @@ class ArchiveScan:
         self._expanded_bytes_max = expanded_bytes_max
 
     def parts(self, count: int | None) -> list[Part]:
-        """Cut the files into about `count` parts in all, of 16 MiB for None; of a CAR file the lengths of all blocks are read."""
+        """Cut the files into about `count` parts in all, of 16 MiB for None."""
         files = archive_files(self._location)
         total = sum(file.stat().st_size for file in files) or 1
         count = min(PARTS_MAX, 1 + total // _PART_BYTES) if count is None else count
@@ -88,16 +77,12 @@ class ArchiveScan:
                 yield row._replace(place=f"{name}: {row.place}")
 
     def _rows(self, part: FilePart) -> Iterator[SourceRow]:
-        if part.is_compressed:
+        if part.is_whole:
             with ArchiveSource.open(part.path, format=part.format, expanded_bytes_max=self._expanded_bytes_max) as source:
                 yield from (_row(record) for record in source.records())
             return
         with Path(part.path).open("rb") as file:
-            match part.format:
-                case ArchiveFormat.CAR:
-                    yield from _car_rows(file, part)
-                case ArchiveFormat.JSONL | ArchiveFormat.HEX:
-                    yield from _line_rows(file, part)
+            yield from _line_rows(file, part)
 
     def _is_wanted(self, row: SourceRow) -> bool:
         selection = self._selection
@@ -139,90 +124,17 @@ def _cut(file: Path, count: int) -> list[Part]:
         start = opened.read(64)
     size = file.stat().st_size
     found = sniff(start) or format_of_name(file.name)
-    if start.startswith(_GZIP):
+    if start.startswith(_GZIP) or found is ArchiveFormat.CAR:
         try:
             with ArchiveSource.open(str(file)) as source:
-                return [FilePart(str(file), source.format, 0, size, is_compressed=True)]
+                return [FilePart(str(file), source.format, 0, size, is_whole=True)]
         except DecodeError as error:
             return [FaultPart([(f"{file.name}: the file", str(error))])]
     if found is None:
         raise LocalProtocolError(f"{file} is neither a log, nor JSON lines, nor a CAR file, nor hexadecimal values")
     count = min(count, max(1, size // _PART_BYTES_MIN))
-    if found is ArchiveFormat.CAR:
-        return _cut_car(file, count)
     bounds = [size * at // count for at in range(count + 1)]
     return [FilePart(str(file), found, low, high) for low, high in pairwise(bounds)]
-
-
-def _cut_car(file: Path, count: int) -> list[Part]:
-    """Cut a CAR file at blocks, and see whether the roots that its header names are in it."""
-    name = file.name
-    with file.open("rb") as opened:
-        try:
-            header = read_car_header(opened)
-        except DecodeError as error:
-            return [FaultPart([(f"{name}: the header", str(error))])]
-        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            cuts, missing = _walk_car(data, header, count)
-    parts: list[Part] = [FilePart(str(file), ArchiveFormat.CAR, low, high) for low, high in pairwise(cuts)]
-    if missing:
-        faults = [(f"{name}: the header", f"the root with sha2-256 {digest.hex()} is not in the file") for digest in missing]
-        parts.append(FaultPart(faults))
-    return parts
-
-
-def _walk_car(data: mmap.mmap, header: CarHeader, count: int) -> tuple[list[int], list[bytes]]:
-    """Step from block to block; return where to cut, first and last offset included, and the digests of roots that are missing."""
-    size = len(data)
-    missing = dict.fromkeys(header.roots)
-    cuts = [header.size]
-    step = max(1, (size - header.size) // count)
-    offset = header.size
-    while offset < size:
-        if offset >= cuts[-1] + step and len(cuts) < count:
-            cuts.append(offset)
-        length = shift = 0
-        at = offset
-        while at < size and shift < 63:
-            byte = data[at]
-            length |= (byte & 0x7F) << shift
-            at += 1
-            shift += 7
-            if byte < 0x80:
-                break
-        if missing and at + length <= size:
-            missing.pop(data[at + 4 : at + 36], None)
-        # Whatever a length says, the reader of the last part judges it.
-        if length < 36:
-            break
-        offset = at + length
-    cuts.append(size)
-    return cuts, list(missing)
-
-
-class _Bounded:
-    """A file that ends early."""
-
-    def __init__(self, file: BinaryIO, end: int) -> None:
-        self._file = file
-        self._left = end - file.tell()
-
-    def read(self, size: int, /) -> bytes:
-        data = self._file.read(min(size, self._left))
-        self._left -= len(data)
-        return data
-
-    def readline(self, size: int, /) -> bytes:
-        data = self._file.readline(size)
-        self._left -= len(data)
-        return data
-
-
-def _car_rows(file: BinaryIO, part: FilePart) -> Iterator[SourceRow]:
-    file.seek(part.start)
-    for record in read_car(_Bounded(file, part.end), CarHeader((), part.start)):
-        row = _row(record)
-        yield row if record.fault is None else row._replace(source=_peek(file, int(record.place.removeprefix("byte "))))
 
 
 def _peek(file: BinaryIO, offset: int) -> bytes:
