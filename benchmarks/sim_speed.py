@@ -35,7 +35,8 @@ def measure(engine: str, nodes: int, messages: int, interval_s: float) -> dict[s
     from gossiplog.sim.routing.run import Run
     from gossiplog.sim.scenario import PublishSpec, Scenario
     from gossiplog.sim.simsub.simsub import RULES_2018, run_simsub
-    from gossiplog.sim.simsub.vector import run_vector
+
+    from .simsub_vector import run_vector
 
     begun = time.process_time()
     if engine in ROUTERS:

@@ -93,10 +93,9 @@ ENTRANCES = frozenset(
         "spark/autoload/pyspark_gossiplog.py",
         "testnet/liar.py",
         "testnet/nest.py",
-        "sim/simsub/vector.py",
     }
 )
-"""What is run or imported from outside: commands, what Spark looks for, and the engine that benchmarks and users call."""
+"""What is run or imported from outside: commands, and what Spark looks for."""
 
 
 @dataclass(frozen=True, slots=True)

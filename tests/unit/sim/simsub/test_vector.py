@@ -1,6 +1,8 @@
 """The vectorised engine counts exactly what the exact one counts."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,10 @@ from hypothesis import strategies as st
 
 from gossiplog.errors import LocalProtocolError
 from gossiplog.sim.simsub.simsub import RULES_2018, RULES_2022_V10, run_simsub
-from gossiplog.sim.simsub.vector import run_vector
+
+sys.path.insert(0, str(Path(__file__).parents[4]))
+
+from benchmarks.simsub_vector import run_vector
 
 
 @settings(max_examples=15, deadline=None)

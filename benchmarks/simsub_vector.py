@@ -5,7 +5,7 @@ are known when it begins. Control messages are handled one by one in their order
 where one of them changes a mesh, the publishes before it are forwarded first. So all counters are equal to the exact engine's, not
 just close to them.
 
-Needs numpy, of the extra `sim`.
+It needs numpy, of the extra `sim`. No command runs it: it shows how fast such an engine can be, in `benchmarks.sim_speed`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...errors import LocalProtocolError
-from .simsub import HEARTBEAT, IWANT, RULES_2018, SimsubResult, SimsubRules, SimsubRun
+from gossiplog.errors import LocalProtocolError
+from gossiplog.sim.simsub.simsub import HEARTBEAT, IWANT, RULES_2018, SimsubResult, SimsubRules, SimsubRun
 
 if TYPE_CHECKING:
     import numpy as np
