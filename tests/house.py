@@ -23,7 +23,7 @@ FLOORS = (
     "entry sketch",
     "access",
     "archive ethereum keyring log pubsub tlog",
-    "arrow kit store sync",
+    "arrow kit store sync trail",
     "broadcast reconcile testing",
     "glass pull",
     "replica",
@@ -92,6 +92,7 @@ ENTRANCES = frozenset(
         "cli/spark/submit/spark_submit.py",
         "spark/autoload/pyspark_gossiplog.py",
         "testnet/liar.py",
+        "trail.py",
         "testnet/nest.py",
     }
 )
