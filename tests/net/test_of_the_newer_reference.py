@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from hostile_client import muxed, push
+from mesh_support import TCP, a_peer, eventually
 from network_support import fetch, memory_log, signer, until_count, until_equal, until_has
 from snapshot_support import SCHEMES, SNAPSHOT, SNAPSHOT_TOPIC
 
+from gossiplog import GossipLog
 from gossiplog.codec import pcf
-from gossiplog.entry import Entry, decode_id, sign_entry, validate
+from gossiplog.entry import Entry, Outcome, Verdict, decode_id, sign_entry, validate
 from gossiplog.net.hub.server import listen
 from gossiplog.web import make_http
 
@@ -101,3 +104,70 @@ async def test_topics_with_colons_have_paths_of_their_own() -> None:
             async with memory_log(4, topic) as client, client.connect(f"ws://127.0.0.1:{hub.port}/{topic}"):
                 await until_has(client, [entry])
                 await until_has(log, [await client.append("back")])
+
+
+def keep_unserved_forms(log: GossipLog) -> list[Entry]:
+    """Have a log of ours keep and serve these forms, as 0.16.1 does; return them."""
+    forms = unserved_forms()
+    for form in forms:
+        # It stands at the beginning; nothing else of its envelope is read when it is stored.
+        form._envelope = sign_entry(signer(2), FORMS_TOPIC, 1, [], pcf.encode("any")).envelope
+    validate_all = log._validate
+
+    def keep(values: Sequence[bytes]) -> list[Verdict]:
+        found = {entry.value: entry for entry in forms}
+        return [
+            Verdict(Outcome.ACCEPT, entry=found[value]) if value in found else verdict
+            for value, verdict in zip(values, validate_all(values), strict=True)
+        ]
+
+    log._validate = keep  # type: ignore[method-assign]
+    return forms
+
+
+async def test_forms_of_the_newer_reference_ban_nobody_in_a_mesh() -> None:
+    async with memory_log(1, FORMS_TOPIC) as newer, memory_log(2, FORMS_TOPIC) as log, memory_log(3, FORMS_TOPIC) as third:
+        forms = keep_unserved_forms(newer)
+        async with (
+            a_peer(log=log, listen=(TCP,)) as mesh,
+            a_peer(*mesh.host.announced, log=newer, listen=(TCP,)),
+            a_peer(*mesh.host.announced, log=third, listen=(TCP,)) as other,
+        ):
+            # Gossiped one after the other, and none of them more than once.
+            await until_has(log, [await newer.append("before")])
+            verdicts = [verdict for entry in forms for verdict in await newer.insert_many([entry.value])]
+            assert [verdict.is_new for verdict in verdicts] == [True] * len(forms)
+            alone = sign_entry(signer(9), FORMS_TOPIC, 1, [], pcf.encode("alone"))
+            await newer.insert(alone.value)
+            await until_has(log, [alone])
+            await until_has(third, [alone])
+            await until_has(newer, [await third.append("after")])
+            # They were heard of by gossip, more of them than offences make a ban.
+            await eventually(lambda: mesh.service.figures.verdicts["gossip", "ignore", "portable"] >= 5)
+            for each in (mesh, other):
+                state = each.service.state()
+                assert (state.offences, state.sizes["banned"]) == ({}, 0)
+                assert all(peer.score is None or peer.score.total >= 0 for peer in state.router.peers)
+            assert await log.count() == 3
+
+
+async def test_forms_of_the_newer_reference_ban_nobody_in_syncs() -> None:
+    async with memory_log(1, FORMS_TOPIC) as newer, memory_log(2, FORMS_TOPIC) as log, memory_log(3, FORMS_TOPIC) as client:
+        forms = keep_unserved_forms(newer)
+        await newer.insert_many([entry.value for entry in forms])
+        good = sign_entry(signer(9), FORMS_TOPIC, 1, [], pcf.encode("good"))
+        await newer.insert(good.value)
+        # Pulled by a client from its hub, and by a hub from its client.
+        async with newer.listen("127.0.0.1:0") as hub, client.connect(hub.urls[0]):
+            await until_has(client, [good])
+            await until_has(newer, [await client.append("from a client")])
+            assert (await fetch(hub, "/api/peers")).json["bans"] == []
+        async with log.listen("127.0.0.1:0") as hub, newer.connect(hub.urls[0]):
+            await until_has(log, [good])
+            await until_has(newer, [await log.append("from a hub")])
+            assert (await fetch(hub, "/api/peers")).json["bans"] == []
+        # By itself, and again: what is beyond us is counted and is nobody's fault.
+        for _ in range(3):
+            result = await client.sync(newer)
+            assert (result.unsupported > 0, result.rejected, result.entries >= 0) == (True, 0, True)
+        assert await client.count() == 3

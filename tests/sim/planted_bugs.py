@@ -249,7 +249,7 @@ PLANTED_BUGS: Sequence[PlantedBug] = (
         "anybody writes in anybody's name",
         instead(validation, "_verify", lambda claim: Verdict(Outcome.ACCEPT, entry=claim.entry)),
     ),
-    PlantedBug(5, "topics go unchecked", "entries of another log are taken", around(log_on_disk, "validate", trust_the_topic)),
+    PlantedBug(36, "topics go unchecked", "entries of another log are taken", around(log_on_disk, "validate", trust_the_topic)),
     PlantedBug(1, "hub echoes", "a client gets back what it pushed", around(Pushes, "insert", push_back_to_source)),
     PlantedBug(7, "hub keeps pushes", "what a client pushed is passed on to nobody", instead(Spreading, "_spread", keep_pushes_of_clients)),
     PlantedBug(1, "push stream to a client", "a hub opens one", around(Peer, "__init__", open_push_to_everybody)),

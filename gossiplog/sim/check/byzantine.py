@@ -253,16 +253,18 @@ class Byzantine(SimReplica):
         choices = [vice for vice in self.vices if vice in (Vice.LIE, Vice.GAPS, Vice.MUTE)]
         if not choices:
             return super().make_server(wire, stream, bucket)
-        reply = partial(self.syncs.reply, wire, stream)
+        reply, peer = partial(self.syncs.reply, wire, stream), wire.other(self).id
         match self._evil.choice(choices):
             case Vice.MUTE:
                 return _Mute(lambda data: self.world.send(wire, self, stream, data), self._evil)
             case Vice.GAPS:
                 host = _Doctored(self, self._evil)
-                session = SimulatedSession(host, SyncServer(self.local_now(), bucket=bucket), reply, lambda: self.syncs.end(stream))
+                session = SimulatedSession(host, peer, SyncServer(self.local_now(), bucket=bucket), reply, lambda: self.syncs.end(stream))
             case _:
                 liar = _Liar(reply, self._evil, lambda: self.on_lie(stream))
-                session = SimulatedSession(self, SyncServer(self.local_now(), bucket=bucket), liar.send, lambda: self.syncs.end(stream))
+                session = SimulatedSession(
+                    self, peer, SyncServer(self.local_now(), bucket=bucket), liar.send, lambda: self.syncs.end(stream)
+                )
         session.start()
         return session
 

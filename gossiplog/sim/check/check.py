@@ -37,6 +37,8 @@ HEALED_S = 450.0
 STEP_S = 1.0
 PROBES_S = 20.0
 """How long entries that are appended once all is healed and agreed may take to be everywhere: no connection is made for their sake."""
+QUOTA_PROBES_S = 150.0
+"""The same where a writer may be over its quota, and where who does not show that a sync was cut short is told after a minute."""
 PROBES_WITHIN_S = 3.0
 PROMISING = ("gossipsub", "choke", "floodsub", "episub")
 """Routers that bring every message to every peer as long as no connection loses anything; the others need a new connection for that."""
@@ -60,6 +62,8 @@ BURST_MAX = 12
 ELSEWHERE_MAX = 8
 POISON_SHARE = 0.3
 """Of answers: their authors' own applications raise about them."""
+LATE_CLIENTS = 0.5
+"""Of the clients of hubs with quotas, those that connect for the first time when the history is half over."""
 VISIT_S = 6.0
 """How long after everything else a guest comes: what is made up for on new connections and after faults has been by then."""
 SPREADING_S = 5.0
@@ -229,7 +233,7 @@ class _Run:
         for number in range(rng.randint(1, 4)):
             payload = pcf.encode({"probe": number})
             world.after(PROBES_WITHIN_S * rng.random(), self._append, rng.choice(self.replicas), [payload])
-        limit_s = world.now + PROBES_S
+        limit_s = world.now + (QUOTA_PROBES_S if self.plan.has_quotas else PROBES_S)
         self._run_for(PROBES_WITHIN_S)
         while not self._is_over() and world.now < limit_s:
             self._step()
@@ -274,7 +278,11 @@ class _Run:
                 link(rng.choice(servers), rng.choice(servers), mesh)
         for client in clients:
             for hub in rng.sample(servers, min(len(servers), 1 + (rng.random() < 0.2))):
-                link(client, hub, spoke)
+                if plan.has_quotas and (late := random.Random(f"late {self.seed} {client.id}")).random() < LATE_CLIENTS:
+                    # It and its hub have much to tell each other by then.
+                    world.at(plan.active_s * (0.5 + 0.5 * late.random()), world.link, client, hub, spoke)
+                else:
+                    link(client, hub, spoke)
         for evil in self.byzantine:
             for server in rng.sample(servers, min(len(servers), rng.randint(1, 5))):
                 if rng.random() < 0.15:

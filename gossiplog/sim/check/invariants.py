@@ -16,9 +16,10 @@
 | what is new is published and pushed at once, to each peer once (`spreading`) | every verdict, acknowledgement and sync; samples |
 | two peers reconcile once at a time; what did not work out is not tried at once; a wrong sketch misleads once (`pulling`) | each sync |
 | orphans' parents are looked for, and no orphan waits for what is decided (`waiting`) | samples |
-| who brings what is invalid is banned, for as long as that lasts; no correct peer has a bad score (`reputation`) | verdicts; samples |
+| what is invalid is an offence, and five are a ban, which lasts; no correct peer has a bad score (`reputation`) | verdicts; samples |
 | what is accepted or acknowledged is stored, and what a disk refused is synced for | every verdict and acknowledgement; samples |
 | work is committed in its order, and each piece answered once, with an error only if it is to blame (`writing`) | every step; samples |
+| clients bring no more than their quotas, who is within them is let in, and what is stored is counted (`quotas`) | every verdict; samples |
 | who announces what does not exist is synced with less and less | every sync |
 | membership does not depend on `apply`: what cannot be applied is in the log, set aside, and hinders nothing | every recovery, the end |
 | what the access rule refuses is in no log, and nobody is blamed for it | every commit, verdict, sync and ban, samples |
@@ -55,6 +56,7 @@ from ...tree.node import Node, leaf_hash
 from .law import NAME, Role, find_poison, reference_of, role_of
 from .observer import NO_TOKEN, Stream, Violation
 from .pulling import PullingInvariants
+from .quotas import QuotaInvariants
 from .replica import SimReplica
 from .reputation import ReputationInvariants
 from .router_invariants import Fail, RouterInvariants
@@ -109,6 +111,7 @@ class Invariants:
         self._writing = WritingInvariants(self._fail)
         self._reputation = ReputationInvariants(self._is_blameless, self._fail)
         self._pulling = PullingInvariants(self._fail, self.correct)
+        self._quotas = QuotaInvariants(self._fail)
 
     def _fail(self, invariant: str, replica: SimReplica, detail: str) -> NoReturn:
         raise Violation(invariant, replica.id, replica.world.now, detail)
@@ -194,6 +197,7 @@ class Invariants:
         self._writing.on_recovered(replica)
         self._reputation.on_recovered(replica)
         self._pulling.on_recovered(replica)
+        self._quotas.on_recovered(replica)
         self.routers.on_recovered(replica)
         for key in kept:
             if key not in keys:
@@ -265,6 +269,7 @@ class Invariants:
         if replica.id not in self.correct:
             return
         self._waiting.on_verdict(replica, verdict)
+        self._quotas.on_decided(replica, source, [verdict])
         if verdict.entry is not None and verdict.outcome is not Outcome.REJECT:
             self._brought[replica.id].setdefault(verdict.entry.key, set()).add(source)
             self._spreading.on_brought(replica, source, verdict.entry.key)
@@ -299,6 +304,7 @@ class Invariants:
         """See `Observer`."""
         if replica.id in self.correct:
             self._reputation.on_connected(replica, peer)
+            self._quotas.on_connected(replica, peer)
             self.routers.on_connected(replica, peer)
 
     def on_rpc(self, replica: SimReplica, peer: PeerId, rpc: Rpc) -> None:
@@ -382,6 +388,21 @@ class Invariants:
         ):
             self._fail("correct replicas find their difference", replica, f"with {peer}, by the tree instead: {outcome.fallback}")
 
+    def on_let_in(self, replica: SimReplica, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct:
+            self._quotas.on_decided(replica, peer, verdicts)
+
+    def on_sync_begun(self, replica: SimReplica, peer: PeerId) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct:
+            self._telling.on_sync_begun(replica, peer)
+
+    def on_cut_short(self, replica: SimReplica, peer: PeerId) -> None:
+        """See `Observer`."""
+        if replica.id in self.correct:
+            self._telling.on_cut_short(replica, peer)
+
     def on_synced(self, replica: SimReplica, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """See `Observer`."""
         if replica.id not in self.correct:
@@ -396,7 +417,8 @@ class Invariants:
         brought = {entry.key: {peer, *self._brought[replica.id].get(entry.key, ())} for entry in result.spreads}
         self._spreading.on_new(replica, result.spreads, brought, self._telling.version(replica))
         if result.rejected or result.ending is Ending.VIOLATION:
-            self._reputation.on_rejected(replica, peer, result.rejected or 1)
+            # Breaking the protocol is one offence, whatever else was in the session.
+            self._reputation.on_rejected(replica, peer, 1 if result.ending is Ending.VIOLATION else result.rejected)
         pair = (replica.id, peer)
         if result.entries:
             self._fruitless.pop(pair, None)
@@ -454,6 +476,7 @@ class Invariants:
             self._writing.sample(replica)
             self._waiting.sample(replica, self._keys[replica.id], is_syncing=bool(self._syncing[replica.id]))
             self._reputation.sample(replica, routers[replica.id])
+            self._quotas.sample(replica)
             running = self._syncing[replica.id]
             if len(running) > replica.machine.state().sizes["syncs"]:
                 self._fail("a sync is over when it is over", replica, f"with {sorted(running)}: of some it does not know that they run")

@@ -115,5 +115,14 @@ class ReplicaObserver(Protocol[R_contra]):
     def on_reconciled(self, replica: R_contra, peer: PeerId, outcome: Reconciled) -> None:
         """A session of the replica's by symbols is over; if `outcome` has a fallback, one by the tree begins."""
 
+    def on_sync_begun(self, replica: R_contra, peer: PeerId) -> None:
+        """A peer has opened a sync stream."""
+
+    def on_cut_short(self, replica: R_contra, peer: PeerId) -> None:
+        """A session by trees that a peer began was ended with an abort."""
+
+    def on_let_in(self, replica: R_contra, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
+        """Entries that a sync with a peer brought were decided upon."""
+
     def on_synced(self, replica: R_contra, peer: PeerId, result: SyncResult, stream: Stream, token: int) -> None:
         """A session of the replica's is over, and the machine is about to be told, which may be a while after its end."""

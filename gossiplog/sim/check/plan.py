@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...broadcast import Quota
 from ...pubsub import params as pubsub_params
 from ...pubsub.params import CommonParams
 from ...sync.limits import ClientLimits
@@ -31,6 +32,10 @@ class ReplicaSpec:
         has_rule: It has the access rule.
         reconciles: It speaks the protocol of reconciliation, and tries it first.
         is_shared: Another process writes to its log as well.
+        quota: What its clients may bring; None for a replica without rules for them.
+        cuts: The share of the syncs by trees with it that it ends early, as a server does when others wait.
+        resumes: It goes on by itself with a sync that was cut short; else only when it is told heads again.
+        hangs_up: It closes its side of a sync that was cut short.
     """
 
     number: int
@@ -45,6 +50,10 @@ class ReplicaSpec:
     has_rule: bool = False
     reconciles: bool = False
     is_shared: bool = False
+    quota: Quota | None = None
+    cuts: float = 0.0
+    resumes: bool = True
+    hangs_up: bool = True
 
 
 ANSWER_S, ENDING_S, TIMER_S = 0.3, 4.0, 0.2
@@ -53,15 +62,21 @@ SMALL_MESH: dict[str, Any] = {"D": 3, "D_lo": 2, "D_hi": 4, "D_out": 1, "D_score
 LARGE_MESH: dict[str, Any] = {"D": 20, "D_lo": 20, "D_hi": 24, "prune_backoff_s": 4.0}
 WORK = 4_000
 """Replicas times entries, about, so that large networks have short histories; one seed in ten is not bound by it."""
-KINDS, STRANGER_SEED, RECONCILE_SEED, LONG_SEED, SHARED_SEED, TROUBLE_SEED = 10, 6, 2, 3, 7, 8
+KINDS, STRANGER_SEED, RECONCILE_SEED, LONG_SEED, SHARED_SEED, TROUBLE_SEED, QUOTA_SEED = 10, 6, 2, 3, 7, 8, 5
 """Of ten seeds, the sixth has an access rule and a stranger, in the second replicas reconcile, the third has a long history in which old
-messages come again and queues are full, in the seventh other processes write to logs, and in the eighth disks refuse transactions, fill
-up, or are late.
+messages come again and queues are full, in the seventh other processes write to logs, in the eighth disks refuse transactions, fill
+up, or are late, and in the fifth hubs have quotas for their clients and cut syncs short.
 """
 FULL = 0.3
 """The share of RPCs and pushes that find a full queue there, at most."""
 LONG_S = 40.0
 """What a long history takes, at least: longer than anything that is kept for some heartbeats."""
+
+
+QUOTA_ENTRY_BYTES = 400
+"""For each entry that a quota takes; one in ten has more."""
+QUOTA_ENOUGH = 100_000
+"""A total that is counted and that nobody reaches: what is over one never comes in by that way, so logs would not become equal."""
 
 
 @dataclass(slots=True)
@@ -83,6 +98,7 @@ class SeedPlan:
     is_long: bool
     is_shared: bool
     has_disk_trouble: bool
+    has_quotas: bool
     faults: LinkFaults
     has_link_faults: bool
     notes: list[str] = field(default_factory=list)
@@ -102,6 +118,7 @@ class SeedPlan:
             "a long history" if self.is_long else "",
             "other processes" if self.is_shared else "",
             "disks in trouble" if self.has_disk_trouble else "",
+            "quotas" if self.has_quotas else "",
             "bad links" if self.has_link_faults else "",
             *self.notes,
         ]
@@ -112,12 +129,14 @@ def draw_plan(seed: int, rng: random.Random) -> SeedPlan:
     """Draw what a seed is like."""
     kind = seed % KINDS
     total = 3 + int(18 * rng.random() ** 2)
-    is_calm = rng.random() < 0.15 and kind not in (LONG_SEED, TROUBLE_SEED)
+    is_calm = rng.random() < 0.15 and kind not in (LONG_SEED, TROUBLE_SEED, QUOTA_SEED)
     byzantine = rng.randint(1, max(1, (total - 1) // 3)) if not is_calm and rng.random() < 0.45 else 0
     if kind == LONG_SEED:
         byzantine = max(1, byzantine)
     correct = max(2, total - byzantine)
     clients = rng.randint(1, correct - 1) if rng.random() < 0.35 else 0
+    if kind == QUOTA_SEED:
+        clients = max(clients, min(2, correct - 1))
     entries = rng.randint(200, 1_000)
     if rng.random() < 0.9:
         entries = min(entries, max(200, WORK // total))
@@ -145,6 +164,7 @@ def draw_plan(seed: int, rng: random.Random) -> SeedPlan:
         is_long=kind == LONG_SEED,
         is_shared=kind == SHARED_SEED,
         has_disk_trouble=kind == TROUBLE_SEED,
+        has_quotas=kind == QUOTA_SEED,
         faults=faults,
         has_link_faults=has_link_faults,
         notes=["calm"] if is_calm else [],
@@ -183,4 +203,23 @@ def draw_spec(plan: SeedPlan, number: int, rng: random.Random) -> ReplicaSpec:
     is_byzantine = 0 <= number - plan.servers - plan.clients < plan.byzantine
     reconciles = plan.has_reconciliation and not is_byzantine
     is_shared = plan.is_shared and not is_byzantine
-    return ReplicaSpec(number, is_durable, commit_s, rate, offset_s, limits, answer_s, ending_s, timer_s, has_rule, reconciles, is_shared)
+    spec = ReplicaSpec(number, is_durable, commit_s, rate, offset_s, limits, answer_s, ending_s, timer_s, has_rule, reconciles, is_shared)
+    return _with_quotas(plan, spec, rng) if plan.has_quotas and not is_byzantine else spec
+
+
+def _with_quotas(plan: SeedPlan, spec: ReplicaSpec, rng: random.Random) -> ReplicaSpec:
+    """Give most servers quotas, have them cut syncs short, and let most clients stop at the end of such a sync."""
+    if spec.number >= plan.servers:
+        slow = ClientLimits(values_in_flight=rng.randint(1, 3), probes_in_flight=1, batch_entries=10)
+        return replace(spec, limits=slow, resumes=rng.random() < 0.3, hangs_up=rng.random() < 0.7)
+    if rng.random() < 0.2:
+        return spec
+    # Within the time for healing all that one of them wrote has to have come in.
+    most = max(20, plan.entries // rng.randint(3, 8))
+    quota = Quota(
+        entries_per_minute=most,
+        bytes_per_minute=most * QUOTA_ENTRY_BYTES if rng.random() < 0.5 else None,
+        entries_per_writer=QUOTA_ENOUGH,
+        address_entries_per_minute=2 * most if rng.random() < 0.5 else None,
+    )
+    return replace(spec, quota=quota, cuts=rng.random())

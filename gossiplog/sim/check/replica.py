@@ -6,11 +6,13 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from ...broadcast import (
     Action,
+    Allowance,
     AskLog,
     Ban,
     BatchBrought,
@@ -37,6 +39,7 @@ from ...broadcast import (
     PushDropped,
     PushOpened,
     PushReceived,
+    Quota,
     StartBroadcast,
     StartSync,
     VerifyBatch,
@@ -62,7 +65,7 @@ from .sessions import Server
 from .syncs import Syncs
 from .world import SimWire, SimWorld
 
-__all__ = ["SimReplica"]
+__all__ = ["SimReplica", "address_of"]
 
 T = TypeVar("T")
 
@@ -71,6 +74,24 @@ HEARD_OF_S = 0.3
 """Within what time a process hears of what another has stored in its log."""
 VERIFY_S, VERIFY_SHARE = 0.05, 0.3
 """How late a replica answers that verifies late, at most, and how many do."""
+ADDRESSES = 3
+
+
+def address_of(peer: PeerId) -> str:
+    """Say where a client is: some share a place."""
+    return f"place {int(peer.removeprefix('n')) % ADDRESSES}"
+
+
+@dataclass(frozen=True, slots=True)
+class _QuotaAlone:
+    """The rules of a hub that takes everybody's entries, so many of them, of any log."""
+
+    quota: Quota
+    allow: None = None
+
+    def of(self, topic: str) -> _QuotaAlone:
+        """See `RulesByTopic`."""
+        return self
 
 
 class SimReplica:
@@ -146,6 +167,9 @@ class SimReplica:
         self._is_elsewhere = False
         # Who waits for the verdicts of a batch.
         self._tickets: list[Callable[[list[Verdict]], None]] = []
+        self.allowance = self._count() if self.spec.quota is not None else None
+        # The rules under which each peer brings entries.
+        self._bringers: dict[PeerId, Bringer] = {}
         self._push_streams: dict[PeerId, Stream] = {}
         self.syncs = Syncs(self, self._late, self.make_server, self._observer)
         self._observer.on_recovered(self)
@@ -238,7 +262,11 @@ class SimReplica:
         self.wires[peer] = wire
         self._observer.on_connected(self, peer)
         protocol = self.machine.protocols[0] if kind is PeerKind.MESH else None
-        self.tell(Connected(peer, kind, wire.side(self) == 0, protocol))
+        bringer = Bringer()
+        if self.allowance is not None and kind is PeerKind.CLIENT:
+            bringer = Bringer(self.allowance, address_of(peer), is_client=True)
+        self._bringers[peer] = bringer
+        self.tell(Connected(peer, kind, wire.side(self) == 0, protocol, bringer=bringer))
 
     def on_closed(self, wire: SimWire) -> None:
         """See `Inhabitant`."""
@@ -397,6 +425,8 @@ class SimReplica:
 
     def _on_commit(self, entries: Sequence[tuple[int, Entry]]) -> None:
         self._observer.on_commit(self, entries)
+        if self.allowance is not None:
+            self.allowance.on_commit([entry for _, entry in entries])
         if entries and not self._is_elsewhere:
             self.tell(EntriesCommitted([entry for _, entry in entries]))
 
@@ -404,10 +434,22 @@ class SimReplica:
         """Run a plan that reads."""
         return self.log.read(plan)
 
-    def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
+    def insert_many(self, peer: PeerId, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
         """Take in what a sync brought, and give the verdicts."""
-        self._tickets.append(then)
-        self.tell(BatchBrought(len(self._tickets) - 1, "sync", entries, Bringer()))
+
+        def decided(verdicts: list[Verdict]) -> None:
+            self._observer.on_let_in(self, peer, verdicts)
+            then(verdicts)
+
+        self._tickets.append(decided)
+        self.tell(BatchBrought(len(self._tickets) - 1, "sync", entries, self._bringers[peer]))
+
+    def _count(self) -> Allowance:
+        """Count what the log has, as a listener does when it begins."""
+        allowance = Allowance(TOPIC, _QuotaAlone(self.spec.quota or Quota()))
+        allowance.on_read([Entry.stored(value) for value in self.state.values])
+        allowance.on_all_read()
+        return allowance
 
     def _on_appended(self, verdicts: list[Verdict]) -> None:
         entries = [verdict.entry for verdict in verdicts if verdict.entry is not None]

@@ -68,8 +68,11 @@ class ReputationInvariants:
 
     def sample(self, replica: SimReplica, router: RouterState) -> None:
         """Look for offenders that should be banned by now, and at the scores that a router shows."""
-        for peer in self._offences[replica.id]:
+        counted = replica.machine.state().offences
+        for peer, count in self._offences[replica.id].items():
             self._check(replica, peer)
+            if counted.get(peer, 0) < count:
+                self._fail("what is invalid is an offence", replica, f"{peer} brought {count}, of which {counted.get(peer, 0)} count")
         for state in router.peers:
             if state.score is not None and self._is_blameless(state.peer) and state.peer in replica.wires:
                 wire = replica.wires[state.peer]

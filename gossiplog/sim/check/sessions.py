@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from ...entry.validation import Verdict
 from ...plan import Plan, run_plan
+from ...pubsub.types import PeerId
 from ...store.memory.state import MemoryState
 from ...sync.events import (
     Answered,
@@ -54,8 +55,8 @@ class Host(Protocol):
     def read(self, plan: Plan[T]) -> T:
         """Run a plan that reads the log of now."""
 
-    def insert_many(self, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
-        """Validate and insert, and give the verdicts."""
+    def insert_many(self, peer: PeerId, entries: Sequence[tuple[bytes, bytes]], then: Callable[[list[Verdict]], None]) -> None:
+        """Validate and insert what a peer brought, and give the verdicts."""
 
 
 class Server(Protocol):
@@ -72,13 +73,15 @@ class SimulatedSession:
 
     Args:
         host: The replica; what the session calls its snapshot is the log as it is now.
+        peer: With whom.
         session: A new one.
         send: Writes to the stream; `END` closes our side, None breaks it.
         done: Called at the end.
     """
 
-    def __init__(self, host: Host, session: Session, send: Callable[[bytes | None], None], done: Callable[[], None]) -> None:
+    def __init__(self, host: Host, peer: PeerId, session: Session, send: Callable[[bytes | None], None], done: Callable[[], None]) -> None:
         self._host = host
+        self._peer = peer
         self._session = session
         self._send = send
         self._done = done
@@ -102,6 +105,11 @@ class SimulatedSession:
         else:
             self._end = Closed("the stream ended")
         self._read()
+
+    def cut_short(self, abort: Callable[[], Sequence[SessionAction]]) -> None:
+        """End the session by its own means, if it goes on."""
+        if not self._is_over:
+            self._perform(abort())
 
     def lose_connection(self) -> None:
         """The stream is gone with its connection."""
@@ -142,7 +150,7 @@ class SimulatedSession:
                 return Answered(answer, token)
             case StoreEntries(entries):
                 # The verdicts may be there at once.
-                self._host.insert_many(entries, self._on_inserted)
+                self._host.insert_many(self._peer, entries, self._on_inserted)
             case Pause(until):
                 self._host.wake_at(until, self._resume)
             case Finish():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeAlias, assert_never
@@ -56,6 +56,8 @@ __all__ = ["Syncs"]
 
 CUT_SHORT_S = 0.6
 """After how long at most a sync that is cut short breaks."""
+SHARE_S = 1.0
+"""What a session has at most that is ended for others' sake."""
 STALL_S = 3.0
 """How late each answer of a server that dawdles comes at most; below the client's patience of 5 s."""
 MERKLE, RECONCILE = "sync", "reconcile"
@@ -215,9 +217,10 @@ class Syncs:
             self._take(action, wire, pull, step, stream)
 
         def send(data: bytes | None) -> None:
-            world.send(wire, owner, stream, data)
+            if data != END or owner.spec.hangs_up or pull.result.ending is not Ending.ABORTED:
+                world.send(wire, owner, stream, data)
 
-        running = SimulatedSession(owner, session, send, done)
+        running = SimulatedSession(owner, action.peer, session, send, done)
         self._clients[stream] = (wire, running)
         if stream[0] == RECONCILE:
             self._observer.on_reconciling(owner, action.peer)
@@ -232,10 +235,14 @@ class Syncs:
 
     def _finish(self, action: StartSync, pull: Pull, stream: Stream) -> None:
         _, dealings = self._known_of(action.peer)
+        result = pull.result
+        if result.ending is Ending.ABORTED and not self._owner.spec.resumes:
+            # As the reference in some browsers: see `Aftermath`.
+            result = replace(result, ending=Ending.COMPLETE, reason="")
 
         def tell() -> None:
-            self._observer.on_synced(self._owner, action.peer, pull.result, stream, action.token)
-            self._owner.tell(SyncFinished(action.peer, pull.result, action.token))
+            self._observer.on_synced(self._owner, action.peer, result, stream, action.token)
+            self._owner.tell(SyncFinished(action.peer, result, action.token))
             if has_crossed:
                 self._owner.tell(SyncServed(action.peer))
 
@@ -277,6 +284,7 @@ class Syncs:
                 return
             speaks.reconciles = True
         dealings.begun += 1
+        self._observer.on_sync_begun(owner, peer)
         self._early[stream] = [message]
         self._take_turn(peer, lambda: self._serve_in_turn(wire, peer, stream))
 
@@ -336,10 +344,14 @@ class Syncs:
 
         def done() -> None:
             self.end(stream)
+            if server.is_aborted and owner.wires.get(peer) is wire:
+                self._observer.on_cut_short(owner, peer)
             self._follow_up(peer, stream, after_merkle(server, has_moved=owner.state.tree.root != root))
 
-        session = SimulatedSession(owner, server, self._dawdling(wire, stream), done)
+        session = SimulatedSession(owner, peer, server, self._dawdling(wire, stream), done)
         session.start()
+        if owner.spec.cuts and self._late.random() < owner.spec.cuts:
+            owner.wake_at(owner.local_now() + SHARE_S * self._late.random(), lambda: session.cut_short(server.abort))
         return session
 
     def _reconciliation(self, wire: SimWire, peer: PeerId, stream: Stream) -> Server:
@@ -352,7 +364,7 @@ class Syncs:
                 self._observer.on_synced(self._owner, peer, SyncResult(Ending.VIOLATION, served.fault), stream, NO_TOKEN)
             self._follow_up(peer, stream, after_reconciliation(served, is_over=reconciliation.outcome is not None))
 
-        session = SimulatedSession(self._owner, reconciliation, self._dawdling(wire, stream), done)
+        session = SimulatedSession(self._owner, peer, reconciliation, self._dawdling(wire, stream), done)
         session.start()
         return session
 

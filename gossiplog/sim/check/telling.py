@@ -27,12 +27,29 @@ LOOKED_UP_S = 0.1
 IDLE_S = 0.6
 """The same while there is no other to wait for, and as long as the log takes for five answers."""
 SYNCS_MAX = 4
+REMINDED_S, UNHEARD_S = 6.0, 64.0
+"""Within what time a peer is told heads whose sync was cut short and that begins no other: it hears of that late, on a server that dawdles,
+and begins half a second after that. One that does not show that it has heard is told after a minute.
+"""
 
 
 class _Node:
     """What is known of one replica since it started."""
 
-    __slots__ = ("cold", "due", "heads", "heard", "idle_since", "open", "syncing", "version", "versions", "waits_since", "wanted")
+    __slots__ = (
+        "cold",
+        "cut_short",
+        "due",
+        "heads",
+        "heard",
+        "idle_since",
+        "open",
+        "syncing",
+        "version",
+        "versions",
+        "waits_since",
+        "wanted",
+    )
 
     def __init__(self) -> None:
         self.heads: set[bytes] = set()
@@ -45,6 +62,7 @@ class _Node:
         self.syncing: dict[PeerId, int] = {}
         self.waits_since = self.idle_since = 0.0
         self.cold: set[PeerId] = set()
+        self.cut_short: dict[PeerId, float] = {}  # correct peers whose syncs were, and when
 
 
 class TellingInvariants:
@@ -94,6 +112,7 @@ class TellingInvariants:
         version = node.versions.get(tuple(heads)) if len(heads) < HEADS_MAX else node.version
         for peer in peers:
             self._check_due(replica, node, peer)
+            node.cut_short.pop(peer, None)
             # A read for an earlier reason may bring older heads than those that are due by now, which have to follow.
             node.due[peer] = [due for due in node.due.get(peer, ()) if version is not None and due[0] > version]
         return -1 if version is None else version
@@ -164,9 +183,19 @@ class TellingInvariants:
         if result.ending is not Ending.COMPLETE or not result.entries:
             node.cold.add(peer)
 
+    def on_cut_short(self, replica: SimReplica, peer: PeerId) -> None:
+        """A peer's sync with us was ended before it had all."""
+        if peer in self._correct:
+            self._nodes[replica.id].cut_short[peer] = replica.world.now
+
+    def on_sync_begun(self, replica: SimReplica, peer: PeerId) -> None:
+        """A peer has begun a sync with us, and need not be reminded of it."""
+        self._nodes[replica.id].cut_short.pop(peer, None)
+
     def on_closed(self, replica: SimReplica, peer: PeerId) -> None:
         """A connection is gone, with all that was to happen on it."""
         node = self._nodes[replica.id]
+        node.cut_short.pop(peer, None)
         self.on_push_closed(replica, peer)
         node.wanted.pop(peer, None)
         node.heard.pop(peer, None)
@@ -178,6 +207,10 @@ class TellingInvariants:
         node = self._nodes[replica.id]
         for peer in node.due:
             self._check_due(replica, node, peer)
+        for peer, since in node.cut_short.items():
+            shows = self._correct[peer].spec.hangs_up and not replica.wires[peer].has_lost
+            if peer in node.open and replica.world.now - since > (REMINDED_S if shows else UNHEARD_S):
+                self._fail("who was cut short is reminded", replica, f"{peer} was at {since:.3f} s, and began no other sync")
         for peer, (_, since) in node.heard.items():
             if replica.world.now - since > LOOKED_UP_S + 2.1 * replica.spec.answer_s:
                 self._fail("what is announced is looked up", replica, f"the log was not asked about what {peer} told at {since:.3f} s")

@@ -1,0 +1,145 @@
+"""What must hold of the quotas that simulated hubs have for their clients, reckoned anew from what was decided.
+
+Source: docs/operations.md, "Access"; `gossiplog/broadcast/allowance.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...broadcast import PeerKind, Quota
+from ...entry.message import Entry
+from ...entry.validation import Rule, Verdict
+from ...pubsub.types import PeerId
+from .replica import SimReplica, address_of
+from .router_invariants import Fail
+
+__all__ = ["QuotaInvariants"]
+
+MINUTE_S = 60.0
+DECIDED_S = 5.0
+"""Within what time an entry is decided that was let in, and charged for that time."""
+ROUNDING = 0.01
+
+
+class _Charge(NamedTuple):
+    """So much was taken of a limit at a time."""
+
+    at_s: float
+    amount: int
+
+
+@dataclass(slots=True)
+class _Meter:
+    """What one writer or one place has brought within a limit.
+
+    Attributes:
+        most: What it may bring a minute.
+        stored: What of it was new and was stored.
+        tried: What was let in and came to nothing; it is charged until that shows.
+    """
+
+    most: int
+    stored: list[_Charge]
+    tried: list[_Charge]
+
+    def level(self, now: float) -> float:
+        """Reckon what is left at a time, of what was stored up to then; negative if that was too much."""
+        level, at_s = float(self.most), 0.0
+        for charge in self.stored:
+            if charge.at_s > now:
+                break
+            level = min(self.most, level + (charge.at_s - at_s) * self.most / MINUTE_S) - charge.amount
+            at_s = charge.at_s
+        return min(self.most, level + (now - at_s) * self.most / MINUTE_S)
+
+    def least(self, now: float) -> float:
+        """Say what was left at least when an entry was let in or not that is decided now; what was under way then was charged as well."""
+        since = now - DECIDED_S
+        under_way = sum(charge.amount for charge in (*self.stored, *self.tried) if since < charge.at_s <= now + DECIDED_S)
+        return self.level(since) - under_way
+
+
+class _Refusal(NamedTuple):
+    """An entry was refused at a time, over one of these limits: the meter, and what of it the entry takes."""
+
+    at_s: float
+    entry: Entry
+    limits: list[tuple[_Meter, int]]
+
+
+class QuotaInvariants:
+    """Reckons for each limited hub what its clients have brought since it started.
+
+    Args:
+        fail: Called with what is wrong; it raises.
+    """
+
+    def __init__(self, fail: Fail) -> None:
+        self._fail = fail
+        self._meters: dict[PeerId, dict[tuple[str, str], _Meter]] = {}
+        self._refusals: dict[PeerId, list[_Refusal]] = {}
+        # Who was connected as a client since the start: what it brought may be decided after it has left.
+        self._clients: dict[PeerId, set[PeerId]] = {}
+
+    def on_recovered(self, replica: SimReplica) -> None:
+        """A replica has started: whoever was over a limit is not any more."""
+        self._meters[replica.id] = {}
+        self._refusals[replica.id] = []
+        self._clients[replica.id] = set()
+
+    def on_connected(self, replica: SimReplica, peer: PeerId) -> None:
+        """A connection stands."""
+        if replica.wires[peer].kind_for(replica) is PeerKind.CLIENT:
+            self._clients[replica.id].add(peer)
+
+    def on_decided(self, replica: SimReplica, peer: PeerId, verdicts: Sequence[Verdict]) -> None:
+        """Entries that a peer brought were decided upon."""
+        if replica.spec.quota is None or peer not in self._clients[replica.id]:
+            return
+        now = replica.local_now() - replica.spec.offset_s
+        for verdict in verdicts:
+            if verdict.entry is None or verdict.rule == Rule.KEY:
+                continue
+            limits = list(self._limits(replica.id, replica.spec.quota, peer, verdict.entry))
+            if verdict.rule == Rule.QUOTA:
+                self._refusals[replica.id].append(_Refusal(now, verdict.entry, limits))
+                continue
+            is_stored = verdict.accepted and verdict.is_new
+            for meter, amount in limits:
+                (meter.stored if is_stored else meter.tried).append(_Charge(now, amount))
+                slack = amount + DECIDED_S * meter.most / MINUTE_S
+                if is_stored and (level := meter.level(now)) < -slack:
+                    self._fail(
+                        "clients bring no more than they may", replica, f"{peer} has brought {-level:.0f} more than {meter.most} a minute"
+                    )
+
+    def _limits(self, hub: PeerId, quota: Quota, peer: PeerId, entry: Entry) -> Iterator[tuple[_Meter, int]]:
+        meters = self._meters[hub]
+        for kind, name, amount, most in (
+            ("entries", entry.author, 1, quota.entries_per_minute),
+            ("bytes", entry.author, len(entry.value), quota.bytes_per_minute),
+            ("address", address_of(peer), 1, quota.address_entries_per_minute),
+        ):
+            if most is not None:
+                yield meters.setdefault((kind, name), _Meter(most, [], [])), min(amount, most)
+
+    def sample(self, replica: SimReplica) -> None:
+        """Look at what was refused a while ago, and at the totals."""
+        now, waiting = replica.local_now() - replica.spec.offset_s, []
+        for refusal in self._refusals[replica.id]:
+            if now <= refusal.at_s + DECIDED_S:
+                waiting.append(refusal)
+            elif all(meter.least(refusal.at_s) > amount + ROUNDING for meter, amount in refusal.limits):
+                self._fail("who is within a quota is let in", replica, f"{refusal.entry.id} was refused at {refusal.at_s:.3f} s")
+        self._refusals[replica.id] = waiting
+        if replica.allowance is not None and replica.is_idle:
+            counts = Counter(Entry.stored(value).author for value in replica.state.values)
+            totals = {did: total[0] for did, total in replica.allowance.totals.items()}
+            if totals != counts:
+                wrong = sorted(did for did in totals.keys() | counts.keys() if totals.get(did) != counts.get(did))
+                detail = f"of {wrong[0]} {totals.get(wrong[0], 0)} entries are counted, and {counts[wrong[0]]} are stored"
+                self._fail("what is in the log is counted", replica, detail)
