@@ -8,7 +8,7 @@ from .evidence import prove
 from .exchange import Exchanged, exchange
 from .peer import BucketPeer, keep_exchanging, peers_of
 from .publish import Published, publish
-from .storage import Storage, is_bucket, open_storage
+from .storage import Storage, is_bucket, is_published, open_storage
 from .take import Fault, Taken, TakenFrom, find_topic, read_checkpoints, take
 from .witness import Cosigner
 
@@ -27,6 +27,7 @@ __all__ = [
     "exchange",
     "find_topic",
     "is_bucket",
+    "is_published",
     "keep_exchanging",
     "open_storage",
     "peers_of",

@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 from ..errors import BucketError, LocalProtocolError
 from ..tlog.note import is_publisher
 
-__all__ = ["Storage", "is_bucket", "open_storage", "read_whole"]
+__all__ = ["Storage", "is_bucket", "is_published", "open_storage", "read_whole"]
 
 _SCHEMES = frozenset({"file", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https"})
+_OURS = frozenset({"s3", "gs", "az", "azure", "http", "https"})
 
 
 class Storage(Protocol):
@@ -97,6 +98,19 @@ def is_bucket(place: str | os.PathLike[str]) -> bool:
         return text.endswith(os.sep) or Path(text).is_dir()
     is_web = text.startswith(("http://", "https://"))
     return text.partition("://")[0] in _SCHEMES and (not is_web or is_publisher(text.rstrip("/").rpartition("/")[2]))
+
+
+def is_published(location: str) -> bool:
+    """Whether a location that could be many things is a log in a bucket: by its scheme, or as the folder is a publisher's or has one's.
+
+    Spark's own file systems have other schemes, s3a or abfss say, and names that end with .parquet.
+    """
+    scheme, sign, _ = location.partition("://")
+    last = location.rstrip("/").rpartition("/")[2]
+    if sign and scheme != "file":
+        return scheme in _OURS and not last.endswith(".parquet") and (scheme not in ("http", "https") or is_publisher(last))
+    folder = Path(location.removeprefix("file://"))
+    return folder.is_dir() and (is_publisher(last) or any(is_publisher(each.name) for each in folder.iterdir()))
 
 
 def open_storage(place: str | os.PathLike[str], publisher: str | None = None) -> Storage:

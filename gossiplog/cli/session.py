@@ -14,9 +14,18 @@ from .options import Location
 if TYPE_CHECKING:
     from ..gossip_log import Application, GossipLog
 
-__all__ = ["damage_hint", "load_application", "load_authorize", "opened", "resolve", "run"]
+__all__ = ["damage_hint", "is_in_bucket", "load_application", "load_authorize", "opened", "resolve", "run"]
 
 T = TypeVar("T")
+
+
+def is_in_bucket(location: str) -> bool:
+    """Whether a log is one in a bucket; nothing is imported for what is not."""
+    if "://" not in location and not Path(location).is_dir():
+        return False
+    from ..bucket import is_published
+
+    return is_published(location)
 
 
 def run(task: Callable[[], Awaitable[T]]) -> T:

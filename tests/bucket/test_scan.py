@@ -3,11 +3,14 @@
 import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 import trio
+from click.testing import CliRunner
 from log_support import SIGNERS, TOPIC
 
 import gossiplog
@@ -15,6 +18,7 @@ from gossiplog.bucket import open_storage, take
 from gossiplog.bucket.reading import read_segment
 from gossiplog.bucket.scan import BucketPlace, Extent, extents, look, read_extent
 from gossiplog.bucket.table import bucket_to_arrow, read_pages
+from gossiplog.cli.app import root
 from gossiplog.errors import BucketError, DecodeError, LocalProtocolError
 from gossiplog.gossip_log import GossipLog
 from gossiplog.tlog import publisher_of
@@ -274,3 +278,26 @@ async def test_keys_that_are_wanted_are_found_by_what_values_say(log: GossipLog,
         ]
 
     assert [(row.seq, row.place) for row in await trio.to_thread.run_sync(read)] == [(700, f"{OURS}/1 seq 700")]
+
+
+async def test_verify_and_export_read_a_bucket(log: GossipLog, theirs: GossipLog, bucket: Path, tmp_path: Path) -> None:
+    await log.publish(bucket)
+    await theirs.sync(bucket)
+
+    async def ran(*arguments: object, code: int = 0) -> Any:
+        run = partial(CliRunner().invoke, root, [*map(str, arguments), "--json"], prog_name="gossiplog")
+        result = await trio.to_thread.run_sync(run)
+        assert result.exit_code == code, result.stderr
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    verdicts = await ran("verify", bucket, "--jobs", 1)
+    assert (len(verdicts), all(verdict["accepted"] for verdict in verdicts)) == (720, True)
+    out = tmp_path / "out.parquet"
+    assert (await ran("export", bucket, "-o", out, "--columns", "id,payload"))[0]["count"] == 720
+    assert pyarrow.parquet.read_table(out).column_names == ["id", "payload"]
+    await ran("export", bucket, "-o", tmp_path / "out.car", code=1)
+    # Without its last tail the publisher's own entries are missing, and named.
+    (bucket / THEIRS / "1" / "values" / "000.p" / "720").unlink()
+    failed = [verdict for verdict in await ran("verify", bucket, code=3) if not verdict["accepted"]]
+    assert ["values/000.p/720 is missing" in verdict["reason"] for verdict in failed] == [True]
+    assert (await ran("export", bucket, "-o", out, code=3))[0]["count"] == 0

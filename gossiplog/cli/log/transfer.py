@@ -19,7 +19,7 @@ from ..exits import ExitCode, Failure
 from ..options import DURABILITIES, LOG, Location, archive_options, log_argument, output_options
 from ..output import Output, clean, counted
 from ..progress import Progress
-from ..session import damage_hint, opened, resolve, run
+from ..session import damage_hint, is_in_bucket, opened, resolve, run
 
 if TYPE_CHECKING:
     from ...entry.message import Entry
@@ -47,13 +47,14 @@ _ORPHAN_BYTES_MAX = 64 * 1024 * 1024
 @click.option("--columns", metavar="A,B", help="The columns of a Parquet file; by default all that can be queried.")
 @click.option("--range", "range_", metavar="A..B", help="Entries after A up to and including B, in causal order; either may be left out.")
 @output_options()
-def export(log: str, output: str, columns: str | None, range_: str | None, out: Output) -> None:
+def export(log: str, output: str, columns: str | None, range_: str | None, out: Output) -> int:
     """Write entries to a file.
 
     The file holds the log as it was when the command began, and can be checked and imported anywhere. JSON lines are those of
     `gossiplog log --json`. A CAR file holds one block per entry, named by the hash of its bytes, with the heads as roots; any IPLD tool
-    reads it. Parquet is for DuckDB, Polars and the like, and needs the extra: pip install 'gossiplog[arrow]'. The file appears under its
-    name only when it is complete.
+    reads it. Parquet is for DuckDB, Polars and the like, and needs the extra: pip install 'gossiplog[arrow]'. As Parquet a bucket (a folder
+    or s3://…) can be written too: its publishers' entries, proved, in the order in which they got them. The file appears under its name
+    only when it is complete.
 
     \b
     Examples
@@ -61,6 +62,7 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
       gossiplog export app.db -o week.jsonl.gz --range 0g5k..
       gossiplog export app.db -o - | jq .message.payload
       gossiplog export app.db -o app.parquet --columns id,author,payload
+      gossiplog export s3://bucket/app -o app.parquet
     """
     is_parquet = output.lower().endswith(".parquet")
     if columns is not None and not is_parquet:
@@ -68,6 +70,11 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
     kind = ArchiveFormat.JSONL if output == "-" else format_of_name(output)
     if kind not in (ArchiveFormat.JSONL, ArchiveFormat.CAR) and not is_parquet:
         raise click.BadParameter(f"{output} ends neither in .jsonl nor in .car (nor .gz after them), nor in .parquet", param_hint="-o")
+
+    if is_in_bucket(log):
+        if not is_parquet or range_ is not None:
+            raise Failure("of a bucket only Parquet can be written, and the whole log", hint="`gossiplog clone` makes a log of it")
+        return _export_bucket(log, output, columns, out)
 
     async def task() -> int:
         async with opened(log) as opened_log:
@@ -87,8 +94,33 @@ def export(log: str, output: str, columns: str | None, range_: str | None, out: 
                 return progress.done
 
     count = run(task)
-    if output == "-":
-        return
+    if output != "-":
+        _tell_written(output, count, out)
+    return ExitCode.DONE
+
+
+def _export_bucket(place: str, output: str, columns: str | None, out: Output) -> int:
+    """Write what a bucket's publishers have as a Parquet file; what is missing or damaged there is named, and the exit code is 3 then."""
+    from ...arrow import EXPORT_COLUMNS, ParquetFile, arrow_schema
+    from ...bucket.table import bucket_to_arrow
+
+    names = EXPORT_COLUMNS if columns is None else tuple(name.strip() for name in columns.split(","))
+    schema, count, failed = arrow_schema(names), 0, 0
+    reader: Any = bucket_to_arrow(place, [*dict.fromkeys([*names, "place", "fault"])], proves=True)
+    with Progress("exporting", None, is_shown=not out.is_strict) as progress, _sink(output) as file, ParquetFile(file, schema) as parquet:  # type: ignore[arg-type]
+        for batch in reader:
+            for row in batch.filter(batch.column("fault").is_valid()).to_pylist():
+                failed += 1
+                out.note(clean(f"{row['place']}: {row['fault']}"))
+            good = batch.filter(batch.column("fault").is_null()).select(names)
+            parquet.add(good)
+            count += good.num_rows
+            progress.step(good.num_rows)
+    _tell_written(output, count, out)
+    return ExitCode.INTEGRITY if failed else ExitCode.DONE
+
+
+def _tell_written(output: str, count: int, out: Output) -> None:
     size = Path(output).stat().st_size
     if out.is_json:
         out.record({"file": output, "count": count, "bytes": size})

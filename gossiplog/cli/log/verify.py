@@ -19,7 +19,7 @@ from ..exits import ExitCode
 from ..options import LOG, Location, archive_options, output_options
 from ..output import Column, Listing, Output, clean, counted
 from ..progress import Progress
-from ..session import opened, run
+from ..session import is_in_bucket, opened, run
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -88,7 +88,8 @@ def verify(
 
     Checks canonical bytes, shape, topic, clock, id and signature, and that the parents are there.
 
-    Takes a log, or a file of `gossiplog export` (.jsonl, .car, either with .gz). A file must hold all parents of its entries, in any order,
+    Takes a log, a bucket (a folder or s3://…), of which every byte is compared with the checkpoints too, or a file of `gossiplog export`
+    (.jsonl, .car, either with .gz). A file must hold all parents of its entries, in any order,
     as for an import; `--partial` is for files of `export --range`. JSON lines are {"id", "accepted", "rule", "reason"}, one per entry; a
     table names only the entries that fail. The exit code is 3 if one does.
 
@@ -96,6 +97,7 @@ def verify(
     Examples
       gossiplog verify app.db
       gossiplog verify backup.car --jobs 4
+      gossiplog verify s3://bucket/app
       gossiplog verify --json --values values.hex | jq 'select(.accepted | not)'
     """
     path = values if values is not None else log
@@ -104,6 +106,9 @@ def verify(
     jobs = jobs or _cores()
 
     async def task() -> tuple[int, int]:
+        if values is None and is_in_bucket(path):
+            with VerifyPool(jobs, topic) as pool:
+                return await _print(_check_file_parents(pool.verify(_chunks_of_bucket(path, topic))), None, out)
         if values is None and _is_log(path):
             async with opened(path) as opened_log:
                 total = await opened_log.count()
@@ -188,6 +193,25 @@ async def _chunks_of_log(log: GossipLog) -> AsyncGenerator[list[Item], None]:
                 yield chunk
                 chunk, size = [], 0
     yield chunk
+
+
+async def _chunks_of_bucket(place: str, topic: str | None) -> AsyncGenerator[list[Item], None]:
+    import trio
+
+    from ...bucket import open_storage
+    from ...bucket.scan import BucketPlace, extents, look, read_extent
+
+    storage = open_storage(place)
+    end = await look(storage, topic)
+    yield [Item(None, None, f"did:key:{name}", fault) for name, fault in end.faults.items()]
+    for extent in extents(BucketPlace(), end):
+        found = read_extent(storage, extent, proves=True)
+        while (leaves := await trio.to_thread.run_sync(next, found, None)) is not None:
+            places = [f"{extent.tree} seq {number + 1}" for number in leaves.numbers]
+            if leaves.fault is not None:
+                yield [Item(None, None, where, leaves.fault) for where in places]
+            else:
+                yield list(map(Item, leaves.values, leaves.keys, places))
 
 
 async def _chunks_of_file(source: ArchiveSource) -> AsyncGenerator[list[Item], None]:

@@ -115,9 +115,10 @@ def _check_is_there(location: str | None) -> None:
 
 
 def _check_is_readable(location: str | None, *, may_be_table: bool) -> None:
-    from ...spark.source.locations import check_local, check_readable, is_bucket, is_remote
+    from ...bucket import is_published
+    from ...spark.source.locations import check_local, check_readable, is_remote
 
-    if click.get_current_context().command.name != "import" and location is not None and is_bucket(location):
+    if click.get_current_context().command.name != "import" and location is not None and is_published(location):
         return
     if location is not None and is_remote(location):
         check_readable(location) if may_be_table else check_local(location, "a log in a file")

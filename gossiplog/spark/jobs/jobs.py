@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from ...bucket.storage import is_published
 from ...entry.rules import VALUE_BYTES_LIMIT
 from ...entry.schemes import accepted_schemes
 from ...errors import LocalProtocolError
 from ...plan import Plan, ask
 from ...store.postgres.url import is_postgres_url, without_secrets
-from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_bucket, is_remote
+from ..source.locations import NEW_FOLDER, check_export_place, check_local, exists, is_remote
 from ..source.reading import is_table, read_entries, read_work
 from ..tables.columns import SAMPLE_ROWS, with_fields
 from .results import Report, published
@@ -85,7 +86,7 @@ def verify_job(
     with job.publishing("verify", location) as (report, draft):
         job.note(f"verifying {_shown(location)}")
         present = None if known is None else job.read(known, ("key",))
-        options = {**(job.options or {}), **({"prove": "true"} if is_bucket(location) else {})}
+        options = {**(job.options or {}), **({"prove": "true"} if is_published(location) else {})}
         judged = read_work(job.spark, JUDGE, location, topic, value_bytes_max, sorted(accepted_schemes()), options=options)
         verdicts = settle(judged, known=present, staging=draft)
         if draft is not None:
@@ -352,7 +353,7 @@ def _kept_root(location: str, options: Mapping[str, str] | None) -> tuple[Node |
 
     if not {"partitions", "topic"}.issuperset(options or {}):
         return None, options
-    if is_bucket(location):
+    if is_published(location):
         from ...bucket.scan import BucketPlace
         from ..source.bucket_scan import BucketFollower
 

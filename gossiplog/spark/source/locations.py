@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...bucket.storage import is_published, open_storage
 from ...errors import LocalProtocolError
 from ...store.postgres.url import without_secrets
 from ...tlog.note import is_publisher
@@ -21,7 +22,6 @@ __all__ = [
     "check_new",
     "check_readable",
     "exists",
-    "is_bucket",
     "is_export",
     "is_remote",
     "local_path",
@@ -29,8 +29,6 @@ __all__ = [
 
 NEW_FOLDER = "give the name of a folder that does not exist yet"
 _OF_OTHERS = ("report.json", "report", "checkpoint")
-_BUCKETS = frozenset({"s3", "gs", "az", "azure", "http", "https"})
-"""Schemes of URLs at which we read ourselves; what Spark reads and writes has others, as s3a and abfss."""
 _FILES = (".db", ".sqlite", ".sqlite3", ".jsonl", ".car", ".hex", ".gz")
 
 
@@ -39,21 +37,9 @@ def is_remote(location: str) -> bool:
     return "://" in location and not location.startswith("file://") and not is_url(location)
 
 
-def is_bucket(location: str) -> bool:
-    """Say whether a location is a log in a bucket: by a URL's scheme, or because there are publishers in a folder, or it is one's."""
-    scheme, sign, _ = location.partition("://")
-    last = location.rstrip("/").rpartition("/")[2]
-    if sign and scheme != "file":
-        return scheme in _BUCKETS and not location.endswith(".parquet") and (scheme not in ("http", "https") or is_publisher(last))
-    folder = Path(location.removeprefix("file://"))
-    return folder.is_dir() and (is_publisher(last) or any(is_publisher(each.name) for each in folder.iterdir()))
-
-
 def is_export(url: str) -> bool:
     """Say whether there is an export where a bucket may be: Spark can have file systems at such URLs too."""
     import trio
-
-    from ...bucket import open_storage
 
     storage = open_storage(url)
     if not is_remote(url) or storage.only is not None:
@@ -70,10 +56,9 @@ def check_bucket(location: str, topic: str | None) -> None:
     """
     import trio
 
-    from ...bucket import open_storage
     from ...bucket.scan import look
 
-    if is_bucket(location) and not is_export(location):
+    if is_published(location) and not is_export(location):
         trio.run(look, open_storage(location), topic)
 
 

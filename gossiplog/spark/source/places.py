@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...archive.source import EXPANDED_BYTES_MAX
+from ...bucket.storage import is_published
 from ...errors import LocalProtocolError
 from ...log.place import LogPlace
-from .locations import is_bucket
 from .run_plan import is_log
 from .scan import Follower, Scan, selection_of
 
@@ -26,7 +26,7 @@ def scan_of(location: str, options: Mapping[str, str]) -> Scan:
         LocalProtocolError: An option makes no sense, or not there.
     """
     selection = selection_of(options)
-    if is_bucket(location):
+    if is_published(location):
         from .bucket_scan import BucketScan
 
         since, until = (_place(options.get(name)) for name in ("since", "until"))
@@ -44,7 +44,7 @@ def scan_of(location: str, options: Mapping[str, str]) -> Scan:
 
 def follower_of(location: str, topic: str | None = None) -> Follower | None:
     """Return what follows a location; None for what cannot be followed, as it does not grow in order."""
-    if is_bucket(location):
+    if is_published(location):
         from .bucket_scan import BucketFollower
 
         return BucketFollower(location, topic)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arrow.columns import DEFAULT_COLUMNS
+from ...bucket.storage import is_published
 from ...errors import DecodeError, LocalProtocolError
 from ..tables.columns import with_columns
-from .locations import check_readable, exists, is_bucket, is_export, is_remote, local_path
+from .locations import check_readable, exists, is_export, is_remote, local_path
 from .places import place_of
 from .run_plan import is_log, is_url
 
@@ -95,7 +96,7 @@ def is_table(location: str) -> bool:
     """Say whether a location holds Parquet tables, by its name or by what a local folder has in it."""
     if location.endswith(".parquet"):
         return True
-    if is_bucket(location):
+    if is_published(location):
         return is_export(location)
     if "://" in location and not location.startswith("file://"):
         # A folder of a remote file system; what a database's URL names is no folder.

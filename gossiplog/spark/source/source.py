@@ -10,9 +10,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ...arrow.columns import DEFAULT_COLUMNS, to_batches
+from ...bucket.storage import is_published
 from ...errors import LocalProtocolError
 from ..tables.columns import COLUMNS, schema_of
-from .locations import is_bucket, is_remote
+from .locations import is_remote
 from .places import follower_of, scan_of
 from .scan import LOAD_OPTIONS, PARTS_MAX, STREAM_OPTIONS, WRITE_OPTIONS, Part, Scan, check_options
 
@@ -87,7 +88,7 @@ class GossipLogSource(DataSource):
                 "a log cannot be overwritten", hint='use .mode("append"): entries that are there already are passed over'
             )
         location = location_of(self.options)
-        if is_bucket(location):
+        if is_published(location):
             raise LocalProtocolError(f"{location} is a bucket, and only `gossiplog publish` writes there")
         return LogWriter(location, self.options, schema.fieldNames())
 
@@ -106,7 +107,7 @@ def location_of(options: Mapping[str, str]) -> str:
     found = [options[name] for name in ("path", "url") if options.get(name)]
     if len(found) != 1:
         raise LocalProtocolError(f"give either a path or the option url; in SQL, {_VIEW}")
-    if is_remote(found[0]) and not is_bucket(found[0]):
+    if is_remote(found[0]) and not is_published(found[0]):
         raise LocalProtocolError(f"a log or a file of entries has a path, but {found[0]} is a URL")
     return found[0]
 
